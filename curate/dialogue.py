@@ -1,0 +1,164 @@
+"""The one input record, and how its turns are numbered.
+
+Every source is normalised to `Dialogue`; every later stage reads nothing else. The records are frozen,
+so a dialogue can be shared between stages and its content hash stays true.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+class Frozen(BaseModel):
+    """Base of every record: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ToolCall(Frozen):
+    """One call of a tool by the assistant."""
+
+    name: str
+    arguments: dict[str, Any] | str = Field(
+        default_factory=dict, description="The parsed object; the raw text where it is not one."
+    )
+    id: str | None = None
+
+
+class Message(Frozen):
+    """One message. `content` is text; a null content is the empty string."""
+
+    role: Role
+    content: str = ""
+    name: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    reasoning: str | None = Field(None, description="Thinking that was parsed off the content.")
+
+
+class Lineage(Frozen):
+    """Where a dialogue came from. `rows` count from 1 within `file`."""
+
+    source: str
+    file: str
+    rows: tuple[int, ...]
+    part: str | None = Field(None, description="Which part of the row: a path of a tree, 'chosen', …")
+
+
+class Dialogue(Frozen):
+    """A conversation with everything the data says about it."""
+
+    id: str
+    messages: tuple[Message, ...]
+    role_definition: str | None = None
+    scenario: str | None = None
+    tools: tuple[dict[str, Any], ...] = ()
+    expected_outcomes: tuple[str, ...] = ()
+    expected_tools: tuple[ToolCall, ...] = ()
+    references: tuple[tuple[str, ...], ...] = Field(
+        (), description="Per assistant turn, in order: texts that would have been right."
+    )
+    evidence: tuple[str, ...] = ()
+    emphasis: str | None = Field(None, description="What to weigh when this dialogue is judged.")
+    group: str | None = Field(None, description="Task or tree id shared by alternatives.")
+    reward: float | None = None
+    labels: dict[str, Any] = Field(default_factory=dict)
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    lineage: Lineage | None = None
+
+    @cached_property
+    def content_hash(self) -> str:
+        """128-bit hash (32 hex digits) of what a judge can see: not of id, labels, metadata or lineage."""
+        seen = self.model_dump(
+            mode="json",
+            exclude={"id", "group", "reward", "labels", "metadata", "lineage"},
+            exclude_defaults=True,
+        )
+        return hashlib.blake2b(
+            orjson.dumps(seen, option=orjson.OPT_SORT_KEYS), digest_size=16
+        ).hexdigest()
+
+    @cached_property
+    def turns(self) -> tuple[Turn, ...]:
+        """The dialogue's turns in order; see `number_turns`."""
+        return number_turns(self.messages)
+
+    @property
+    def system_text(self) -> str | None:
+        """The text of the leading system messages, or None."""
+        texts = []
+        for message in self.messages:
+            if message.role != "system":
+                break
+            texts.append(message.content)
+        return "\n\n".join(text for text in texts if text) or None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A user message and all that follows it until the next one.
+
+    Turn 0 holds assistant messages before any user message; it exists only where there are some.
+
+    Attributes:
+        number: counts from 1 (0 as above).
+        start: index of the turn's first message in the dialogue.
+        messages: the turn's messages, tool calls and results included.
+    """
+
+    number: int
+    start: int
+    messages: tuple[Message, ...]
+
+    @property
+    def stop(self) -> int:
+        """Index after the turn's last message in the dialogue."""
+        return self.start + len(self.messages)
+
+    @property
+    def has_assistant(self) -> bool:
+        """True when there is something to score."""
+        return any(message.role == "assistant" for message in self.messages)
+
+    @property
+    def in_rubric(self) -> bool:
+        """True when the rubric scores this turn (turn 0 is shown, never scored)."""
+        return self.number > 0 and self.has_assistant
+
+    @property
+    def last_assistant_text(self) -> int | None:
+        """Index in the dialogue of the turn's last assistant message with text and no tool call, or None."""
+        for offset in range(len(self.messages) - 1, -1, -1):
+            message = self.messages[offset]
+            if message.role == "assistant" and message.content.strip() and not message.tool_calls:
+                return self.start + offset
+        return None
+
+
+def number_turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
+    """Split messages into turns.
+
+    A leading run of system messages belongs to no turn. Assistant (and tool) messages before any user
+    message form turn 0. A user message always opens a new turn, so two user messages in a row give a
+    turn without an assistant message, which is numbered and never scored.
+    """
+    turns: list[Turn] = []
+    number, start = 0, None
+    for index, message in enumerate(messages):
+        if message.role == "user":
+            if start is not None:
+                turns.append(Turn(number, start, messages[start:index]))
+            number, start = number + 1, index
+        elif start is None and message.role != "system":
+            start = index
+    if start is not None:
+        turns.append(Turn(number, start, messages[start:]))
+    return tuple(turns)

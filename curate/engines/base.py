@@ -1,0 +1,194 @@
+"""The one protocol through which a model is asked.
+
+An engine is a thin thing: it turns a `Request` into a `Completion`. What fails in a call is data
+(`Completion.fault`), so that a stage can say why a row is unscored; only an engine that cannot work at
+all raises `EngineError`. Replies, retries and accounting are `engines.asking`, not the engine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import orjson
+
+
+class Capability(StrEnum):
+    """What an engine can do beyond text in, text out."""
+
+    JSON_SCHEMA = "json_schema"
+    TOP_LOGPROBS = "top_logprobs"
+    LABEL_LOGPROBS = "label_logprobs"
+    PREFILL = "prefill"
+    TOKEN_PROMPTS = "token_prompts"
+    SEED = "seed"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineIdentity:
+    """All that determines an engine's reply to a request; the first half of the cache key."""
+
+    engine: str
+    model: str
+    revision: str = ""
+    quantisation: str = ""
+    detail: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """128-bit hash, 32 hex digits."""
+        return _hash(
+            [self.engine, self.model, self.revision, self.quantisation, *map(list, self.detail)]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question to a model.
+
+    Attributes:
+        messages: chat messages in OpenAI's wire form. Whatever requests about one dialogue share
+            stands first, byte for byte (see `engines.layout`).
+        max_tokens: bound of the reply.
+        prefill: forced start of the reply, not part of `Completion.text`. An engine without
+            `Capability.PREFILL` leaves it out, so the question must stand without it.
+        temperature: 0 is greedy.
+        schema: JSON schema the reply must follow, where the engine has `JSON_SCHEMA`.
+        labels: when not empty, the first token's distribution is read and these labels are wanted.
+        sample: index among repeated samples of the same prompt; part of the cache key and, where the
+            engine has `SEED`, its seed.
+        tools: tool definitions shown to a policy model.
+        purpose: what the call is for, as `stage.step`; accounting only, not part of the key.
+    """
+
+    messages: tuple[Mapping[str, Any], ...]
+    max_tokens: int
+    prefill: str = ""
+    temperature: float = 0.0
+    top_p: float = 1.0
+    schema: Mapping[str, Any] | None = None
+    labels: tuple[str, ...] = ()
+    sample: int = 0
+    tools: tuple[Mapping[str, Any], ...] = ()
+    purpose: str = ""
+
+    def key(self, identity: EngineIdentity) -> str:
+        """Cache key: 128-bit hash of the engine's identity and the canonical request."""
+        return _hash(
+            [
+                identity.key,
+                [dict(message) for message in self.messages],
+                self.max_tokens,
+                self.prefill,
+                self.temperature,
+                self.top_p,
+                self.schema,
+                self.labels,
+                self.sample,
+                [dict(tool) for tool in self.tools],
+            ]
+        )
+
+
+FaultKind = Literal[
+    "timeout",
+    "rate_limited",
+    "server",
+    "connection",
+    "context_overflow",
+    "refused",
+    "auth",
+    "bad_request",
+]
+TRANSIENT: frozenset[str] = frozenset({"timeout", "rate_limited", "server", "connection"})
+"""Faults worth trying again, and never stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a call gave no reply."""
+
+    kind: FaultKind
+    detail: str = ""
+    retry_after: float | None = None
+
+    @property
+    def is_transient(self) -> bool:
+        """True when the same call may succeed later."""
+        return self.kind in TRANSIENT
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one call, as the engine reports them."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What came back.
+
+    Attributes:
+        text: the reply, without the prefill.
+        finish: `stop`, `length` (cut by max_tokens), `tool_calls`, or `error`.
+        first_token: for a request with labels: (token text, log-probability) pairs of the first
+            position, most likely first, from the full softmax before temperature.
+        exact_labels: True when `first_token` holds exactly the wanted labels (LABEL_LOGPROBS), so that
+            a label that is missing has no token rather than a small probability.
+        tool_calls: in OpenAI's wire form.
+        fault: set when there is no reply.
+    """
+
+    text: str = ""
+    finish: Literal["stop", "length", "tool_calls", "error"] = "stop"
+    first_token: tuple[tuple[str, float], ...] = ()
+    exact_labels: bool = False
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    fault: Fault | None = None
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """A model that can be asked. See DESIGN for the contract; `engines.scripted` is the smallest one."""
+
+    @property
+    def identity(self) -> EngineIdentity: ...
+
+    @property
+    def capabilities(self) -> frozenset[Capability]: ...
+
+    @property
+    def open_dialogues(self) -> int:
+        """How many dialogues are best kept open at once (slots, or requests in flight)."""
+        ...
+
+    @property
+    def context_tokens(self) -> int | None:
+        """Size of the context window in tokens, where known."""
+        ...
+
+    async def complete(self, requests: Sequence[Request]) -> list[Completion]:
+        """Answer siblings on one trunk, in order. Never raises for a single failed call."""
+        ...
+
+    async def close(self) -> None:
+        """Free the model or the connections. Calling it twice is harmless."""
+        ...
+
+
+Ask = Callable[[Sequence[Request]], Awaitable[list[Completion]]]
+"""Engine, cache, retries and accounting, bound to a model role (judge, policy, reviser)."""
+
+
+def _hash(value: object) -> str:
+    return hashlib.blake2b(
+        orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_DATACLASS),
+        digest_size=16,
+    ).hexdigest()

@@ -1,0 +1,144 @@
+"""Prompt layout: what stands where, so that requests about one dialogue share their start.
+
+The order is fixed: rubric, role and scenario, the dialogue as data, the question last. Everything up to
+the question is a *trunk*; two requests about the same dialogue share it byte for byte, and the trunk of
+turns 1..i is a prefix of the trunk of turns 1..i+1 (before its closing fence). Engines with a prefix
+cache then pay for it once.
+
+The dialogue is data inside ONE user message: chat templates render history and the last turn
+differently, which would break the shared prefix and let the data speak with the judge's voice.
+Whatever in it could close the fence, pose as a header or form a special token is defused and counted.
+
+Every segment starts with a visible ASCII character and ends with a newline, because tokenizers split
+there: joining segments then never changes the tokens of what stands before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from curate.dialogue import Dialogue, Message, Turn
+
+DIALOGUE_OPEN = "<dialogue>\n"
+DIALOGUE_CLOSE = "</dialogue>\n"
+
+# Strings that chat templates turn into control tokens, and our own fences. A zero-width or look-alike
+# character would change what the judge reads in odd ways; a space after the bracket stays legible.
+_SPECIAL = re.compile(
+    r"<(?=\|)"  # <|im_end|>, <|eot_id|>, …
+    r"|<(?=｜)"  # DeepSeek's full-width form
+    r"|<(?=/?(?:s|bos|eos|pad|unk|mask|think|start_of_turn|end_of_turn|start_header_id|end_header_id"
+    r"|tool_call|tool_response|tools|dialogue|role|scenario|emphasis|evidence|expected_outcomes|ledger|candidate|reply|rubric)\b)"
+    r"|\[(?=/?INST\])"
+    r"|<(?=</?SYS>)",
+    re.IGNORECASE,
+)
+_HEADER = re.compile(r"^\[(?=\d+\.)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Defused:
+    """Text that is safe to put between fences, and how many strings were changed."""
+
+    text: str
+    count: int
+
+
+def defuse(text: str) -> Defused:
+    """Make text unable to close a fence, pose as a turn header or form a special token.
+
+    A space is put after the opening bracket of each such string; nothing else changes.
+    """
+    text, special = _SPECIAL.subn(lambda match: match.group(0) + " ", text)
+    text, headers = _HEADER.subn("[ ", text)
+    return Defused(text, special + headers)
+
+
+def render_message(message: Message, turn: int, *, show_reasoning: bool = False) -> Defused:
+    """One message under its header `[turn.role]`, ending with a newline."""
+    role = message.role if message.name is None else f"{message.role} {message.name}"
+    parts: list[str] = []
+    if show_reasoning and message.reasoning:
+        parts.append(f"(thinking) {message.reasoning}")
+    if message.content.strip():
+        parts.append(message.content.strip())
+    parts.extend(
+        f"(calls tool) {call.name} "
+        + (call.arguments if isinstance(call.arguments, str) else orjson.dumps(call.arguments).decode())
+        for call in message.tool_calls
+    )
+    name, body = defuse(role), defuse("\n".join(parts) or "(empty)")
+    return Defused(f"[{turn}.{name.text}]\n{body.text}\n", name.count + body.count)
+
+
+def render_turns(turns: Sequence[Turn], *, show_reasoning: bool = False) -> Defused:
+    """Turns as data, each message under its header, no fences."""
+    rendered = [
+        render_message(message, turn.number, show_reasoning=show_reasoning)
+        for turn in turns
+        for message in turn.messages
+        if message.role != "system"
+    ]
+    return Defused("".join(part.text for part in rendered), sum(part.count for part in rendered))
+
+
+def fenced(tag: str, text: str | None) -> Defused:
+    """`text` between `<tag>` and `</tag>`, or nothing where there is no text."""
+    if text is None or not text.strip():
+        return Defused("", 0)
+    body = defuse(text.strip())
+    return Defused(f"<{tag}>\n{body.text}\n</{tag}>\n", body.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Trunk:
+    """The shared start of a prompt, fence closed; a question is all that is missing."""
+
+    text: str
+    neutralised: int
+
+    def ask(self, question: str) -> tuple[Mapping[str, str], ...]:
+        """The chat messages of one request on this trunk."""
+        return ({"role": "user", "content": f"{self.text}{question}"},)
+
+
+def trunk(
+    rubric: str,
+    dialogue: Dialogue,
+    turns: Sequence[Turn],
+    *,
+    ledger: str | None = None,
+    show_reasoning: bool = False,
+    show_scenario: bool = True,
+) -> Trunk:
+    """Lay out rubric, role, scenario, what is known of earlier turns, and the given turns.
+
+    Args:
+        rubric: the instructions, from a prompt file; ends up first.
+        dialogue: gives role, scenario, evidence and emphasis.
+        turns: the turns shown. A prefix of the dialogue gives a prefix of the trunk.
+        ledger: summary of the turns before the first one shown.
+        show_reasoning: show parsed-off thinking to the judge.
+        show_scenario: False leaves out all but the role (role adherence).
+    """
+    parts = [fenced("role", dialogue.role_definition)]
+    if show_scenario:
+        parts.append(fenced("scenario", dialogue.scenario))
+        parts.append(fenced("emphasis", dialogue.emphasis))
+        parts.append(fenced("evidence", "\n\n".join(dialogue.evidence)))
+        parts.append(fenced("expected_outcomes", "\n".join(dialogue.expected_outcomes)))
+    parts.append(fenced("ledger", ledger))
+    body = render_turns(turns, show_reasoning=show_reasoning)
+    text = (
+        rubric.rstrip()
+        + "\n"
+        + "".join(part.text for part in parts)
+        + DIALOGUE_OPEN
+        + body.text
+        + DIALOGUE_CLOSE
+    )
+    return Trunk(text, sum(part.count for part in parts) + body.count)

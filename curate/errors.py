@@ -1,0 +1,70 @@
+"""The errors a user can expect to meet.
+
+Each one says what came, what was expected and what to do about it, because it is printed
+without a traceback. The hierarchy is flat: a class exists only where a caller treats it differently.
+"""
+
+from __future__ import annotations
+
+
+class CurateError(Exception):
+    """A run failed for a reason we can name.
+
+    Args:
+        problem: what is wrong, in one line.
+        got: what came.
+        expected: what would have been right.
+        fix: what the user can do next.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        got: object = None,
+        expected: object = None,
+        fix: str | None = None,
+    ) -> None:
+        self.problem = problem
+        self.got = got
+        self.expected = expected
+        self.fix = fix
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        lines = [self.problem]
+        if self.got is not None:
+            lines.append(f"  got: {self.got}")
+        if self.expected is not None:
+            lines.append(f"  expected: {self.expected}")
+        if self.fix is not None:
+            lines.append(f"  do: {self.fix}")
+        return "\n".join(lines)
+
+
+class UsageError(CurateError):
+    """The command line, the recipe or an argument of the Python API is wrong; nothing has run."""
+
+
+class SourceError(CurateError):
+    """A source cannot be read at all (single bad rows are quarantined instead)."""
+
+
+class EngineError(CurateError):
+    """A model cannot be reached or used at all (single failed calls are data, not errors)."""
+
+
+class RunLockedError(CurateError):
+    """Another process is writing the run folder."""
+
+
+class BudgetReached(CurateError):
+    """The recipe's budget is used up; what was done is kept and a later run resumes."""
+
+
+def missing_extra(package: str, extra: str) -> UsageError:
+    """The error for an optional dependency that is not installed, naming the line that mends it."""
+    return UsageError(
+        f"the package '{package}' is needed here and is not installed",
+        fix=f"pip install 'curate-dialogues[{extra}]'",
+    )

@@ -1,0 +1,269 @@
+"""What the stages write. One model a record; `schemas/` is generated from these.
+
+A score that could not be had is `Unscored` with a reason: a state, never a number.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from curate.dialogue import Frozen, Lineage, Message
+
+TURN_DIMENSIONS = ("context_use", "helpfulness", "safety")
+CONVERSATION_DIMENSIONS = ("coherence", "task_completion", "repair_handling")
+
+Verdict = Literal["excellent", "good", "borderline", "poor"]
+ScoringMode = Literal["json", "tokens"]
+ConversationScoreValue = int | Literal["n/a"]
+
+
+class JudgeIdentity(Frozen):
+    """All that determines a score. Two identities never share a column without a flag."""
+
+    engine: str
+    model: str
+    revision: str = ""
+    quantisation: str = ""
+    mode: str = Field("", description="The resolved scoring mode.")
+    prompt_version: str = ""
+    sampling: dict[str, Any] = Field(default_factory=dict)
+
+
+class Unscored(Frozen):
+    """A dialogue that a stage could not score, and why. Fails every filter.
+
+    Reason codes: `context_overflow`, `bad_reply`, `reply_cut`, `engine_error`, `no_assistant_turn`,
+    `missing_role`, `missing_scenario`, `low_coverage`, `unscored_turns`, `rejected_mismatch`.
+    """
+
+    dialogue_id: str
+    content_hash: str
+    stage: str
+    reason: str
+    detail: str = ""
+    requests: int = Field(0, description="Calls made, cached ones included.")
+
+
+class UnscoredTurn(Frozen):
+    """A turn without a score inside a dialogue that has others."""
+
+    turn: int
+    reason: str
+    detail: str = ""
+
+
+class LabelReading(Frozen):
+    """What a first-token distribution says about a score.
+
+    `probabilities` are over the labels seen, renormalised; `coverage` is their share of the whole mass.
+    """
+
+    mean: float | None = Field(None, description="Expectation over the digits 1-5, n/a left out.")
+    spread: float | None = Field(None, description="Standard deviation over the digits.")
+    coverage: float
+    probabilities: dict[str, float] = Field(default_factory=dict)
+
+
+class RubricScores(Frozen):
+    """The three turn scores, 1 (worst) to 5."""
+
+    context_use: int = Field(ge=1, le=5)
+    helpfulness: int = Field(ge=1, le=5)
+    safety: int = Field(ge=1, le=5)
+
+
+class TurnScores(Frozen):
+    """One scored assistant turn, in the card's form."""
+
+    turn: int
+    role: Literal["assistant"] = "assistant"
+    scores: RubricScores
+    issues: tuple[str, ...] = ()
+    readings: dict[str, LabelReading] = Field(
+        default_factory=dict, description="Per dimension, in scoring mode `tokens`."
+    )
+
+
+class ConversationScore(Frozen):
+    """One conversation-level score, 1-5 or n/a, with a short note."""
+
+    score: ConversationScoreValue
+    note: str = ""
+    reading: LabelReading | None = None
+
+
+class ConversationLevel(Frozen):
+    """The three conversation-level scores. Coherence is never n/a."""
+
+    coherence: ConversationScore
+    task_completion: ConversationScore
+    repair_handling: ConversationScore
+
+
+class WindowOpinion(Frozen):
+    """What the judge said about one window of a long dialogue; evidence, not a mismatch."""
+
+    first_turn: int
+    last_turn: int
+    verdict: Verdict | None = None
+    weakest_turn: int | None = None
+
+
+class Judgment(Frozen):
+    """The multi-turn rubric judge's record of one dialogue.
+
+    `verdict` and `weakest_turn` are computed from the scores; what the judge itself said stands beside.
+    """
+
+    dialogue_id: str
+    content_hash: str
+    identity: JudgeIdentity
+    per_turn: tuple[TurnScores, ...]
+    conversation_level: ConversationLevel
+    verdict: Verdict
+    judge_verdict: Verdict | None = None
+    verdict_mismatch: bool | None = Field(None, description="None where the judge gave no verdict.")
+    decision_basis: str = ""
+    weakest_turn: int | None
+    judge_weakest_turn: int | None = None
+    weakest_mismatch: bool | None = None
+    weakest_probabilities: dict[str, float] = Field(
+        default_factory=dict, description="Turn number (or 'none') to probability, mode `tokens`."
+    )
+    unscored_turns: tuple[UnscoredTurn, ...] = ()
+    windows: tuple[WindowOpinion, ...] = ()
+    overlap_disagreement: float | None = Field(
+        None, description="Mean absolute difference of scores given twice by overlapping windows."
+    )
+    neutralised: int = Field(0, description="Strings in the data that were defused in the prompt.")
+    requests: int = 0
+
+
+class AdherenceTurn(Frozen):
+    """Role adherence of one assistant turn (turn 0 included). `score` is None where unscored."""
+
+    turn: int
+    score: float | None = Field(None, ge=0, le=1)
+    adherent: bool | None = None
+    coverage: float | None = Field(None, description="Mass on yes and no, continuous mode.")
+    reason: str = Field("", description="The judge's justification, where asked for.")
+    unscored: str | None = Field(None, description="Reason code where there is no score.")
+
+
+class AdherenceScore(Frozen):
+    """Role adherence of one dialogue. Scores lie in [0, 1]; 1 is full adherence."""
+
+    dialogue_id: str
+    content_hash: str
+    identity: JudgeIdentity
+    scoring_method: str
+    output_mode: Literal["binary", "continuous"]
+    evaluation_granularity: Literal["turn", "conversation"]
+    definition: Literal["constructive", "restrictive"]
+    per_turn: tuple[AdherenceTurn, ...]
+    session_score: float = Field(ge=0, le=1)
+    interval: tuple[float, float] = Field(description="95 % confidence interval of the session score.")
+    interval_method: str
+    adherent: bool
+    neutralised: int = 0
+    requests: int = 0
+
+
+class Decision(Frozen):
+    """Where selection put a dialogue, and the name of every condition it failed."""
+
+    dialogue_id: str
+    content_hash: str
+    sets: tuple[Literal["sft", "rejected", "review", "active"], ...]
+    reasons: tuple[str, ...] = Field((), description="Names of failed conditions, or reason codes.")
+
+
+PairSource = Literal["resample", "revision", "natural"]
+
+
+class PairCheck(Frozen):
+    """What verification measured on one candidate pair. Scores are the judge's means, 1-5."""
+
+    chosen_scores: dict[str, float] = Field(default_factory=dict)
+    rejected_scores: dict[str, float] = Field(default_factory=dict)
+    margin: float | None = Field(None, description="Chosen minus rejected, on the compared score.")
+    noise: float | None = Field(None, description="The judge's own spread over paraphrased questions.")
+    preferred_first: bool | None = Field(None, description="Chosen won when shown first.")
+    preferred_second: bool | None = Field(None, description="Chosen won when shown second.")
+    token_ratio: float | None = Field(None, description="Length of chosen over rejected.")
+
+
+class PreferencePair(Frozen):
+    """One preference pair: the same prompt, one assistant message a side.
+
+    `refusal` is None for a pair that passed; refused pairs are kept with their reason code:
+    `identical`, `cosmetic`, `length_only`, `order_flip`, `below_margin`, `other_dimension_fell`,
+    `original_was_fine`, `no_text_in_turn`, `earlier_turn_bad`, `unscored`, `no_candidate`,
+    `prompts_differ`, `diverges_at_user`.
+    """
+
+    pair_id: str
+    dialogue_id: str
+    content_hash: str
+    source: PairSource
+    basis: str = Field(
+        description="What says chosen is better: `judge`, `rank`, `label`, `reward`, `preference`."
+    )
+    turn: int | None = None
+    prompt: tuple[Message, ...]
+    tools: tuple[dict[str, Any], ...] = ()
+    chosen: Message | None
+    rejected: Message
+    refusal: str | None = None
+    detail: str = ""
+    issue: str = Field("", description="What the judge found wrong with the rejected side.")
+    policy: str = Field("", description="Identity of the model that wrote the chosen side.")
+    judge: str = ""
+    check: PairCheck | None = None
+    lineage: Lineage | None = None
+
+
+class QuarantinedRow(Frozen):
+    """A row that could not be read, whole, with the reason code it was put aside for."""
+
+    source: str
+    file: str
+    row: int
+    part: str | None = None
+    reason: str
+    detail: str = ""
+    raw: Any = None
+
+
+class StageCounts(Frozen):
+    """What one stage did in one run."""
+
+    rows: int = 0
+    reused: int = Field(0, description="Rows of an earlier run that were still valid.")
+    unscored: int = 0
+    requests: int = 0
+    requests_sent: int = Field(0, description="Of these, not answered from the reply log.")
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Manifest(Frozen):
+    """What a run was and what came of it."""
+
+    name: str
+    status: Literal["running", "done", "failed", "budget", "unscored"]
+    started: str
+    finished: str | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+    recipe: dict[str, Any] = Field(default_factory=dict, description="Resolved; never holds a key.")
+    fingerprints: dict[str, str] = Field(default_factory=dict)
+    identities: dict[str, JudgeIdentity] = Field(default_factory=dict)
+    sources: list[dict[str, Any]] = Field(default_factory=list)
+    stages: dict[str, StageCounts] = Field(default_factory=dict)
+    counts: dict[str, int] = Field(default_factory=dict)
+    refusals: dict[str, int] = Field(default_factory=dict)
+    cost: float | None = Field(None, description="In the currency of the recipe's prices.")
+    warnings: list[str] = Field(default_factory=list)
