@@ -1,0 +1,1 @@
+"""curate: raw multi-turn chat logs in, audited training sets out."""

@@ -1,0 +1,1 @@
+"""How a stage's work is spread. Same stage function, same rows out."""

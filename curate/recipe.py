@@ -1,0 +1,233 @@
+"""The recipe: one YAML file that says what to read, whom to ask, what to keep and what to write.
+
+Every room owns its own config model; this module only composes them, fills in `extends`, applies
+`--set` overrides and turns what pydantic finds wrong into messages with the offending key.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from curate.adherence.config import AdherenceConfig
+from curate.engines.config import EngineConfig
+from curate.errors import UsageError
+from curate.export.config import ExportConfig
+from curate.judging.config import RubricConfig
+from curate.pairs.config import ForkConfig, NaturalConfig
+from curate.selection.config import SelectConfig
+from curate.sources.config import SourceConfig
+
+_JUDGE_EXAMPLE = """write in the recipe, for instance:
+    models:
+      judge: {engine: openai, model: your-judge, base_url: "http://localhost:8000/v1"}
+  or, for a GGUF file in this process:
+      judge: {engine: llamacpp, model: /path/to/judge.gguf}"""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Models(_Model):
+    """Who is asked, by role. A missing reviser is the policy."""
+
+    judge: EngineConfig | None = None
+    policy: EngineConfig | None = None
+    reviser: EngineConfig | None = None
+
+
+class BudgetConfig(_Model):
+    """Bounds that stop a run cleanly; a later run resumes."""
+
+    calls: int | None = Field(None, gt=0, description="Calls sent to models.")
+    tokens: int | None = Field(None, gt=0, description="Prompt and completion tokens together.")
+    money: float | None = Field(None, gt=0, description="In the currency of the engines' prices.")
+
+
+def _listed(value: object) -> object:
+    return value if isinstance(value, (list, tuple)) else [value]
+
+
+class Recipe(_Model):
+    """A whole run. Sections that are left out run with their defaults, except as said here."""
+
+    name: str = Field(pattern=r"^[\w.-]+$", description="Names the run folder.")
+    source: Annotated[tuple[SourceConfig, ...], BeforeValidator(_listed)] = Field(min_length=1)
+    role: str | None = Field(None, description="Role definition of dialogues that carry none.")
+    scenario: str | None = Field(None, description="Scenario of dialogues that carry none.")
+    models: Models = Models()
+    judge: RubricConfig = RubricConfig()
+    adherence: AdherenceConfig | Literal[False] = Field(
+        default_factory=AdherenceConfig, description="False leaves the stage out."
+    )
+    select: SelectConfig = Field(default_factory=SelectConfig)
+    fork: ForkConfig | Literal[False] = Field(
+        False, description="Left out unless given, because it asks a policy model."
+    )
+    natural: NaturalConfig = NaturalConfig()
+    export: ExportConfig = ExportConfig()
+    max_unscored: float = Field(0.05, ge=0, le=1, description="Share above which the exit code is 3.")
+    budget: BudgetConfig = BudgetConfig()
+
+    def with_judge(self) -> Recipe:
+        """This recipe, or a UsageError that says what to write where a model is missing."""
+        if self.models.judge is None:
+            raise UsageError(
+                f"recipe '{self.name}' names no judge, and no model is asked silently",
+                expected="models.judge",
+                fix=_JUDGE_EXAMPLE,
+            )
+        if self.fork is not False and self.models.policy is None:
+            raise UsageError(
+                f"recipe '{self.name}' asks for forks and names no policy model",
+                expected="models.policy: the model that writes the resamples",
+                fix="add models.policy, or leave out the section 'fork'",
+            )
+        return self
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe file, what it extends, and `key.path=value` overrides (values are YAML).
+
+    Raises:
+        UsageError: file missing, broken YAML, unknown keys, wrong values; says which and why.
+    """
+    path = Path(path)
+    data = _read(path, seen=())
+    for override in overrides:
+        _apply(data, override)
+    data.setdefault("name", path.stem)
+    return parse_recipe(data, where=str(path))
+
+
+def parse_recipe(data: Mapping[str, Any], where: str = "the recipe") -> Recipe:
+    """Validate a recipe given as a mapping; errors as in `load_recipe`."""
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        raise _explain(error, where) from error
+
+
+def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    if not path.is_file():
+        raise UsageError("no such recipe", got=path, expected="a YAML file", fix="ls recipes/")
+    if path.resolve() in seen:
+        raise UsageError("recipes extend each other in a circle", got=" > ".join(map(str, seen)))
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not a YAML file", got=str(error)) from error
+    if not isinstance(data, dict):
+        raise UsageError(f"{path} is not a recipe", got=type(data).__name__, expected="a mapping")
+    _anchor_sources(data, path.parent)
+    base = data.pop("extends", None)
+    if base is None:
+        return data
+    inherited = _read(path.parent / str(base), (*seen, path.resolve()))
+    inherited.pop("name", None)
+    return _merge(inherited, data)
+
+
+def _anchor_sources(data: dict[str, Any], folder: Path) -> None:
+    """A relative source path that exists beside the recipe is meant from there, else from the cwd."""
+    sources = data.get("source")
+    for source in sources if isinstance(sources, list) else [sources]:
+        if isinstance(source, dict) and isinstance(source.get("path"), str):
+            beside = folder / source["path"]
+            if not Path(source["path"]).is_absolute() and beside.exists():
+                source["path"] = str(beside)
+
+
+def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings merge key by key, one level of section deep; anything else is replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = {**merged[key], **value} if both else value
+    return merged
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    key, sign, text = override.partition("=")
+    if not sign or not key:
+        raise UsageError("an override has no value", got=override, expected="--set key.path=value")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"the value of --set {key} is not YAML", got=text) from error
+    at: Any = data
+    *parents, last = key.split(".")
+    for index, parent in enumerate(parents):
+        if isinstance(at, list):
+            at = at[_index(at, parent, override)]
+        else:
+            if not isinstance(at.get(parent), (dict, list)):
+                at[parent] = {}
+            at = at[parent]
+        # `--set source.path=X` on a recipe with several sources names the one source of this run
+        if index == 0 and parent == "source" and isinstance(at, list) and not _is_index(parents, last):
+            data["source"] = at = {}
+    if isinstance(at, list):
+        at[_index(at, last, override)] = value
+    else:
+        at[last] = value
+
+
+def _is_index(parents: list[str], last: str) -> bool:
+    return (parents[1] if len(parents) > 1 else last).isdigit()
+
+
+def _index(values: list[Any], text: str, override: str) -> int:
+    if not text.isdigit() or int(text) >= len(values):
+        raise UsageError(
+            "an override names an element that is not there",
+            got=override,
+            expected=f"an index from 0 to {len(values) - 1}",
+        )
+    return int(text)
+
+
+def _explain(error: ValidationError, where: str) -> UsageError:
+    lines = []
+    for problem in error.errors():
+        place = ".".join(str(part) for part in problem["loc"] if not _is_internal(part))
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"{place}: no such key{_suggest(problem['loc'])}")
+        else:
+            shown = repr(problem.get("input"))
+            lines.append(f"{place or 'recipe'}: {problem['msg']} (got {shown[:80]})")
+    return UsageError(
+        f"{where} is not a valid recipe",
+        got="; ".join(dict.fromkeys(lines)),
+        fix="`curate schema recipe` prints every key with its type and meaning",
+    )
+
+
+def _is_internal(part: object) -> bool:
+    """Names pydantic adds for the branches of a union are no keys of the recipe."""
+    return isinstance(part, str) and (part.startswith(("literal", "function", "lax")) or part[:1].isupper())
+
+
+def _suggest(location: tuple[int | str, ...]) -> str:
+    sections: dict[str, type[BaseModel]] = {
+        "judge": RubricConfig,
+        "adherence": AdherenceConfig,
+        "select": SelectConfig,
+        "fork": ForkConfig,
+        "natural": NaturalConfig,
+        "export": ExportConfig,
+        "source": SourceConfig,
+        "budget": BudgetConfig,
+        "models": Models,
+    }
+    model = Recipe if len(location) == 1 else sections.get(str(location[0]))
+    if model is None:
+        return ""
+    close = difflib.get_close_matches(str(location[-1]), model.model_fields, n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,175 @@
+"""Stage functions bound to the models they ask.
+
+A stage takes a dialogue, an `ask` and its config. What is bound here, once a run and for the Python API
+alike: which mode the engine can serve, the identity that goes into every record, and for forks the
+functions of the judge that verification needs (stages do not import each other).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Generic, TypeVar
+
+from curate.adherence.config import AdherenceConfig
+from curate.adherence.llm import PROMPT_VERSION as ADHERENCE_PROMPTS
+from curate.adherence.llm import resolve_output_mode, score_adherence
+from curate.dialogue import Dialogue
+from curate.engines.base import Ask, Engine, EngineIdentity
+from curate.judging.config import RubricConfig, resolve_mode
+from curate.judging.rubric import describe_issue, judge_dialogue, prompt_version, score_turn
+from curate.pairs.config import ForkConfig
+from curate.pairs.fork import PROMPT_VERSION as FORK_PROMPTS
+from curate.pairs.fork import ForkAsks, fork_dialogue
+from curate.records import (
+    AdherenceScore,
+    JudgeIdentity,
+    Judgment,
+    PreferencePair,
+    TurnReading,
+    Unscored,
+)
+from curate.store import fingerprint
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[R]):
+    """A stage ready to run.
+
+    Attributes:
+        work: dialogue and ask in, record out; the ask decides about cache and retries.
+        identity: who scores, and how.
+        fingerprint: names the stage's folder; changes with whatever would change a row.
+        warning: something the user must hear, once.
+    """
+
+    work: Callable[[Dialogue, Ask], Awaitable[R]]
+    identity: JudgeIdentity
+    fingerprint: str
+    warning: str | None = None
+
+
+def judge_step(config: RubricConfig, engine: Engine) -> Step[Judgment | Unscored]:
+    """The multi-turn rubric judge on an engine; raises UsageError for a mode it cannot serve."""
+    mode = resolve_mode(config, engine.capabilities)
+    resolved = config.model_copy(update={"mode": mode})
+    identity = _identity(engine.identity, mode, prompt_version(resolved))
+
+    async def work(dialogue: Dialogue, ask: Ask) -> Judgment | Unscored:
+        return await judge_dialogue(dialogue, ask, resolved, identity)
+
+    return Step(work, identity, _fingerprint("judging", resolved.model_dump(mode="json"), identity))
+
+
+def adherence_step(config: AdherenceConfig, engine: Engine) -> Step[AdherenceScore | Unscored]:
+    """Role adherence on an engine; falls back to binary with a warning where it must."""
+    mode, warning = resolve_output_mode(config, engine.capabilities)
+    resolved = config.model_copy(update={"output_mode": mode})
+    identity = _identity(engine.identity, mode, ADHERENCE_PROMPTS)
+
+    async def work(dialogue: Dialogue, ask: Ask) -> AdherenceScore | Unscored:
+        return await score_adherence(dialogue, ask, resolved, identity)
+
+    return Step(
+        work,
+        identity,
+        _fingerprint("adherence", resolved.model_dump(mode="json"), identity),
+        warning,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ForkModels:
+    """The engines a fork asks; the reviser is the policy where none is named."""
+
+    judge: Engine
+    policy: Engine
+    reviser: Engine
+
+
+def fork_step(
+    config: ForkConfig,
+    judging: RubricConfig,
+    judged: Step[Judgment | Unscored],
+    models: ForkModels,
+) -> tuple[
+    Callable[[Dialogue, Judgment, Ask, Ask, Ask], Awaitable[list[PreferencePair]]], str
+]:
+    """Forking bound to its judge; returns the work (dialogue, judgment, asks) and its fingerprint.
+
+    `where` is left out of the fingerprint: a changed condition admits other dialogues and leaves the
+    forks that exist as they are.
+    """
+    resolved = judging.model_copy(update={"mode": judged.identity.mode})
+    policy_id, judge_id = _label(models.policy.identity), _label(models.judge.identity)
+
+    async def work(
+        dialogue: Dialogue, judgment: Judgment, judge: Ask, policy: Ask, reviser: Ask
+    ) -> list[PreferencePair]:
+        async def rescore(part: Dialogue, turn: int, wording: int) -> TurnReading | Unscored:
+            return await score_turn(part, turn, judge, resolved, wording=wording)
+
+        async def issue(part: Dialogue, turn: int) -> str:
+            return await describe_issue(part, turn, judge, resolved)
+
+        asks = ForkAsks(
+            judge=judge,
+            policy=policy,
+            reviser=reviser,
+            score_turn=rescore,
+            describe_issue=issue,
+            policy_id=policy_id,
+            judge_id=judge_id,
+        )
+        return await fork_dialogue(dialogue, judgment, asks, config)
+
+    print_ = fingerprint(
+        config.model_dump(mode="json", exclude={"where"}),
+        judged.fingerprint,
+        models.policy.identity.key,
+        models.reviser.identity.key,
+        FORK_PROMPTS,
+        code_version("curate.pairs"),
+    )
+    return work, print_
+
+
+@cache
+def code_version(package: str) -> str:
+    """Hash of a room's source, so that changed code makes its rows anew (from kept replies)."""
+    digest = hashlib.blake2b(digest_size=8)
+    for entry in sorted(resources.files(package).iterdir(), key=lambda item: item.name):
+        if entry.name.endswith(".py"):
+            digest.update(entry.read_bytes())
+    return digest.hexdigest()
+
+
+def _fingerprint(room: str, config: dict[str, Any], identity: JudgeIdentity) -> str:
+    return fingerprint(
+        config,
+        identity.model_dump(mode="json"),
+        code_version(f"curate.{room}"),
+        code_version("curate.engines"),
+    )
+
+
+def _identity(engine: EngineIdentity, mode: str, prompts: str) -> JudgeIdentity:
+    return JudgeIdentity(
+        engine=engine.engine,
+        model=engine.model,
+        revision=engine.revision,
+        quantisation=engine.quantisation,
+        mode=mode,
+        prompt_version=prompts,
+        sampling={"temperature": 0.0, **dict(engine.detail)},
+    )
+
+
+def _label(identity: EngineIdentity) -> str:
+    revision = f"@{identity.revision[:12]}" if identity.revision else ""
+    return f"{identity.engine}:{identity.model}{revision}"
