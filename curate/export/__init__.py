@@ -1,0 +1,1 @@
+"""Training files in the shapes that trainers read, one module a trainer."""

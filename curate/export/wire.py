@@ -1,0 +1,135 @@
+"""Messages and tool definitions in the form chat templates read.
+
+Two facts of the field shape this module (docs/exporting.md has the figures). A tool call's arguments
+are an object, because most templates loop over it and the others would encode a string twice. A key a
+message does not use is absent, never null, because many templates test for the key and not its value.
+Whatever cannot take this form is refused with a reason, so that one bad row cannot spoil a file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from curate.dialogue import Message, ToolCall
+
+
+class Refused(Exception):  # noqa: N818 - an outcome of one row, caught where rows are counted
+    """A row cannot be carried into a trainer's format.
+
+    Args:
+        reason: code, counted and written to `refused.jsonl`.
+        detail: what was found, for the reader of that file.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+def wire_message(message: Message, *, keep_reasoning: bool = False) -> dict[str, Any]:
+    """One message as `{"role", "content", ...}`, verbatim, keys it does not use absent.
+
+    Raises:
+        Refused: `arguments_not_object`.
+    """
+    wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    if keep_reasoning and message.reasoning and message.reasoning.strip():
+        wire["reasoning_content"] = message.reasoning.strip()
+    if message.tool_calls:
+        wire["tool_calls"] = [_wire_call(call) for call in message.tool_calls]
+    if message.name is not None:
+        wire["name"] = message.name
+    if message.tool_call_id is not None:
+        wire["tool_call_id"] = message.tool_call_id
+    return wire
+
+
+def wire_target(message: Message, *, keep_reasoning: bool = False) -> dict[str, Any]:
+    """An assistant message that is trained on: as `wire_message`, its content stripped.
+
+    Templates that trim would otherwise render it differently from how it stands in the file.
+
+    Raises:
+        Refused: `arguments_not_object`; `empty_assistant` where nothing is left to train on.
+    """
+    content = message.content.strip()
+    if not content and not message.tool_calls:
+        raise Refused("empty_assistant", "an assistant message has neither text nor a tool call")
+    return wire_message(message, keep_reasoning=keep_reasoning) | {"content": content}
+
+
+def wire_tools(tools: Sequence[Mapping[str, Any]]) -> str | None:
+    """Tool definitions as the text of a JSON list in function form, or None where there are none.
+
+    TRL decodes a `tools` column of text itself. As text it is exact: schemas as columns would be filled
+    with nulls, one tool's parameters in another's.
+
+    Raises:
+        Refused: `tool_without_name` or `not_json`.
+    """
+    if not tools:
+        return None
+    return dump([_wire_tool(tool) for tool in tools]).decode()
+
+
+def dump(value: object) -> bytes:
+    """JSON bytes that give the same value back.
+
+    Raises:
+        Refused: `not_json` for NaN, infinity, integers beyond 64 bits, keys that are no text, lone
+            surrogates and objects.
+    """
+    try:
+        encoded = orjson.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise Refused("not_json", str(error)) from error
+    if not _is_finite(value):
+        raise Refused("not_json", "NaN or an infinity, which JSON has no word for")
+    return encoded
+
+
+def _wire_call(call: ToolCall) -> dict[str, Any]:
+    if isinstance(call.arguments, str):
+        raise Refused(
+            "arguments_not_object",
+            f"the call of '{call.name}' has arguments that are no JSON object: {call.arguments[:80]!r}",
+        )
+    wire: dict[str, Any] = {
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }
+    return wire if call.id is None else {"id": call.id, **wire}
+
+
+def _wire_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """OpenAI's function form; a bare function and Anthropic's `input_schema` are brought into it."""
+    if isinstance(tool.get("function"), Mapping):
+        wire = {"type": "function", **tool}
+        named = tool["function"]
+    else:
+        bare = {
+            ("parameters" if key == "input_schema" else key): value
+            for key, value in tool.items()
+            if key != "type"
+        }
+        wire, named = {"type": "function", "function": bare}, bare
+    if not isinstance(named.get("name"), str):
+        raise Refused(
+            "tool_without_name", f"a tool definition has no name; its keys: {sorted(tool)}"
+        )
+    return wire
+
+
+def _is_finite(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, Mapping):
+        return all(_is_finite(item) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return all(_is_finite(item) for item in value)
+    return True
