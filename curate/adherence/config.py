@@ -1,0 +1,124 @@
+"""Parameters of the role adherence metric.
+
+Names and defaults are those of the paper ("Role Adherence", Fritz and Fiorenza 2026, section
+"Configuration Parameters"); what the paper leaves open has parameters of its own below them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from curate.dialogue import Frozen
+from curate.engines.base import Capability
+
+OutputMode = Literal["binary", "continuous"]
+Definition = Literal["constructive", "restrictive"]
+
+_DISTRIBUTIONS = frozenset({Capability.TOP_LOGPROBS, Capability.LABEL_LOGPROBS})
+
+
+class AdherenceConfig(Frozen):
+    """How role adherence is scored. Scores lie in [0, 1]; 1 is full adherence."""
+
+    scoring_method: Literal["llm_judge"] = "llm_judge"
+    output_mode: OutputMode = Field(
+        "binary",
+        description="binary: a yes or no at temperature 0, score 0 or 1. continuous: P(yes) from the "
+        "first token's distribution; needs an engine with log-probabilities.",
+    )
+    evaluation_granularity: Literal["turn"] = Field(
+        "turn", description="Every assistant turn is judged with the turns before it."
+    )
+    definition: Definition = Field(
+        "constructive",
+        description="constructive: the turn does what the role demands. restrictive: it does nothing "
+        "the role excludes.",
+    )
+    strict_mode: bool = Field(
+        False, description="A dialogue is adherent only if every assistant turn is."
+    )
+    threshold: float = Field(
+        0.5, ge=0, le=1, description="Least session score of an adherent dialogue, unless strict."
+    )
+    turn_threshold: float = Field(
+        0.5, ge=0, le=1, description="Least score of an adherent turn in continuous mode."
+    )
+    weights: tuple[float, ...] | None = Field(
+        None,
+        description="Weight of each assistant turn, in order, for the session score. A dialogue with "
+        "another number of assistant turns is unscored (`weights_mismatch`).",
+    )
+    on_missing: Literal["unscored", "half"] = Field(
+        "unscored",
+        description="Continuous mode, where yes and no have too little mass: no score, or 0.5 as in "
+        "the paper (the turn then counts neither as adherent nor as scored with evidence).",
+    )
+    min_coverage: float = Field(
+        0.001,
+        ge=0,
+        le=1,
+        description="Least share of the first token's mass on yes and no, continuous mode.",
+    )
+    answer_prefix: str | None = Field(
+        None,
+        description="Forced start of the judge's reply, for models that open with another word. Needs "
+        "an engine that can continue a given reply.",
+    )
+    missing_role: Literal["error", "skip"] = Field(
+        "error",
+        description="error: a dialogue without a role definition is unscored (`missing_role`) and "
+        "fails filters. skip: it is left out (`skipped`), and conditions on adherence are waived.",
+    )
+    min_scored_share: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Share of assistant turns that must have a score. None: all of them.",
+    )
+    retries: int = Field(
+        2, ge=0, le=10, description="How often a reply that cannot be read is asked for again."
+    )
+    max_reply_tokens: int = Field(
+        16,
+        ge=1,
+        description="Bound of a reply in binary mode. Raise it for a judge that thinks in its reply.",
+    )
+    show_reasoning: bool = Field(False, description="Show the assistant's thinking to the judge.")
+
+    @field_validator("weights")
+    @classmethod
+    def _weigh_something(cls, weights: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        if weights is None:
+            return None
+        if any(not math.isfinite(weight) or weight < 0 for weight in weights) or not sum(weights):
+            raise ValueError("weights are finite, 0 or more, and not all 0")
+        return weights
+
+
+def resolve_output_mode(
+    config: AdherenceConfig, capabilities: Collection[Capability]
+) -> tuple[OutputMode, str | None]:
+    """The output mode an engine can serve, and a warning where that is not what was asked for.
+
+    As in the paper, an engine without log-probabilities is asked in binary mode. The caller prints the
+    warning once and keeps it with the run; scores of the two modes are told apart by their identity.
+    """
+    warnings = []
+    mode = config.output_mode
+    if mode == "continuous" and not _DISTRIBUTIONS & set(capabilities):
+        mode = "binary"
+        warnings.append(
+            "adherence: the judge's engine gives no log-probabilities, so output_mode falls back from "
+            "continuous to binary; every turn is scored 0 or 1 and thresholds between mean shares of "
+            "turns"
+        )
+    if config.answer_prefix and Capability.PREFILL not in capabilities:
+        warnings.append(
+            "adherence: the judge's engine cannot continue a given reply, so answer_prefix "
+            f"{config.answer_prefix!r} is not used"
+        )
+    return mode, "\n".join(warnings) or None

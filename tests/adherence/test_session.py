@@ -1,0 +1,196 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curate.adherence.config import AdherenceConfig
+from curate.adherence.session import (
+    NoSession,
+    Session,
+    aggregate,
+    bootstrap,
+    effective_size,
+    wilson,
+)
+from curate.records import AdherenceTurn
+
+CONTINUOUS = AdherenceConfig(output_mode="continuous")
+scores = st.lists(st.floats(0, 1), min_size=1, max_size=12)
+weights = st.floats(0.001, 1000)
+
+
+def turns(*values: float | None, reason: str = "bad_reply") -> list[AdherenceTurn]:
+    return [
+        AdherenceTurn(
+            turn=number,
+            score=value,
+            adherent=None if value is None else value >= 0.5,
+            unscored=reason if value is None else None,
+        )
+        for number, value in enumerate(values, start=1)
+    ]
+
+
+def session(values: list[AdherenceTurn], config: AdherenceConfig) -> Session:
+    result = aggregate(values, config)
+    assert isinstance(result, Session)
+    return result
+
+
+def no_session(values: list[AdherenceTurn], config: AdherenceConfig) -> NoSession:
+    result = aggregate(values, config)
+    assert isinstance(result, NoSession)
+    return result
+
+
+# Wilson 1927; the values are those of statsmodels' proportion_confint(k, n, method="wilson").
+@pytest.mark.parametrize(
+    ("successes", "n", "low", "high"),
+    [
+        (0, 10, 0.0, 0.277533),
+        (1, 1, 0.206549, 1.0),
+        (5, 10, 0.236593, 0.763407),
+        (10, 10, 0.722467, 1.0),
+        (81, 263, 0.255281, 0.366195),
+    ],
+)
+def test_wilson_matches_known_values(successes: int, n: int, low: float, high: float) -> None:
+    got = wilson(successes / n, n)
+    assert got[0] == pytest.approx(low, abs=2e-5)
+    assert got[1] == pytest.approx(high, abs=2e-5)
+
+
+@given(st.integers(1, 500), st.integers(1, 500))
+def test_wilson_narrows_as_turns_are_added(successes: int, n: int) -> None:
+    share = min(successes, n) / n
+    low, high = wilson(share, n)
+    tighter = wilson(share, 4 * n)
+    assert 0 <= low <= share <= high <= 1 or math.isclose(low, share) or math.isclose(high, share)
+    assert tighter[1] - tighter[0] < high - low
+
+
+@given(scores)
+def test_session_score_is_the_mean_within_its_interval(values: list[float]) -> None:
+    result = session(turns(*values), CONTINUOUS)
+    assert result.score == pytest.approx(sum(values) / len(values), abs=1e-12)
+    assert 0 <= result.interval[0] <= result.score <= result.interval[1] <= 1
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), weights), min_size=1, max_size=8), st.floats(0.01, 100))
+def test_weighted_mean_does_not_depend_on_the_scale_of_weights(
+    pairs: list[tuple[float, float]], scale: float
+) -> None:
+    values, weighing = [value for value, _ in pairs], [weight for _, weight in pairs]
+    plain = CONTINUOUS.model_copy(update={"weights": tuple(weighing)})
+    scaled = CONTINUOUS.model_copy(update={"weights": tuple(w * scale for w in weighing)})
+    result = session(turns(*values), plain)
+    assert min(values) <= result.score <= max(values)
+    assert session(turns(*values), scaled).score == pytest.approx(result.score, abs=1e-9)
+
+
+def test_weights_move_the_session_score() -> None:
+    config = AdherenceConfig(weights=(3, 1))
+    assert session(turns(1, 0), config).score == 0.75
+    assert session(turns(0, 1), config).score == 0.25
+
+
+def test_a_turn_of_weight_zero_does_not_count() -> None:
+    assert session(turns(0, 1, 1), AdherenceConfig(weights=(0, 1, 1))).score == 1.0
+
+
+def test_weights_of_another_length_are_an_error_of_the_dialogue() -> None:
+    refusal = no_session(turns(1, 1, 1), AdherenceConfig(weights=(1, 1)))
+    assert refusal.reason == "weights_mismatch"
+    assert "2 weights" in refusal.detail
+    assert "3 assistant turns" in refusal.detail
+
+
+@pytest.mark.parametrize("bad", [(0, 0), (1, -1), (math.nan, 1), ()])
+def test_weights_that_weigh_nothing_are_refused(bad: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="weights"):
+        AdherenceConfig(weights=bad)
+
+
+def test_unequal_weights_widen_the_wilson_interval() -> None:
+    assert effective_size([1, 1, 1, 1]) == 4
+    assert effective_size([9, 1]) == pytest.approx(100 / 82)
+    equal = session(turns(1, 0, 1, 0), AdherenceConfig()).interval
+    unequal = session(turns(1, 0, 1, 0), AdherenceConfig(weights=(9, 9, 1, 1))).interval
+    assert unequal[1] - unequal[0] > equal[1] - equal[0]
+
+
+@given(scores)
+def test_strict_mode_passes_only_if_every_turn_does(values: list[float]) -> None:
+    config = CONTINUOUS.model_copy(update={"strict_mode": True})
+    assert session(turns(*values), config).adherent == all(value >= 0.5 for value in values)
+
+
+@given(scores, st.floats(0, 1))
+def test_threshold_decides_where_strict_mode_does_not(
+    values: list[float], threshold: float
+) -> None:
+    config = CONTINUOUS.model_copy(update={"threshold": threshold})
+    result = session(turns(*values), config)
+    assert result.adherent == (result.score >= threshold)
+    strict = config.model_copy(update={"strict_mode": True})
+    assert session(turns(*values), strict).score == result.score
+
+
+def test_half_of_the_turns_reach_the_default_threshold() -> None:
+    assert session(turns(1, 0), AdherenceConfig()).adherent
+    assert not session(turns(1, 0, 0), AdherenceConfig()).adherent
+
+
+def test_an_empty_session_is_never_a_pass() -> None:
+    for config in (
+        AdherenceConfig(),
+        AdherenceConfig(strict_mode=True),
+        AdherenceConfig(threshold=0),
+    ):
+        assert no_session([], config).reason == "no_assistant_turn"
+
+
+def test_a_partly_unscored_session_is_unscored_with_its_reason() -> None:
+    refusal = no_session(turns(1, None, 1), AdherenceConfig())
+    assert refusal.reason == "bad_reply"
+    assert "1 of 3 assistant turns have no score: 2 (bad_reply)" in refusal.detail
+    mixed = [*turns(1, None), AdherenceTurn(turn=3, unscored="context_overflow")]
+    assert no_session(mixed, AdherenceConfig()).reason == "unscored_turns"
+
+
+def test_min_scored_share_admits_partly_scored_sessions() -> None:
+    config = AdherenceConfig(min_scored_share=0.6)
+    result = session(turns(1, None, 0), config)
+    assert result.score == 0.5
+    assert result.interval == pytest.approx(wilson(0.5, 2))
+    assert no_session(turns(1, None, None), config).reason == "bad_reply"
+    assert no_session(turns(None), AdherenceConfig(min_scored_share=0.01)).reason == "bad_reply"
+
+
+def test_strict_mode_takes_an_unscored_turn_for_not_adherent() -> None:
+    config = AdherenceConfig(min_scored_share=0.5, strict_mode=True)
+    assert not session(turns(1, None), config).adherent
+
+
+def test_only_turns_of_weight_zero_scored_is_no_session() -> None:
+    config = AdherenceConfig(weights=(0, 1), min_scored_share=0.5)
+    assert no_session(turns(1, None), config).reason == "weights_mismatch"
+
+
+def test_one_continuous_turn_claims_no_interval() -> None:
+    result = session(turns(0.9), CONTINUOUS)
+    assert result.interval == (0.0, 1.0)
+    assert result.interval_method == "none (one turn)"
+    assert session(turns(1), AdherenceConfig()).interval_method == "wilson"
+
+
+def test_bootstrap_is_reproducible_and_depends_on_n() -> None:
+    few, many = [0.1, 0.9, 0.4], [0.1, 0.9, 0.4] * 10
+    assert bootstrap(few, [1] * 3) == bootstrap(few, [1] * 3)
+    (low, high), method = bootstrap(few, [1] * 3)
+    (low_many, high_many), _ = bootstrap(many, [1] * 30)
+    assert method == "bootstrap"
+    assert high_many - low_many < high - low
+    # the standard error of the mean of 30 such scores is 0.06
+    assert high_many - low_many == pytest.approx(2 * 1.96 * 0.33 / math.sqrt(30), rel=0.15)
