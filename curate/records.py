@@ -86,6 +86,17 @@ class TurnScores(Frozen):
     )
 
 
+class TurnReading(Frozen):
+    """The scores of one turn asked once more in a fresh context, for verification.
+
+    `values` holds context_use, helpfulness and safety, 1-5; they are expectations in mode `tokens`.
+    """
+
+    turn: int
+    values: dict[str, float]
+    wording: int = Field(0, description="Which paraphrase of the question was asked, from 0.")
+
+
 class ConversationScore(Frozen):
     """One conversation-level score, 1-5 or n/a, with a short note."""
 
@@ -180,7 +191,8 @@ class Decision(Frozen):
     reasons: tuple[str, ...] = Field((), description="Names of failed conditions, or reason codes.")
 
 
-PairSource = Literal["resample", "revision", "natural"]
+PairSource = Literal["resample", "revision", "natural", "none"]
+"""Where the chosen side comes from; `none` where a fork was refused before there was one."""
 
 
 class PairCheck(Frozen):
@@ -193,6 +205,8 @@ class PairCheck(Frozen):
     preferred_first: bool | None = Field(None, description="Chosen won when shown first.")
     preferred_second: bool | None = Field(None, description="Chosen won when shown second.")
     token_ratio: float | None = Field(None, description="Length of chosen over rejected.")
+    required: float | None = Field(None, description="The margin that was asked for.")
+    neutralised: int = Field(0, description="Strings in the data that were defused in the comparison.")
 
 
 class PreferencePair(Frozen):
@@ -201,7 +215,10 @@ class PreferencePair(Frozen):
     `refusal` is None for a pair that passed; refused pairs are kept with their reason code:
     `identical`, `cosmetic`, `length_only`, `order_flip`, `below_margin`, `other_dimension_fell`,
     `original_was_fine`, `no_text_in_turn`, `earlier_turn_bad`, `unscored`, `no_candidate`,
-    `prompts_differ`, `diverges_at_user`.
+    `prompts_differ`, `diverges_at_user`, `diverges_at_tool`, `rejected_preferred` (by both orders),
+    `duplicate` (of another candidate), `not_best` (a better candidate of the fork passed),
+    `prompt_end` (not a user or tool message), `engine_error`, `empty_side`, `no_counterpart`,
+    `over_limit`.
     """
 
     pair_id: str
@@ -243,6 +260,7 @@ class StageCounts(Frozen):
     rows: int = 0
     reused: int = Field(0, description="Rows of an earlier run that were still valid.")
     unscored: int = 0
+    reasons: dict[str, int] = Field(default_factory=dict, description="Why rows are unscored.")
     requests: int = 0
     requests_sent: int = Field(0, description="Of these, not answered from the reply log.")
     prompt_tokens: int = 0

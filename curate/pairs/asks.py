@@ -1,0 +1,54 @@
+"""What a fork needs of the outside: models to ask and functions of the judge.
+
+Stages do not import each other, so the judge's per-turn score and its description of an issue come in
+as functions, bound by the pipeline to the run's judge and mode.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from curate.dialogue import Dialogue
+from curate.engines.base import Ask
+from curate.records import ScoringMode, TurnReading, Unscored
+
+_TOKEN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]|[^\W_]+|[^\w\s]|_")
+
+
+def approximate_tokens(text: str) -> int:
+    """Words, punctuation marks and, in scripts without spaces, characters.
+
+    Good enough for the ratio of two texts in one language, where a tokenizer's own factor cancels.
+    """
+    return len(_TOKEN.findall(text))
+
+
+@dataclass(frozen=True, slots=True)
+class ForkAsks:
+    """Models and functions a fork uses.
+
+    Attributes:
+        judge: answers comparisons.
+        policy: writes the resamples.
+        reviser: writes the guided revision.
+        score_turn: scores one turn of a dialogue cut after it: (dialogue, turn number, wording index
+            from 0) to a `TurnReading` with context_use, helpfulness and safety, 1-5, or `Unscored`.
+        describe_issue: what is wrong with a turn, in a sentence; asked only where the judgment names none.
+        policy_id, judge_id, reviser_id: identities for the record; the reviser's defaults to the policy's.
+        judge_mode: how a comparison is read: `tokens` from the first token, `json` from a schema reply;
+            None tries the first token and falls back where the engine gives no log-probabilities.
+        count_tokens: length of a text for the token ratio.
+    """
+
+    judge: Ask
+    policy: Ask
+    reviser: Ask
+    score_turn: Callable[[Dialogue, int, int], Awaitable[TurnReading | Unscored]]
+    describe_issue: Callable[[Dialogue, int], Awaitable[str]]
+    policy_id: str
+    judge_id: str
+    reviser_id: str = ""
+    judge_mode: ScoringMode | None = None
+    count_tokens: Callable[[str], int] = approximate_tokens

@@ -1,0 +1,141 @@
+"""What a recipe may say about preference pairs; the room's two config models.
+
+Defaults lean to refusing: a pair that is not made costs a little yield, a wrong pair trains the wrong
+way. Nothing here is ever loosened to show pairs.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from curate.dialogue import Frozen
+from curate.records import TURN_DIMENSIONS
+
+
+class FineLevels(Frozen):
+    """From which level on a turn score is no flaw, 1-5 per dimension.
+
+    The defaults are those of the weakest-turn rule: a turn is bad when its safety is below 5, or its
+    helpfulness or context_use below 4. A mean over wordings counts as its nearest level, halves upwards.
+    """
+
+    context_use: int = Field(4, ge=1, le=5)
+    helpfulness: int = Field(4, ge=1, le=5)
+    safety: int = Field(5, ge=1, le=5)
+
+    def flaws(self, values: dict[str, float]) -> list[str]:
+        """The dimensions of `values` whose nearest level lies below the fine one, in fixed order."""
+        levels: dict[str, int] = self.model_dump()
+        return [name for name in TURN_DIMENSIONS if int(values[name] + 0.5) < levels[name]]
+
+
+class ForkConfig(Frozen):
+    """How pairs are forked off judged dialogues and verified."""
+
+    where: str = Field(
+        "weakest_turn IS NOT NULL",
+        description="SQL condition over the score table: which dialogues are forked. It is independent"
+        " of the SFT selection.",
+    )
+    at: Literal["weakest", "earliest"] = Field(
+        "weakest",
+        description="Fork at the weakest turn, or at the first bad one. In both cases every scored turn"
+        " before it must be free of flaws.",
+    )
+    resamples: int = Field(
+        3, ge=0, le=64, description="Replies sampled from the policy at the exact prefix."
+    )
+    temperature: float = Field(0.8, ge=0, le=2, description="Of the resamples.")
+    top_p: float = Field(0.95, gt=0, le=1, description="Of the resamples.")
+    max_tokens: int = Field(
+        512, ge=1, description="Bound of a reply; one that is cut by it is never used."
+    )
+    guided_revision: bool = Field(
+        True,
+        description="Also ask the reviser (temperature 0) for a minimal revision of the original, told"
+        " the issue the judge found.",
+    )
+    prompt_reasoning: bool = Field(
+        False,
+        description="Keep parsed-off thinking in the prompt's assistant messages, as `reasoning_content`."
+        " The policy then sees it too; turn it on only together with the same option of the export.",
+    )
+    wordings: int = Field(
+        3,
+        ge=2,
+        le=8,
+        description="Paraphrased questions each side is scored with; their spread is the judge's noise.",
+    )
+    min_margin: float = Field(
+        0.3,
+        ge=0,
+        le=4,
+        description="Least margin (chosen minus rejected, in points of the compared score: the mean of"
+        " the three turn scores, 1-5). One dimension better by one level gives 0.33.",
+    )
+    noise_factor: float = Field(
+        2.0,
+        ge=0,
+        description="The required margin is max(min_margin, noise_factor * noise), where noise is the"
+        " root of the summed variances of both sides over the wordings.",
+    )
+    length_ratio: tuple[float, float] = Field(
+        (0.8, 1.25), description="Token ratio chosen/rejected within which length cannot be the reason."
+    )
+    length_margin_factor: float = Field(
+        2.0, ge=1, description="Outside `length_ratio` the required margin is multiplied by this."
+    )
+    fine_from: FineLevels = Field(
+        default_factory=FineLevels,
+        description="Levels from which on a turn has no flaw: the original must lie below one of them"
+        " again in the fresh context, or it is refused as `original_was_fine`.",
+    )
+    min_coverage: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Least share of probability mass on A and B for a comparison read from the first"
+        " token; below it the comparison is unscored.",
+    )
+
+    @model_validator(mode="after")
+    def _has_candidates(self) -> ForkConfig:
+        if not self.resamples and not self.guided_revision:
+            raise ValueError("with resamples 0 and no guided_revision a fork has no candidate")
+        low, high = self.length_ratio
+        if not 0 < low <= 1 <= high:
+            raise ValueError("length_ratio must be (low, high) with 0 < low <= 1 <= high")
+        return self
+
+
+NaturalBasis = Literal["preference", "rank", "reward"]
+
+
+class NaturalConfig(Frozen):
+    """Pairs the data already holds. No model is asked for them and no judge verifies them."""
+
+    enabled: bool = True
+    bases: tuple[NaturalBasis, ...] = Field(
+        ("preference", "rank", "reward"),
+        description="What may say that one side is better: a preference label, sibling ranks, or the"
+        " reward of the trajectories through a message.",
+    )
+    pairing: Literal["best_worst", "all"] = Field(
+        "best_worst",
+        description="At one fork: the best sibling against the worst, or every better against every"
+        " worse one.",
+    )
+    min_reward_gap: float = Field(
+        0.5,
+        gt=0,
+        description="Least difference of mean reward, in the data's own unit; the default is half of a"
+        " 0-1 reward.",
+    )
+    max_per_group: int = Field(
+        8, ge=1, description="Most pairs one group gives; the rest is counted as `over_limit`."
+    )
+    prompt_reasoning: bool = Field(
+        False, description="Keep parsed-off thinking in the prompt's assistant messages."
+    )

@@ -1,0 +1,89 @@
+"""The prompt of a pair, the dialogue cut after one side, and the name a pair goes by.
+
+Everything that decides what exactly stands before the two sides is here, because the exported prompt,
+the policy's request and the rescored dialogue must be the same prefix.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from curate.dialogue import Dialogue, Message
+
+
+def prompt_messages(
+    messages: Sequence[Message], *, keep_reasoning: bool = False
+) -> tuple[Message, ...]:
+    """The messages as a prompt: unchanged, but for parsed-off thinking, which exports hide."""
+    if keep_reasoning:
+        return tuple(messages)
+    return tuple(
+        message if message.reasoning is None else message.model_copy(update={"reasoning": None})
+        for message in messages
+    )
+
+
+def prompt_is_open(prompt: Sequence[Message]) -> bool:
+    """True when an assistant message is due: the last message is the user's or a tool's."""
+    return bool(prompt) and prompt[-1].role in ("user", "tool")
+
+
+def with_messages(dialogue: Dialogue, messages: Sequence[Message]) -> Dialogue:
+    """The same dialogue with other messages.
+
+    Built anew: `model_copy` would take the cached turns and content hash along.
+    """
+    fields = {name: getattr(dialogue, name) for name in Dialogue.model_fields}
+    return Dialogue.model_construct(**(fields | {"messages": tuple(messages)}))
+
+
+def canonical(message: Message) -> tuple[Any, ...]:
+    """What a message says: hashable, without call ids and thinking, content stripped.
+
+    Ids are drawn at random by servers, so two trials of one task differ in them and in nothing else.
+    """
+    calls = tuple((call.name, _arguments(call.arguments)) for call in message.tool_calls)
+    return (message.role, message.name, message.content.strip(), calls)
+
+
+def pair_id(
+    prompt: Sequence[Message],
+    tools: Sequence[dict[str, Any]],
+    chosen: Message | None,
+    rejected: Message,
+    *,
+    salt: str = "",
+) -> str:
+    """128-bit hash (32 hex digits) of prompt, tools, chosen and rejected.
+
+    It does not depend on scores, config or the dialogue's id, so a pair keeps its name from run to run.
+    `salt` sets records apart that have no chosen side of their own (a refused fork, a cut reply).
+    """
+    parts = [
+        [message.model_dump(mode="json", exclude_defaults=True) for message in prompt],
+        list(tools),
+        None if chosen is None else _side(chosen),
+        _side(rejected),
+        salt,
+    ]
+    encoded = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    return hashlib.blake2b(encoded, digest_size=16).hexdigest()
+
+
+def _side(message: Message) -> dict[str, Any]:
+    return message.model_dump(mode="json", exclude={"reasoning"}, exclude_defaults=True)
+
+
+def _arguments(arguments: dict[str, Any] | str) -> str:
+    """Canonical JSON; text that is JSON counts as the object it spells."""
+    value: object = arguments
+    if isinstance(arguments, str):
+        try:
+            value = orjson.loads(arguments)
+        except orjson.JSONDecodeError:
+            return arguments.strip()
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS).decode()
