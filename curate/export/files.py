@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from curate.errors import CurateError, missing_extra
+from curate.errors import CurateError
 from curate.export.wire import dump
 
 _BATCH = 2_000  # rows held at once while a Parquet file is made
@@ -128,14 +128,6 @@ def write_parquet(rows: RowFile, path: Path) -> None:
             if rows.has_tools:
                 arrays.append(pa.array([row.get("tools") for row in batch], pa.string()))
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-
-
-def require_parquet() -> None:
-    """Raise a UsageError that names the extra, where Parquet files cannot be written."""
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise missing_extra("pyarrow", "parquet") from error
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import polars as pl
 
 from curate.dialogue import Dialogue, Lineage, Message
 from curate.export.config import ExportConfig
-from curate.export.files import RowFile, replacing, require_parquet, write_parquet
+from curate.export.files import RowFile, replacing, write_parquet
 from curate.export.wire import Refused, wire_message, wire_target, wire_tools
 from curate.records import PreferencePair
 
@@ -37,7 +37,7 @@ _OWNED: Final = (
     "sft_provenance.parquet",
     "refused.jsonl",
 )
-_LINEAGE: Final = {
+_LINEAGE: Final[Mapping[str, pl.DataType | type[pl.DataType]]] = {
     "lineage_source": pl.String,
     "lineage_file": pl.String,
     "lineage_rows": pl.List(pl.Int64),
@@ -125,11 +125,8 @@ def export_trl(
         Rows written and refused; every row that came in is in one of the two.
 
     Raises:
-        UsageError: Parquet is asked for and pyarrow is missing; nothing has been written.
         CurateError: the folder cannot be written; the earlier export stands.
     """
-    if "parquet" in config.formats:
-        require_parquet()
     with replacing(folder, _OWNED) as partial:
         return _Export(partial, config).write(sft, pairs, natural)
 
@@ -158,9 +155,10 @@ class _Export:
                 self.files[split] = open_files.enter_context(file)
             for dialogue in sft:
                 self._add_dialogue(dialogue)
-            for split, rows in (("dpo", pairs), ("dpo_natural", natural)):
-                for pair in rows:
-                    self._add_pair(split, pair)  # type: ignore[arg-type]
+            for pair in pairs:
+                self._add_pair("dpo", pair)
+            for pair in natural:
+                self._add_pair("dpo_natural", pair)
         for split, file in self.files.items():
             self.counts.rows[split] = len(file)
             if "parquet" in self.config.formats:
