@@ -86,17 +86,6 @@ class TurnScores(Frozen):
     )
 
 
-class TurnReading(Frozen):
-    """The scores of one turn asked once more in a fresh context, for verification.
-
-    `values` holds context_use, helpfulness and safety, 1-5; they are expectations in mode `tokens`.
-    """
-
-    turn: int
-    values: dict[str, float]
-    wording: int = Field(0, description="Which paraphrase of the question was asked, from 0.")
-
-
 class ConversationScore(Frozen):
     """One conversation-level score, 1-5 or n/a, with a short note."""
 
@@ -149,7 +138,20 @@ class Judgment(Frozen):
         None, description="Mean absolute difference of scores given twice by overlapping windows."
     )
     neutralised: int = Field(0, description="Strings in the data that were defused in the prompt.")
+    remarks: tuple[str, ...] = Field(
+        (),
+        description="How this judging departed from the plain way, e.g. `text_lost: reply_cut`, "
+        "`ledger_cut: turn 4`, `split: context_overflow`.",
+    )
     requests: int = 0
+
+
+class TurnReading(Frozen):
+    """One turn scored alone in a fresh context, to measure a pair's margin and the judge's noise."""
+
+    turn: int
+    values: dict[str, float] = Field(description="Per turn dimension, 1-5.")
+    wording: int = Field(0, description="Number of the paraphrase of the question.")
 
 
 class AdherenceTurn(Frozen):

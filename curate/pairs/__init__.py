@@ -1,0 +1,1 @@
+"""Preference pairs: forked and verified, or already in the data."""

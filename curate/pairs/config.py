@@ -82,7 +82,8 @@ class ForkConfig(Frozen):
         " root of the summed variances of both sides over the wordings.",
     )
     length_ratio: tuple[float, float] = Field(
-        (0.8, 1.25), description="Token ratio chosen/rejected within which length cannot be the reason."
+        (0.8, 1.25),
+        description="Token ratio chosen/rejected within which length cannot be the reason.",
     )
     length_margin_factor: float = Field(
         2.0, ge=1, description="Outside `length_ratio` the required margin is multiplied by this."

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 from curate.dialogue import Dialogue, Message
 from curate.engines.layout import defuse, fenced, trunk
-from curate.pairs.wire import to_wire
 
 LABELS = ("A", "B")
 ANSWER_PREFIX = "Better candidate:"
@@ -49,19 +49,28 @@ PROMPT_VERSION = (
 """Names the prompts' wording; changes with any byte of it."""
 
 
-def comparison(
-    prompt: Dialogue, first: Message, second: Message, *, as_json: bool
-) -> tuple[Mapping[str, Any], ...]:
-    """Chat messages that ask which of two candidates is better after the dialogue `prompt`.
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A comparison's chat messages, and how many strings of the data were defused in them."""
+
+    messages: tuple[Mapping[str, Any], ...]
+    neutralised: int
+
+
+def comparison(prompt: Dialogue, first: Message, second: Message, *, as_json: bool) -> Comparison:
+    """Ask which of two candidates is better after the dialogue `prompt`.
 
     `first` is shown as candidate A, `second` as B.
     """
     shown = trunk(PAIRWISE, prompt, prompt.turns)
+    bodies = [fenced("candidate", message.content) for message in (first, second)]
     candidates = "".join(
-        f"Candidate {label}\n{fenced('candidate', message.content).text}"
-        for label, message in zip(LABELS, (first, second), strict=True)
+        f"Candidate {label}\n{body.text}" for label, body in zip(LABELS, bodies, strict=True)
     )
-    return shown.ask(candidates + (_QUESTION_JSON if as_json else _QUESTION))
+    return Comparison(
+        shown.ask(candidates + (_QUESTION_JSON if as_json else _QUESTION)),
+        shown.neutralised + sum(body.count for body in bodies),
+    )
 
 
 def revision(prompt: Dialogue, original: Message, issue: str) -> tuple[Mapping[str, Any], ...]:
@@ -72,8 +81,3 @@ def revision(prompt: Dialogue, original: Message, issue: str) -> tuple[Mapping[s
         f"Issue: {defuse(' '.join(issue.split())).text}\n"
         "Write the mended message.\n"
     )
-
-
-def continuation(prompt: tuple[Message, ...]) -> tuple[Mapping[str, Any], ...]:
-    """What a policy is shown: exactly the exported prompt."""
-    return to_wire(prompt)

@@ -1,4 +1,4 @@
-"""Messages in OpenAI's wire form, for asking a policy model.
+"""Messages and tools in OpenAI's wire form, for asking a policy model.
 
 What the policy is shown must be what the export holds, so the mapping is plain: nothing is trimmed,
 merged or reordered. Only what the wire demands and the data may lack is filled in: tool call ids, in
@@ -8,7 +8,7 @@ the order of the calls, so that a result still names the call it answers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -53,6 +53,25 @@ def to_wire(messages: Sequence[Message]) -> tuple[dict[str, Any], ...]:
                 entry["tool_call_id"] = identifier
         wired.append(entry)
     return tuple(wired)
+
+
+def tools_to_wire(tools: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Tool definitions in function form; bare functions and Anthropic's `input_schema` are brought into it.
+
+    The exports write the same form, so the policy is offered exactly the exported tools.
+    """
+    return tuple(_as_function(tool) for tool in tools)
+
+
+def _as_function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(tool.get("function"), Mapping):
+        return {"type": "function", **tool}
+    bare = {
+        ("parameters" if key == "input_schema" else key): value
+        for key, value in tool.items()
+        if key != "type"
+    }
+    return {"type": "function", "function": bare}
 
 
 def _as_text(arguments: dict[str, Any] | str) -> str:
