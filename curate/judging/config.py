@@ -1,0 +1,141 @@
+"""The options of the rubric judge, and which scoring mode they come to on an engine.
+
+The pipeline composes `RubricConfig` into the recipe and calls `resolve_mode` once before a run; from
+then on `mode` is `json` or `tokens` and part of the judge's identity. A user's prompt file is read when
+the config is made, so that an edit in the middle of a run cannot change the prompt under it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from curate.dialogue import Frozen
+from curate.engines.base import Capability
+from curate.errors import UsageError
+from curate.records import ScoringMode
+
+DimensionName = Literal[
+    "context_use", "helpfulness", "safety", "coherence", "task_completion", "repair_handling"
+]
+Level = Annotated[int, Field(ge=1, le=5)]
+
+
+class RubricConfig(Frozen):
+    """How dialogues are judged turn by turn. The schema and the verdict rules are not options."""
+
+    mode: Literal["auto", "json", "tokens"] = Field(
+        "auto", description="`auto`: tokens where the engine gives log-probabilities, else json."
+    )
+    max_turns: int = Field(10, ge=1, description="Up to this many scored turns in one call.")
+    window_turns: int = Field(5, ge=4, le=6, description="Turns of a window of a longer dialogue.")
+    overlap: int = Field(1, ge=0, le=3, description="Turns two neighbouring windows share.")
+    window_context: Literal["summary", "full"] = Field(
+        "summary",
+        description="What a later window sees of earlier turns: a ledger, or all of them.",
+    )
+    conversation: Literal["further_call", "windows"] = Field(
+        "further_call",
+        description="Conversation scores of a windowed dialogue: one further call over the whole text, "
+        "or the minimum over the windows.",
+    )
+    on_mismatch: Literal["use_rule", "retry", "reject"] = Field(
+        "use_rule",
+        description="When the judge's verdict is not the one its scores give by the rule.",
+    )
+    text: Literal["auto", "joint", "separate", "off"] = Field(
+        "auto",
+        description="Issues, notes and decision basis: in the same reply after the scores, in a call of "
+        "their own, or not at all. `auto`: separate in json mode, off in tokens mode.",
+    )
+    retries: int = Field(
+        2, ge=0, le=10, description="How often a reply that cannot be used is asked again."
+    )
+    min_scored_share: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Keep a dialogue with unscored turns from this share of scored ones.",
+    )
+    show_reasoning: bool = Field(False, description="Show parsed-off thinking to the judge.")
+    missing_scenario: Literal["error", "skip"] = Field(
+        "error", description="A dialogue without scenario: unscored, or judged without one."
+    )
+    min_coverage: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="Least mass the labels must have for a score to count (tokens mode).",
+    )
+    answer_prefix: str = Field(
+        "[[",
+        description="Forced start of a one-label answer, where the engine can (tokens mode). No trailing "
+        "space: tokenizers would put the label into another token.",
+    )
+    prompt_file: Path | None = Field(
+        None,
+        description="A file whose text replaces the rubric; `{anchors}` and `{examples}` are filled in.",
+    )
+    rubric: str | None = Field(None, description="The same, as text in the recipe.")
+    anchors: dict[DimensionName, dict[Level, str]] = Field(
+        default_factory=dict, description="Own words for single levels, e.g. `helpfulness: {3: …}`."
+    )
+    examples: tuple[str, ...] = Field((), description="Worked examples, shown after the scales.")
+    text_max_tokens: int = Field(400, ge=16, description="Bound of a text call.")
+    ledger_max_tokens: int = Field(320, ge=32, description="Bound of a ledger of earlier turns.")
+    issue_max_tokens: int = Field(96, ge=16, description="Bound of one description of an issue.")
+
+    _prompt_text: str | None = PrivateAttr(None)
+
+    @model_validator(mode="after")
+    def _check(self) -> RubricConfig:
+        if self.answer_prefix != self.answer_prefix.rstrip():
+            raise ValueError("answer_prefix must not end with a space or newline")
+        if self.mode == "tokens" and self.text == "joint":
+            raise ValueError(
+                "text: joint needs a JSON reply; with mode: tokens use separate or off"
+            )
+        if self.prompt_file is not None:
+            if self.rubric is not None:
+                raise ValueError("give either rubric or prompt_file, not both")
+            try:
+                self._prompt_text = self.prompt_file.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ValueError(f"prompt_file cannot be read: {error}") from error
+        own = self.own_rubric
+        if own is not None and not own.strip():
+            raise ValueError("the rubric is empty")
+        return self
+
+    @property
+    def own_rubric(self) -> str | None:
+        """The user's rubric text, from `rubric` or `prompt_file`; None where ours is used."""
+        return self.rubric if self.rubric is not None else self._prompt_text
+
+    @property
+    def text_mode(self) -> Literal["joint", "separate", "off"]:
+        """`text` with `auto` resolved; needs a resolved `mode`."""
+        if self.text == "auto":
+            return "separate" if self.mode == "json" else "off"
+        return self.text
+
+
+def resolve_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> ScoringMode:
+    """The scoring mode of a run; `auto` with `text: joint` comes to `json`, which alone has a reply to join.
+
+    Raises:
+        UsageError: `tokens` is asked for and the engine has no log-probabilities.
+    """
+    can_read = bool(capabilities & {Capability.TOP_LOGPROBS, Capability.LABEL_LOGPROBS})
+    if config.mode == "tokens" and not can_read:
+        raise UsageError(
+            "scoring mode 'tokens' needs an engine that gives log-probabilities",
+            got=", ".join(sorted(capabilities)) or "an engine without any such capability",
+            expected="top_logprobs or label_logprobs",
+            fix="set judge.rubric mode to 'json' or 'auto', or choose another engine",
+        )
+    if config.mode != "auto":
+        return config.mode
+    return "tokens" if can_read and config.text != "joint" else "json"

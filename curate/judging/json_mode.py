@@ -1,0 +1,335 @@
+"""Scoring mode `json`: one joint reply, scores only, that ends by construction.
+
+On the wire the reply is an object with one required key a turn and nothing but enums, which strict
+modes and constrained decoding can hold a model to: no turn can be missing, invented or scored twice.
+Servers without either still answer in this form or in the judge card's own array form; both are read,
+and both are checked for completeness here. Text comes after the scores (`joint`) or in another call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from curate.engines.base import Request
+from curate.engines.layout import Trunk
+from curate.judging.reading import (
+    Failure,
+    Reading,
+    Scope,
+    Session,
+    clip_words,
+    fault_of,
+    listed,
+    mismatch_of,
+    without_thinking,
+)
+from curate.judging.verdict import VERDICTS
+from curate.judging.wording import Texts
+from curate.records import (
+    CONVERSATION_DIMENSIONS,
+    TURN_DIMENSIONS,
+    ConversationLevel,
+    ConversationScore,
+    RubricScores,
+    TurnScores,
+    Verdict,
+)
+
+_INTEGER = {"type": "integer", "enum": [1, 2, 3, 4, 5]}
+_INTEGER_OR_NA = {"anyOf": [_INTEGER, {"type": "string", "enum": ["n/a"]}]}
+_TEXT_KEYS = ("issues", "notes", "decision_basis")
+
+
+class BadReplyError(ValueError):
+    """A reply that is not what was asked for; the message tells the judge what to mend."""
+
+
+def reply_schema(scope: Scope, *, joint: bool = False) -> dict[str, Any]:
+    """The JSON schema of the wire form. No string lengths: they are costly in grammars."""
+    properties: dict[str, Any] = {
+        turn_key(turn): _object(dict.fromkeys(TURN_DIMENSIONS, _INTEGER)) for turn in scope.turns
+    }
+    if scope.conversation:
+        properties["coherence"] = _INTEGER
+        properties["task_completion"] = properties["repair_handling"] = _INTEGER_OR_NA
+    if scope.verdict:
+        properties["verdict"] = {"type": "string", "enum": list(reversed(VERDICTS))}
+    if scope.weakest:
+        turns = {"type": "integer", "enum": list(scope.weakest)}
+        properties["weakest_turn"] = {"anyOf": [turns, {"type": "null"}]}
+    if joint:
+        strings = {"type": "array", "items": {"type": "string"}, "maxItems": 3}
+        text = {"type": "string"}
+        if scope.turns:
+            properties["issues"] = _object({turn_key(turn): strings for turn in scope.turns})
+        if scope.conversation:
+            properties["notes"] = _object(dict.fromkeys(CONVERSATION_DIMENSIONS, text))
+            properties["decision_basis"] = text
+    return _object(properties)
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def turn_key(turn: int) -> str:
+    """Name of a turn's key on the wire."""
+    return f"turn_{turn}"
+
+
+def question(scope: Scope, texts: Texts, *, joint: bool = False, wording: int = 0) -> str:
+    """The question, with the form to fill in, for a model that no schema holds to it."""
+    what = []
+    if scope.turns:
+        noun = "turn" if len(scope.turns) == 1 else "turns"
+        what.append(f"what the assistant did in {noun} {listed(scope.turns)}")
+    if scope.conversation:
+        what.append("the conversation as a whole")
+    form: dict[str, Any] = {
+        turn_key(turn): dict.fromkeys(TURN_DIMENSIONS, "#") for turn in scope.turns
+    }
+    lines = [texts.question(f"json.{wording}", what=" and ".join(what))]
+    rules = []
+    if scope.conversation:
+        form |= dict.fromkeys(CONVERSATION_DIMENSIONS, "#")
+        rules.append(texts.question("json.na"))
+    if scope.verdict:
+        form["verdict"] = "..."
+        rules += [texts.question("json.verdict"), texts.question("rule")]
+    if scope.weakest:
+        form["weakest_turn"] = "..."
+        choices = ", ".join(map(str, scope.weakest))
+        rules.append(texts.question("json.weakest", choices=choices))
+    if joint and scope.turns:
+        form["issues"] = {turn_key(turn): ["..."] for turn in scope.turns}
+    if joint and scope.conversation:
+        form |= {"notes": dict.fromkeys(CONVERSATION_DIMENSIONS, "..."), "decision_basis": "..."}
+    if joint:
+        rules.append(texts.question("json.text"))
+    lines.append(json.dumps(form).replace('"#"', "#"))
+    return "\n".join([*lines, *rules])
+
+
+def reply_tokens(scope: Scope, *, joint: bool = False) -> int:
+    """Bound of the reply: twice what the compact form takes in common tokenizers, more with text.
+
+    Generous enough for an indented reply and for the card's array form, whose notes are text.
+    """
+    return 256 + 80 * len(scope.turns) + (joint and 400 + 80 * len(scope.turns))
+
+
+def read_reply(text: str, scope: Scope, *, joint: bool = False) -> Reading:
+    """Check a reply and read it.
+
+    Args:
+        text: the reply; code fences and prose around the one object are passed over.
+        scope: what was asked.
+        joint: text was asked for in the same reply.
+
+    Raises:
+        BadReplyError: not JSON, a key missing, unknown or twice, a score outside its scale, a turn
+            missing, invented or scored twice, or a weakest turn that was not scored.
+    """
+    reply = _first_object(text)
+    if "per_turn" in reply or "conversation_level" in reply:
+        reply = _from_card(reply, scope)
+        joint = False
+    _check_keys(reply, scope, joint=joint)
+    issues = _mapping(reply.get("issues", {}), "issues")
+    turns = tuple(
+        TurnScores(
+            turn=turn,
+            scores=_turn_scores(reply[turn_key(turn)], turn),
+            issues=_strings(issues.get(turn_key(turn), []), f"issues of turn {turn}"),
+        )
+        for turn in scope.turns
+    )
+    verdict: Verdict | None = None
+    if scope.verdict:
+        if reply["verdict"] not in VERDICTS:
+            raise BadReplyError(
+                f"verdict is {_shown(reply['verdict'])}, not one of {', '.join(VERDICTS)}"
+            )
+        verdict = reply["verdict"]
+    weakest = reply["weakest_turn"] if scope.weakest else None
+    if weakest is not None and (type(weakest) is not int or weakest not in scope.weakest):
+        raise BadReplyError(f"weakest_turn is {_shown(weakest)}, not a scored turn or null")
+    basis = reply.get("decision_basis", "")
+    if not isinstance(basis, str):
+        raise BadReplyError("decision_basis is not text")
+    return Reading(
+        turns=turns,
+        conversation=_conversation(reply) if scope.conversation else None,
+        verdict=verdict,
+        weakest=weakest,
+        has_weakest=bool(scope.weakest),
+        basis=clip_words(basis, 40),
+    )
+
+
+def _first_object(text: str) -> dict[str, Any]:
+    text = without_thinking(text)
+    start = text.find("{")
+    if start < 0:
+        raise BadReplyError("there was no JSON object in it")
+    decoder = json.JSONDecoder(object_pairs_hook=_no_key_twice)
+    try:
+        value, _ = decoder.raw_decode(text[start:])
+    except BadReplyError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise BadReplyError(f"it was not valid JSON ({error})") from error
+    return _mapping(value, "the reply")
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    twice = sorted({key for key in keys if keys.count(key) > 1})
+    if twice:
+        raise BadReplyError(f"{_shown(twice[0])} stands in it twice")
+    return dict(pairs)
+
+
+def _from_card(reply: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
+    """The card's array form, turned into the wire form; what was not asked for is left out."""
+    wire: dict[str, Any] = {"issues": {}, "notes": {}}
+    entries = reply.get("per_turn", [])
+    if not isinstance(entries, list):
+        raise BadReplyError("per_turn is not a list")
+    for entry in entries:
+        entry = _mapping(entry, "an entry of per_turn")
+        turn = entry.get("turn")
+        if type(turn) is not int:
+            raise BadReplyError(f"an entry of per_turn has turn {_shown(turn)}")
+        if entry.get("role", "assistant") != "assistant":
+            raise BadReplyError(f"an entry of per_turn has role {_shown(entry['role'])}")
+        if turn_key(turn) in wire:
+            raise BadReplyError(f"turn {turn} is scored twice")
+        wire[turn_key(turn)] = entry.get("scores")
+        wire["issues"][turn_key(turn)] = entry.get("issues", [])
+    if scope.conversation:
+        level = _mapping(reply.get("conversation_level"), "conversation_level")
+        for name in CONVERSATION_DIMENSIONS:
+            part = _mapping(level.get(name), name)
+            score = part.get("score")
+            # The card itself writes these scores as strings ("1-5 or n/a").
+            is_digit = isinstance(score, str) and score in ("1", "2", "3", "4", "5")
+            wire[name] = int(score) if is_digit and score is not None else score
+            wire["notes"][name] = part.get("note", "")
+    asked = {"verdict": scope.verdict, "weakest_turn": bool(scope.weakest)}
+    wire |= {key: reply[key] for key, is_asked in asked.items() if is_asked and key in reply}
+    wire["decision_basis"] = reply.get("decision_basis", "")
+    return wire
+
+
+def _check_keys(reply: Mapping[str, Any], scope: Scope, *, joint: bool) -> None:
+    expected = set(reply_schema(scope, joint=joint)["required"])
+    missing = [key for key in reply_schema(scope, joint=joint)["required"] if key not in reply]
+    if missing:
+        raise BadReplyError(f"{', '.join(missing)} missing")
+    for key in reply:
+        if key in expected or key in _TEXT_KEYS:
+            continue
+        if key.startswith("turn_"):
+            raise BadReplyError(f"{_shown(key)} is not a turn to be scored")
+        raise BadReplyError(f"the key {_shown(key)} was not asked for")
+
+
+def _turn_scores(value: Any, turn: int) -> RubricScores:
+    scores = _mapping(value, f"turn {turn}")
+    if set(scores) != set(TURN_DIMENSIONS):
+        raise BadReplyError(f"turn {turn} must have exactly {', '.join(TURN_DIMENSIONS)}")
+    return RubricScores(
+        **{name: _score(scores[name], f"{name} of turn {turn}") for name in TURN_DIMENSIONS}
+    )
+
+
+def _score(value: Any, name: str) -> int:
+    if type(value) is not int or not 1 <= value <= 5:
+        raise BadReplyError(f"{name} is {_shown(value)}, not an integer from 1 to 5")
+    return value
+
+
+def _conversation(reply: Mapping[str, Any]) -> ConversationLevel:
+    notes = _mapping(reply.get("notes", {}), "notes")
+
+    def scored(name: str) -> ConversationScore:
+        note = notes.get(name, "")
+        if not isinstance(note, str):
+            raise BadReplyError(f"the note on {name} is not text")
+        may_be_na = name != "coherence" and reply[name] == "n/a"
+        return ConversationScore(score="n/a" if may_be_na else _score(reply[name], name), note=note)
+
+    return ConversationLevel(
+        coherence=scored("coherence"),
+        task_completion=scored("task_completion"),
+        repair_handling=scored("repair_handling"),
+    )
+
+
+def _mapping(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadReplyError(f"{name} is {_shown(value)}, not an object")
+    return value
+
+
+def _strings(value: Any, name: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise BadReplyError(f"{name} is not a list of texts")
+    return tuple(text.strip() for text in value if text.strip())
+
+
+def _shown(value: Any) -> str:
+    shown = json.dumps(value, ensure_ascii=False)
+    return shown if len(shown) <= 40 else shown[:39] + "…"
+
+
+async def ask_json(
+    session: Session, trunk: Trunk, scope: Scope, *, wording: int = 0
+) -> Reading | Failure:
+    """Ask for one joint reply; a reply that cannot be used is asked again with the reason.
+
+    The reason stands at the end of the question, so the trunk is reused; the sample index is raised,
+    so that the reply log does not give the same reply again.
+    """
+    config, texts = session.config, session.texts
+    joint = config.text_mode == "joint"
+    text = question(scope, texts, joint=joint, wording=wording)
+    amendment = ""
+    usable: Reading | None = None
+    failure = Failure("bad_reply")
+    for attempt in range(config.retries + 1):
+        request = Request(
+            messages=trunk.ask(f"{text}{amendment}"),
+            max_tokens=reply_tokens(scope, joint=joint),
+            schema=reply_schema(scope, joint=joint),
+            sample=attempt,
+            purpose="judge.turns" if scope.turns else "judge.conversation",
+        )
+        (completion,) = await session.ask([request])
+        fault = fault_of(completion)
+        if fault is not None:
+            return usable or fault
+        try:
+            if completion.finish == "length":
+                failure = Failure("reply_cut", f"cut at {request.max_tokens} tokens")
+                raise BadReplyError("it was longer than allowed; write the object only")
+            reading = read_reply(completion.text, scope, joint=joint)
+        except BadReplyError as error:
+            if completion.finish != "length":
+                failure = Failure("bad_reply", str(error))
+            amendment = "\n" + texts.question("retry", reason=error)
+            continue
+        mismatch = mismatch_of(reading, scope)
+        if mismatch is None or config.on_mismatch != "retry":
+            return reading
+        usable = reading
+        amendment = "\n" + texts.question("mismatch", got=reading.verdict, rule=mismatch)
+    return usable or failure

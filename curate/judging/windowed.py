@@ -1,0 +1,177 @@
+"""A long dialogue, window by window, and the one call that sees it whole.
+
+The coroutine behind `judge_dialogue` for more turns than one call takes, and for dialogues that turn out
+not to fit the model's context. Where windows lie and how their scores are put together is `windows`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from curate.dialogue import Turn
+from curate.judging.ledger import Ledger
+from curate.judging.reading import Failure, Reading, Scope, Session
+from curate.judging.scoring import ask_scope
+from curate.judging.windows import Window, halves, lowest_conversation, stitch
+from curate.records import ConversationLevel, TurnScores, UnscoredTurn, WindowOpinion
+
+
+@dataclass(slots=True)
+class Outcome:
+    """All that was found out about a dialogue, before any rule.
+
+    Attributes:
+        final: the reading whose verdict and weakest turn are the judge's own on the whole dialogue.
+    """
+
+    windows: list[tuple[TurnScores, ...]] = field(default_factory=list)
+    unscored: list[UnscoredTurn] = field(default_factory=list)
+    conversation: ConversationLevel | None = None
+    conversation_fault: Failure | None = None
+    final: Reading = field(default_factory=Reading)
+    opinions: list[WindowOpinion] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a window shows, as indices into `dialogue.turns`.
+
+    Its scored turns, the turns without an assistant that stand before each of them, and, in the last
+    window, all that is left.
+    """
+
+    start: int
+    stop: int
+
+
+def shown_of(turns: Sequence[Turn], window: Window) -> Shown:
+    """What a window of a dialogue with these turns shows."""
+    scored = [index for index, turn in enumerate(turns) if turn.in_rubric]
+    index_of = {turns[index].number: index for index in scored}
+    first, last = index_of[window.turns[0]], index_of[window.turns[-1]]
+    before = [index for index in scored if index < first]
+    start = before[-1] + 1 if before else 0
+    return Shown(start, len(turns) if last == scored[-1] else last + 1)
+
+
+async def judge_windows(
+    session: Session, windows: Sequence[Window], *, whole_overflows: bool
+) -> Outcome | Failure:
+    """Score a long dialogue window by window, then the conversation.
+
+    A window that does not fit is split, down to one turn; a turn that does not fit alone is unscored.
+    Without `min_scored_share` the first turn that stays unscored ends the work: the dialogue is
+    unscored anyway.
+    """
+    config, turns = session.config, session.dialogue.turns
+    outcome, ledger = Outcome(), Ledger(session)
+    levels: list[ConversationLevel] = []
+    is_full = config.window_context == "full"
+    per_window = config.conversation == "windows"
+    queue, last_stop, trunk = deque(windows), None, None
+    while queue:
+        window = queue.popleft()
+        shown = shown_of(turns, window)
+        if is_full:
+            trunk = session.trunk(turns[: shown.stop])
+        else:
+            failure = await ledger.cover(shown.start, shown=last_stop)
+            if failure is not None:
+                return failure
+            trunk = session.trunk(turns[shown.start : shown.stop], ledger.text)
+        scope = Scope(window.turns, per_window, True, window.turns)
+        reading = await ask_scope(session, trunk, scope)
+        if isinstance(reading, Failure) and reading.is_overflow and is_full:
+            # All earlier turns no longer fit: from here on the ledger stands for them.
+            session.remark("full_context_to_summary: context_overflow")
+            is_full, whole_overflows = False, True
+            queue.appendleft(window)
+            continue
+        if isinstance(reading, Failure) and reading.is_overflow and len(window.turns) > 1:
+            session.remark("split: context_overflow")
+            queue.extendleft(reversed(halves(window)))
+            continue
+        last_stop = None if is_full else shown.stop
+        if isinstance(reading, Failure):
+            if config.min_scored_share is None:
+                return replace(
+                    reading, detail=f"turn {window.turns[0]}: {reading.detail}".rstrip(": ")
+                )
+            outcome.unscored += [
+                UnscoredTurn(turn=turn, reason=reading.reason, detail=reading.detail)
+                for turn in window.turns
+            ]
+            continue
+        _collect(outcome, levels, window, reading)
+    # A minimum over some of the windows is no minimum over the dialogue, unless gaps are allowed.
+    has_gap = outcome.conversation_fault is not None and config.min_scored_share is None
+    if per_window and levels and not has_gap:
+        outcome.conversation = lowest_conversation(levels)
+    elif not per_window and outcome.windows:
+        await judge_conversation(
+            session, outcome, ledger, windows[-1], whole_overflows=whole_overflows
+        )
+    return outcome
+
+
+def _collect(
+    outcome: Outcome, levels: list[ConversationLevel], window: Window, reading: Reading
+) -> None:
+    outcome.windows.append(reading.turns)
+    outcome.unscored += reading.unscored
+    if reading.conversation is not None:
+        levels.append(reading.conversation)
+    elif reading.conversation_fault is not None:
+        outcome.conversation_fault = reading.conversation_fault
+    outcome.opinions.append(
+        WindowOpinion(
+            first_turn=window.turns[0],
+            last_turn=window.turns[-1],
+            verdict=reading.verdict,
+            weakest_turn=reading.weakest,
+        )
+    )
+
+
+async def judge_conversation(
+    session: Session, outcome: Outcome, ledger: Ledger, last: Window, *, whole_overflows: bool
+) -> None:
+    """The further call of a windowed dialogue: over the whole text, else the ledger and the last turns.
+
+    Only over the whole text is the judge asked for the weakest turn; it cannot name one it cannot see.
+    """
+    turns = session.dialogue.turns
+    given = stitch(outcome.windows).per_turn
+    scope = Scope((), True, True, tuple(turn.turn for turn in given), given, is_final=True)
+    if not whole_overflows:
+        reading = await ask_scope(session, session.trunk(turns), scope)
+        if not (isinstance(reading, Failure) and reading.is_overflow):
+            _settle(outcome, reading)
+            return
+    session.remark("conversation: ledger and last window")
+    scope = replace(scope, weakest=())
+    window = last
+    while True:
+        shown = shown_of(turns, window)
+        start = max(shown.start, ledger.covered)
+        failure = await ledger.cover(start)
+        if failure is not None:
+            _settle(outcome, failure)
+            return
+        reading = await ask_scope(session, session.trunk(turns[start:], ledger.text), scope)
+        is_overflow = isinstance(reading, Failure) and reading.is_overflow
+        if not is_overflow or len(window.turns) == 1:
+            _settle(outcome, reading)
+            return
+        window = halves(window)[1]
+
+
+def _settle(outcome: Outcome, reading: Reading | Failure) -> None:
+    if isinstance(reading, Failure):
+        outcome.conversation_fault = reading
+        return
+    outcome.conversation = reading.conversation
+    outcome.conversation_fault = reading.conversation_fault
+    outcome.final = reading

@@ -1,0 +1,139 @@
+"""The texts a judge reads: shipped as files, overridden by the config, hashed into a version.
+
+Every prompt file is a list of sections (`## name`, then text), except `rubric.md`, which is one text
+with `{anchors}` and `{examples}` to fill in. Filling in is plain replacement, so that braces in a user's
+own text are left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+import orjson
+
+from curate.errors import UsageError
+from curate.judging.config import RubricConfig
+from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS
+
+LEVELS = (5, 4, 3, 2, 1)
+_GENERATION = 1  # Raised by hand when the prompts change in kind; the hash follows every edit.
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """All texts of one configuration.
+
+    Attributes:
+        rubric: the start of every prompt, filled in.
+        questions: section name to text, from `questions.md`.
+        asks: dimension to what it asks, one clause.
+        version: `rubric-<generation>-<8 hex digits of all of the above>`.
+    """
+
+    rubric: str
+    questions: Mapping[str, str]
+    asks: Mapping[str, str]
+    version: str
+
+    def question(self, name: str, **values: object) -> str:
+        """The section `name` with `{key}` replaced by each value."""
+        return fill(self.questions[name], **values)
+
+
+def fill(text: str, **values: object) -> str:
+    """Replace `{key}` by each value in one pass, so that a value's own braces are left alone."""
+    return re.sub(
+        r"\{(\w+)\}",
+        lambda match: str(values[match[1]]) if match[1] in values else match[0],
+        text,
+    )
+
+
+def resolve_texts(config: RubricConfig) -> Texts:
+    """The texts a config comes to: ours, or the user's rubric, anchors and examples in their place."""
+    shipped = _shipped()
+    overrides_of: Mapping[str, Mapping[int, str]] = {**config.anchors}
+    scales = []
+    for name in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS):
+        own = overrides_of.get(name, {})
+        lines = [f"{level} = {own.get(level, shipped.anchors[name][level])}" for level in LEVELS]
+        scales.append(f"{name}: {shipped.asks[name]}\n" + "\n".join(lines))
+    examples = "\n\n".join(f"Example:\n{example.strip()}" for example in config.examples)
+    template = config.own_rubric or shipped.rubric
+    # A rubric of the user's own may bring its scales and need no {anchors}; overrides still show.
+    for key, overrides in (("anchors", config.anchors), ("examples", config.examples)):
+        if overrides and f"{{{key}}}" not in template:
+            template = f"{template.rstrip()}\n{{{key}}}"
+    rubric = fill(template, anchors="\n".join(scales), examples=examples).strip() + "\n"
+    content = orjson.dumps(
+        [rubric, dict(shipped.questions), dict(shipped.asks), config.answer_prefix],
+        option=orjson.OPT_SORT_KEYS,
+    )
+    digest = hashlib.blake2b(content, digest_size=4).hexdigest()
+    return Texts(rubric, shipped.questions, shipped.asks, f"rubric-{_GENERATION}-{digest}")
+
+
+def prompt_version(config: RubricConfig) -> str:
+    """Version of the texts a config comes to; for the judge's identity and the stage's fingerprint."""
+    return resolve_texts(config).version
+
+
+@dataclass(frozen=True, slots=True)
+class _Shipped:
+    rubric: str
+    questions: Mapping[str, str]
+    asks: Mapping[str, str]
+    anchors: Mapping[str, Mapping[int, str]]
+
+
+@cache
+def _shipped() -> _Shipped:
+    folder = resources.files("curate.judging") / "prompts"
+
+    def read(name: str) -> str:
+        return (folder / name).read_text(encoding="utf-8")
+
+    asks: dict[str, str] = {}
+    anchors: dict[str, dict[int, str]] = {}
+    for dimension, text in _sections(read("anchors.md")).items():
+        lines = dict(line.split(": ", 1) for line in text.splitlines())
+        asks[dimension] = lines["asks"]
+        anchors[dimension] = {level: lines[str(level)] for level in LEVELS}
+    return _Shipped(read("rubric.md"), _sections(read("questions.md")), asks, anchors)
+
+
+def _sections(text: str) -> dict[str, str]:
+    parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)[1:]
+    return {name.strip(): body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def _wordings(prefix: str) -> tuple[str, ...]:
+    questions = _shipped().questions
+    names = sorted(name for name in questions if re.fullmatch(rf"{prefix}\.\d+", name))
+    return tuple(questions[name] for name in names)
+
+
+WORDINGS: tuple[str, ...] = _wordings("score")
+"""Paraphrases of the question for one turn's score; number 0 is the one `judge_dialogue` asks."""
+
+PROMPT_VERSION: str = prompt_version(RubricConfig())
+"""Version of the shipped prompts."""
+
+
+def check_wording(wording: int) -> None:
+    """Refuse a paraphrase number that does not exist.
+
+    Raises:
+        UsageError: `wording` is not in [0, len(WORDINGS)).
+    """
+    if not 0 <= wording < len(WORDINGS):
+        raise UsageError(
+            "there is no such wording of the question",
+            got=wording,
+            expected=f"0 to {len(WORDINGS) - 1}",
+        )
