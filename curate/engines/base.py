@@ -25,6 +25,9 @@ class Capability(StrEnum):
     PREFILL = "prefill"
     TOKEN_PROMPTS = "token_prompts"
     SEED = "seed"
+    PARALLEL = "parallel"
+    """Siblings may be asked at once. Without it they are best asked one after the other, because the
+    engine serves them from one slot whose cache holds their common start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,8 @@ class Request:
             stands first, byte for byte (see `engines.layout`).
         max_tokens: bound of the reply.
         prefill: forced start of the reply, not part of `Completion.text`. An engine without
-            `Capability.PREFILL` leaves it out, so the question must stand without it.
+            `Capability.PREFILL` leaves it out, so the question must stand without it; so does every
+            engine that has `JSON_SCHEMA` when there is a schema, which forces the start by itself.
         temperature: 0 is greedy.
         schema: JSON schema the reply must follow, where the engine has `JSON_SCHEMA`.
         labels: when not empty, the first token's distribution is read and these labels are wanted.
@@ -159,10 +163,14 @@ class Engine(Protocol):
     """A model that can be asked. See DESIGN for the contract; `engines.scripted` is the smallest one."""
 
     @property
-    def identity(self) -> EngineIdentity: ...
+    def identity(self) -> EngineIdentity:
+        """All that determines a reply, but the request."""
+        ...
 
     @property
-    def capabilities(self) -> frozenset[Capability]: ...
+    def capabilities(self) -> frozenset[Capability]:
+        """What the engine can do; settled when it is opened."""
+        ...
 
     @property
     def open_dialogues(self) -> int:

@@ -33,11 +33,15 @@ _SPECIAL = re.compile(
     r"|<(?=｜)"  # DeepSeek's full-width form
     r"|<(?=/?(?:s|bos|eos|pad|unk|mask|think|start_of_turn|end_of_turn|start_header_id|end_header_id"
     r"|tool_call|tool_response|tools|dialogue|role|scenario|emphasis|evidence|expected_outcomes|ledger|candidate|reply|rubric)\b)"
-    r"|\[(?=/?INST\])"
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS|THINK|gMASK)\])"
     r"|<(?=</?SYS>)",
     re.IGNORECASE,
 )
-_HEADER = re.compile(r"^\[(?=\d+\.)", re.MULTILINE)
+# A reader takes every kind of line break for one, and looks past leading blanks; so does this.
+_HEADER = re.compile(
+    r"(?:^|(?<=[\r\v\f\x1c-\x1e\x85\u2028\u2029]))[^\S\n]*\[(?=\d+\.)", re.MULTILINE
+)
+_NO_BRACKETS = {ord("["): "(", ord("]"): ")"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +58,15 @@ def defuse(text: str) -> Defused:
     A space is put after the opening bracket of each such string; nothing else changes.
     """
     text, special = _SPECIAL.subn(lambda match: match.group(0) + " ", text)
-    text, headers = _HEADER.subn("[ ", text)
+    text, headers = _HEADER.subn(lambda match: match.group(0) + " ", text)
     return Defused(text, special + headers)
 
 
 def render_message(message: Message, turn: int, *, show_reasoning: bool = False) -> Defused:
     """One message under its header `[turn.role]`, ending with a newline."""
-    role = message.role if message.name is None else f"{message.role} {message.name}"
+    # A name may hold anything; on one line and without brackets it cannot end the header early.
+    label = " ".join((message.name or "").translate(_NO_BRACKETS).split())
+    role = f"{message.role} {label}".rstrip()
     parts: list[str] = []
     if show_reasoning and message.reasoning:
         parts.append(f"(thinking) {message.reasoning}")
@@ -68,7 +74,11 @@ def render_message(message: Message, turn: int, *, show_reasoning: bool = False)
         parts.append(message.content.strip())
     parts.extend(
         f"(calls tool) {call.name} "
-        + (call.arguments if isinstance(call.arguments, str) else orjson.dumps(call.arguments).decode())
+        + (
+            call.arguments
+            if isinstance(call.arguments, str)
+            else orjson.dumps(call.arguments).decode()
+        )
         for call in message.tool_calls
     )
     name, body = defuse(role), defuse("\n".join(parts) or "(empty)")

@@ -1,0 +1,139 @@
+"""What was asked and what it cost: counts a purpose, and the limit a recipe sets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from curate.engines.base import Completion, Usage
+from curate.engines.config import Prices
+from curate.errors import BudgetReached
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of one purpose, or of several added up.
+
+    Attributes:
+        requests: asked by a stage; each is answered by a sent call, a kept reply or another's call.
+        hits: requests answered without a call of their own.
+        sent: calls made, repeats after a fault included.
+        prompt_tokens, cached_tokens, completion_tokens: of sent calls, as the engine reports them;
+            cached ones are part of the prompt's.
+        faults: calls that gave no reply, by kind.
+    """
+
+    requests: int = 0
+    hits: int = 0
+    sent: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Tally) -> None:
+        """Add another's counts to these."""
+        self.requests += other.requests
+        self.hits += other.hits
+        self.sent += other.sent
+        self.prompt_tokens += other.prompt_tokens
+        self.cached_tokens += other.cached_tokens
+        self.completion_tokens += other.completion_tokens
+        self.faults.update(other.faults)
+
+    def add_call(self, completion: Completion) -> None:
+        """Count one call that came back, with a reply or a fault."""
+        self.prompt_tokens += completion.usage.prompt_tokens
+        self.cached_tokens += completion.usage.cached_tokens
+        self.completion_tokens += completion.usage.completion_tokens
+        if completion.fault is not None:
+            self.faults[completion.fault.kind] += 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for the manifest."""
+        return {
+            "requests": self.requests,
+            "hits": self.hits,
+            "sent": self.sent,
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "completion_tokens": self.completion_tokens,
+            "faults": dict(self.faults),
+        }
+
+
+@dataclass(slots=True)
+class Accounting:
+    """Tallies by purpose (`stage.step`); mutable, and adds up over engines and processes."""
+
+    purposes: dict[str, Tally] = field(default_factory=dict)
+
+    def of(self, purpose: str) -> Tally:
+        """The tally of one purpose, made when it is not there yet."""
+        return self.purposes.setdefault(purpose, Tally())
+
+    @property
+    def stages(self) -> dict[str, Tally]:
+        """Tallies by stage: the part of the purpose before its first dot."""
+        stages: dict[str, Tally] = {}
+        for purpose, tally in self.purposes.items():
+            stages.setdefault(purpose.partition(".")[0], Tally()).add(tally)
+        return stages
+
+    @property
+    def total(self) -> Tally:
+        """All purposes added up."""
+        total = Tally()
+        for tally in self.purposes.values():
+            total.add(tally)
+        return total
+
+    def merge(self, other: Accounting) -> None:
+        """Add another's tallies to these."""
+        for purpose, tally in other.purposes.items():
+            self.of(purpose).add(tally)
+
+
+@dataclass(slots=True)
+class Budget:
+    """A limit on what a run may use; None is no limit. Share one among the askers of a run.
+
+    Calls are counted as they start, tokens and money as replies arrive: calls already in flight when a
+    limit is met are finished and kept, so those two can be passed by what was in flight.
+    """
+
+    calls: int | None = None
+    tokens: int | None = None
+    money: float | None = None
+    used_calls: int = 0
+    used_tokens: int = 0
+    used_money: float = 0.0
+
+    def start_call(self) -> None:
+        """Take a call from the budget.
+
+        Raises:
+            BudgetReached: a limit is used up; no call is to be made.
+        """
+        for name, used, limit in (
+            ("calls", self.used_calls, self.calls),
+            ("tokens", self.used_tokens, self.tokens),
+            ("money", self.used_money, self.money),
+        ):
+            if limit is not None and used >= limit:
+                raise BudgetReached(
+                    f"the budget of {name} is used up",
+                    got=f"{used:g} used",
+                    expected=f"less than {limit:g}",
+                    fix="raise `budget` and run again; everything received so far is kept",
+                )
+        self.used_calls += 1
+
+    def add_usage(self, usage: Usage, prices: Prices | None) -> None:
+        """Count what a reply used."""
+        self.used_tokens += usage.prompt_tokens + usage.completion_tokens
+        if prices is not None:
+            self.used_money += (
+                usage.prompt_tokens * prices.input + usage.completion_tokens * prices.output
+            ) / 1e6

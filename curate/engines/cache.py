@@ -1,0 +1,341 @@
+"""The reply log: a reply that was received is never asked for again, also after kill -9.
+
+Two places, so that neither safety nor speed is given up. `put` writes one line to an append-only log
+of this process, with one system call, before it returns: from then on the reply outlives the process.
+A thread moves replies to SQLite in large transactions, where they are looked up. What a killed process
+left in its logs is moved when the cache is next opened.
+
+    replies.sqlite            key -> reply
+    replies.sqlite.logs/      <owner>.lock, <owner>.<n>.log; a log goes when all of it is in SQLite
+
+A line is `crc32 key json`; a torn or damaged one fails its checksum and is passed over: that reply is
+owed again. The process may be killed at any moment; a power cut can cost the last moments, since lines
+are not forced to the disk one by one.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import queue
+import secrets
+import sqlite3
+import threading
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import orjson
+from filelock import FileLock, Timeout
+
+from curate.engines.base import Completion
+from curate.engines.replies import completion_from_json, completion_to_json
+from curate.errors import CurateError
+
+_ROWS = 1000
+_SECONDS = 0.2
+_SEGMENT_BYTES = 32 * 2**20
+_LOOKUP = 500
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    key: str
+    reply: bytes
+    segment: int
+
+
+class ReplyCache:
+    """Replies by request key. Used by one event loop; safe beside other processes.
+
+    Args:
+        path: the SQLite file, on a local disk; made when missing.
+
+    Attributes:
+        torn: damaged log lines that were passed over when it was opened.
+
+    Raises:
+        CurateError: the file is damaged, is something else, or cannot be written.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.torn = 0
+        self._folder = self.path.with_name(f"{self.path.name}.logs")
+        self._pending: dict[str, bytes] = {}
+        self._guard = threading.Lock()
+        self._queue: queue.SimpleQueue[_Record | None] = queue.SimpleQueue()
+        self._failure: BaseException | None = None
+        self._closed = False
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._reader = self._connect()
+            self._prepare()
+            # The lock tells other processes that these logs have a living owner.
+            self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
+            self._lock = FileLock(self._folder / f"{self._owner}.lock", blocking=False)
+            self._lock.acquire()
+            self._ingest_leftovers()
+            self._segment = 0
+            self._log = self._open_segment()
+            self._log_size = 0
+        except (OSError, sqlite3.Error) as error:
+            raise self._explain(error) from error
+        self._writer = threading.Thread(target=self._write, name="reply-cache", daemon=True)
+        self._writer.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def put(self, key: str, completion: Completion) -> None:
+        """Keep a reply. It outlives this process from the moment this returns.
+
+        Args:
+            key: 32 hex digits; an earlier reply under it is replaced.
+            completion: the reply, as received.
+
+        Raises:
+            CurateError: the disk is full or the database cannot be written. What was kept stays whole.
+        """
+        if self._closed:
+            raise ValueError("the reply cache is closed")
+        if self._failure is not None:
+            raise self._explain(self._failure) from self._failure
+        reply = orjson.dumps(completion_to_json(completion))
+        self._append(_line(key, reply))
+        with self._guard:
+            self._pending[key] = reply
+        self._queue.put(_Record(key, reply, self._segment))
+
+    def get_many(self, keys: Sequence[str]) -> dict[str, Completion]:
+        """The replies that are there, of those asked for.
+
+        Raises:
+            CurateError: the database is damaged.
+        """
+        found: dict[str, bytes] = {}
+        with self._guard:
+            for key in keys:
+                reply = self._pending.get(key)
+                if reply is not None:
+                    found[key] = reply
+        wanted = [bytes.fromhex(key) for key in dict.fromkeys(keys) if key not in found]
+        try:
+            for start in range(0, len(wanted), _LOOKUP):
+                some = wanted[start : start + _LOOKUP]
+                marks = ",".join("?" * len(some))
+                rows = self._reader.execute(
+                    f"SELECT key, reply FROM replies WHERE key IN ({marks})", some
+                )
+                found.update((key.hex(), reply) for key, reply in rows)
+            return {key: completion_from_json(orjson.loads(reply)) for key, reply in found.items()}
+        except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
+            raise self._explain(error) from error
+
+    def close(self) -> None:
+        """Move everything to SQLite and remove the logs. Calling it twice is harmless.
+
+        Raises:
+            CurateError: not everything could be moved; the logs keep it for the next time.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._queue.put(None)
+        self._writer.join()
+        os.close(self._log)
+        try:
+            if self._failure is not None:
+                raise self._explain(self._failure) from self._failure
+            # Forces the database to the disk; only then are the logs not needed any more.
+            self._reader.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            for segment in range(self._segment + 1):
+                self._segment_path(segment).unlink(missing_ok=True)
+        finally:
+            self._reader.close()
+            self._lock.release()
+            if not any(self._folder.glob(f"{self._owner}.*.log")):
+                Path(self._lock.lock_file).unlink(missing_ok=True)
+
+    # -- SQLite
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=60, check_same_thread=False)
+        connection.isolation_level = None
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        return connection
+
+    def _prepare(self) -> None:
+        version = self._reader.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, _FORMAT):
+            raise CurateError(
+                f"the reply cache {self.path} has a format this version does not know",
+                got=version,
+                expected=_FORMAT,
+                fix="upgrade curate, or name another cache",
+            )
+        self._reader.execute(
+            "CREATE TABLE IF NOT EXISTS replies (key BLOB PRIMARY KEY, reply BLOB NOT NULL)"
+        )
+        self._reader.execute(f"PRAGMA user_version={_FORMAT}")
+
+    def _write(self) -> None:
+        try:
+            connection = self._connect()
+            try:
+                self._write_all(connection)
+            finally:
+                connection.close()
+        # Whatever it is, the thread must hand it over: the next `put` or `close` raises it.
+        except BaseException as error:
+            self._failure = error
+
+    def _write_all(self, connection: sqlite3.Connection) -> None:
+        oldest, ended = 0, False
+        while not ended:
+            batch, ended = self._take_batch()
+            if not batch:
+                continue
+            _insert(connection, ((record.key, record.reply) for record in batch))
+            with self._guard:
+                for record in batch:
+                    # A newer reply under the same key may be on its way.
+                    if self._pending.get(record.key) is record.reply:
+                        del self._pending[record.key]
+            if batch[-1].segment > oldest:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                for segment in range(oldest, batch[-1].segment):
+                    self._segment_path(segment).unlink(missing_ok=True)
+                oldest = batch[-1].segment
+
+    def _take_batch(self) -> tuple[list[_Record], bool]:
+        first = self._queue.get()
+        if first is None:
+            return [], True
+        batch, deadline = [first], time.monotonic() + _SECONDS
+        while len(batch) < _ROWS:
+            try:
+                record = self._queue.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                break
+            if record is None:
+                return batch, True
+            batch.append(record)
+        return batch, False
+
+    # -- logs
+
+    def _segment_path(self, segment: int) -> Path:
+        return self._folder / f"{self._owner}.{segment}.log"
+
+    def _open_segment(self) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        return os.open(self._segment_path(self._segment), flags, 0o600)
+
+    def _append(self, line: bytes) -> None:
+        try:
+            if self._log_size > _SEGMENT_BYTES:
+                os.close(self._log)
+                self._segment += 1
+                self._log = self._open_segment()
+                self._log_size = 0
+            written = os.write(self._log, line)
+            if written < len(line):
+                # A full disk may take part of a line; taken back, so that later lines stay readable.
+                os.ftruncate(self._log, self._log_size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise self._explain(error) from error
+        self._log_size += written
+
+    def _ingest_leftovers(self) -> None:
+        for lock_file in sorted(self._folder.glob("*.lock")):
+            if lock_file.stem == self._owner:
+                continue
+            lock = FileLock(lock_file, blocking=False)
+            try:
+                lock.acquire()
+            except Timeout:
+                continue  # its process is alive and will move its own
+            logs = sorted(
+                self._folder.glob(f"{lock_file.stem}.*.log"),
+                key=lambda log: int(log.suffixes[-2].lstrip(".")),
+            )
+            records = itertools.chain.from_iterable(map(self._read_log, logs))
+            while batch := list(itertools.islice(records, _ROWS)):
+                _insert(self._reader, batch)
+            self._reader.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            for log in logs:
+                log.unlink(missing_ok=True)
+            lock.release()
+            lock_file.unlink(missing_ok=True)
+
+    def _read_log(self, path: Path) -> Iterator[tuple[str, bytes]]:
+        with path.open("rb") as file:
+            for line in file:
+                record = _parse_line(line)
+                if record is None:
+                    self.torn += 1
+                else:
+                    yield record
+
+    def _explain(self, error: BaseException) -> CurateError:
+        if isinstance(error, CurateError):
+            return error
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full or "disk is full" in str(error):
+            return CurateError(
+                f"the disk is full: replies cannot be written to {self.path.parent}",
+                fix="free some space and run again; what was received before is kept",
+            )
+        damaged = isinstance(error, (ValueError, KeyError, TypeError)) or (
+            isinstance(error, sqlite3.DatabaseError)
+            and not isinstance(error, sqlite3.OperationalError)
+        )
+        if damaged:
+            return CurateError(
+                f"the reply cache {self.path} is damaged or is another kind of file",
+                got=str(error),
+                fix="move it away and run again; the replies in it will be asked for again",
+            )
+        return CurateError(
+            f"the reply cache {self.path} cannot be used",
+            got=str(error),
+            fix="check that its folder is on a local disk and writable",
+        )
+
+
+def _insert(connection: sqlite3.Connection, records: Iterable[tuple[str, bytes]]) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.executemany(
+            "INSERT OR REPLACE INTO replies VALUES (?, ?)",
+            ((bytes.fromhex(key), reply) for key, reply in records),
+        )
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _line(key: str, reply: bytes) -> bytes:
+    body = key.encode() + b" " + reply
+    return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+def _parse_line(line: bytes) -> tuple[str, bytes] | None:
+    head, body = line[:9], line[9:-1]
+    if not line.endswith(b"\n") or head != b"%08x " % zlib.crc32(body):
+        return None
+    key, _, reply = body.partition(b" ")
+    return key.decode(), reply

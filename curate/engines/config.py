@@ -1,0 +1,183 @@
+"""What a recipe says about an engine, and how one is opened.
+
+The models hold only what can be written down and shared: a key is named (an environment variable),
+never held. Opening checks everything that can be checked before the first question is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import Field, field_validator
+
+from curate.dialogue import Frozen
+from curate.engines.base import Capability, Engine
+from curate.errors import UsageError, missing_extra
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_KEY_START = re.compile(
+    r"(?:sk|pk|rk|gsk|hf|nvapi|xai|ghp|key|r8|tgp_v\d|AIza)[-_]?[A-Za-z0-9]{12}"
+)
+
+
+class Prices(Frozen):
+    """Money per million tokens, in whatever currency the budget is in."""
+
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+
+
+class LlamaCppConfig(Frozen):
+    """A GGUF model run in this process by llama.cpp."""
+
+    engine: Literal["llamacpp"] = "llamacpp"
+    model: str = Field(description="`smollm2`, a path of a .gguf file, or a Hub id owner/name.")
+    file: str | None = Field(None, description="Which .gguf file of a Hub repository.")
+    revision: str | None = Field(None, description="Commit, tag or branch of a Hub repository.")
+    context: int = Field(8192, ge=256, description="Tokens a slot holds: prompt and reply.")
+    slots: int = Field(1, ge=1, le=64, description="Requests served at once.")
+    threads: int | None = Field(None, ge=1, description="CPU threads; all cores when not given.")
+    gpu_layers: int = Field(0, ge=-1, description="Layers kept on a GPU; -1 for all.")
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    retries: int = Field(0, ge=0)
+    prices: Prices | None = None
+
+    @property
+    def is_hosted(self) -> bool:
+        """False: nothing leaves this machine."""
+        return False
+
+
+class OpenAIConfig(Frozen):
+    """Any server with OpenAI's `/chat/completions`: vLLM, SGLang, TGI, llama.cpp, commercial."""
+
+    engine: Literal["openai"] = "openai"
+    model: str
+    base_url: str = Field(description="Root of the API, with /v1 where the server has it.")
+    api_key_env: str | None = Field(
+        None, description="NAME of the environment variable that holds the key."
+    )
+    in_flight: int = Field(16, ge=1, le=4096, description="Calls open at once.")
+    timeout: float = Field(120.0, gt=0, description="Seconds a call may take in all.")
+    retries: int = Field(4, ge=0)
+    context: int | None = Field(None, ge=256, description="Context window in tokens, if not told.")
+    revision: str | None = Field(
+        None, description="What the server serves; stands in the identity in place of base_url."
+    )
+    prefill: Literal["auto", "on", "off"] = "auto"
+    extra_body: dict[str, Any] = Field(
+        default_factory=dict, description="Added to each request; a null takes a field out."
+    )
+    top_logprobs: int = Field(20, ge=1, le=1000)
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    prices: Prices | None = None
+
+    # UsageError rather than ValueError: pydantic would print the value, which may be a key.
+    @field_validator("api_key_env")
+    @classmethod
+    def _names_a_variable(cls, value: str | None) -> str | None:
+        if value is not None and (not _VARIABLE.fullmatch(value) or _looks_like_key(value)):
+            raise UsageError(
+                "api_key_env does not look like the name of an environment variable",
+                got=f"{len(value)} characters (not shown: it may be a key)",
+                expected="a name such as OPENAI_API_KEY",
+                fix="put the key into an environment variable and write that variable's name; "
+                "if it was a key, it stands in your recipe: remove it there",
+            )
+        return value
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_plain_url(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(
+                "base_url is not the address of a server",
+                got=value if "@" not in value else "(not shown: it may hold a password)",
+                expected="an address such as http://localhost:8000/v1",
+            )
+        secret = any(re.search(r"key|token|secret", name) for name, _ in parse_qsl(parts.query))
+        if parts.username or parts.password or secret:
+            raise UsageError(
+                "base_url holds a user name, a password or a key",
+                expected="the bare address",
+                fix="put the key into an environment variable and name it in api_key_env",
+            )
+        return value.rstrip("/")
+
+    @property
+    def is_hosted(self) -> bool:
+        """True unless the server runs on this machine; texts are redacted for hosted engines."""
+        host = urlsplit(self.base_url).hostname or ""
+        return not (host in ("localhost", "::1") or host.startswith("127."))
+
+
+class ScriptedConfig(Frozen):
+    """Fixed replies, for tests and for replaying a recording."""
+
+    engine: Literal["scripted"] = "scripted"
+    model: str = "scripted"
+    replies: tuple[str, ...] | Path = Field(description="Texts in order, or a recorded JSONL file.")
+    capabilities: frozenset[Capability] | None = None
+    context: int | None = None
+    retries: int = Field(0, ge=0)
+    prices: Prices | None = None
+
+    @property
+    def is_hosted(self) -> bool:
+        """False: nothing leaves this process."""
+        return False
+
+
+EngineConfig = Annotated[
+    LlamaCppConfig | OpenAIConfig | ScriptedConfig, Field(discriminator="engine")
+]
+
+
+def _looks_like_key(value: str) -> bool:
+    if _KEY_START.match(value):
+        return True
+    # Names are words; a run of 20 characters with digits in both cases is not.
+    return any(
+        len(part) >= 20 and re.search(r"\d", part) and re.search(r"[a-z]", part) is not None
+        for part in value.split("_")
+    )
+
+
+async def open_engine(config: LlamaCppConfig | OpenAIConfig | ScriptedConfig) -> Engine:
+    """Open an engine and check that it can answer.
+
+    Raises:
+        UsageError: a file, a package, a variable or a model name is wrong.
+        EngineError: the model cannot be loaded, the server cannot be reached or refuses the key.
+    """
+    if isinstance(config, LlamaCppConfig):
+        _need("xllamacpp", "llamacpp")
+        from curate.engines.llamacpp import open_llamacpp
+
+        return await open_llamacpp(config)
+    if isinstance(config, OpenAIConfig):
+        _need("aiohttp", "openai")
+        from curate.engines.openai_probe import open_openai
+
+        return await open_openai(config)
+    from curate.engines.scripted import ScriptedEngine
+
+    options: Mapping[str, Any] = (
+        {} if config.capabilities is None else {"capabilities": config.capabilities}
+    )
+    replies = config.replies if isinstance(config.replies, Path) else list(config.replies)
+    return ScriptedEngine(replies, model=config.model, context_tokens=config.context, **options)
+
+
+def _need(package: str, extra: str) -> None:
+    try:
+        __import__(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise missing_extra(package, extra) from error

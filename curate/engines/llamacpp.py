@@ -1,0 +1,319 @@
+"""llama.cpp in this process, through xllamacpp: the embedded engine.
+
+A slot is a context with a cache of its last prompt. Requests are sent to the free slot that shares the
+longest start with them, and siblings come one after the other, so that a dialogue is read once.
+
+What had to be found out by trying (xllamacpp 2026.10) and is held by tests:
+- the context is divided among the slots, so it is asked for times the number of slots;
+- `response_format` does not bind the reply (arrays overrun `maxItems`, or the call fails in the
+  reply parser); a grammar made from the schema does;
+- a grammar starts after a prefill and would repeat it, so a schema replaces the prefill;
+- a reply that meets the end of the context is reported as cut by `max_tokens`;
+- log-probabilities are those of the raw softmax, whatever the temperature, top_p or grammar.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import http.client
+import os
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import orjson
+
+from curate.engines.base import (
+    Capability,
+    Completion,
+    EngineIdentity,
+    Request,
+)
+from curate.engines.config import LlamaCppConfig
+from curate.engines.gguf import find_model, hash_model
+from curate.engines.structured import strict
+from curate.engines.wire import chat_body, failed, read_chat, read_error
+from curate.errors import EngineError
+
+ALTERNATIVES = 1000
+"""First tokens asked for in a label read: 3 ms more than 20, and a label below is below 1e-4."""
+
+
+class LlamaCppEngine:
+    """A loaded model. Made by `open_llamacpp`."""
+
+    def __init__(
+        self,
+        server: Any,
+        identity: EngineIdentity,
+        config: LlamaCppConfig,
+        context: int,
+    ) -> None:
+        self._server = server
+        self._identity = identity
+        self._config = config
+        self._context = context
+        self._slots = _Slots(config.slots)
+        self._threads = ThreadPoolExecutor(config.slots, thread_name_prefix="llamacpp")
+        self._has_prefill = True
+
+    @property
+    def identity(self) -> EngineIdentity:
+        """File name, file hash, quantisation, chat template."""
+        return self._identity
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """All but exact labels, token prompts and parallel siblings."""
+        known = {Capability.JSON_SCHEMA, Capability.TOP_LOGPROBS, Capability.SEED}
+        return frozenset(known | {Capability.PREFILL} if self._has_prefill else known)
+
+    @property
+    def open_dialogues(self) -> int:
+        """One a slot."""
+        return self._config.slots
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens a slot holds, prompt and reply; llama.cpp bounds it by what the model was trained on."""
+        return self._context
+
+    async def complete(self, requests: Sequence[Request]) -> list[Completion]:
+        """Answer one after the other, each on the slot that has most of it cached."""
+        return [await self._answer(request) for request in requests]
+
+    async def close(self) -> None:
+        """Wait for calls in flight and free the model."""
+        await asyncio.to_thread(self._threads.shutdown)
+        self._server = None
+
+    async def _answer(self, request: Request) -> Completion:
+        try:
+            body = to_body(
+                request,
+                prefill=self._has_prefill,
+                template_kwargs=self._config.chat_template_kwargs,
+            )
+        except jsonschema.SchemaError as error:
+            return failed("bad_request", f"the schema is not a JSON schema: {error.message}")
+        text = "\n".join(str(message.get("content") or "") for message in request.messages)
+        async with self._slots.hold(text) as slot:
+            body["id_slot"] = slot
+            loop = asyncio.get_running_loop()
+            reply = await loop.run_in_executor(self._threads, self._call, body)
+        if isinstance(reply, Completion):
+            return reply
+        return read_reply(reply, request, self._context, body)
+
+    def _call(self, body: dict[str, Any]) -> dict[str, Any] | Completion:
+        if self._server is None:
+            raise EngineError("the engine was asked after it had been closed")
+        try:
+            reply: dict[str, Any] = self._server.handle_chat_completions(body)
+            return reply
+        # The binding turns every failure inside llama.cpp into one of these two. The same call would
+        # fail again, so neither is transient.
+        except (RuntimeError, ValueError) as error:
+            return failed("bad_request", f"llama.cpp: {error}")
+
+    async def probe(self) -> None:
+        """One token from the model: that it runs, and that its template lets a reply be begun."""
+        hello = Request(
+            messages=({"role": "user", "content": "Say yes."},),
+            max_tokens=1,
+            prefill="Answer:",
+            labels=("yes",),
+        )
+        [completion] = await self.complete([hello])
+        if completion.fault is not None:
+            self._has_prefill = False
+            [completion] = await self.complete([hello])
+        if completion.fault is not None or not completion.first_token:
+            await self.close()
+            detail = completion.fault.detail if completion.fault else "no log-probabilities"
+            raise EngineError(f"the model {self._identity.model} does not answer", got=detail)
+
+
+def to_body(request: Request, *, prefill: bool, template_kwargs: dict[str, Any]) -> dict[str, Any]:
+    """A request in the form `handle_chat_completions` takes.
+
+    The samplers that llama.cpp adds by default (top_k, min_p) are taken out: what is sampled is what the
+    request says.
+
+    Raises:
+        jsonschema.SchemaError: the schema is none. (llama.cpp would answer without any constraint.)
+    """
+    body = chat_body(request) | {
+        "top_k": 0,
+        "min_p": 0.0,
+        "seed": request.sample,
+        "cache_prompt": True,
+    }
+    if template_kwargs:
+        body["chat_template_kwargs"] = template_kwargs
+    if request.labels:
+        body |= {"logprobs": True, "top_logprobs": ALTERNATIVES}
+    if request.schema is not None:
+        body["grammar"] = _grammar(orjson.dumps(request.schema))
+    elif request.prefill and prefill:
+        body["messages"].append({"role": "assistant", "content": request.prefill})
+    return body
+
+
+def read_reply(
+    reply: dict[str, Any], request: Request, context: int, body: dict[str, Any]
+) -> Completion:
+    """A completion from what `handle_chat_completions` gave."""
+    error = reply.get("error")
+    if error is not None:
+        return read_error(
+            int(error.get("code", 500)),
+            str(error.get("message", "")),
+            code=str(error.get("type", "")),
+        )
+    echoed = request.prefill if body["messages"][-1]["role"] == "assistant" else ""
+    completion = read_chat(reply, request, echoed=echoed)
+    usage = completion.usage
+    used = usage.prompt_tokens + usage.completion_tokens
+    if (
+        completion.finish == "length"
+        and usage.completion_tokens < request.max_tokens
+        and used >= context
+    ):
+        return failed(
+            "context_overflow",
+            f"the prompt of {usage.prompt_tokens} tokens left room for {usage.completion_tokens} of "
+            f"{request.max_tokens} reply tokens in a context of {context}",
+        )
+    return completion
+
+
+@lru_cache(maxsize=256)
+def _grammar(schema: bytes) -> str:
+    from xllamacpp import json_schema_to_grammar
+
+    plain = orjson.loads(schema)
+    jsonschema.Draft202012Validator.check_schema(plain)
+    # Free whitespace is what a small model fills with newlines until its tokens are spent.
+    spacing = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+    grammar: str = json_schema_to_grammar(
+        orjson.dumps({**strict(plain), "x-guidance": spacing}).decode()
+    )
+    # Builds without llguidance give GBNF, where whitespace is a rule of its own.
+    return "\n".join(
+        'space ::= " "?' if line.startswith("space ::=") else line for line in grammar.split("\n")
+    )
+
+
+class _Slots:
+    """Which slots are free, and what each read last."""
+
+    def __init__(self, count: int) -> None:
+        self._free = list(range(count))
+        self._read = [""] * count
+        self._places = asyncio.Semaphore(count)
+
+    @asynccontextmanager
+    async def hold(self, text: str) -> AsyncIterator[int]:
+        """The free slot that shares the longest start with `text`."""
+        async with self._places:
+            slot = max(self._free, key=lambda slot: shared_start(self._read[slot], text))
+            self._free.remove(slot)
+            self._read[slot] = text
+            try:
+                yield slot
+            finally:
+                self._free.append(slot)
+
+
+def shared_start(one: str, other: str) -> int:
+    """Length of the common prefix, by bisection: comparing slices is far faster than characters."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+async def open_llamacpp(config: LlamaCppConfig) -> LlamaCppEngine:
+    """Load a model and ask it for one token.
+
+    Raises:
+        UsageError: the model file or a package is not there.
+        EngineError: llama.cpp cannot load it, or it does not answer.
+    """
+    path = await asyncio.to_thread(find_model, config)
+    revision = await asyncio.to_thread(hash_model, path)
+    server, props = await asyncio.to_thread(_load, config, path)
+    template = hashlib.blake2b(
+        str(props.get("chat_template", "")).encode(), digest_size=8
+    ).hexdigest()
+    detail = [("chat_template", template)]
+    if config.chat_template_kwargs:
+        kwargs = orjson.dumps(config.chat_template_kwargs, option=orjson.OPT_SORT_KEYS)
+        detail.append(("chat_template_kwargs", kwargs.decode()))
+    identity = EngineIdentity(
+        engine="llamacpp",
+        model=path.name,
+        revision=revision,
+        quantisation=str(props.get("model_ftype", "")),
+        detail=tuple(detail),
+    )
+    context = int(props["default_generation_settings"]["n_ctx"])
+    engine = LlamaCppEngine(server, identity, config, context)
+    await engine.probe()
+    return engine
+
+
+def _load(config: LlamaCppConfig, path: Path) -> tuple[Any, dict[str, Any]]:
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx = config.context * config.slots
+    params.n_parallel = config.slots
+    params.n_gpu_layers = config.gpu_layers
+    params.cpuparams.n_threads = config.threads or os.cpu_count() or 1
+    params.ctx_shift = False  # it would drop the start of a prompt without a word
+    params.cache_ram_mib = 0  # a slot's own cache is enough; the default may take 8 GiB
+    params.warmup = False
+    params.verbosity = -1
+    # The binding always listens on a local port; nobody else is to use the model through it.
+    key = secrets.token_hex(16)
+    params.api_keys = [key]
+    params.ui = False
+    params.endpoint_slots = False
+    try:
+        server = xllamacpp.Server(params)
+    except RuntimeError as error:
+        raise EngineError(
+            f"llama.cpp cannot load {path}",
+            got=f"{path.stat().st_size} bytes; llama.cpp says: {error}",
+            expected="a GGUF model that fits in memory with its context",
+            fix=f"check the file; or lower context ({config.context}) and slots ({config.slots})",
+        ) from error
+    return server, _get_props(str(server.listening_address), key)
+
+
+def _get_props(address: str, key: str) -> dict[str, Any]:
+    # http.client and not urllib: a proxy from the environment has no business here.
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
+    try:
+        connection.request("GET", "/props", headers={"Authorization": f"Bearer {key}"})
+        response = connection.getresponse()
+        body = response.read()
+        if response.status != 200:
+            raise EngineError("llama.cpp does not tell its properties", got=body[:200])
+        props: dict[str, Any] = orjson.loads(body)
+        return props
+    finally:
+        connection.close()

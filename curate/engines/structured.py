@@ -1,0 +1,129 @@
+"""JSON schema in, checked object out.
+
+A reply is never mended by guessing: it is one whole JSON object that follows the schema, or it is a
+`BadReply` whose reason a stage can tell the judge. Fences and prose around the object are passed over,
+for engines that cannot be held to a schema.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import jsonschema
+import orjson
+
+from curate.engines.base import Completion
+
+_OBJECT_START = re.compile(r"\{(?=\s*[\"}])")
+_DETAIL_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class BadReply:
+    """Why a reply is not the object that was asked for.
+
+    Attributes:
+        reason: `cut` (by its token limit), `not_json`, or `schema`.
+        detail: one line, fit to be shown to the model that is asked again.
+    """
+
+    reason: Literal["cut", "not_json", "schema"]
+    detail: str
+
+
+def read_object(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any] | BadReply:
+    """The object in a reply, checked against `schema`.
+
+    Args:
+        completion: a reply without a fault.
+        schema: JSON schema, draft 2020-12.
+
+    Raises:
+        ValueError: the completion is a fault, which is no reply to read.
+    """
+    if completion.fault is not None:
+        raise ValueError(f"there is no reply to read: {completion.fault.kind}")
+    if completion.finish == "length":
+        tokens = completion.usage.completion_tokens
+        return BadReply("cut", f"the reply was cut at its token limit (after {tokens} tokens)")
+    value = _find_object(completion.text)
+    if isinstance(value, BadReply):
+        return value
+    error = jsonschema.exceptions.best_match(
+        _validator(orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)).iter_errors(value)
+    )
+    if error is not None:
+        where = "/".join(str(part) for part in error.absolute_path) or "the object"
+        return BadReply("schema", f"{where}: {error.message}"[:_DETAIL_CHARS])
+    return value
+
+
+def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema in the form strict modes ask for: objects closed, all their keys required.
+
+    Objects without `properties` (maps) and those that say what further keys may hold are left open:
+    closing them would change what they mean.
+    """
+    result: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in ("properties", "$defs", "definitions", "patternProperties"):
+            result[key] = {name: _strict_part(part) for name, part in value.items()}
+        elif key in ("items", "additionalProperties", "not", "if", "then", "else"):
+            result[key] = _strict_part(value)
+        elif key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+            result[key] = [_strict_part(part) for part in value]
+        elif key != "default":
+            result[key] = value
+    if "properties" in result and not isinstance(result.get("additionalProperties"), Mapping):
+        result["additionalProperties"] = False
+        result["required"] = list(result["properties"])
+    return result
+
+
+def _strict_part(part: Any) -> Any:
+    return strict(part) if isinstance(part, Mapping) else part
+
+
+@lru_cache(maxsize=256)
+def _validator(schema: bytes) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(orjson.loads(schema))
+
+
+def _find_object(text: str) -> dict[str, Any] | BadReply:
+    start = _OBJECT_START.search(text)
+    if start is None:
+        shown = text.strip()[:80]
+        return BadReply("not_json", f"there is no JSON object in the reply {shown!r}")
+    decoder = json.JSONDecoder(
+        object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant
+    )
+    try:
+        value, end = decoder.raw_decode(text, start.start())
+        # What JSON can spell and UTF-8 or 64 bits cannot hold would fail much later, when it is stored.
+        orjson.dumps(value)
+    except RecursionError:
+        return BadReply("not_json", "the JSON in the reply is nested too deeply")
+    except (ValueError, TypeError) as error:
+        return BadReply("not_json", f"the JSON in the reply is broken: {error}"[:_DETAIL_CHARS])
+    if _OBJECT_START.search(text, end):
+        return BadReply("not_json", "the reply holds more than one JSON object")
+    assert isinstance(value, dict)
+    return value
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} stands twice")
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
