@@ -1,0 +1,1 @@
+"""Selection: which dialogues train, which are rejected and why, which a human should see."""

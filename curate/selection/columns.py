@@ -1,0 +1,163 @@
+"""The columns of the score table: name, type, the stage they come from, what they mean.
+
+One list, because the table's schema, the check of a recipe's conditions, the rule that a dialogue which a
+stage could not score fails every condition on it, and the documentation all follow from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import polars as pl
+
+from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, Verdict
+
+Stage = Literal["judge", "adherence"]
+
+VERDICTS: tuple[str, ...] = ("poor", "borderline", "good", "excellent")
+"""From worst to best: `verdict >= 'good'` compares in this order."""
+assert set(VERDICTS) == set(get_args(Verdict))
+
+LABEL_PREFIX = "label_"
+"""Columns made of a dialogue's own scalar labels; which there are depends on the data."""
+
+SKIPPED = "skipped"
+"""Reason code of a stage that the recipe leaves out for a dialogue."""
+NOT_SCORED = "not_scored"
+"""Reason code of a dialogue that a stage has not reached (a run stopped by its budget)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. `stages`: whose scores it holds; empty for facts about the dialogue."""
+
+    name: str
+    dtype: pl.DataType
+    about: str
+    stages: tuple[Stage, ...] = ()
+
+
+def _facts() -> list[Column]:
+    text, count = pl.String(), pl.Int32()
+    return [
+        Column("id", text, "Dialogue id."),
+        Column("content_hash", text, "128-bit hash of what a judge can see, 32 hex digits."),
+        Column("source", text, "Source name, from the lineage."),
+        Column("file", text, "File within the source."),
+        Column("group", text, "Task or tree id shared by alternatives."),
+        Column("role", text, "Role definition; over 80 characters: its first 70 and a hash."),
+        Column("language", text, "`language` or `lang` of the dialogue's metadata."),
+        Column("reward", pl.Float64(), "Reward the data came with."),
+        Column("n_turns", count, "Turns that begin with a user message."),
+        Column("n_assistant_turns", count, "Turns with an assistant message, turn 0 included."),
+        Column("n_tool_calls", count, "Tool calls by the assistant."),
+        Column("characters", pl.Int64(), "Characters of all messages but system ones."),
+        Column("judge_unscored", text, "Why the judge gave no scores; null where it did."),
+        Column("adherence_unscored", text, "Why there is no adherence score; null where there is."),
+    ]
+
+
+def _judged() -> list[Column]:
+    def judge(name: str, dtype: pl.DataType, about: str) -> Column:
+        return Column(name, dtype, about, ("judge",))
+
+    score, real, boolean = pl.Int8(), pl.Float64(), pl.Boolean()
+    verdict = pl.Enum(VERDICTS)
+    columns = [
+        judge(
+            "verdict",
+            verdict,
+            "By the rule, from the scores: poor < borderline < good < excellent.",
+        ),
+        judge("judge_verdict", verdict, "What the judge itself said; null where it was not asked."),
+        judge("verdict_mismatch", boolean, "The two differ; null where the judge gave none."),
+        judge("weakest_mismatch", boolean, "Judge and rule name different weakest turns."),
+    ]
+    for name in CONVERSATION_DIMENSIONS:
+        columns.append(judge(name, score, "Conversation score, 1-5; null for n/a."))
+        if name != "coherence":
+            columns.append(judge(f"{name}_na", boolean, "The score is n/a."))
+        columns.append(
+            judge(f"{name}_expected", real, "Expectation, 1-5; scoring mode tokens only.")
+        )
+        columns.append(judge(f"{name}_spread", real, "Standard deviation, 0-2; mode tokens only."))
+    for name in TURN_DIMENSIONS:
+        columns.append(judge(f"min_{name}", score, "Lowest score of a turn, 1-5."))
+        columns.append(judge(f"mean_{name}", real, "Mean score over turns, 1-5."))
+        columns.append(
+            judge(f"mean_{name}_expected", real, "Mean expectation, 1-5; mode tokens only.")
+        )
+        columns.append(
+            judge(f"mean_{name}_spread", real, "Mean standard deviation, 0-2; mode tokens only.")
+        )
+        columns.append(judge(f"weakest_{name}", score, "Score of the weakest turn, 1-5."))
+    columns += [
+        judge("weakest_turn", pl.Int32(), "Number of the weakest turn; null where none is weak."),
+        judge("lowest_score", score, "Lowest of all scores of turns and conversation, 1-5."),
+        judge(
+            "mean_score",
+            real,
+            "Mean of the three turn dimensions' means and the conversation scores, 1-5; of "
+            "expectations where there are some. The column to rank by.",
+        ),
+        judge("n_issues", pl.Int32(), "Issues the judge listed over all turns."),
+        judge(
+            "n_unscored_turns", pl.Int32(), "Turns without a score in a dialogue that has others."
+        ),
+        judge("overlap_disagreement", real, "Mean absolute difference between windows, 0-4."),
+        judge("judge_coverage", real, "Least mass on the asked labels, 0-1; mode tokens only."),
+        judge("judge_key", pl.String(), "Model, mode and a hash of the judge's whole identity."),
+    ]
+    return columns
+
+
+def _adherent() -> list[Column]:
+    def adherence(name: str, dtype: pl.DataType, about: str) -> Column:
+        return Column(name, dtype, about, ("adherence",))
+
+    real, count = pl.Float64(), pl.Int32()
+    return [
+        adherence("adherence", real, "Session score, 0-1."),
+        adherence("adherent", pl.Boolean(), "By threshold or strict mode, as the recipe says."),
+        adherence("adherence_low", real, "Lower end of the 95 % interval, 0-1."),
+        adherence("adherence_high", real, "Upper end of the 95 % interval, 0-1."),
+        adherence("min_adherence", real, "Lowest score of a turn, 0-1."),
+        adherence("n_off_role_turns", count, "Turns scored and not adherent."),
+        adherence("first_off_role_turn", count, "Number of the first such turn; null without one."),
+        adherence("n_adherence_unscored_turns", count, "Turns without an adherence score."),
+        adherence(
+            "adherence_coverage", real, "Least mass on yes and no, 0-1; continuous mode only."
+        ),
+        adherence("adherence_key", pl.String(), "Model, mode and a hash of the whole identity."),
+    ]
+
+
+def _derived() -> list[Column]:
+    both: tuple[Stage, ...] = ("judge", "adherence")
+    return [
+        Column(
+            "uncertainty",
+            pl.Float64(),
+            "How undecided the judge was, 0-1: the larger of the mean spread of its readings over 2 and "
+            "the mean of 1 - |2 P(yes) - 1| over turns. Null without distributions (modes json, binary).",
+            both,
+        ),
+        Column(
+            "attention",
+            pl.Float64(),
+            "How much a look by a human may teach, 0-1: the largest of uncertainty, "
+            "(5 - lowest_score) / 4 and 1 - adherence.",
+            both,
+        ),
+    ]
+
+
+COLUMNS: tuple[Column, ...] = (*_facts(), *_judged(), *_adherent(), *_derived())
+SCHEMA: dict[str, pl.DataType] = {column.name: column.dtype for column in COLUMNS}
+STAGES_OF: dict[str, tuple[Stage, ...]] = {column.name: column.stages for column in COLUMNS}
+
+SCORE_OF: dict[Stage, str] = {"judge": "verdict", "adherence": "adherence"}
+"""The column that is null exactly where a stage has no scores."""
+UNSCORED_OF: dict[Stage, str] = {"judge": "judge_unscored", "adherence": "adherence_unscored"}
+"""The column that says why."""

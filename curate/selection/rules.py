@@ -1,0 +1,221 @@
+"""Who goes where: conditions and shares over the score table, with a reason for every rejection.
+
+Every dialogue is in exactly one of `sft` and `rejected`. `review` and `active` are marks for humans; they
+are set apart from that and may fall on dialogues of either. Nothing here asks a model.
+
+What has no score does not pass. A condition that reads a stage's columns fails for every dialogue the
+stage could not score, whatever SQL would make of the null (`NOT`, `CASE … ELSE true` and `OR` can turn one
+into true). Only a stage that the recipe itself leaves out for a dialogue (reason `skipped`) waives the
+conditions that read its columns and no other stage's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from curate.records import Decision
+from curate.selection.columns import SCORE_OF, SKIPPED, UNSCORED_OF, Stage
+from curate.selection.config import SelectConfig, Share
+from curate.selection.expressions import check_columns, columns_of, evaluate, parse, stages_of
+
+DEFAULT_CONDITIONS: dict[Stage, tuple[str, str]] = {
+    "judge": ("good_verdict", "verdict >= 'good'"),
+    "adherence": ("in_role", "adherent"),
+}
+"""Per stage: name and SQL of the condition where the recipe gives none."""
+
+
+def select(table: pl.DataFrame, config: SelectConfig) -> list[Decision]:
+    """Sort the dialogues of a score table into sets.
+
+    Reasons of a rejected dialogue, in this order: `unscored` once, if any score it needed is missing; then
+    for each condition it does not meet, by the recipe's order, its name, or its name with why it has no
+    value: `<name>:unscored` (the stage failed), `<name>:skipped` (left out by the recipe, in a condition
+    that also reads another stage's columns), `<name>:null` (the value is n/a, or a label the dialogue does
+    not carry). A dialogue that meets them all and is not in the top share has the reason `top`, or one of
+    `top:unscored`, `top:skipped`, `top:null`.
+
+    Args:
+        table: as `selection.table.score_table` gives it.
+        config: checked against the columns every table has.
+
+    Returns:
+        One decision a row, in the table's order.
+
+    Raises:
+        UsageError: a condition names a label that no dialogue has, or does not suit its values.
+    """
+    decided = decide(table, config)
+    decisions = []
+    for row in decided.iter_rows(named=True):
+        kept = not row["reasons"]
+        marks = [name for name in ("review", "active") if row[name]]
+        decisions.append(
+            Decision(
+                dialogue_id=row["id"],
+                content_hash=row["content_hash"],
+                sets=("sft" if kept else "rejected", *marks),
+                reasons=tuple(row["reasons"]),
+            )
+        )
+    return decisions
+
+
+def decide(table: pl.DataFrame, config: SelectConfig) -> pl.DataFrame:
+    """As `select`, but columnar: `id`, `content_hash`, `reasons` (list of text, empty for the SFT set),
+    `review` and `active` (booleans), in the table's order.
+    """
+    ran = stages_run(table)
+    work = _scored(table)
+    columns: list[str] = []
+    for name, sql in conditions(table, config).items():
+        where = f"select.where.{name}"
+        value = evaluate(table, sql, where).cast(pl.Boolean)
+        stages = stages_of(columns_of(parse(sql, where)), ran)
+        reason = _reason(name, stages, may_waive=True)
+        # a space keeps the column apart from every other: no condition's name has one
+        columns.append(f"why {name}")
+        work = work.with_columns(value.alias("value")).with_columns(reason.alias(columns[-1]))
+    if config.top is not None:
+        met = pl.all_horizontal(pl.lit(True), *(pl.col(name).is_null() for name in columns))
+        work = _top(table, work.with_columns(met=met), config.top, ran)
+        columns.append("why top")
+    missing = pl.any_horizontal(
+        pl.lit(False),
+        *(pl.col(name).str.ends_with(":unscored").fill_null(False) for name in columns),
+    )
+    reasons = pl.concat_list(pl.when(missing).then(pl.lit("unscored")), *columns).list.drop_nulls()
+    return work.select(
+        "id",
+        "content_hash",
+        reasons.alias("reasons"),
+        _mark(table, config.review, "select.review").alias("review"),
+        _mark(table, config.active, "select.active").alias("active"),
+    )
+
+
+def matches(table: pl.DataFrame, expression: str, where: str = "fork.where") -> set[str]:
+    """Content hashes of the dialogues for which a condition is true (null is not).
+
+    Args:
+        table: the score table.
+        expression: SQL, as in `SelectConfig.where`.
+        where: names the condition in an error.
+
+    Raises:
+        UsageError: bad SQL, an unknown column or a value the data does not allow.
+    """
+    true = evaluate(table, expression, where).cast(pl.Boolean).fill_null(False)
+    stages = stages_of(columns_of(parse(expression, where)), stages_run(table))
+    scored = _scored(table).select(~_any(f"{stage}_missing" for stage in stages)).to_series()
+    return set(table["content_hash"].filter(true & scored))
+
+
+def conditions(table: pl.DataFrame, config: SelectConfig) -> dict[str, str]:
+    """The conditions that apply: the recipe's, else the default one of each stage that ran."""
+    if config.where is not None:
+        return config.where
+    return dict(
+        DEFAULT_CONDITIONS[stage] for stage in DEFAULT_CONDITIONS if stage in stages_run(table)
+    )
+
+
+def stages_run(table: pl.DataFrame) -> frozenset[Stage]:
+    """The stages a table has scores of, or reasons why it has none."""
+    return frozenset(
+        stage
+        for stage, score in SCORE_OF.items()
+        if not (table[score].is_null() & table[UNSCORED_OF[stage]].is_null()).all()
+    )
+
+
+def _scored(table: pl.DataFrame) -> pl.DataFrame:
+    """Ids, and per stage whether a dialogue's scores are `missing`, and whether that is since `skipped`."""
+    flags = {}
+    for stage, score in SCORE_OF.items():
+        flags[f"{stage}_missing"] = pl.col(score).is_null()
+        flags[f"{stage}_skipped"] = pl.col(UNSCORED_OF[stage]).eq_missing(pl.lit(SKIPPED))
+    return table.select("id", "content_hash", **flags)
+
+
+def _any(columns: Iterable[str]) -> pl.Expr:
+    return pl.any_horizontal(pl.lit(False), *columns)
+
+
+def _reason(name: str, stages: frozenset[Stage], *, may_waive: bool) -> pl.Expr:
+    """Null where the column `value` is true or the condition is waived, else why the dialogue fails."""
+    skipped = _any(f"{stage}_skipped" for stage in stages)
+    failed = pl.any_horizontal(
+        pl.lit(False),
+        *(pl.col(f"{stage}_missing") & ~pl.col(f"{stage}_skipped") for stage in stages),
+    )
+    waived = skipped if may_waive and len(stages) == 1 else pl.lit(False)
+    return (
+        pl.when(waived)
+        .then(None)
+        .when(failed)
+        .then(pl.lit(f"{name}:unscored"))
+        .when(skipped)
+        .then(pl.lit(f"{name}:skipped"))
+        .when(pl.col("value").is_null())
+        .then(pl.lit(f"{name}:null"))
+        .when(~pl.col("value"))
+        .then(pl.lit(name))
+        .otherwise(pl.lit(None, dtype=pl.String))
+    )
+
+
+def _top(
+    table: pl.DataFrame, work: pl.DataFrame, share: Share, ran: frozenset[Stage]
+) -> pl.DataFrame:
+    """`work` with a column `why top`: null where in the share or failed before (not `met`), else the reason."""
+    by = _ranking(table, share, "select.top")
+    stages = stages_of(columns_of(parse(share.by, "select.top.by")), ran)
+    usable = pl.col("met") & by.is_not_null() & ~_any(f"{stage}_missing" for stage in stages)
+    among = work.select(usable).to_series()
+    inside = _share(table, share, among, "select.top")
+    return work.with_columns(value=pl.when(by.is_not_null()).then(inside)).with_columns(
+        pl.when("met").then(_reason("top", stages, may_waive=False)).alias("why top")
+    )
+
+
+def _mark(table: pl.DataFrame, rule: str | Share | None, where: str) -> pl.Series:
+    """Per row: whether a dialogue is in the set; null makes it no member."""
+    if rule is None:
+        return pl.Series([False]).new_from_index(0, table.height)
+    if isinstance(rule, Share):
+        return _share(table, rule, _ranking(table, rule, where).is_not_null(), where)
+    return evaluate(table, rule, where).cast(pl.Boolean).fill_null(False)
+
+
+def _ranking(table: pl.DataFrame, share: Share, where: str) -> pl.Series:
+    """What a share is ranked by; NaN, which sorts above every number, is no value."""
+    by = evaluate(table, share.by, f"{where}.by")
+    return by.fill_nan(None) if by.dtype.is_float() else by
+
+
+def _share(table: pl.DataFrame, share: Share, among: pl.Series, where: str) -> pl.Series:
+    """Which rows are in a share of those `among`: the first ceil(fraction * n) of each group.
+
+    Ties are broken by content hash and id, so the outcome does not depend on the order of the rows.
+    """
+    check_columns(share.within, f"{where}.within", table.schema, labels_known=True)
+    groups = {f"group{place}": pl.col(name) for place, name in enumerate(share.within)}
+    ranked = table.select(
+        "content_hash",
+        "id",
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
+        _ranking(table, share, where).alias("by"),
+        among.alias("among"),
+        **groups,
+    ).filter("among")
+    # 0.07 * 100 is 7.000000000000001; rounding first keeps that 7
+    quota = (pl.len() * share.fraction).round(9).ceil()
+    place = pl.int_range(pl.len())
+    inside = place < quota
+    taken = ranked.sort(
+        "by", "content_hash", "id", descending=[share.descending, False, False]
+    ).filter(inside.over(list(groups)) if groups else inside)
+    return pl.Series(range(table.height), dtype=pl.UInt32).is_in(taken["row"].implode())

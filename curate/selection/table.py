@@ -1,0 +1,286 @@
+"""The score table: one row a dialogue, one column a score, null where there is none.
+
+Everything selection decides is decided on this table, so that a changed threshold is a matter of columns
+and no model is asked again. Types are fixed (`selection.columns`), whatever the data looks like; only the
+dialogue's own labels add columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import orjson
+import polars as pl
+
+from curate.dialogue import Dialogue
+from curate.records import (
+    CONVERSATION_DIMENSIONS,
+    TURN_DIMENSIONS,
+    AdherenceScore,
+    JudgeIdentity,
+    Judgment,
+    LabelReading,
+    Unscored,
+)
+from curate.selection.columns import COLUMNS, LABEL_PREFIX, NOT_SCORED, SCHEMA
+
+_CHUNK = 20_000
+_LARGEST_INT = 2**63 - 1
+_IDENTITIES = {"judge": "judge_key", "adherence": "adherence_key"}
+
+Row = dict[str, Any]
+
+
+def score_table(
+    dialogues: Iterable[Dialogue],
+    judgments: Mapping[str, Judgment | Unscored] | None = None,
+    adherence: Mapping[str, AdherenceScore | Unscored] | None = None,
+) -> pl.DataFrame:
+    """Put what is known about each dialogue into one row.
+
+    Args:
+        dialogues: in the order of the rows; read once, never held.
+        judgments: by content hash; None where the stage is not part of the run. A dialogue it does not hold
+            is unscored with reason `not_scored`.
+        adherence: likewise.
+
+    Returns:
+        A frame of one row a dialogue with the columns of `selection.columns.COLUMNS`, then one column
+        `label_<name>` for each label with a scalar value, by name (booleans, integers, reals, or text
+        where values are of several kinds).
+    """
+    rows = (_row(dialogue, judgments, adherence) for dialogue in dialogues)
+    frames = [_frame(chunk) for chunk in _chunks(rows)]
+    if not frames:
+        return pl.DataFrame(schema=SCHEMA)
+    table = pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
+    return table.select(*SCHEMA, *sorted(set(table.columns) - set(SCHEMA)))
+
+
+def mixed_identities(table: pl.DataFrame) -> dict[str, list[str]]:
+    """Stages whose scores come from several judge identities, with the identities' keys.
+
+    Scores of two identities do not compare; whoever filters or ranks on such a column should be told.
+    """
+    keys = {
+        stage: table[column].drop_nulls().unique().sort().to_list()
+        for stage, column in _IDENTITIES.items()
+    }
+    return {stage: found for stage, found in keys.items() if len(found) > 1}
+
+
+def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    rows = iter(rows)
+    while chunk := list(islice(rows, _CHUNK)):
+        yield chunk
+
+
+def _frame(rows: list[Row]) -> pl.DataFrame:
+    fixed = {
+        column.name: pl.Series(
+            column.name, [row.get(column.name) for row in rows], dtype=column.dtype, strict=True
+        )
+        for column in COLUMNS
+    }
+    labels = {name: None for row in rows for name in row["labels"]}
+    return pl.DataFrame(
+        [
+            *fixed.values(),
+            *(_label_series(name, [row["labels"].get(name) for row in rows]) for name in labels),
+        ]
+    )
+
+
+def _label_series(name: str, values: list[Any]) -> pl.Series:
+    """One label's values in the narrowest type that holds them all; text, failing all others."""
+    column = LABEL_PREFIX + name
+    known = [value for value in values if value is not None]
+    kinds = {type(value) for value in known}
+    if kinds == {bool}:
+        return pl.Series(column, values, dtype=pl.Boolean)
+    if kinds <= {bool, int, float} and all(abs(value) <= _LARGEST_INT for value in known):
+        kind: type[int | float] = float if float in kinds else int
+        numbers = [None if value is None else kind(value) for value in values]
+        return pl.Series(column, numbers, dtype=pl.Float64 if float in kinds else pl.Int64)
+    texts = [str(v).lower() if isinstance(v, bool) else v if v is None else str(v) for v in values]
+    return pl.Series(column, texts, dtype=pl.String)
+
+
+def _row(
+    dialogue: Dialogue,
+    judgments: Mapping[str, Judgment | Unscored] | None,
+    adherence: Mapping[str, AdherenceScore | Unscored] | None,
+) -> Row:
+    row = _facts(dialogue)
+    doubts: list[float | None] = []
+    if judgments is not None:
+        judged = judgments.get(dialogue.content_hash)
+        if isinstance(judged, Judgment):
+            row |= _judged(judged)
+            doubts.append(_judge_doubt(judged))
+        else:
+            row["judge_unscored"] = NOT_SCORED if judged is None else judged.reason
+    if adherence is not None:
+        scored = adherence.get(dialogue.content_hash)
+        if isinstance(scored, AdherenceScore):
+            row |= _adherent(scored)
+            doubts.append(_adherence_doubt(scored))
+        else:
+            row["adherence_unscored"] = NOT_SCORED if scored is None else scored.reason
+    row["uncertainty"] = _largest(*doubts)
+    lowest, session = row.get("lowest_score"), row.get("adherence")
+    row["attention"] = _largest(
+        row["uncertainty"],
+        None if lowest is None else (5 - lowest) / 4,
+        None if session is None else 1 - session,
+    )
+    return row
+
+
+def _facts(dialogue: Dialogue) -> Row:
+    language = dialogue.metadata.get("language", dialogue.metadata.get("lang"))
+    lineage = dialogue.lineage
+    shown = [message for message in dialogue.messages if message.role != "system"]
+    return {
+        "id": dialogue.id,
+        "content_hash": dialogue.content_hash,
+        "source": lineage.source if lineage else None,
+        "file": lineage.file if lineage else None,
+        "group": dialogue.group,
+        "role": _short(dialogue.role_definition),
+        "language": language if isinstance(language, str) else None,
+        "reward": _finite(dialogue.reward),
+        "n_turns": sum(turn.number > 0 for turn in dialogue.turns),
+        "n_assistant_turns": sum(turn.has_assistant for turn in dialogue.turns),
+        "n_tool_calls": sum(len(message.tool_calls) for message in dialogue.messages),
+        "characters": sum(len(message.content) for message in shown),
+        "labels": {
+            name: _finite(value) if isinstance(value, float) else value
+            for name, value in dialogue.labels.items()
+            if isinstance(value, (bool, int, float, str))
+        },
+    }
+
+
+def _judged(judgment: Judgment) -> Row:
+    turns = judgment.per_turn
+    row: Row = {
+        "verdict": judgment.verdict,
+        "judge_verdict": judgment.judge_verdict,
+        "verdict_mismatch": judgment.verdict_mismatch,
+        "weakest_mismatch": judgment.weakest_mismatch,
+        "weakest_turn": judgment.weakest_turn,
+        "n_issues": sum(len(turn.issues) for turn in turns),
+        "n_unscored_turns": len(judgment.unscored_turns),
+        "overlap_disagreement": judgment.overlap_disagreement,
+        "judge_key": _key(judgment.identity),
+    }
+    weakest = judgment.weakest_turn
+    lowest: list[int] = []
+    means: list[float] = []
+    for name in CONVERSATION_DIMENSIONS:
+        held = getattr(judgment.conversation_level, name)
+        score = None if held.score == "n/a" else held.score
+        row[name] = score
+        row[f"{name}_na"] = score is None
+        if held.reading is not None:
+            row[f"{name}_expected"], row[f"{name}_spread"] = held.reading.mean, held.reading.spread
+        if score is not None:
+            lowest.append(score)
+            expected = row.get(f"{name}_expected")
+            means.append(score if expected is None else expected)
+    for name in TURN_DIMENSIONS:
+        scores = {turn.turn: getattr(turn.scores, name) for turn in turns}
+        read = [turn.readings[name] for turn in turns if name in turn.readings]
+        expected = _mean([reading.mean for reading in read])
+        row[f"min_{name}"] = min(scores.values(), default=None)
+        row[f"mean_{name}"] = _mean(scores.values())
+        row[f"mean_{name}_expected"] = expected
+        row[f"mean_{name}_spread"] = _mean([reading.spread for reading in read])
+        row[f"weakest_{name}"] = None if weakest is None else scores.get(weakest)
+        lowest += scores.values()
+        mean = row[f"mean_{name}"] if expected is None else expected
+        means += [] if mean is None else [mean]
+    row["lowest_score"] = min(lowest, default=None)
+    row["mean_score"] = _mean(means)
+    row["judge_coverage"] = min((read.coverage for read in _readings(judgment)), default=None)
+    return row
+
+
+def _readings(judgment: Judgment) -> list[LabelReading]:
+    level = judgment.conversation_level
+    return [
+        *(reading for turn in judgment.per_turn for reading in turn.readings.values()),
+        *(
+            held.reading
+            for held in (level.coherence, level.task_completion, level.repair_handling)
+            if held.reading is not None
+        ),
+    ]
+
+
+def _judge_doubt(judgment: Judgment) -> float | None:
+    """Mean spread of the readings over the largest a 1-5 scale allows, which is 2."""
+    spread = _mean([reading.spread for reading in _readings(judgment)])
+    return None if spread is None else min(1.0, spread / 2)
+
+
+def _adherent(score: AdherenceScore) -> Row:
+    scored = [turn for turn in score.per_turn if turn.score is not None]
+    off_role = [turn.turn for turn in scored if turn.adherent is False]
+    identity = [score.scoring_method, score.evaluation_granularity, score.definition]
+    return {
+        "adherence": score.session_score,
+        "adherent": score.adherent,
+        "adherence_low": score.interval[0],
+        "adherence_high": score.interval[1],
+        "min_adherence": min((t.score for t in scored if t.score is not None), default=None),
+        "n_off_role_turns": len(off_role),
+        "first_off_role_turn": min(off_role, default=None),
+        "n_adherence_unscored_turns": len(score.per_turn) - len(scored),
+        "adherence_coverage": min(
+            (turn.coverage for turn in score.per_turn if turn.coverage is not None), default=None
+        ),
+        "adherence_key": _key(score.identity, *identity),
+    }
+
+
+def _adherence_doubt(score: AdherenceScore) -> float | None:
+    """Mean closeness of the turns' P(yes) to one half: 1 at 0.5, 0 at 0 and 1."""
+    if score.output_mode != "continuous":
+        return None
+    return _mean([1 - abs(2 * t.score - 1) for t in score.per_turn if t.score is not None])
+
+
+def _key(identity: JudgeIdentity, *more: str) -> str:
+    dumped = orjson.dumps([identity.model_dump(mode="json"), *more], option=orjson.OPT_SORT_KEYS)
+    digest = hashlib.blake2b(dumped, digest_size=4).hexdigest()
+    return " ".join(part for part in (identity.model, identity.mode, digest) if part)
+
+
+def _short(role: str | None) -> str | None:
+    """A role short enough to read and still one's own, so that `within: [role]` groups by whole roles."""
+    if role is None or not role.strip():
+        return None
+    text = " ".join(role.split())
+    if len(text) <= 80:
+        return text
+    return f"{text[:70]}… {hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def _largest(*values: float | None) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _finite(value: float | None) -> float | None:
+    """NaN compares above every number in SQL, so it would pass a threshold; it is no value."""
+    return value if value is not None and math.isfinite(value) else None
