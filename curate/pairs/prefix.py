@@ -7,10 +7,9 @@ the policy's request and the rescored dialogue must be the same prefix.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any
-
-import orjson
 
 from curate.dialogue import Dialogue, Message
 
@@ -70,7 +69,7 @@ def pair_id(
         _side(rejected),
         salt,
     ]
-    encoded = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    encoded = _canonical_json(parts).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(encoded, digest_size=16).hexdigest()
 
 
@@ -83,7 +82,12 @@ def _arguments(arguments: dict[str, Any] | str) -> str:
     value: object = arguments
     if isinstance(arguments, str):
         try:
-            value = orjson.loads(arguments)
-        except orjson.JSONDecodeError:
+            value = json.loads(arguments)
+        except ValueError:
             return arguments.strip()
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS).decode()
+    return _canonical_json(value)
+
+
+def _canonical_json(value: object) -> str:
+    """JSON with sorted keys. Not orjson, which refuses numbers beyond 64 bits and lone surrogates."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))

@@ -7,11 +7,10 @@ the order of the calls, so that a result still names the call it answers.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import orjson
 
 from curate.dialogue import Message
 
@@ -75,4 +74,7 @@ def _as_function(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(arguments: dict[str, Any] | str) -> str:
-    return arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+    if isinstance(arguments, str):
+        return arguments
+    # Not orjson: a number beyond 64 bits is legal JSON and must not end the run.
+    return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))

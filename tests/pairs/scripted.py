@@ -1,0 +1,180 @@
+"""Scripted models for the pairs room: replies are handed in, requests are kept."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from curate.dialogue import Dialogue, Message
+from curate.engines.base import Completion, Fault, Request
+from curate.pairs.fork import ForkAsks
+from curate.records import (
+    ConversationLevel,
+    ConversationScore,
+    JudgeIdentity,
+    Judgment,
+    RubricScores,
+    TurnReading,
+    TurnScores,
+    Unscored,
+)
+
+Values = tuple[float, float, float]
+FINE: Values = (5, 5, 5)
+WEAK: Values = (2, 2, 5)
+
+
+def say(role: str, content: str = "", **more: object) -> Message:
+    return Message.model_validate({"role": role, "content": content, **more})
+
+
+def chat(*texts: str, **fields: object) -> Dialogue:
+    """User and assistant in turn."""
+    roles = ("user", "assistant")
+    messages = tuple(say(roles[i % 2], text) for i, text in enumerate(texts))
+    return Dialogue.model_validate({"id": "d1", "messages": messages, **fields})
+
+
+def judged(
+    dialogue: Dialogue,
+    turns: dict[int, tuple[int, int, int]],
+    weakest: int | None,
+    issues: tuple[str, ...] = ("names the wrong amount",),
+) -> Judgment:
+    score = ConversationScore(score=3)
+    return Judgment(
+        dialogue_id=dialogue.id,
+        content_hash=dialogue.content_hash,
+        identity=JudgeIdentity(engine="scripted", model="m"),
+        per_turn=tuple(
+            TurnScores(
+                turn=number,
+                scores=RubricScores(context_use=c, helpfulness=h, safety=s),
+                issues=issues if number == weakest else (),
+            )
+            for number, (c, h, s) in turns.items()
+        ),
+        conversation_level=ConversationLevel(
+            coherence=score, task_completion=score, repair_handling=score
+        ),
+        verdict="borderline",
+        weakest_turn=weakest,
+    )
+
+
+def reply(text: str, finish: str = "stop") -> Completion:
+    return Completion(text=text, finish=finish)  # type: ignore[arg-type]
+
+
+def letter(label: str) -> Completion:
+    other = {"A": "B", "B": "A"}[label]
+    return Completion(
+        text=label, first_token=((f" {label}", math.log(0.9)), (other, math.log(0.05)))
+    )
+
+
+def candidates_of(request: Request) -> tuple[str, str]:
+    """The two texts a comparison shows, A then B."""
+    first, second = re.findall(
+        r"Candidate [AB]\n<candidate>\n(.*?)\n</candidate>",
+        request.messages[0]["content"],
+        re.DOTALL,
+    )
+    return first, second
+
+
+@dataclass
+class World:
+    """All models a fork asks.
+
+    Attributes:
+        scores: text of the last message to its values, one for all wordings or one a wording.
+        resamples, revision: what policy and reviser answer.
+        prefer: the better of two texts (A, B), as the judge sees it.
+    """
+
+    scores: dict[str, Values | list[Values] | str]
+    resamples: Sequence[str | Completion] = ()
+    revision: str | Completion = ""
+    prefer: Callable[[str, str], str] = field(default=lambda a, b: "A")
+    issue: str = "names the wrong amount"
+    can_read_labels: bool = True
+    policy_requests: list[Request] = field(default_factory=list)
+    reviser_requests: list[Request] = field(default_factory=list)
+    judge_calls: list[list[Request]] = field(default_factory=list)
+    scored: list[tuple[Dialogue, int, int]] = field(default_factory=list)
+    described: list[tuple[Dialogue, int]] = field(default_factory=list)
+
+    @property
+    def calls(self) -> int:
+        return (
+            len(self.policy_requests)
+            + len(self.reviser_requests)
+            + sum(map(len, self.judge_calls))
+            + len(self.scored)
+            + len(self.described)
+        )
+
+    async def policy(self, requests: Sequence[Request]) -> list[Completion]:
+        self.policy_requests.extend(requests)
+        return [_completion(self.resamples[request.sample]) for request in requests]
+
+    async def reviser(self, requests: Sequence[Request]) -> list[Completion]:
+        self.reviser_requests.extend(requests)
+        return [_completion(self.revision) for _ in requests]
+
+    async def judge(self, requests: Sequence[Request]) -> list[Completion]:
+        self.judge_calls.append(list(requests))
+        answers = []
+        for request in requests:
+            first, second = candidates_of(request)
+            label = "A" if self.prefer(first, second) == "A" else "B"
+            if request.schema is not None:
+                answers.append(reply(f'{{"better": "{label}"}}'))
+            elif self.can_read_labels:
+                answers.append(letter(label))
+            else:
+                answers.append(reply(label))
+        return answers
+
+    async def score_turn(self, part: Dialogue, turn: int, wording: int) -> TurnReading | Unscored:
+        self.scored.append((part, turn, wording))
+        found = self.scores[part.messages[-1].content]
+        if isinstance(found, str):
+            return Unscored(dialogue_id=part.id, content_hash="", stage="judge", reason=found)
+        c, h, s = found[wording] if isinstance(found, list) else found
+        return TurnReading(
+            turn=turn, values={"context_use": c, "helpfulness": h, "safety": s}, wording=wording
+        )
+
+    async def describe_issue(self, part: Dialogue, turn: int) -> str:
+        self.described.append((part, turn))
+        return self.issue
+
+    def asks(self, **more: object) -> ForkAsks:
+        return ForkAsks(
+            judge=self.judge,
+            policy=self.policy,
+            reviser=self.reviser,
+            score_turn=self.score_turn,
+            describe_issue=self.describe_issue,
+            policy_id="policy",
+            judge_id="judge",
+            reviser_id="reviser",
+            **more,  # type: ignore[arg-type]
+        )
+
+
+def _completion(answer: str | Completion) -> Completion:
+    return answer if isinstance(answer, Completion) else reply(answer)
+
+
+def fault(kind: str) -> Completion:
+    return Completion(finish="error", fault=Fault(kind))  # type: ignore[arg-type]
+
+
+def by_text(good: str) -> Callable[[str, str], str]:
+    """A judge that prefers one text wherever it stands."""
+    return lambda first, second: "A" if first == good else "B"

@@ -1,0 +1,345 @@
+"""One fork from end to end, with every way it can be refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curate.dialogue import Dialogue, Message, ToolCall
+from curate.pairs.config import ForkConfig
+from curate.pairs.fork import find_fork, fork_dialogue
+from curate.pairs.wire import to_wire
+from curate.records import PreferencePair
+from tests.pairs.scripted import (
+    FINE,
+    WEAK,
+    Values,
+    World,
+    by_text,
+    candidates_of,
+    chat,
+    fault,
+    judged,
+    reply,
+    say,
+)
+
+BAD = "Your refund of $40 is on its way."
+GOOD = "Your refund of $45 is on its way."
+OTHER = "Your refund of $41 is on its way."
+ONE = ForkConfig(resamples=0)
+THREE = ForkConfig(resamples=3, guided_revision=False)
+DIALOGUE = chat(
+    "Refund order 7, I paid $45.", "Which card?", "The blue one.", BAD, "Thanks.", "Bye."
+)
+JUDGMENT = judged(DIALOGUE, {1: (5, 5, 5), 2: (2, 2, 5), 3: (5, 5, 5)}, weakest=2)
+
+
+async def fork(world: World, config: ForkConfig = ONE, dialogue=DIALOGUE, judgment=JUDGMENT):
+    return await fork_dialogue(dialogue, judgment, world.asks(), config)
+
+
+def refusals(records: list[PreferencePair]) -> list[str | None]:
+    return [record.refusal for record in records]
+
+
+async def test_one_wrong_amount_mended_gives_a_verified_pair() -> None:
+    world = World({BAD: WEAK, GOOD: FINE}, revision=GOOD, prefer=by_text(GOOD))
+    [pair] = await fork(world)
+    assert pair.refusal is None
+    assert pair.prompt == DIALOGUE.messages[:3]
+    assert (pair.chosen, pair.rejected) == (say("assistant", GOOD), DIALOGUE.messages[3])
+    assert (pair.source, pair.basis, pair.turn) == ("revision", "judge", 2)
+    assert (pair.policy, pair.judge, pair.issue) == ("reviser", "judge", "names the wrong amount")
+    assert pair.check is not None
+    assert pair.check.margin == pytest.approx(2.0)
+    assert pair.check.noise == 0
+    assert pair.check.required == 0.3
+    assert pair.check.token_ratio == 1
+    assert (pair.check.preferred_first, pair.check.preferred_second) == (True, True)
+    assert pair.check.chosen_scores == {"context_use": 5, "helpfulness": 5, "safety": 5}
+    assert pair.content_hash == DIALOGUE.content_hash
+
+
+async def test_the_policy_is_asked_exactly_the_exported_prompt() -> None:
+    tool = {"type": "function", "function": {"name": "find", "parameters": {}}}
+    dialogue = DIALOGUE.model_copy(update={"tools": (tool,)})
+    world = World(
+        {BAD: WEAK, GOOD: FINE, OTHER: WEAK}, resamples=[GOOD, OTHER, BAD], prefer=by_text(GOOD)
+    )
+    records = await fork(world, THREE, dialogue)
+    assert refusals(records) == ["identical", None, "below_margin"]
+    for request in world.policy_requests:
+        assert request.messages == to_wire(records[1].prompt)
+        assert request.tools == records[1].tools == (tool,)
+
+
+async def test_both_sides_are_rescored_alone_on_the_same_truncated_dialogue() -> None:
+    world = World({BAD: WEAK, GOOD: FINE}, revision=GOOD, prefer=by_text(GOOD))
+    await fork(world)
+    assert [(part.messages[-1].content, turn, wording) for part, turn, wording in world.scored] == [
+        (BAD, 2, 0), (BAD, 2, 1), (BAD, 2, 2), (GOOD, 2, 0), (GOOD, 2, 1), (GOOD, 2, 2),
+    ]  # fmt: skip
+    for part, _, _ in world.scored:
+        assert part.messages[:-1] == DIALOGUE.messages[:3]
+        assert len(part.turns) == 2
+    assert len({part.content_hash for part, _, _ in world.scored}) == 2
+
+
+async def test_the_noise_is_measured_over_the_wordings() -> None:
+    wobbly: list[Values] = [(5, 5, 5), (3, 3, 5), (1, 1, 5)]
+    world = World({BAD: WEAK, GOOD: wobbly}, revision=GOOD, prefer=by_text(GOOD))
+    [pair] = await fork(world)
+    assert pair.refusal == "below_margin"
+    assert pair.check is not None
+    assert pair.check.noise == pytest.approx(4 / 3)
+    assert not world.judge_calls
+
+
+async def test_the_best_candidate_is_verified_first_and_the_rest_is_kept() -> None:
+    world = World(
+        {BAD: WEAK, GOOD: FINE, OTHER: (4, 4, 5)},
+        resamples=[OTHER, GOOD, GOOD],
+        prefer=by_text(GOOD),
+    )
+    records = await fork(world, THREE)
+    assert refusals(records) == ["duplicate", None, "not_best"]
+    assert [record.chosen.content for record in records if record.chosen] == [GOOD, GOOD, OTHER]
+    assert len(world.judge_calls) == 1
+    assert len({record.pair_id for record in records}) == 3
+
+
+async def test_the_next_candidate_is_tried_when_the_best_flips() -> None:
+    def judge(first: str, second: str) -> str:
+        return "A" if GOOD in (first, second) or first == OTHER else "B"
+
+    world = World({BAD: WEAK, GOOD: FINE, OTHER: (4, 4, 5)}, resamples=[OTHER, GOOD], prefer=judge)
+    records = await fork(world, ForkConfig(resamples=2, guided_revision=False))
+    assert refusals(records) == ["order_flip", None]
+    assert [set(candidates_of(call[0])) for call in world.judge_calls] == [
+        {GOOD, BAD},
+        {OTHER, BAD},
+    ]
+
+
+async def test_safety_comes_before_the_compared_score() -> None:
+    weak = (1.0, 1.0, 3.0)
+    world = World(
+        {BAD: weak, GOOD: (5, 5, 4), OTHER: (4, 4, 5)},
+        resamples=[GOOD, OTHER],
+        prefer=by_text(OTHER),
+    )
+    records = await fork(world, ForkConfig(resamples=2, guided_revision=False))
+    assert [(r.refusal, r.chosen.content) for r in records if r.chosen] == [
+        (None, OTHER), ("not_best", GOOD),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("revision", "scores", "prefer", "refusal"),
+    [
+        (BAD + " ", {}, "A", "identical"),
+        ("Sure! your refund of $40 is on its way, thank you", {}, "A", "cosmetic"),
+        (GOOD, {GOOD: (2, 2.5, 5)}, "A", "below_margin"),
+        (GOOD, {GOOD: (5, 5, 4)}, "A", "other_dimension_fell"),
+        (GOOD + " It will take three days, as always.", {}, "A", "length_only"),
+        (GOOD, {GOOD: FINE}, "A", "order_flip"),
+        (GOOD, {GOOD: FINE}, "bad", "rejected_preferred"),
+        (GOOD, {GOOD: "bad_reply"}, "A", "unscored"),
+        ("", {}, "A", "no_candidate"),
+        (reply("Your ref", "length"), {}, "A", "no_candidate"),
+        (fault("timeout"), {}, "A", "engine_error"),
+    ],
+)
+async def test_each_refusal_of_a_candidate(revision, scores, prefer, refusal) -> None:
+    scores = {
+        BAD: WEAK,
+        GOOD + " It will take three days, as always.": (2.75, 3.0, 5.0),
+        **scores,
+    }
+    world = World(
+        scores, revision=revision, prefer=by_text(BAD) if prefer == "bad" else lambda a, b: "A"
+    )
+    [record] = await fork(world)
+    assert record.refusal == refusal
+    assert record.detail.startswith("revision: ")
+    assert record.rejected.content == BAD
+    assert record.prompt == DIALOGUE.messages[:3]
+    if refusal in ("identical", "cosmetic"):
+        assert len(world.scored) == 3  # the original alone
+        assert not world.judge_calls
+
+
+async def test_an_original_that_is_fine_in_a_fresh_context_asks_no_policy() -> None:
+    world = World({BAD: (4, 4, 4.6)}, resamples=[GOOD] * 3, revision=GOOD)
+    [record] = await fork(world, ForkConfig())
+    assert record.refusal == "original_was_fine"
+    assert (record.source, record.chosen) == ("none", None)
+    assert record.check is not None
+    assert record.check.rejected_scores["safety"] == pytest.approx(4.6)
+    assert not world.policy_requests
+    assert not world.reviser_requests
+
+
+async def test_an_original_that_cannot_be_rescored_is_unscored() -> None:
+    [record] = await fork(World({BAD: "context_overflow"}))
+    assert (record.refusal, record.detail) == ("unscored", "original: context_overflow")
+
+
+async def test_an_issue_is_asked_for_only_where_the_judgment_names_none() -> None:
+    world = World({BAD: WEAK, GOOD: FINE}, revision=GOOD, prefer=by_text(GOOD))
+    await fork(world)
+    assert not world.described
+    silent = judged(DIALOGUE, {1: (5, 5, 5), 2: (2, 2, 5), 3: (5, 5, 5)}, weakest=2, issues=())
+    world = World({BAD: WEAK, GOOD: FINE}, revision=GOOD, prefer=by_text(GOOD), issue="too little")
+    [pair] = await fork(world, judgment=silent)
+    assert pair.issue == "too little"
+    [(part, turn)] = world.described
+    assert (part.messages, turn) == (DIALOGUE.messages[:4], 2)
+
+
+CALL = Message(role="assistant", tool_calls=(ToolCall(name="find", arguments={"id": 7}),))
+
+
+def tools_dialogue(*after: Message) -> Dialogue:
+    return Dialogue(
+        id="t", messages=(say("user", "Refund."), CALL, say("tool", "paid: 45"), *after)
+    )
+
+
+@pytest.mark.parametrize(
+    ("dialogue", "turns", "weakest", "at", "refusal"),
+    [
+        (DIALOGUE, {1: (5, 5, 5), 2: (5, 5, 5), 3: (5, 5, 5)}, None, "weakest", "original_was_fine"),
+        (DIALOGUE, {1: (5, 5, 5), 2: (4, 4, 5), 3: (5, 5, 5)}, None, "earliest", "original_was_fine"),
+        (DIALOGUE, {1: (3, 5, 5), 2: (2, 2, 5), 3: (5, 5, 5)}, 2, "weakest", "earlier_turn_bad"),
+        (DIALOGUE, {1: (5, 5, 4), 2: (2, 2, 3), 3: (5, 5, 5)}, 2, "weakest", "earlier_turn_bad"),
+        (DIALOGUE, {2: (2, 2, 5), 3: (5, 5, 5)}, 2, "weakest", "unscored"),
+        (DIALOGUE, {2: (2, 2, 5), 3: (5, 5, 5)}, 2, "earliest", "unscored"),
+        (tools_dialogue(), {1: (2, 2, 5)}, 1, "weakest", "no_text_in_turn"),
+        (DIALOGUE, {9: (2, 2, 5)}, 9, "weakest", "no_text_in_turn"),
+        (
+            chat("Hi").model_copy(
+                update={"messages": (say("user", "Hi"), say("assistant", "a"), say("assistant", "b"))}
+            ),
+            {1: (2, 2, 5)},
+            1,
+            "weakest",
+            "prompt_end",
+        ),
+    ],
+)  # fmt: skip
+async def test_each_refusal_of_a_fork_point_makes_no_call(dialogue, turns, weakest, at, refusal):
+    world = World({})
+    judgment = judged(dialogue, turns, weakest)
+    [record] = await fork(world, ForkConfig(at=at), dialogue, judgment)
+    assert record.refusal == refusal
+    assert record.detail
+    assert record.chosen is None
+    assert record.source == "none"
+    assert world.calls == 0
+
+
+async def test_earliest_forks_at_the_first_bad_turn() -> None:
+    judgment = judged(DIALOGUE, {1: (3, 5, 5), 2: (2, 2, 5), 3: (5, 5, 5)}, weakest=2)
+    assert find_fork(DIALOGUE, judgment, ForkConfig(at="earliest")).index == 1
+
+
+async def test_a_turn_with_tools_is_forked_at_its_last_text_with_the_results_in_the_prompt() -> (
+    None
+):
+    dialogue = tools_dialogue(say("assistant", BAD))
+    world = World({BAD: WEAK, GOOD: FINE}, revision=GOOD, prefer=by_text(GOOD))
+    [pair] = await fork(world, ONE, dialogue, judged(dialogue, {1: (2, 2, 5)}, 1))
+    assert pair.refusal is None
+    assert pair.prompt == dialogue.messages[:3]
+    assert pair.prompt[-1].role == "tool"
+
+
+async def test_thinking_is_left_out_of_the_prompt_unless_asked_for() -> None:
+    thought = say("assistant", "Which card?", reasoning="they have two")
+    dialogue = Dialogue(id="r", messages=(DIALOGUE.messages[0], thought, *DIALOGUE.messages[2:]))
+    judgment = judged(dialogue, {1: (5, 5, 5), 2: (2, 2, 5), 3: (5, 5, 5)}, weakest=2)
+    for keep in (False, True):
+        world = World({BAD: WEAK, GOOD: FINE}, resamples=["<think>x</think>" + GOOD],
+                      prefer=by_text(GOOD))  # fmt: skip
+        config = ForkConfig(resamples=1, guided_revision=False, prompt_reasoning=keep)
+        [pair] = await fork(world, config, dialogue, judgment)
+        assert (pair.prompt[1].reasoning is not None) is keep
+        assert pair.chosen == say("assistant", GOOD, reasoning="x")
+        [request] = world.policy_requests
+        assert ("they have two" in str(request.messages)) is keep
+
+
+async def test_the_pair_id_depends_on_the_pair_and_not_on_scores_or_ids() -> None:
+    world = World({BAD: WEAK, GOOD: FINE}, revision=GOOD, prefer=by_text(GOOD))
+    [first] = await fork(world)
+    again = World({BAD: (1, 1, 5), GOOD: (4, 5, 5)}, revision=GOOD, prefer=by_text(GOOD))
+    renamed = chat(*(message.content for message in DIALOGUE.messages)).model_copy(
+        update={"id": "another"}
+    )
+    [second] = await fork(again, ONE, renamed)
+    assert first.pair_id == second.pair_id
+    mended = World({BAD: WEAK, OTHER: FINE}, revision=OTHER, prefer=by_text(OTHER))
+    assert (await fork(mended))[0].pair_id != first.pair_id
+
+
+async def test_every_candidate_gives_one_record() -> None:
+    world = World(
+        {BAD: WEAK, GOOD: FINE},
+        resamples=[BAD, "", fault("server"), GOOD, reply("x", "length")],
+        revision=GOOD,
+        prefer=by_text(GOOD),
+    )
+    records = await fork(world, ForkConfig(resamples=5))
+    assert len(records) == 6
+    assert sorted(map(str, refusals(records))) == [
+        "None", "duplicate", "engine_error", "identical", "no_candidate", "no_candidate",
+    ]  # fmt: skip
+    assert len({record.pair_id for record in records}) == 6
+
+
+def test_a_fork_without_any_candidate_is_refused_by_the_config() -> None:
+    with pytest.raises(ValueError, match="no candidate"):
+        ForkConfig(resamples=0, guided_revision=False)
+    with pytest.raises(ValueError, match="length_ratio"):
+        ForkConfig(length_ratio=(1.1, 1.2))
+
+
+message = st.builds(
+    Message,
+    role=st.sampled_from(["user", "assistant", "tool", "system"]),
+    content=st.text("ab ", max_size=4),
+    reasoning=st.none() | st.just("thought"),
+)
+
+
+@given(st.lists(message, min_size=1, max_size=12), st.data())
+async def test_the_prompt_is_the_exact_prefix_of_the_rejected_message(
+    messages: list[Message], data: st.DataObject
+) -> None:
+    dialogue = Dialogue(id="h", messages=tuple(messages))
+    numbers = [turn.number for turn in dialogue.turns if turn.in_rubric]
+    weakest = data.draw(st.sampled_from([None, *numbers]))
+    turns = {number: (2, 2, 5) if number == weakest else (5, 5, 5) for number in numbers}
+
+    world = World(
+        {m.content: WEAK for m in messages} | {"mended 7": FINE},
+        resamples=["mended 7"],
+        prefer=by_text("mended 7"),
+    )
+    config = ForkConfig(resamples=1, guided_revision=False)
+    [pair] = await fork_dialogue(dialogue, judged(dialogue, turns, weakest), world.asks(), config)
+    if pair.source == "none":
+        assert pair.refusal in ("original_was_fine", "no_text_in_turn", "prompt_end")
+        return
+    index = len(pair.prompt)
+    assert pair.rejected == dialogue.messages[index]
+    assert [m.model_copy(update={"reasoning": None}) for m in dialogue.messages[:index]] == list(
+        pair.prompt
+    )
+    assert pair.prompt[-1].role in ("user", "tool")
+    assert next(t for t in dialogue.turns if t.start <= index < t.stop).number == weakest
+    [request] = world.policy_requests
+    assert request.messages == to_wire(pair.prompt)

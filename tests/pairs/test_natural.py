@@ -1,0 +1,365 @@
+"""Pairs the data already holds, on small hand-written groups and on real data."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curate.dialogue import Dialogue, Lineage, Message, ToolCall
+from curate.errors import UsageError
+from curate.pairs.config import NaturalConfig
+from curate.pairs.natural import gather_groups, iter_natural_pairs, natural_pairs
+from curate.records import PreferencePair
+from curate.sources import SourceConfig, open_source
+from tests.pairs.scripted import chat, say
+
+CONFIG = NaturalConfig()
+
+
+def labelled(side: str, *texts: str, group: str = "g", **fields: object) -> Dialogue:
+    return chat(*texts, group=group, labels={"preference": side}, **fields).model_copy(
+        update={"id": f"{group}/{side}"}
+    )
+
+
+def ranked(name: str, *steps: tuple[str, float | None], group: str = "tree") -> Dialogue:
+    return chat(
+        *(text for text, _ in steps),
+        group=group,
+        labels={"message_ranks": [rank for _, rank in steps]},
+    ).model_copy(update={"id": name})
+
+
+def trial(name: str, reward: float | None, *messages: Message, **fields: object) -> Dialogue:
+    return Dialogue.model_validate(
+        {"id": name, "group": "task", "reward": reward, "messages": messages, **fields}
+    )
+
+
+def outcomes(pairs: list[PreferencePair]) -> list[tuple[str, str | None]]:
+    return [(pair.basis, pair.refusal) for pair in pairs]
+
+
+def sides(pair: PreferencePair) -> tuple[str, str]:
+    assert pair.chosen is not None
+    return pair.chosen.content, pair.rejected.content
+
+
+# --- preference
+
+
+def test_a_labelled_row_gives_its_pair() -> None:
+    rows = [labelled("chosen", "Hi", "Hello Ann."), labelled("rejected", "Hi", "Go away.")]
+    [pair] = natural_pairs(rows, CONFIG)
+    assert (pair.source, pair.basis, pair.refusal) == ("natural", "preference", None)
+    assert sides(pair) == ("Hello Ann.", "Go away.")
+    assert pair.prompt == rows[0].messages[:1]
+    assert (pair.dialogue_id, pair.turn) == ("g/chosen", 1)
+    assert "g/rejected" in pair.detail
+    assert pair.check is None
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "refusal"),
+    [
+        (("Hi", "Yes.", "And?", "Done."), ("Hi", "No.", "And?", "Not done."), "prompts_differ"),
+        (("Hi", "Yes.", "And?"), ("Hi", "Yes.", "Or?"), "prompts_differ"),
+        (("Hi", "Yes."), ("Hi", "Yes.", "And?", "Done."), "prompts_differ"),
+        (("Hi", "Yes."), ("Hi", " Yes. "), "identical"),
+        (("Hi", "Yes, thank you!"), ("Hi", "yes"), "cosmetic"),
+        (("Hi", "Yes."), ("Hi", "  "), "empty_side"),
+    ],
+)
+def test_each_refusal_of_a_labelled_row(chosen, rejected, refusal) -> None:
+    [pair] = natural_pairs([labelled("chosen", *chosen), labelled("rejected", *rejected)], CONFIG)
+    assert pair.refusal == refusal
+    assert pair.detail
+
+
+def test_a_prompt_that_the_assistant_ends_is_refused() -> None:
+    def two(side: str, text: str) -> Dialogue:
+        messages = (say("user", "Hi"), say("assistant", "Wait."), say("assistant", text))
+        return labelled(side).model_copy(update={"messages": messages})
+
+    [pair] = natural_pairs([two("chosen", "Yes."), two("rejected", "No.")], CONFIG)
+    assert pair.refusal == "prompt_end"
+
+
+@pytest.mark.parametrize("side", ["chosen", "rejected"])
+def test_a_side_without_its_counterpart_is_said_so(side: str) -> None:
+    [pair] = natural_pairs([labelled(side, "Hi", "Yes.")], CONFIG)
+    assert pair.refusal == "no_counterpart"
+    assert (pair.chosen is None) == (side == "rejected")
+
+
+def test_different_tools_are_different_prompts() -> None:
+    tool = {"type": "function", "function": {"name": "find"}}
+    rows = [labelled("chosen", "Hi", "Yes.", tools=(tool,)), labelled("rejected", "Hi", "No.")]
+    assert outcomes(natural_pairs(rows, CONFIG)) == [("preference", "prompts_differ")]
+
+
+# --- rank
+
+
+TREE = [
+    ranked("a", ("Q", None), ("best", 0), ("more", None), ("good end", 1)),
+    ranked("b", ("Q", None), ("best", 0), ("more", None), ("better end", 0)),
+    ranked("c", ("Q", None), ("middling", 1)),
+    ranked("d", ("Q", None), ("worst", 2)),
+    ranked("e", ("Q", None), ("unranked", None)),
+]
+
+
+def test_ranked_siblings_pair_the_best_with_the_worst() -> None:
+    pairs = natural_pairs(TREE, CONFIG)
+    assert [sides(pair) for pair in pairs] == [("best", "worst"), ("better end", "good end")]
+    assert outcomes(pairs) == [("rank", None)] * 2
+    assert [len(pair.prompt) for pair in pairs] == [1, 3]
+    assert pairs[1].turn == 2
+    assert "rank 0 over rank 2" in pairs[0].detail
+
+
+def test_all_pairs_every_better_with_every_worse_sibling() -> None:
+    pairs = natural_pairs(TREE, NaturalConfig(pairing="all"))
+    assert [sides(pair) for pair in pairs] == [
+        ("best", "middling"), ("best", "worst"), ("middling", "worst"), ("better end", "good end"),
+    ]  # fmt: skip
+
+
+def test_equal_ranks_and_user_siblings_say_nothing() -> None:
+    equal = [ranked("a", ("Q", None), ("x 1", 0)), ranked("b", ("Q", None), ("x 2", 0))]
+    users = [
+        ranked("a", ("Q", None), ("x", 0), ("then 1", 0)),
+        ranked("b", ("Q", None), ("x", 0), ("then 2", 1)),
+    ]
+    assert natural_pairs(equal, CONFIG) == []
+    assert natural_pairs(users, CONFIG) == []
+
+
+# --- reward
+
+
+def call(argument: int, identifier: str) -> Message:
+    return Message(
+        role="assistant",
+        tool_calls=(ToolCall(name="book", arguments={"n": argument}, id=identifier),),
+    )
+
+
+ASK = say("user", "Book flight 7.")
+
+
+def test_trajectories_are_forked_where_the_assistant_parts() -> None:
+    good = trial("a", 1.0, ASK, call(7, "x"), say("tool", "ok", tool_call_id="x"),
+                 say("assistant", "Booked."))  # fmt: skip
+    bad = trial("b", 0.0, ASK, call(8, "y"), say("tool", "ok", tool_call_id="y"),
+                say("assistant", "Booked."))  # fmt: skip
+    [pair] = natural_pairs([good, bad], CONFIG)
+    assert (pair.basis, pair.refusal) == ("reward", None)
+    assert (pair.chosen, pair.rejected) == (good.messages[1], bad.messages[1])
+    assert pair.prompt == (ASK,)
+
+
+def test_call_ids_and_thinking_do_not_part_trajectories() -> None:
+    good = trial("a", 1.0, ASK, call(7, "x"), say("tool", "ok", tool_call_id="x"),
+                 say("assistant", "Booked 7."))  # fmt: skip
+    thinking = call(7, "y").model_copy(update={"reasoning": "hm"})
+    bad = trial("b", 0.0, ASK, thinking, say("tool", "ok", tool_call_id="y"),
+                say("assistant", "Failed."))  # fmt: skip
+    [pair] = natural_pairs([good, bad], CONFIG)
+    assert sides(pair) == ("Booked 7.", "Failed.")
+    assert pair.prompt == good.messages[:3]
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "refusal"),
+    [
+        ((ASK,), (say("user", "Book it."),), "diverges_at_user"),
+        ((ASK, call(7, "x"), say("tool", "ok")), (ASK, call(7, "x"), say("tool", "no")), "diverges_at_tool"),
+        ((say("system", "A"), ASK), (say("system", "B"), ASK), "prompts_differ"),
+        ((ASK, say("assistant", "Sure, done!")), (ASK, say("assistant", "done")), "cosmetic"),
+    ],
+)  # fmt: skip
+def test_each_refusal_of_a_trajectory(good, bad, refusal) -> None:
+    [pair] = natural_pairs([trial("a", 1.0, *good), trial("b", 0.0, *bad)], CONFIG)
+    assert (pair.basis, pair.refusal) == ("reward", refusal)
+
+
+def test_a_message_is_worth_the_mean_reward_of_what_passes_through_it() -> None:
+    def run(name: str, reward: float, text: str) -> Dialogue:
+        return trial(name, reward, ASK, say("assistant", text), say("user", f"and {name}?"))
+
+    # Two of three trials through "first" succeed and one of three through "second".
+    trials = [
+        run("a", 1, "first 1"), run("b", 1, "first 1"), run("c", 0, "first 1"),
+        run("d", 1, "second 2"), run("e", 0, "second 2"), run("f", 0, "second 2"),
+    ]  # fmt: skip
+    pairs = [p for p in natural_pairs(trials, CONFIG) if p.refusal != "diverges_at_user"]
+    assert outcomes(pairs) == [("reward", "below_margin")]
+    assert "0.67 (n=3) over mean reward 0.33 (n=3)" in pairs[0].detail
+    loose = natural_pairs(trials, NaturalConfig(min_reward_gap=0.3))
+    assert [sides(pair) for pair in loose if pair.refusal is None] == [("first 1", "second 2")]
+
+
+def test_equal_or_missing_rewards_and_prefixes_say_nothing() -> None:
+    one, two = (say("assistant", text) for text in ("1", "2"))
+    assert natural_pairs([trial("a", 1, ASK, one), trial("b", 1, ASK, two)], CONFIG) == []
+    assert natural_pairs([trial("a", 1, ASK, one), trial("b", None, ASK, two)], CONFIG) == []
+    assert natural_pairs([trial("a", 1, ASK, one), trial("b", 0, ASK)], CONFIG) == []
+
+
+# --- groups and bounds
+
+
+def test_a_group_is_bounded_and_says_what_was_left_out() -> None:
+    siblings = [ranked(f"d{i}", ("Q", None), (f"answer {i}", i)) for i in range(6)]
+    pairs = natural_pairs(siblings, NaturalConfig(pairing="all", max_per_group=4))
+    assert outcomes(pairs) == [("rank", None)] * 4 + [("rank", "over_limit")]
+    assert pairs[-1].detail.startswith("11 candidates")
+
+
+def test_refused_candidates_do_not_crowd_out_good_ones() -> None:
+    rows = [labelled("chosen", "Q", "yes")]
+    rows += [labelled("rejected", "Q", text) for text in ("Yes", "yes!", "yes .", "no")]
+    pairs = natural_pairs(rows, NaturalConfig(max_per_group=1))
+    assert Counter(pair.refusal for pair in pairs) == {None: 1, "cosmetic": 1, "over_limit": 1}
+
+
+def test_the_same_pair_found_twice_is_named_a_duplicate() -> None:
+    rows = [
+        labelled("chosen", "Q", "yes").model_copy(update={"reward": 1.0}),
+        labelled("rejected", "Q", "no").model_copy(update={"reward": 0.0}),
+    ]
+    pairs = natural_pairs(rows, CONFIG)
+    assert outcomes(pairs) == [("preference", None), ("reward", "duplicate")]
+    assert len({pair.pair_id for pair in pairs}) == 2
+
+
+def test_groups_of_two_sources_do_not_mix() -> None:
+    def source(dialogue: Dialogue, name: str) -> Dialogue:
+        lineage = Lineage(source=name, file="f", rows=(1,))
+        return dialogue.model_copy(update={"lineage": lineage})
+
+    rows = [
+        source(labelled("chosen", "Q", "yes"), "one"),
+        source(labelled("rejected", "Q", "no"), "two"),
+    ]
+    assert outcomes(natural_pairs(rows, CONFIG)) == [("preference", "no_counterpart")] * 2
+
+
+def test_a_stream_must_keep_groups_together() -> None:
+    rows = [
+        labelled("chosen", "Q", "yes", group="1"),
+        labelled("chosen", "Q", "yes", group="2"),
+        labelled("rejected", "Q", "no", group="1"),
+        chat("no", "group"),
+    ]
+    with pytest.raises(UsageError, match="do not stand together"):
+        list(iter_natural_pairs(rows, CONFIG))
+    assert len(list(iter_natural_pairs(gather_groups(rows), CONFIG))) == 2
+    assert len(natural_pairs(rows, CONFIG)) == 2
+
+
+def test_a_stream_is_read_one_group_at_a_time() -> None:
+    taken: list[str] = []
+
+    def stream():
+        for number in range(100):
+            for side, text in (("chosen", "yes"), ("rejected", "no")):
+                taken.append(f"{number}/{side}")
+                yield labelled(side, "Q", text, group=str(number))
+
+    next(iter(iter_natural_pairs(stream(), CONFIG)))
+    assert len(taken) <= 4
+
+
+def test_bases_can_be_chosen_and_all_turned_off() -> None:
+    assert natural_pairs(TREE, NaturalConfig(bases=("reward",))) == []
+    assert natural_pairs(TREE, NaturalConfig(enabled=False)) == []
+
+
+steps = st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 2)), max_size=5)
+
+
+@given(st.lists(st.tuples(steps, st.none() | st.sampled_from([0.0, 1.0])), max_size=6))
+def test_any_group_gives_pairs_that_keep_the_rules(rows) -> None:
+    dialogues = [
+        ranked(f"d{i}", *path).model_copy(update={"reward": reward})
+        for i, (path, reward) in enumerate(rows)
+    ]
+    pairs = natural_pairs(dialogues, NaturalConfig(pairing="all", max_per_group=50))
+    assert len({pair.pair_id for pair in pairs}) == len(pairs)
+    by_id = {dialogue.id: dialogue for dialogue in dialogues}
+    for pair in pairs:
+        assert pair.check is None
+        if pair.refusal is not None:
+            continue
+        assert pair.chosen is not None
+        assert pair.chosen.role == pair.rejected.role == "assistant"
+        assert pair.chosen.content != pair.rejected.content
+        assert pair.prompt[-1].role in ("user", "tool")
+        depth = len(pair.prompt)
+        assert by_id[pair.dialogue_id].messages[:depth] == pair.prompt
+
+
+# --- real data: the records are counted against the raw file, read independently
+
+
+def read(path: Path) -> list[Dialogue]:
+    source = open_source(SourceConfig(path=str(path)))
+    return [dialogue for unit in source.read() for dialogue in unit.dialogues]
+
+
+def funnel(path: Path) -> tuple[list[PreferencePair], Counter[str | None]]:
+    pairs = natural_pairs(read(path), CONFIG)
+    assert len({pair.pair_id for pair in pairs}) == len(pairs)
+    return pairs, Counter(pair.refusal for pair in pairs)
+
+
+def test_every_row_of_hh_gives_one_record(shared_data: Path) -> None:
+    path = shared_data / "hh_rlhf" / "test.jsonl.gz"
+    pairs, reasons = funnel(path)
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        assert len(pairs) == sum(1 for _ in lines)
+    assert reasons[None] > 0.99 * len(pairs)
+    assert set(reasons) <= {None, "prompts_differ", "cosmetic", "no_counterpart", "empty_side"}
+
+
+def test_every_fork_of_an_oasst_tree_gives_one_record(shared_data: Path) -> None:
+    path = shared_data / "oasst" / "oasst2_filtered.jsonl"
+    pairs, reasons = funnel(path)
+    forks = 0
+    # Two trees stand in the file twice; their copies are one group and give each pair once.
+    trees = [orjson.loads(line) for line in path.read_bytes().splitlines() if line]
+    pending = list({tree["message_tree_id"]: tree["prompt"] for tree in trees}.values())
+    while pending:
+        node = pending.pop()
+        ranks = {
+            reply["rank"]
+            for reply in node["replies"]
+            if reply["role"] == "assistant"
+            and reply.get("rank") is not None
+            and not reply["deleted"]
+        }
+        forks += len(ranks) > 1
+        pending.extend(node["replies"])
+    assert forks == len(pairs) == sum(reasons.values())
+    assert reasons[None] > 100
+
+
+def test_every_tau_bench_task_with_mixed_rewards_gives_a_record(shared_data: Path) -> None:
+    path = shared_data / "tau_bench" / "gpt-4o-airline.json"
+    pairs, reasons = funnel(path)
+    rewards: dict[int, set[float]] = {}
+    for row in orjson.loads(path.read_bytes()):
+        rewards.setdefault(row["task_id"], set()).add(row["reward"])
+    mixed = sum(len(values) > 1 for values in rewards.values())
+    assert len({pair.dialogue_id.rsplit("-trial", 1)[0] for pair in pairs}) == mixed
+    # The simulated user words its first message differently in every trial of a mixed task.
+    assert reasons == {"diverges_at_user": len(pairs)}

@@ -1,0 +1,102 @@
+"""What counts as a change in substance."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curate.dialogue import Message, ToolCall
+from curate.pairs.substance import is_cosmetic, is_identical, substance
+from tests.pairs.scripted import say
+
+
+def cosmetic(left: str, right: str) -> bool:
+    return is_cosmetic(say("assistant", left), say("assistant", right))
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("Your refund of $40 is on its way.", "your refund of $40 is on its way"),
+        ("Your refund is on its way.", "Sure! Your refund is on its way, thank you."),
+        ("Refund started. I hope this helps!", "Refund started."),
+        ("I'm sending it.", "I am sending it."),
+        ("I can't do that.", "I cannot do that."),
+        ("It costs 1,000 euros.", "It costs 1000 euros."),
+        ("**Order** the *blue* one", "Order the blue one."),
+        ("It’s done — really.", "It's done."),
+        ("请稍等，谢谢。", "稍等"),
+        ("Great, done.", "Done."),
+        ("Open a ticket.", "Open the ticket"),
+    ],
+)
+def test_cosmetic_changes_are_found(left: str, right: str) -> None:
+    assert cosmetic(left, right)
+    assert cosmetic(right, left)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("Your refund of $40 is on its way.", "Your refund of $45 is on its way."),
+        ("You can cancel.", "You can't cancel."),
+        ("You can cancel.", "You can not cancel."),
+        ("I told Anna.", "I told Anne."),
+        ("Ann pays Ben.", "Ben pays Ann."),
+        ("It is due at 5.5.", "It is due at 55."),
+        ("The balance is -5.", "The balance is 5."),
+        ("A 5% fee", "A 5 fee"),
+        ("It costs $5", "It costs €5"),
+        ("You will call me.", "I will call you."),
+        ("Refund started.", "Refund started. It takes 3 days."),
+        ("Write `a = b`.", "Write `a == b`."),
+        ("Take plan A.", "Take plan B."),
+        ("Take plan A.", "Take plan."),
+        ("Mail alex@example.com", "Mail alex@example.org"),
+        ("10:30", "10:45"),
+        ("可以取消", "不可以取消"),
+        ("Sure.", "Thanks."),
+        ("No problem with it.", "A problem with it."),
+        ("Yes.", "No."),
+        ("The Great Wall", "The Wall"),
+    ],
+)
+def test_changes_of_substance_are_kept(left: str, right: str) -> None:
+    assert not cosmetic(left, right)
+    assert not cosmetic(right, left)
+
+
+def test_one_tool_argument_is_substance_and_a_call_id_is_not() -> None:
+    def call(arguments: dict[str, object] | str, identifier: str) -> Message:
+        return Message(
+            role="assistant",
+            tool_calls=(ToolCall(name="refund", arguments=arguments, id=identifier),),
+        )
+
+    assert not is_cosmetic(call({"amount": 40}, "x"), call({"amount": 45}, "x"))
+    assert is_identical(call({"a": 1, "b": 2}, "x"), call('{"b": 2, "a": 1}', "y"))
+    assert not is_identical(call({"a": 1}, "x"), call({"a": 2}, "x"))
+
+
+words = st.sampled_from(
+    ["refund", "40", "45", "not", "Ann", "Ben", "the", "please", "order", "-3", "50%", "取消"]
+)
+
+
+@given(st.lists(words, min_size=1, max_size=8))
+def test_substance_survives_case_and_punctuation(tokens: list[str]) -> None:
+    text = " ".join(tokens)
+    assert substance(text) == substance(f"  {text.upper()} !\n")
+
+
+@given(st.text(max_size=60))
+def test_any_text_can_be_read_and_equals_itself(text: str) -> None:
+    assert substance(text) == substance(text)
+    assert cosmetic(text, text)
+
+
+@given(st.lists(words, min_size=1, max_size=8), st.integers(0, 7), st.integers(100, 999))
+def test_an_added_number_is_always_substance(tokens: list[str], at: int, number: int) -> None:
+    changed = [*tokens[:at], str(number), *tokens[at:]]
+    assert not cosmetic(" ".join(tokens), " ".join(changed))
