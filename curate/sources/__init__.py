@@ -1,0 +1,29 @@
+"""Read files and Hub datasets of any known shape as dialogues, and account for every row."""
+
+from curate.sources.config import Columns, Shape, SourceConfig
+from curate.sources.detect import Detection
+from curate.sources.files import SkippedFile
+from curate.sources.formats import FORMATS, Format
+from curate.sources.mapping import CallMapping, Mapping, MessageMapping
+from curate.sources.reading import REASONS
+from curate.sources.source import Source, open_rows, open_source
+from curate.sources.units import Tally, Unit
+
+__all__ = [
+    "FORMATS",
+    "REASONS",
+    "CallMapping",
+    "Columns",
+    "Detection",
+    "Format",
+    "Mapping",
+    "MessageMapping",
+    "Shape",
+    "SkippedFile",
+    "Source",
+    "SourceConfig",
+    "Tally",
+    "Unit",
+    "open_rows",
+    "open_source",
+]

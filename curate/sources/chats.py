@@ -1,0 +1,275 @@
+"""Readers of shapes where one row is one conversation: lists of messages, or lists of question and answer.
+
+Each reader takes a raw row and gives a `Reading` with one draft, or raises `UnreadableError`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from curate.sources.fields import (
+    SCENARIO_KEYS,
+    as_texts,
+    calls_of_actions,
+    read_fields,
+    read_id,
+    with_system,
+)
+from curate.sources.messages import decoded, read_messages
+from curate.sources.reading import (
+    Draft,
+    Reading,
+    Row,
+    UnreadableError,
+    checked,
+    present,
+    scalar_id,
+    text_of,
+    type_name,
+)
+
+LIST_KEYS = ("messages", "conversations", "conversation", "dialogue", "dialog", "turns")
+USER_KEYS = ("user", "query", "question", "human", "input", "prompt")
+REPLY_KEYS = ("bot", "assistant", "response", "answer", "gpt", "model", "output", "completion")
+TRAJECTORY_KEYS = ("traj", "trajectory")
+SINGLE_USER_KEYS = ("instruction", "prompt", "question", "query")
+SINGLE_REPLY_KEYS = ("output", "response", "completion", "answer")
+
+
+def draft(
+    row: Row,
+    raw: Any,
+    used: set[str],
+    extra: dict[str, Any] | None = None,
+    references: list[tuple[str, ...]] | None = None,
+) -> Draft:
+    """A dialogue of raw messages and what the row says beside them.
+
+    Args:
+        row: the row.
+        raw: its messages, normalised here; the row's `system` text goes before them.
+        used: keys of the row that have been read.
+        extra: further metadata.
+        references: per assistant turn, what would have been right.
+
+    Raises:
+        UnreadableError: any of the message reasons, `empty`, `no_assistant`, `media`.
+    """
+    raw = decoded(raw)
+    if not isinstance(raw, list):
+        raise UnreadableError("bad_type", f"the messages are {type_name(raw)}, a list was expected")
+    raw, system = with_system(row, raw)
+    messages, aligned = read_messages(raw)
+    # UltraChat-200k repeats the first user message as `prompt`.
+    first = next((message.content for message in messages if message.role == "user"), None)
+    again = {"prompt"} if first is not None and row.get("prompt") == first else set()
+    fields = read_fields(row, used | system | again, {**aligned, **(extra or {})})
+    if references and any(references):
+        fields["references"] = tuple(references)
+    return Draft(checked(messages), fields)
+
+
+def read_message_list(row: Row) -> Reading:
+    """`messages`, `sharegpt`, `conversation` and `card`: a list of messages under one of `LIST_KEYS`.
+
+    Raises:
+        UnreadableError: any of the message reasons, `missing_field` where the row has no such list.
+    """
+    key = present(row, LIST_KEYS)
+    if key is None:
+        raise UnreadableError("missing_field", f"none of {', '.join(LIST_KEYS)}")
+    raw = decoded(row[key])
+    if key == "conversation" and _are_exchanges(raw):
+        return _read_exchanges(row, raw, {key})
+    return Reading(read_id(row)[0], (draft(row, raw, {key}),))
+
+
+def _are_exchanges(raw: Any) -> bool:
+    return (
+        isinstance(raw, list)
+        and bool(raw)
+        and isinstance(raw[0], dict)
+        and "role" not in raw[0]
+        and present(raw[0], USER_KEYS) is not None
+    )
+
+
+def _read_exchanges(row: Row, exchanges: Any, used: set[str]) -> Reading:
+    """A list of question and answer: objects or pairs; other keys of the objects are kept per turn."""
+    if not isinstance(exchanges, list):
+        raise UnreadableError(
+            "bad_type", f"the turns are {type_name(exchanges)}, a list was expected"
+        )
+    raw: list[dict[str, Any]] = []
+    references: list[tuple[str, ...]] = []
+    per_turn: dict[str, list[Any]] = {}
+    for index, exchange in enumerate(exchanges):
+        question, reply, rest = _exchange(exchange, index)
+        raw.extend(_said(question, reply))
+        truth = as_texts(rest.pop("ground_truth_assistant", None))
+        if reply is not None:
+            references.append(truth or ())
+        for name, value in rest.items():
+            per_turn.setdefault(name, [None] * len(exchanges))[index] = value
+    extra = {"per_turn": per_turn} if per_turn else None
+    return Reading(read_id(row)[0], (draft(row, raw, used, extra, references),))
+
+
+def _exchange(exchange: Any, index: int) -> tuple[str | None, str | None, dict[str, Any]]:
+    where = f"exchange {index + 1}"
+    if isinstance(exchange, list | tuple):
+        if len(exchange) != 2:
+            raise UnreadableError(
+                "bad_type", f"{where} has {len(exchange)} items, two were expected"
+            )
+        question, reply = exchange
+        return _maybe(question, where), _maybe(reply, where), {}
+    if not isinstance(exchange, dict):
+        raise UnreadableError("bad_type", f"{where} is {type_name(exchange)}")
+    asked, replied = present(exchange, USER_KEYS), present(exchange, REPLY_KEYS)
+    if asked is None and replied is None:
+        raise UnreadableError("missing_field", f"{where} has neither a question nor an answer")
+    rest = {
+        key: value
+        for key, value in exchange.items()
+        if key not in (asked, replied) and value is not None
+    }
+    question = text_of(exchange[asked], where) if asked else None
+    return question, text_of(exchange[replied], where) if replied else None, rest
+
+
+def _maybe(value: Any, where: str) -> str | None:
+    return None if value is None else text_of(value, where)
+
+
+def _said(question: Any, reply: Any) -> list[dict[str, Any]]:
+    both = (("user", question), ("assistant", reply))
+    return [{"role": role, "content": text} for role, text in both if text is not None]
+
+
+def read_history(row: Row) -> Reading:
+    """`history`: [{user, bot}] (MT-Bench-101) or [[question, answer]] with `query` and `response`."""
+    history = decoded(row.get("history"))
+    if history is None and row.get("query") is None:
+        raise UnreadableError("missing_field", "no 'history'")
+    if row.get("query") is None:
+        return _read_exchanges(row, history, {"history"})
+    if not isinstance(history, list | None):
+        raise UnreadableError("bad_type", f"'history' is {type_name(history)}, a list was expected")
+    reply = present(row, ("response", "output"))
+    last = [row["query"], row[reply] if reply else None]
+    used = {"history", "query", *([reply] if reply else [])}
+    return _read_exchanges(row, [*(history or []), last], used)
+
+
+def read_gaussia(row: Row) -> Reading:
+    """Gaussia sessions, and flat rows of one reply: {role, assistant, ground_truth_assistant, label}.
+
+    A flat row without a query is an assistant message before any user message (turn 0). A session's
+    `context` is its scenario.
+    """
+    if row.get("conversation") is not None:
+        if isinstance(row.get("context"), str) and present(row, SCENARIO_KEYS) is None:
+            row = {("scenario" if key == "context" else key): row[key] for key in row}
+        return _read_exchanges(row, decoded(row["conversation"]), {"conversation"})
+    if row.get("assistant") is None:
+        raise UnreadableError("missing_field", "neither 'conversation' nor 'assistant'")
+    truth = as_texts(row.get("ground_truth_assistant"))
+    used = {
+        "role",
+        "assistant",
+        "query",
+        *(["ground_truth_assistant"] if truth is not None else []),
+    }
+    question, reply = _maybe(row.get("query"), "query"), text_of(row["assistant"], "assistant")
+    made = draft(row, _said(question, reply), used, references=[truth or ()])
+    role = text_of(row.get("role"), "role")
+    if role.strip():
+        made.fields["role_definition"] = role
+    return Reading(read_id(row)[0], (made,))
+
+
+def read_ultrachat(row: Row) -> Reading:
+    """`data`: texts that alternate between user and assistant, or `messages` beside `prompt`."""
+    if row.get("data") is None and row.get("messages") is not None:
+        return read_message_list(row)
+    texts = decoded(row.get("data"))
+    if not isinstance(texts, list):
+        raise UnreadableError("missing_field", "no list under 'data'")
+    raw = [
+        {"role": "assistant" if index % 2 else "user", "content": text_of(text, f"data[{index}]")}
+        for index, text in enumerate(texts)
+    ]
+    return Reading(read_id(row)[0], (draft(row, raw, {"data"}),))
+
+
+def read_alpaca(row: Row) -> Reading:
+    """One exchange: `instruction`, `input`, `output`, with earlier ones in `history`; or prompt and completion.
+
+    `input` follows the instruction on a new line.
+    """
+    asked, replied = present(row, SINGLE_USER_KEYS), present(row, SINGLE_REPLY_KEYS)
+    if asked is None or replied is None:
+        missing = SINGLE_USER_KEYS if asked is None else SINGLE_REPLY_KEYS
+        raise UnreadableError("missing_field", f"none of {', '.join(missing)}")
+    used = {asked, replied}
+    raw: list[Any] = []
+    question = row[asked]
+    if asked == "instruction":
+        history = decoded(row.get("history")) or []
+        if not isinstance(history, list):
+            raise UnreadableError("bad_type", f"'history' is {type_name(history)}")
+        for index, pair in enumerate(history):
+            raw += _said(*_exchange(pair, index)[:2])
+        used |= {"input", "history"}
+        context = text_of(row.get("input"), "input")
+        question = f"{text_of(question, asked)}\n{context}" if context else question
+    raw += as_raw(question, "user", asked) + as_raw(row[replied], "assistant", replied)
+    return Reading(read_id(row)[0], (draft(row, raw, used),))
+
+
+def as_raw(value: Any, role: str, where: str) -> list[Any]:
+    """Raw messages of a field that holds one text, one message, or a list of messages (also as JSON text).
+
+    Raises:
+        UnreadableError: `missing_field` for null, `bad_type` for anything else.
+    """
+    if value is None:
+        raise UnreadableError("missing_field", f"{where} is null")
+    value = decoded(value) if isinstance(value, str) and value.startswith('[{"') else value
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict):
+        return [value]
+    return [{"role": role, "content": text_of(value, where)}]
+
+
+def read_trajectory(row: Row) -> Reading:
+    """`traj` with `reward` (tau-bench): the id is unique per trial, the group is the task.
+
+    The task's actions are the expected tools; its instruction (what the simulated user was told) and its
+    outputs (what the user has to be told) are the expected outcomes.
+    """
+    key = present(row, TRAJECTORY_KEYS)
+    if key is None:
+        raise UnreadableError("missing_field", f"none of {', '.join(TRAJECTORY_KEYS)}")
+    made = draft(row, row[key], {key})
+    info = row.get("info")
+    task = info.get("task") if isinstance(info, dict) else None
+    if isinstance(task, dict):
+        made.fields["expected_tools"] = calls_of_actions(task.get("actions"))
+        made.fields["expected_outcomes"] = _outcomes(task)
+    task_id, trial = scalar_id(row.get("task_id")), scalar_id(row.get("trial"))
+    identifier = read_id(row)[0]
+    if task_id is not None:
+        made.fields.setdefault("group", task_id)
+        if identifier is None and trial is not None:
+            identifier = f"task-{task_id}-trial-{trial}"
+    return Reading(identifier, (made,))
+
+
+def _outcomes(task: dict[str, Any]) -> tuple[str, ...]:
+    instruction = task.get("instruction")
+    told = as_texts(task.get("outputs")) or ()
+    goal = (f"What the user was told to do: {instruction}",) if isinstance(instruction, str) else ()
+    return (*goal, *(f"The assistant tells the user: {output}" for output in told))

@@ -1,0 +1,136 @@
+"""What a recipe's `source:` says: where the data is, and what the reader may not guess.
+
+Everything has a default but `path`, because the shape is detected; a setting exists only for what the
+data cannot tell.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from curate.dialogue import Frozen
+from curate.sources.mapping import Mapping
+
+Shape = Literal[
+    "auto",
+    "messages",
+    "sharegpt",
+    "conversation",
+    "card",
+    "gaussia",
+    "preference",
+    "hh",
+    "ultrachat",
+    "alpaca",
+    "oasst",
+    "history",
+    "turns_table",
+    "trajectory",
+]
+
+
+class Columns(Frozen):
+    """Column names of a `turns_table` (one row a message). Those left out are looked for by usual names."""
+
+    conversation: str | None = Field(None, description="What rows of one conversation share.")
+    order: str | None = Field(
+        None, description="Sort key within it; file order where there is none."
+    )
+    role: str | None = None
+    text: str | None = None
+
+
+class SourceConfig(Frozen):
+    """One source of dialogues."""
+
+    path: str | tuple[str, ...] = Field(
+        description="File, folder, glob (`**` allowed), a list of these, or a Hub dataset id."
+    )
+    shape: Shape = Field("auto", description="`auto` detects it from a sample of every file.")
+    name: str | None = Field(
+        None, description="Used in ids and lineage; defaults to the path's stem."
+    )
+    config: str | None = Field(None, description="Hub: the dataset's configuration.")
+    split: str | None = Field(None, description="Hub: the split; needed where there are several.")
+    revision: str | None = Field(None, description="Hub: branch, tag or commit.")
+    streaming: bool | None = Field(
+        None, description="Hub: None streams what is larger than 1 GB or of unknown size."
+    )
+    limit: int | None = Field(
+        None, ge=1, description="Read the first N rows (or conversations, where one spans several)."
+    )
+    weight: float = Field(1.0, gt=0, description="Share of this source among several.")
+    cap: int | None = Field(None, ge=1, description="At most this many dialogues.")
+    mapping: Mapping | None = Field(
+        None, description="For a shape of your own; see docs/sources.md."
+    )
+    columns: Columns = Columns()
+    encoding: str | None = Field(None, description="Of text files; None is UTF-8, BOM allowed.")
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _path_given(cls, value: object) -> object:
+        paths = value if isinstance(value, list | tuple) else [value]
+        if not paths or any(isinstance(path, str) and not path.strip() for path in paths):
+            raise ValueError("path is empty; give a file, a folder, a glob or a Hub dataset id")
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                "".encode(value)
+            except LookupError:
+                raise ValueError(f"'{value}' is no encoding that Python knows") from None
+        return value
+
+    @model_validator(mode="after")
+    def _one_way_to_read(self) -> SourceConfig:
+        if self.mapping is not None and self.shape != "auto":
+            raise ValueError(
+                "give either source.shape or source.mapping: a mapping is a shape of its own"
+            )
+        return self
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The path, or the paths, as a tuple."""
+        return (self.path,) if isinstance(self.path, str) else self.path
+
+    @property
+    def on_hub(self) -> bool:
+        """True when a Hub-only setting is given, so that the path is read through `datasets`."""
+        return any(
+            value is not None for value in (self.config, self.split, self.revision, self.streaming)
+        )
+
+    @property
+    def source_name(self) -> str:
+        """`name`, else the stem of the first path (`a/b.jsonl.gz` gives `b`, `a/*.json` gives `a`)."""
+        if self.name:
+            return self.name
+        parts = [
+            part
+            for part in PurePosixPath(self.paths[0].replace("\\", "/")).parts
+            if part not in ("/", ".", "..") and not any(sign in part for sign in "*?[")
+        ]
+        return stem(parts[-1]) if parts else "source"
+
+
+def stem(name: str) -> str:
+    """A file's name without its data and compression suffixes."""
+    for suffix in (".gz", ".zst"):
+        name = name.removesuffix(suffix)
+    for suffix in DATA_SUFFIXES:
+        if name.lower().endswith(suffix) and len(name) > len(suffix):
+            return name[: -len(suffix)]
+    return name
+
+
+TEXT_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+TABLE_SUFFIXES = (".parquet", ".arrow", ".feather", ".ipc")
+DATA_SUFFIXES = (*TEXT_SUFFIXES, *TABLE_SUFFIXES)

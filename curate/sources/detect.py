@@ -1,0 +1,143 @@
+"""Which shape a file has, judged by a sample of its rows.
+
+Confidence is the share of readable sample rows that fit the shape. Below a half, or where another shape
+fits about as many rows, detection abstains: a wrong guess would silently turn data into other data.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from curate.errors import UsageError
+from curate.sources.config import Columns
+from curate.sources.formats import NAMES, fitting, is_flat_message
+from curate.sources.preferences import is_transcript
+from curate.sources.reading import Row
+from curate.sources.rows import RawRow, is_message_list
+
+SAMPLE = 200
+LEAST = 0.5
+LEAD = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """What a sample says about the shape.
+
+    Attributes:
+        shape: a shape's name, `mapping`, or `mixed` where files of one source differ.
+        confidence: share of the sample that fits, 0 to 1; 1 where the shape was set.
+        sampled: rows looked at.
+        runner_up: the next best shape, if any row fits one.
+        reason: why, in words.
+        flat: rows are single messages that have to be joined (oasst, turns_table).
+    """
+
+    shape: str
+    confidence: float
+    sampled: int
+    runner_up: str | None = None
+    reason: str = ""
+    flat: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Abstention:
+    """No shape could be named.
+
+    Attributes:
+        shares: share of the sample that fits, for shapes that fit some rows; best first.
+        sampled: rows looked at.
+        parsed: of these, rows that could be parsed.
+        reason: why, in words.
+        ambiguous: several shapes fit about as well (else too few rows fit any).
+    """
+
+    shares: dict[str, float]
+    sampled: int
+    parsed: int
+    reason: str
+    ambiguous: bool = False
+
+
+def as_row(value: Any) -> Row | None:
+    """A raw value as a row: an object, or a list of messages or a transcript put into one."""
+    if isinstance(value, dict):
+        return value
+    if is_message_list(value):
+        return {"messages": value}
+    return {"text": value} if is_transcript(value) else None
+
+
+def detect(sample: Sequence[RawRow], columns: Columns) -> Detection | Abstention:
+    """Judge a sample of rows."""
+    rows = [as_row(raw.value) for raw in sample if raw.fault is None]
+    if not rows:
+        first = f": {sample[0].fault}, {sample[0].detail}" if sample else ""
+        return Abstention({}, len(sample), 0, f"none of {len(sample)} rows can be parsed{first}")
+    hits: Counter[str] = Counter()
+    for row in rows:
+        hits.update(fitting(row, columns) if row is not None else ())
+    ranked = sorted(hits, key=lambda name: (-hits[name], NAMES.index(name)))
+    shares = {name: hits[name] / len(rows) for name in ranked}
+    if not ranked or shares[ranked[0]] < LEAST:
+        keys = Counter(key for row in rows for key in row or {})
+        seen = ", ".join(key for key, _ in keys.most_common(12)) or "no objects"
+        few = f" (only {shares[ranked[0]]:.0%} fit {ranked[0]})" if ranked else ""
+        reason = f"the rows fit no known shape{few}; they have: {seen}"
+        return Abstention(shares, len(sample), len(rows), reason)
+    best = ranked[0]
+    second = ranked[1] if len(ranked) > 1 else None
+    if second is not None and shares[best] - shares[second] < LEAD:
+        close = {name: shares[name] for name in ranked if shares[best] - shares[name] < LEAD}
+        reason = "the rows fit " + " and ".join(f"{name} ({close[name]:.0%})" for name in close)
+        return Abstention(close, len(sample), len(rows), reason, ambiguous=True)
+    fits = f"{hits[best]} of {len(rows)} sampled rows fit {best}"
+    also = f", {hits[second]} fit {second}" if second else ""
+    return Detection(best, shares[best], len(sample), second, fits + also, is_flat(best, rows))
+
+
+def is_flat(shape: str, rows: Iterable[Row | None]) -> bool:
+    """True where a row is a single message: tables, and OASST's flat form."""
+    if shape == "turns_table":
+        return True
+    known = [row for row in rows if row is not None]
+    return shape == "oasst" and sum(map(is_flat_message, known)) * 2 > len(known)
+
+
+def refuse(found: Abstention, label: str) -> UsageError:
+    """The error for a source whose shape cannot be named."""
+    if found.ambiguous:
+        return UsageError(
+            f"the shape of {label} is ambiguous",
+            got=found.reason,
+            expected="one shape that most rows fit",
+            fix=f"set source.shape to one of: {', '.join(found.shares)}",
+        )
+    return UsageError(
+        f"the shape of {label} is not known",
+        got=found.reason,
+        expected=f"one of: {', '.join(NAMES)}",
+        fix="set source.shape if it is one of these, or describe it as source.mapping (docs/sources.md)",
+    )
+
+
+def summarise(detections: Mapping[str, Detection]) -> Detection:
+    """One detection for a source of several files: `mixed`, with the files of each shape, where they differ."""
+    found = list(detections.values())
+    sampled = sum(item.sampled for item in found)
+    weight = sum(item.confidence * item.sampled for item in found)
+    confidence = weight / sampled if sampled else min(item.confidence for item in found)
+    shapes = Counter(item.shape for item in found)
+    if len(shapes) == 1:
+        first = found[0]
+        if len(found) == 1:
+            return first
+        runner_up = next((item.runner_up for item in found if item.runner_up), None)
+        reason = f"all {len(found)} files are {first.shape}"
+        return Detection(first.shape, confidence, sampled, runner_up, reason, first.flat)
+    counted = ", ".join(f"{count} {name}" for name, count in shapes.most_common())
+    return Detection("mixed", confidence, sampled, None, f"files by shape: {counted}")

@@ -1,0 +1,185 @@
+"""The shapes we know, how each is recognised, and which reader reads it.
+
+A shape is recognised by structure: field names and what stands in them. Where a row fits two shapes and
+one of them says more about it, that one wins (`over`); where neither does, the row is ambiguous, and
+detection says so instead of choosing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from curate.sources.chats import (
+    REPLY_KEYS,
+    SINGLE_REPLY_KEYS,
+    SINGLE_USER_KEYS,
+    TRAJECTORY_KEYS,
+    USER_KEYS,
+    read_alpaca,
+    read_gaussia,
+    read_history,
+    read_message_list,
+    read_trajectory,
+    read_ultrachat,
+)
+from curate.sources.config import Columns
+from curate.sources.messages import decoded, looks_like_messages
+from curate.sources.preferences import TRANSCRIPT_KEYS, is_transcript, read_hh, read_preference
+from curate.sources.reading import Reader, Row, present
+from curate.sources.tables import find_columns
+from curate.sources.trees import ID_KEYS, PARENT_KEYS, read_nested
+
+Matches = Callable[[Row], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One shape. `read` is None where rows have to be grouped before they can be read (`turns_table`)."""
+
+    name: str
+    matches: Matches
+    read: Reader | None
+    over: frozenset[str] = frozenset()
+
+
+def _is_messages(row: Row) -> bool:
+    return looks_like_messages(row.get("messages"), ("role",), ("content",))
+
+
+def _is_sharegpt(row: Row) -> bool:
+    return looks_like_messages(
+        row.get("conversations"), ("from", "role"), ("value", "content", "text")
+    ) or looks_like_messages(row.get("messages"), ("from",), ("value",))
+
+
+def _is_conversation(row: Row) -> bool:
+    value = row.get("conversation")
+    return looks_like_messages(
+        value, ("role", "from"), ("content", "value")
+    ) or looks_like_messages(value, ("input",), ("output",))
+
+
+def _is_card(row: Row) -> bool:
+    return any(
+        looks_like_messages(row.get(key), ("role",), ("text", "content"))
+        for key in ("dialogue", "dialog")
+    )
+
+
+def _is_gaussia(row: Row) -> bool:
+    if looks_like_messages(row.get("conversation"), ("query",), ("assistant",)):
+        return True
+    return isinstance(row.get("role"), str) and isinstance(row.get("assistant"), str)
+
+
+def _is_preference(row: Row) -> bool:
+    if "chosen_messages" in row or "preferred_output" in row:
+        return "rejected_messages" in row or "non_preferred_output" in row
+    if "messages" in row and present(row, ("rejected_response", "rejected_messages")):
+        return True
+    sides = [decoded(row.get(side)) for side in ("chosen", "rejected")]
+    return all(isinstance(side, str | dict | list) for side in sides)
+
+
+def _is_hh(row: Row) -> bool:
+    if isinstance(row.get("chosen"), str) and isinstance(row.get("rejected"), str):
+        return is_transcript(row["chosen"]) or is_transcript(row.get("prompt"))
+    return any(is_transcript(row.get(key)) for key in TRANSCRIPT_KEYS)
+
+
+def _is_ultrachat(row: Row) -> bool:
+    value = decoded(row.get("data"))
+    return (
+        isinstance(value, list)
+        and len(value) > 1
+        and all(isinstance(text, str) for text in value[:4])
+    )
+
+
+def _is_alpaca(row: Row) -> bool:
+    asked, replied = present(row, SINGLE_USER_KEYS), present(row, SINGLE_REPLY_KEYS)
+    return (
+        asked is not None
+        and replied is not None
+        and isinstance(row[asked], str | list)
+        and isinstance(row[replied], str | list)
+    )
+
+
+def _is_oasst(row: Row) -> bool:
+    prompt = row.get("prompt")
+    root = prompt if isinstance(prompt, dict) else row
+    if isinstance(root.get("replies"), list) and isinstance(root.get("text"), str):
+        return True
+    return is_flat_message(row)
+
+
+def is_flat_message(row: Row) -> bool:
+    """True for a row of a flat OASST file: a message with an id and a parent, root or not."""
+    return (
+        any(key in row for key in ID_KEYS)
+        and any(key in row for key in PARENT_KEYS)
+        and "text" in row
+        and "role" in row
+        and not isinstance(row.get("replies"), list)
+    )
+
+
+def _is_history(row: Row) -> bool:
+    value = decoded(row.get("history"))
+    if not isinstance(value, list):
+        return False
+    if "query" in row and present(row, ("response", "output")):
+        return True
+    return looks_like_messages(value, USER_KEYS, REPLY_KEYS) and "role" not in value[0]
+
+
+def _is_trajectory(row: Row) -> bool:
+    return any(
+        looks_like_messages(row.get(key), ("role",), ("content",)) for key in TRAJECTORY_KEYS
+    )
+
+
+FORMATS: tuple[Format, ...] = (
+    Format("messages", _is_messages, read_message_list, frozenset(("alpaca", "hh"))),
+    Format("sharegpt", _is_sharegpt, read_message_list, frozenset(("alpaca", "hh"))),
+    Format("conversation", _is_conversation, read_message_list, frozenset(("alpaca",))),
+    Format("card", _is_card, read_message_list),
+    Format("gaussia", _is_gaussia, read_gaussia),
+    Format(
+        "preference",
+        _is_preference,
+        read_preference,
+        frozenset(("messages", "sharegpt", "conversation", "alpaca", "history")),
+    ),
+    Format("hh", _is_hh, read_hh, frozenset(("preference", "alpaca"))),
+    Format("ultrachat", _is_ultrachat, read_ultrachat),
+    Format("alpaca", _is_alpaca, read_alpaca),
+    Format("oasst", _is_oasst, read_nested, frozenset(("alpaca", "turns_table"))),
+    Format("history", _is_history, read_history, frozenset(("alpaca",))),
+    Format("turns_table", lambda row: find_columns(row, Columns()) is not None, None),
+    Format("trajectory", _is_trajectory, read_trajectory, frozenset(("messages", "alpaca"))),
+)
+NAMES = tuple(known.name for known in FORMATS)
+
+
+def format_named(name: str) -> Format:
+    """The shape of that name."""
+    return next(known for known in FORMATS if known.name == name)
+
+
+def fitting(row: Row, columns: Columns) -> list[str]:
+    """Names of the shapes a row fits, without those that another one says more than.
+
+    An `instruction` beside a `history` is alpaca's; columns named in the recipe make a table.
+    """
+    table = columns != Columns() and find_columns(row, columns) is not None
+    if table:
+        return ["turns_table"]
+    hits = [known for known in FORMATS if known.matches(row)]
+    beaten: set[Any] = {name for known in hits for name in known.over}
+    if "history" in row and isinstance(row.get("instruction"), str):
+        beaten = (beaten | {"history"}) - {"alpaca"}
+    return [known.name for known in hits if known.name not in beaten]

@@ -1,0 +1,351 @@
+"""One raw message of any vendor into `Message`: roles, content parts, tool calls, reasoning.
+
+All shapes end here, so that a tool call means the same wherever it came from. A message may become
+several (an Anthropic user message holds tool results), never none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from curate.dialogue import Message, Role, ToolCall
+from curate.sources.reading import UnreadableError, scalar_id, text_of, type_name
+
+ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "prompter": "user",
+    "customer": "user",
+    "client": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "bot": "assistant",
+    "chatbot": "assistant",
+    "model": "assistant",
+    "ai": "assistant",
+    "agent": "assistant",
+    "chatgpt": "assistant",
+    "function_call": "assistant",
+    "tool_call": "assistant",
+    "tool": "tool",
+    "observation": "tool",
+    "function": "tool",
+    "function_response": "tool",
+    "tool_response": "tool",
+    "tool_result": "tool",
+    "ipython": "tool",
+}
+CALL_ROLES = ("function_call", "tool_call")
+ROLE_KEYS = ("role", "from", "speaker", "sender")
+CONTENT_KEYS = ("content", "value", "text")
+REASONING_KEYS = ("reasoning", "reasoning_content", "thinking")
+TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
+REASONING_PARTS = ("reasoning", "thinking", "redacted_thinking")
+CALL_PARTS = ("tool_call", "tool_use", "function_call")
+RESULT_PARTS = ("tool_result", "tool_response", "function_call_output")
+MEDIA_WORDS = ("image", "audio", "video", "file", "document", "media")
+READ_KEYS = frozenset(
+    (
+        *ROLE_KEYS,
+        *CONTENT_KEYS,
+        *REASONING_KEYS,
+        "name",
+        "tool_calls",
+        "function_call",
+        "tool_call_id",
+    )
+)
+
+# A pair of tags, unless the text only talks about the tag (in backticks).
+THINK = re.compile(r"(?<!`)<think(?:ing)?>(.*?)</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+# Templates that write the opening tag into the prompt leave a reply with the closing one only.
+THINK_TAIL = re.compile(
+    r"\A((?:(?!<think).)*?)(?<!`)</think(?:ing)?>\s*\n", re.DOTALL | re.IGNORECASE
+)
+# A reply that was cut while thinking has no answer.
+THINK_CUT = re.compile(r"\A\s*<think(?:ing)?>(.*)\Z", re.DOTALL | re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What the parts of one message's content add up to."""
+
+    texts: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+    results: list[Message] = field(default_factory=list)
+
+
+def read_messages(raw: Any) -> tuple[tuple[Message, ...], dict[str, Any]]:
+    """Normalise a list of raw messages.
+
+    Returns:
+        The messages, and metadata: fields of messages that are not read are kept as lists aligned with
+        the messages, `loss_weight` at the top and the others under `per_message`.
+
+    Raises:
+        UnreadableError: `bad_type`, `unknown_role`, `unknown_part`, `media`, `missing_field`, `empty`.
+    """
+    raw = decoded(raw)
+    if not isinstance(raw, Sequence) or isinstance(raw, str | bytes):
+        raise UnreadableError("bad_type", f"the messages are {type_name(raw)}, a list was expected")
+    messages: list[Message] = []
+    extras: list[tuple[int, str, Any]] = []
+    for item in raw:
+        if not isinstance(item, dict):
+            raise UnreadableError("bad_type", f"message {len(messages)} is {type_name(item)}")
+        found = read_message(item)
+        messages.extend(found)
+        last = len(messages) - 1
+        extras.extend(
+            (last, key, value)
+            for key, value in item.items()
+            if key not in READ_KEYS and value is not None
+        )
+    if not messages:
+        raise UnreadableError("empty", "the list of messages is empty")
+    return tuple(messages), _aligned(extras, len(messages))
+
+
+def _aligned(extras: list[tuple[int, str, Any]], length: int) -> dict[str, Any]:
+    per_message: dict[str, Any] = {}
+    for index, key, value in extras:
+        per_message.setdefault(key, [None] * length)[index] = value
+    weight = per_message.pop("loss_weight", None)
+    metadata = {"loss_weight": weight} if weight is not None else {}
+    return {**metadata, "per_message": per_message} if per_message else metadata
+
+
+def read_message(raw: dict[str, Any]) -> list[Message]:
+    """Normalise one raw message: one `Message`, or several where it holds tool results.
+
+    Null content is the empty string. `developer` is `system`. Text parts are joined by line breaks.
+    Reasoning parts, keys and `<think>` blocks (of assistant messages) go to `Message.reasoning`.
+
+    Raises:
+        UnreadableError: see `read_messages`.
+    """
+    said_role = next((raw[key] for key in ROLE_KEYS if raw.get(key) is not None), None)
+    role = read_role(said_role)
+    content = next((raw[key] for key in CONTENT_KEYS if raw.get(key) is not None), None)
+    if isinstance(said_role, str) and said_role.strip().lower() in CALL_ROLES:
+        return [Message(role="assistant", tool_calls=tuple(read_calls(content, "the call")))]
+    parts = _read_content(content)
+    calls = [*parts.calls, *read_calls(raw.get("tool_calls"), "tool_calls")]
+    if role == "assistant":
+        calls += read_calls(raw.get("function_call"), "function_call")
+    text = _joined(parts.texts)
+    reasoning = [*parts.reasoning, *_said_reasoning(raw)]
+    if role == "assistant":
+        text, thoughts = split_reasoning(text)
+        reasoning += [thoughts] if thoughts else []
+    message = Message(
+        role=role,
+        content=text,
+        name=scalar_id(raw.get("name")),
+        tool_calls=tuple(calls),
+        tool_call_id=scalar_id(raw.get("tool_call_id")),
+        reasoning="\n\n".join(part for part in reasoning if part) or None,
+    )
+    if parts.results and not (text or calls or message.reasoning):
+        return parts.results
+    return [*parts.results, message]
+
+
+def read_role(said: Any) -> Role:
+    """The role behind any vendor's name for it.
+
+    Raises:
+        UnreadableError: `missing_field` or `unknown_role`.
+    """
+    if said is None:
+        raise UnreadableError("missing_field", "a message has no role")
+    role = ROLES.get(said.strip().lower()) if isinstance(said, str) else None
+    if role is None:
+        raise UnreadableError("unknown_role", f"'{said}' (known: {', '.join(ROLES)})")
+    return role
+
+
+def split_reasoning(text: str) -> tuple[str, str | None]:
+    """Parse `<think>` blocks off an assistant's text.
+
+    Returns:
+        The text without them, and the thinking (None where there is none). A block that is never closed
+        leaves no text; one that was never opened is everything before a closing tag at a line's end.
+    """
+    if "think" not in text:
+        return text, None
+    found = [block.strip() for block in THINK.findall(text)]
+    rest = THINK.sub("", text) if found else text
+    for pattern in (THINK_TAIL, THINK_CUT):
+        match = pattern.match(rest)
+        if match:
+            found.append(match.group(1).strip())
+            rest = rest[match.end() :]
+    if not found:
+        return text, None
+    return rest.strip(), "\n\n".join(block for block in found if block) or None
+
+
+def _said_reasoning(raw: dict[str, Any]) -> list[str]:
+    return [text_of(raw.get(key), key) for key in REASONING_KEYS if raw.get(key) is not None]
+
+
+def _read_content(content: Any) -> _Parts:
+    parts = _Parts()
+    if content is None:
+        return parts
+    if isinstance(content, str):
+        parts.texts.append(content)
+        return parts
+    if isinstance(content, dict):
+        inner = content.get("parts")
+        content = inner if isinstance(inner, list) else [content]
+    if not isinstance(content, list):
+        raise UnreadableError("bad_type", f"a message's content is {type_name(content)}")
+    for part in content:
+        _read_part(part, parts)
+    return parts
+
+
+def _read_part(part: Any, parts: _Parts) -> None:
+    if isinstance(part, str):
+        parts.texts.append(part)
+        return
+    if not isinstance(part, dict):
+        raise UnreadableError("bad_type", f"a content part is {type_name(part)}")
+    kind = str(part.get("type") or "text")
+    body = next((part[key] for key in (kind, "value", "text") if part.get(key) is not None), None)
+    if kind in TEXT_PARTS:
+        parts.texts.append(text_of(body, "a text part"))
+    elif kind in REASONING_PARTS:
+        parts.reasoning.append(text_of(body, "a reasoning part"))
+    elif kind in CALL_PARTS:
+        parts.calls.extend(read_calls(part if "name" in part else body, f"a {kind} part"))
+    elif kind in RESULT_PARTS:
+        parts.results.append(_read_result(part))
+    elif any(word in kind for word in MEDIA_WORDS):
+        raise UnreadableError("media", f"a content part of type '{kind}'")
+    else:
+        raise UnreadableError("unknown_part", f"a content part of type '{kind}'")
+
+
+def _read_result(part: dict[str, Any]) -> Message:
+    body = next(
+        (part[key] for key in ("content", "value", "output", "text") if part.get(key) is not None),
+        None,
+    )
+    call_id = next(
+        (
+            part[key]
+            for key in ("tool_use_id", "tool_call_id", "call_id")
+            if part.get(key) is not None
+        ),
+        None,
+    )
+    return Message(
+        role="tool",
+        content=_joined(_read_content(body).texts),
+        name=scalar_id(part.get("name")),
+        tool_call_id=scalar_id(call_id),
+    )
+
+
+def read_calls(raw: Any, where: str) -> list[ToolCall]:
+    """Normalise tool calls: OpenAI's, Anthropic's, flat objects, or JSON text of these, one or a list.
+
+    Raises:
+        UnreadableError: `bad_type` or `missing_field`.
+    """
+    if raw is None or raw == "":
+        return []
+    if isinstance(raw, str):
+        try:
+            raw = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            raise UnreadableError("bad_type", f"{where} is no JSON: {raw[:80]!r}") from None
+    calls = []
+    for item in raw if isinstance(raw, list) else [raw]:
+        if not isinstance(item, dict):
+            raise UnreadableError(
+                "bad_type", f"{where} is {type_name(item)}, an object was expected"
+            )
+        inner = item.get("function")
+        call = inner if isinstance(inner, dict) else item
+        name = call.get("name")
+        if not isinstance(name, str) or not name:
+            raise UnreadableError("missing_field", f"{where} has no function name")
+        arguments = next(
+            (
+                call[key]
+                for key in ("arguments", "input", "kwargs", "parameters", "args")
+                if call.get(key) is not None
+            ),
+            None,
+        )
+        call_id = scalar_id(item.get("id") or item.get("tool_call_id") or item.get("call_id"))
+        calls.append(ToolCall(name=name, arguments=read_arguments(arguments), id=call_id))
+    return calls
+
+
+def read_arguments(raw: Any) -> dict[str, Any] | str:
+    """Arguments as the object they are, or as the raw text where they are none."""
+    if raw is None:
+        return {}
+    if isinstance(raw, dict):
+        return {str(key): value for key, value in raw.items()}
+    if not isinstance(raw, str):
+        return orjson.dumps(raw).decode()
+    try:
+        parsed = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return raw
+    return parsed if isinstance(parsed, dict) else raw
+
+
+def read_tools(raw: Any) -> tuple[dict[str, Any], ...] | None:
+    """Tool schemas: a list, an object, or JSON text of either. None where they cannot be read."""
+    tools = decoded(raw)
+    if isinstance(tools, dict):
+        tools = [tools]
+    if not isinstance(tools, list):
+        return () if tools is None or tools == "" else None
+    found = [decoded(tool) for tool in tools]
+    return tuple(found) if all(isinstance(tool, dict) for tool in found) else None
+
+
+def decoded(value: Any) -> Any:
+    """JSON text of a list or an object as what it is; anything else as it came."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        try:
+            return orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return value
+    return value
+
+
+def looks_like_messages(value: Any, roles: Sequence[str], contents: Sequence[str]) -> bool:
+    """True for a non-empty list of objects that have one of `roles` and one of `contents`.
+
+    Only the first three items are looked at: this decides on a shape, it does not validate.
+    """
+    value = decoded(value)
+    if not isinstance(value, list) or not value:
+        return False
+    return all(
+        isinstance(item, Mapping)
+        and any(key in item for key in roles)
+        and any(key in item for key in (*contents, "tool_calls", "function_call"))
+        for item in value[:3]
+    )
+
+
+def _joined(texts: list[str]) -> str:
+    return "\n".join(text for text in texts if text)

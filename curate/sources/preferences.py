@@ -1,0 +1,203 @@
+"""Readers of rows that hold two alternatives, and of hh's transcripts in one string.
+
+A row gives two dialogues, `chosen` and `rejected`, that share a group. If one side cannot be read the
+other is still a dialogue, and the side is counted as a part that could not be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from curate.sources.chats import as_raw, draft
+from curate.sources.fields import read_id
+from curate.sources.messages import ROLE_KEYS, ROLES, decoded
+from curate.sources.reading import (
+    Draft,
+    PartFault,
+    Reading,
+    Row,
+    UnreadableError,
+    present,
+    text_of,
+    type_name,
+)
+
+SIDES = ("chosen", "rejected")
+CONTEXT_KEYS = (
+    "conversations",
+    "messages",
+    "prompt",
+    "instruction",
+    "question",
+    "query",
+    "history",
+)
+TRANSCRIPT_KEYS = ("text", "transcript", "conversation", "dialogue", "prompt")
+MARKER = re.compile(r"(?:\A\s*|\n\n)(Human|Assistant):[ \t]?")
+
+# Raw messages, and metadata.
+Side = tuple[list[Any], dict[str, Any]]
+
+
+def read_preference(row: Row) -> Reading:
+    """`prompt`/`chosen`/`rejected` in any of their forms; see `_sides`.
+
+    Raises:
+        UnreadableError: neither side can be read; the reason is the chosen side's.
+    """
+    sides, used = _sides(row)
+    return _two_sides(row, sides, used)
+
+
+def _two_sides(row: Row, sides: dict[str, Callable[[], Side]], used: set[str]) -> Reading:
+    drafts: list[Draft] = []
+    faults: list[PartFault] = []
+    for name, read in sides.items():
+        try:
+            raw, extra = read()
+            made = draft(row, raw, used, extra)
+            made.fields["labels"] = {**made.fields.get("labels", {}), "preference": name}
+            drafts.append(replace(made, part=name))
+        except UnreadableError as fault:
+            faults.append(PartFault(name, fault.reason, fault.detail))
+    if not drafts:
+        raise UnreadableError(faults[0].reason, f"{faults[0].part}: {faults[0].detail}")
+    return Reading(read_id(row)[0], tuple(drafts), tuple(faults), siblings=True)
+
+
+def _sides(row: Row) -> tuple[dict[str, Callable[[], Side]], set[str]]:
+    """How to read each side, and the keys that hold them.
+
+    Known forms: `chosen_messages`/`rejected_messages`; OpenAI's `input` with `preferred_output` and
+    `non_preferred_output`; ms-swift's `messages` with `rejected_response` or `rejected_messages`;
+    `chosen`/`rejected` as text, message or list, after a prompt or as whole conversations.
+    """
+    if "chosen_messages" in row and "rejected_messages" in row:
+        names = ("chosen_messages", "rejected_messages")
+        whole = {side: _later(_whole, row[name]) for side, name in zip(SIDES, names, strict=True)}
+        return whole, set(names)
+    if "preferred_output" in row and "non_preferred_output" in row:
+        given = row.get("input")
+        context = given.get("messages") if isinstance(given, dict) else None
+        names = ("preferred_output", "non_preferred_output")
+        after = {
+            side: _later(_after, context, row[name])
+            for side, name in zip(SIDES, names, strict=True)
+        }
+        return after, {"input", *names}
+    if "messages" in row and ("rejected_response" in row or "rejected_messages" in row):
+        return _swift_sides(row)
+    if "chosen" not in row or "rejected" not in row:
+        raise UnreadableError("missing_field", "no 'chosen' and 'rejected'")
+    key = present(row, CONTEXT_KEYS)
+    context = row[key] if key else None
+    used = {"chosen", "rejected", *([key] if key else [])}
+    if key == "instruction" and isinstance(context, str):
+        more = text_of(row.get("input"), "input")
+        context, used = f"{context}\n{more}" if more else context, used | {"input"}
+    return {side: _later(_after, context, row[side]) for side in SIDES}, used
+
+
+def _swift_sides(row: Row) -> tuple[dict[str, Callable[[], Side]], set[str]]:
+    key = "rejected_messages" if row.get("rejected_messages") is not None else "rejected_response"
+    messages = decoded(row["messages"])
+
+    def rejected() -> Side:
+        if key == "rejected_messages":
+            return _whole(row[key])
+        if not isinstance(messages, list):
+            raise UnreadableError("bad_type", f"'messages' is {type_name(messages)}")
+        return _after(messages[:-1], row[key])
+
+    return {"chosen": _later(_whole, messages), "rejected": rejected}, {
+        "messages",
+        "rejected_messages",
+        "rejected_response",
+    }
+
+
+def _later(read: Callable[..., Side], *values: Any) -> Callable[[], Side]:
+    return lambda: read(*values)
+
+
+def _whole(side: Any) -> Side:
+    return as_raw(side, "assistant", "the side"), {}
+
+
+def _after(context: Any, side: Any) -> Side:
+    """A side after its prompt; the side alone where it already is the whole conversation.
+
+    A side with a user message in it is the whole conversation if it opens with the prompt, or if the
+    prompt is one text (which then only repeats what was asked, and is metadata where it does not).
+    """
+    answer = as_raw(side, "assistant", "the side")
+    prompt = as_raw(context, "user", "the prompt") if context else []
+    if any(_is_users(message) for message in answer):
+        if answer[: len(prompt)] == prompt:
+            return answer, {}
+        if isinstance(context, str):
+            return answer, {} if prompt[0] in answer else {"prompt": context}
+    elif not prompt:
+        raise UnreadableError(
+            "missing_field", "the sides are replies, and there is no prompt before them"
+        )
+    return [*prompt, *answer], {}
+
+
+def _is_users(message: Any) -> bool:
+    if not isinstance(message, dict):
+        return False
+    said = next((message[key] for key in ROLE_KEYS if key in message), None)
+    return isinstance(said, str) and ROLES.get(said.strip().lower()) == "user"
+
+
+def read_hh(row: Row) -> Reading:
+    """Transcripts in one string, alone or as `chosen` and `rejected`, with or without their own prompt.
+
+    White space around a message belongs to the transcript's layout and is taken off.
+    """
+    if "chosen" in row and "rejected" in row:
+        prompt = text_of(row.get("prompt"), "prompt") if row.get("prompt") is not None else ""
+        sides = {side: _later(_read_transcript, prompt, row[side]) for side in SIDES}
+        used = {*SIDES, *(["prompt"] if is_transcript(prompt) else [])}
+        return _two_sides(row, sides, used)
+    key = next((key for key in TRANSCRIPT_KEYS if is_transcript(row.get(key))), None)
+    if key is None:
+        raise UnreadableError("missing_field", "no text with 'Human:' and 'Assistant:' in it")
+    return Reading(read_id(row)[0], (draft(row, split_transcript(row[key]), {key}),))
+
+
+def _read_transcript(prompt: str, side: Any) -> Side:
+    text = text_of(side, "the side")
+    if not is_transcript(text) and is_transcript(prompt):
+        # The prompt ends with an open "Assistant:" that the side answers.
+        text = f"{prompt.rstrip()} {text}"
+    if not is_transcript(text):
+        raise UnreadableError(
+            "shape_mismatch", "the side is no transcript with 'Human:' and 'Assistant:'"
+        )
+    return split_transcript(text), {}
+
+
+def is_transcript(value: Any) -> bool:
+    """True for a text that opens with a speaker of hh's transcripts and has an assistant in it."""
+    return isinstance(value, str) and MARKER.match(value) is not None and "Assistant:" in value
+
+
+def split_transcript(text: str) -> list[Any]:
+    """Split "\\n\\nHuman: …\\n\\nAssistant: …" into raw messages; text before the first marker is refused.
+
+    Raises:
+        UnreadableError: `bad_type`.
+    """
+    pieces = MARKER.split(text)
+    if pieces[0].strip():
+        raise UnreadableError("bad_type", "there is text before the first 'Human:' or 'Assistant:'")
+    speakers, bodies = pieces[1::2], pieces[2::2]
+    return [
+        {"role": "assistant" if speaker == "Assistant" else "user", "content": body.strip()}
+        for speaker, body in zip(speakers, bodies, strict=True)
+    ]
