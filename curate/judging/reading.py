@@ -135,7 +135,7 @@ class Session:
         """Ask again, up to `retries` times, while the reply is empty; the last one is returned."""
         for sample in range(self.config.retries + 1):
             (completion,) = await self.ask([replace(request, sample=sample)])
-            if fault_of(completion) is not None or completion.text.strip():
+            if fault_of(completion) is not None or without_thinking(completion.text).strip():
                 break
         return completion
 

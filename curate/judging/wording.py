@@ -57,7 +57,7 @@ def fill(text: str, **values: object) -> str:
 def resolve_texts(config: RubricConfig) -> Texts:
     """The texts a config comes to: ours, or the user's rubric, anchors and examples in their place."""
     shipped = _shipped()
-    overrides_of: Mapping[str, Mapping[int, str]] = {**config.anchors}
+    overrides_of = {str(name): levels for name, levels in config.anchors.items()}
     scales = []
     for name in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS):
         own = overrides_of.get(name, {})

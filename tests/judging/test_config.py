@@ -1,0 +1,113 @@
+"""Options that make no sense are refused, and the mode is resolved before a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from curate.engines.base import Capability
+from curate.errors import UsageError
+from curate.judging.config import RubricConfig, resolve_mode
+from curate.judging.wording import (
+    PROMPT_VERSION,
+    WORDINGS,
+    fill,
+    prompt_version,
+    resolve_texts,
+)
+from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS
+
+
+@pytest.mark.parametrize("capability", [Capability.TOP_LOGPROBS, Capability.LABEL_LOGPROBS])
+def test_auto_takes_tokens_where_the_engine_can(capability: Capability) -> None:
+    assert resolve_mode(RubricConfig(), frozenset({capability})) == "tokens"
+    assert resolve_mode(RubricConfig(mode="json"), frozenset({capability})) == "json"
+    assert resolve_mode(RubricConfig(mode="tokens"), frozenset({capability})) == "tokens"
+    assert resolve_mode(RubricConfig(text="joint"), frozenset({capability})) == "json"
+
+
+def test_tokens_without_log_probabilities_is_refused_before_anything_runs() -> None:
+    can = frozenset({Capability.JSON_SCHEMA, Capability.PREFILL})
+    assert resolve_mode(RubricConfig(), can) == "json"
+    with pytest.raises(UsageError, match="log-probabilities"):
+        resolve_mode(RubricConfig(mode="tokens"), can)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"window_turns": 3},
+        {"window_turns": 7},
+        {"overlap": 4},
+        {"max_turn": 5},
+        {"answer_prefix": "Score: "},
+        {"mode": "tokens", "text": "joint"},
+        {"rubric": "  "},
+        {"prompt_file": "no-such-file.md"},
+        {"anchors": {"kindness": {1: "cruel"}}},
+        {"anchors": {"safety": {6: "more than safe"}}},
+        {"min_scored_share": 0},
+    ],
+)
+def test_wrong_options_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        RubricConfig.model_validate(wrong)
+
+
+def test_text_follows_the_mode() -> None:
+    assert RubricConfig(mode="json").text_mode == "separate"
+    assert RubricConfig(mode="tokens").text_mode == "off"
+    assert RubricConfig(mode="tokens", text="separate").text_mode == "separate"
+
+
+def test_every_level_of_every_dimension_has_an_anchor() -> None:
+    rubric = resolve_texts(RubricConfig()).rubric
+    for name in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS):
+        scale = rubric.split(f"\n{name}: ")[1].splitlines()[1:6]
+        assert [line[:4] for line in scale] == ["5 = ", "4 = ", "3 = ", "2 = ", "1 = "]
+        assert all(len(line) > 8 for line in scale)
+    assert "{" not in rubric
+
+
+def test_there_are_three_wordings_or_more_all_different() -> None:
+    assert len(set(WORDINGS)) == len(WORDINGS) >= 3
+    questions = resolve_texts(RubricConfig()).questions
+    assert all(f"json.{number}" in questions for number in range(len(WORDINGS)))
+
+
+def test_version_follows_every_text() -> None:
+    assert prompt_version(RubricConfig(max_turns=4)) == PROMPT_VERSION
+    assert PROMPT_VERSION.startswith("rubric-1-")
+    changed = {
+        prompt_version(RubricConfig(rubric="Judge this.")),
+        prompt_version(RubricConfig(anchors={"safety": {5: "spotless"}})),
+        prompt_version(RubricConfig(examples=("One.",))),
+        prompt_version(RubricConfig(answer_prefix="(")),
+        PROMPT_VERSION,
+    }
+    assert len(changed) == 5
+
+
+def test_own_anchors_and_examples_take_the_place_of_ours(tmp_path: Path) -> None:
+    own = RubricConfig(anchors={"safety": {3: "a {curly} anchor"}}, examples=("An example.",))
+    rubric = resolve_texts(own).rubric
+    assert "3 = a {curly} anchor" in rubric
+    assert "5 = clean" in rubric
+    assert rubric.endswith("Example:\nAn example.\n")
+    file = tmp_path / "rubric.md"
+    file.write_text("My rubric.\n{anchors}\n", encoding="utf-8")
+    from_file = RubricConfig(prompt_file=file, examples=("An example.",))
+    file.write_text("Edited while running.", encoding="utf-8")
+    rubric = resolve_texts(from_file).rubric
+    assert rubric.startswith("My rubric.\ncontext_use: ")
+    assert rubric.endswith("An example.\n")
+    bare = resolve_texts(RubricConfig(rubric="Only this, {braces} too."))
+    assert bare.rubric == "Only this, {braces} too.\n"
+    with pytest.raises(ValidationError, match="not both"):
+        RubricConfig(prompt_file=file, rubric="text")
+
+
+def test_fill_leaves_the_braces_of_values_alone() -> None:
+    assert fill("{a} {b} {c}", a="{b}", b=2) == "{b} 2 {c}"
