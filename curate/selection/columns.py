@@ -75,12 +75,12 @@ def _judged() -> list[Column]:
         judge("weakest_mismatch", boolean, "Judge and rule name different weakest turns."),
     ]
     for name in CONVERSATION_DIMENSIONS:
-        columns.append(judge(name, score, "Conversation score, 1-5; null for n/a."))
-        if name != "coherence":
+        if name == "coherence":
+            columns.append(judge(name, score, "Conversation score, 1-5."))
+        else:
+            columns.append(judge(name, score, "Conversation score, 1-5; null for n/a."))
             columns.append(judge(f"{name}_na", boolean, "The score is n/a."))
-        columns.append(
-            judge(f"{name}_expected", real, "Expectation, 1-5; scoring mode tokens only.")
-        )
+        columns.append(judge(f"{name}_expected", real, "Expectation, 1-5; mode tokens only."))
         columns.append(judge(f"{name}_spread", real, "Standard deviation, 0-2; mode tokens only."))
     for name in TURN_DIMENSIONS:
         columns.append(judge(f"min_{name}", score, "Lowest score of a turn, 1-5."))

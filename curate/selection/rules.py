@@ -48,19 +48,20 @@ def select(table: pl.DataFrame, config: SelectConfig) -> list[Decision]:
         UsageError: a condition names a label that no dialogue has, or does not suit its values.
     """
     decided = decide(table, config)
-    decisions = []
-    for row in decided.iter_rows(named=True):
-        kept = not row["reasons"]
-        marks = [name for name in ("review", "active") if row[name]]
-        decisions.append(
-            Decision(
-                dialogue_id=row["id"],
-                content_hash=row["content_hash"],
-                sets=("sft" if kept else "rejected", *marks),
-                reasons=tuple(row["reasons"]),
-            )
+    columns = (decided[name].to_list() for name in decided.columns)
+    return [
+        Decision(
+            dialogue_id=name,
+            content_hash=content_hash,
+            sets=(
+                "rejected" if reasons else "sft",
+                *(("review",) if review else ()),
+                *(("active",) if active else ()),
+            ),
+            reasons=tuple(reasons),
         )
-    return decisions
+        for name, content_hash, reasons, review, active in zip(*columns, strict=True)
+    ]
 
 
 def decide(table: pl.DataFrame, config: SelectConfig) -> pl.DataFrame:

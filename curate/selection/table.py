@@ -186,7 +186,8 @@ def _judged(judgment: Judgment) -> Row:
         held = getattr(judgment.conversation_level, name)
         score = None if held.score == "n/a" else held.score
         row[name] = score
-        row[f"{name}_na"] = score is None
+        if name != "coherence":
+            row[f"{name}_na"] = score is None
         if held.reading is not None:
             row[f"{name}_expected"], row[f"{name}_spread"] = held.reading.mean, held.reading.spread
         if score is not None:

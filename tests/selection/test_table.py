@@ -1,4 +1,5 @@
 import math
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -168,3 +169,10 @@ def test_scores_of_two_judges_in_one_column_are_flagged() -> None:
     assert mixed_identities(same) == {}
     assert list(mixed_identities(mixed)) == ["judge"]
     assert len(mixed_identities(mixed)["judge"]) == 2
+
+
+def test_the_documentation_lists_every_column_with_its_meaning() -> None:
+    page = Path(__file__).parents[2].joinpath("docs", "selecting.md").read_text("utf-8")
+    for column in COLUMNS:
+        line = next(line for line in page.splitlines() if line.startswith(f"| `{column.name}` |"))
+        assert column.about.replace("|", "\\|") in line
