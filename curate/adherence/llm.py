@@ -23,11 +23,12 @@ from curate.adherence.session import NoSession, aggregate
 from curate.dialogue import Dialogue, Turn
 from curate.engines.base import Ask, Completion, Request
 from curate.engines.labels import read_labels
-from curate.engines.layout import Trunk, trunk
+from curate.engines.layout import DIALOGUE_CLOSE, Trunk, render_turns, trunk
 from curate.records import AdherenceScore, AdherenceTurn, JudgeIdentity, Unscored
 
 __all__ = [
     "PROMPT_VERSION",
+    "nested_trunks",
     "read_binary",
     "read_continuous",
     "resolve_output_mode",
@@ -98,7 +99,7 @@ async def score_adherence(
         refusal = aggregate([AdherenceTurn(turn=turn.number) for turn in turns], config)
         assert isinstance(refusal, NoSession)
         return _unscored(dialogue, refusal.reason, refusal.detail)
-    trunks = [_trunk(dialogue, turn, config) for turn in turns]
+    trunks = nested_trunks(dialogue, config)
     answers, requests = await _ask_turns(turns, trunks, ask, config)
     per_turn = tuple(
         AdherenceTurn(
@@ -247,15 +248,21 @@ async def _ask_turns(
     return answers, sent
 
 
-def _trunk(dialogue: Dialogue, turn: Turn, config: AdherenceConfig) -> Trunk:
-    shown = [other for other in dialogue.turns if other.start <= turn.start]
-    return trunk(
-        prompt(config.definition),
-        dialogue,
-        shown,
-        show_reasoning=config.show_reasoning,
-        show_scenario=False,
-    )
+def nested_trunks(dialogue: Dialogue, config: AdherenceConfig) -> list[Trunk]:
+    """The trunk that ends with each assistant turn, in order; what `layout.trunk` gives for it.
+
+    Every turn is rendered once. Laying out each trunk by itself would render a dialogue of n turns
+    n (n + 1) / 2 turns over, which costs more than all else here together.
+    """
+    bare = trunk(prompt(config.definition), dialogue, (), show_scenario=False)
+    text, neutralised = bare.text.removesuffix(DIALOGUE_CLOSE), bare.neutralised
+    trunks = []
+    for turn in dialogue.turns:
+        body = render_turns((turn,), show_reasoning=config.show_reasoning)
+        text, neutralised = text + body.text, neutralised + body.count
+        if turn.has_assistant:
+            trunks.append(Trunk(text + DIALOGUE_CLOSE, neutralised))
+    return trunks
 
 
 def _problem(answer: Answer) -> str:
