@@ -37,10 +37,10 @@ _SPECIAL = re.compile(
     r"|<(?=</?SYS>)",
     re.IGNORECASE,
 )
-# A reader takes every kind of line break for one, and looks past leading blanks; so does this.
-_HEADER = re.compile(
-    r"(?:^|(?<=[\r\v\f\x1c-\x1e\x85\u2028\u2029]))[^\S\n]*\[(?=\d+\.)", re.MULTILINE
-)
+# A reader takes every kind of line break for one, and looks past leading blanks; so does this. Blanks
+# leave the breaks out, or a long run of breaks would take quadratic time.
+_BREAKS = r"\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_HEADER = re.compile(rf"(?:^|(?<=[{_BREAKS}]))[^\S\n{_BREAKS}]*\[(?=\d+\.)", re.MULTILINE)
 _NO_BRACKETS = {ord("["): "(", ord("]"): ")"}
 
 

@@ -1,0 +1,313 @@
+import asyncio
+
+import pytest
+
+from curate.engines.asking import Accounting, Asker, Budget
+from curate.engines.base import Capability, Completion, Fault, Request, Usage
+from curate.engines.cache import ReplyCache
+from curate.engines.config import Prices
+from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
+from curate.errors import BudgetReached, CurateError, EngineError, UsageError
+
+
+def make_request(text: str, **fields) -> Request:
+    fields.setdefault("purpose", "judge.turn")
+    return Request(messages=({"role": "user", "content": text},), max_tokens=8, **fields)
+
+
+def text_of(request: Request) -> str:
+    return request.messages[-1]["content"]
+
+
+@pytest.fixture
+def cache(tmp_path):
+    with ReplyCache(tmp_path / "replies.sqlite") as cache:
+        yield cache
+
+
+def make_asker(engine, cache=None, **options) -> Asker:
+    options.setdefault("accounting", Accounting())
+    return Asker(engine, cache, base_delay=0.001, **options)
+
+
+async def test_only_misses_are_sent_and_answers_keep_their_order(cache):
+    engine = ScriptedEngine(lambda request: text_of(request).upper())
+    accounting = Accounting()
+    ask = make_asker(engine, cache, accounting=accounting)
+    await ask([make_request("b"), make_request("d")])
+    replies = await ask([make_request(letter) for letter in "abcd"])
+    assert [reply.text for reply in replies] == ["A", "B", "C", "D"]
+    assert [text_of(request) for request in engine.requests] == ["b", "d", "a", "c"]
+    tally = accounting.purposes["judge.turn"]
+    assert (tally.requests, tally.hits, tally.sent) == (6, 2, 4)
+
+
+async def test_a_kept_reply_survives_the_asker_and_the_engine(tmp_path):
+    for expected_calls in (1, 0):
+        engine = ScriptedEngine(["yes"] * expected_calls)
+        with ReplyCache(tmp_path / "r.sqlite") as cache:
+            [reply] = await make_asker(engine, cache)([make_request("a")])
+        assert reply.text == "yes"
+        assert len(engine.requests) == expected_calls
+
+
+async def test_samples_of_one_prompt_are_different_requests(cache):
+    engine = ScriptedEngine(["one", "two"])
+    ask = make_asker(engine, cache)
+    replies = await ask([make_request("a", sample=0), make_request("a", sample=1)])
+    assert [reply.text for reply in replies] == ["one", "two"]
+
+
+async def test_equal_requests_in_flight_are_one_call(cache):
+    calls = 0
+
+    class Slow(ScriptedEngine):
+        async def complete(self, requests):
+            nonlocal calls
+            calls += 1
+            await asyncio.sleep(0.02)
+            return [Completion(text="once")]
+
+    accounting = Accounting()
+    ask = make_asker(Slow([]), cache, accounting=accounting)
+    both = await asyncio.gather(
+        ask([make_request("a"), make_request("a")]), ask([make_request("a")])
+    )
+    assert [[reply.text for reply in replies] for replies in both] == [["once", "once"], ["once"]]
+    assert calls == 1
+    assert (accounting.total.requests, accounting.total.hits, accounting.total.sent) == (3, 2, 1)
+
+
+async def test_when_the_first_asker_is_cancelled_the_waiting_one_asks_itself():
+    started = asyncio.Event()
+    calls = 0
+
+    class Hanging(ScriptedEngine):
+        async def complete(self, requests):
+            nonlocal calls
+            calls += 1
+            started.set()
+            if calls == 1:
+                await asyncio.sleep(60)
+            return [Completion(text="second")]
+
+    ask = make_asker(Hanging([]))
+    first = asyncio.create_task(ask([make_request("a")]))
+    await started.wait()
+    second = asyncio.create_task(ask([make_request("a")]))
+    await asyncio.sleep(0.01)
+    first.cancel()
+    assert [reply.text for reply in await second] == ["second"]
+    assert first.cancelled() or await asyncio.wait([first])
+
+
+async def test_each_reply_is_kept_before_its_siblings_are_answered(cache):
+    gate = asyncio.Event()
+
+    class Uneven(ScriptedEngine):
+        async def complete(self, requests):
+            [request] = requests
+            if text_of(request) == "slow":
+                await gate.wait()
+            return [Completion(text=text_of(request))]
+
+    requests = [make_request(text) for text in ("first", "slow", "fast")]
+    engine = Uneven([])
+    task = asyncio.create_task(make_asker(engine, cache)(requests))
+    keys = [request.key(engine.identity) for request in requests]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert set(cache.get_many(keys)) == {keys[0], keys[2]}
+    gate.set()
+    assert len(await task) == 3
+
+
+async def test_the_first_sibling_goes_alone_then_the_others_together():
+    open_now, widths = 0, []
+
+    class Watching(ScriptedEngine):
+        async def complete(self, requests):
+            nonlocal open_now
+            open_now += len(requests)
+            widths.append(open_now)
+            await asyncio.sleep(0.01)
+            open_now -= len(requests)
+            return [Completion()]
+
+    requests = [make_request(letter) for letter in "abcd"]
+    await make_asker(Watching([]))(requests)
+    assert widths == [1, 1, 2, 3]
+    widths.clear()
+    alone = Watching([], capabilities=DEFAULT_CAPABILITIES - {Capability.PARALLEL})
+    await make_asker(alone)(requests)
+    assert widths == [1, 1, 1, 1]
+
+
+async def test_transient_faults_are_tried_again_and_never_kept(cache):
+    engine = ScriptedEngine([Fault("server"), Fault("timeout"), "at last"])
+    accounting = Accounting()
+    ask = make_asker(engine, cache, retries=2, accounting=accounting)
+    [reply] = await ask([make_request("a")])
+    assert reply.text == "at last"
+    assert accounting.total.sent == 3
+    assert accounting.total.faults == {"server": 1, "timeout": 1}
+
+
+async def test_a_fault_that_stays_is_data_and_is_asked_again_next_time(cache):
+    engine = ScriptedEngine([Fault("server", "down"), Fault("server", "down"), "back"])
+    ask = make_asker(engine, cache, retries=1)
+    [reply] = await ask([make_request("a")])
+    assert reply.fault == Fault("server", "down")
+    [reply] = await ask([make_request("a")])
+    assert reply.text == "back"
+
+
+@pytest.mark.parametrize("kind", ["context_overflow", "bad_request", "auth"])
+async def test_faults_that_a_user_can_mend_are_neither_repeated_nor_kept(cache, kind):
+    engine = ScriptedEngine([Fault(kind), "mended"])
+    ask = make_asker(engine, cache)
+    assert (await ask([make_request("a")]))[0].fault.kind == kind
+    assert (await ask([make_request("a")]))[0].text == "mended"
+
+
+async def test_a_refusal_is_a_reply_and_is_kept(cache):
+    engine = ScriptedEngine([Fault("refused", "policy")])
+    ask = make_asker(engine, cache)
+    assert (await ask([make_request("a")]))[0].fault.kind == "refused"
+    assert (await ask([make_request("a")]))[0].fault == Fault("refused", "policy")
+    assert len(engine.requests) == 1
+
+
+async def test_retry_after_is_honoured(monkeypatch):
+    waits = []
+    real = asyncio.sleep
+
+    async def note(seconds):
+        waits.append(seconds)
+        await real(0)
+
+    monkeypatch.setattr(asyncio, "sleep", note)
+    engine = ScriptedEngine([Fault("rate_limited", retry_after=7.5), Fault("server"), "ok"])
+    await make_asker(engine)([make_request("a")])
+    assert waits[0] == 7.5
+    assert 0.001 <= waits[1] <= 0.002
+
+
+async def test_faults_in_a_row_that_no_retry_mends_stop_the_run():
+    engine = ScriptedEngine(lambda request: Fault("auth", "HTTP 401: no"))
+    ask = make_asker(engine, fatal_after=3)
+    for _ in range(2):
+        assert (await ask([make_request("a")]))[0].fault.kind == "auth"
+    for _ in range(2):
+        with pytest.raises(EngineError, match="HTTP 401") as caught:
+            await ask([make_request("a")])
+        assert "kept" in str(caught.value)
+    assert len(engine.requests) == 3
+
+
+async def test_a_success_between_them_breaks_the_row():
+    replies = [Fault("connection"), Fault("connection"), "ok"] * 3
+    ask = make_asker(ScriptedEngine(replies), retries=0, fatal_after=3)
+    for _ in replies:
+        await ask([make_request("a")])
+
+
+async def test_a_budget_of_calls_is_exact_and_keeps_what_was_in_flight(cache):
+    engine = ScriptedEngine(lambda request: "ok")
+    budget = Budget(calls=3)
+    ask = make_asker(engine, cache, budget=budget)
+    requests = [make_request(letter) for letter in "abcde"]
+    with pytest.raises(BudgetReached, match="calls"):
+        await ask(requests)
+    assert len(engine.requests) == 3
+    assert len(cache.get_many([request.key(engine.identity) for request in requests])) == 3
+    assert len(await make_asker(engine, cache, budget=Budget(calls=2))(requests)) == 5
+    assert len(engine.requests) == 5
+
+
+async def test_kept_replies_cost_nothing_of_the_budget(cache):
+    engine = ScriptedEngine(lambda request: "ok")
+    await make_asker(engine, cache)([make_request("a")])
+    assert (await make_asker(engine, cache, budget=Budget(calls=0))([make_request("a")]))[0].text
+
+
+async def test_budgets_of_tokens_and_money_stop_before_the_next_call():
+    reply = Completion(text="x", usage=Usage(prompt_tokens=900, completion_tokens=100))
+    for budget in (Budget(tokens=1500), Budget(money=0.0015)):
+        engine = ScriptedEngine(lambda request: reply)
+        ask = make_asker(engine, budget=budget, prices=Prices(input=1.0, output=1.0))
+        await ask([make_request("a")])
+        await ask([make_request("b")])
+        with pytest.raises(BudgetReached):
+            await ask([make_request("c")])
+        assert budget.used_tokens == 2000
+        assert budget.used_money == pytest.approx(0.002)
+
+
+def test_a_budget_of_money_needs_prices():
+    with pytest.raises(UsageError, match="prices"):
+        make_asker(ScriptedEngine([]), budget=Budget(money=1.0))
+
+
+async def test_texts_are_redacted_before_they_leave_and_in_the_key(cache):
+    engine = ScriptedEngine(lambda request: "ok")
+    plain = make_asker(engine, cache)
+    await plain([make_request("call Ann")])
+    ask = make_asker(engine, cache, redact=lambda text: text.replace("Ann", "[name]"))
+    request = Request(
+        messages=(
+            {"role": "user", "content": [{"type": "text", "text": "hi Ann"}]},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": '{"n": "Ann"}'}}],
+            },
+            {"role": "user", "content": "call Ann"},
+        ),
+        max_tokens=1,
+        prefill="Dear Ann",
+    )
+    await ask([make_request("call Ann"), request])
+    assert "Ann" not in str(engine.requests[1:])
+    assert str(engine.requests).count("[name]") == 5
+    assert "Ann" in str(request)
+
+
+async def test_refresh_asks_again_once_for_a_stage_a_purpose_or_a_key(cache):
+    engine = ScriptedEngine(lambda request: f"reply {len(engine.requests)}")
+    request, other = make_request("a"), make_request("a", purpose="adherence.turn", sample=1)
+    await make_asker(engine, cache)([request, other])
+    for entry in ("judge", "judge.turn", request.key(engine.identity)):
+        before = len(engine.requests)
+        ask = make_asker(engine, cache, refresh=frozenset({entry}))
+        await ask([other])
+        [first], [second] = await ask([request]), await ask([request])
+        assert first == second
+        assert len(engine.requests) == before + 1
+        assert (await make_asker(engine, cache)([request]))[0] == first
+
+
+async def test_what_cannot_be_kept_stops_the_run(cache, monkeypatch):
+    def refuse(key, completion):
+        raise CurateError("the disk is full")
+
+    monkeypatch.setattr(cache, "put", refuse)
+    with pytest.raises(CurateError, match="disk is full"):
+        await make_asker(ScriptedEngine(["a"]), cache)([make_request("a")])
+
+
+async def test_accounts_add_up_over_purposes_stages_and_processes():
+    usage = Usage(prompt_tokens=10, cached_tokens=4, completion_tokens=2)
+    accounting = Accounting()
+    engine = ScriptedEngine(lambda request: Completion(usage=usage))
+    ask = make_asker(engine, accounting=accounting)
+    await ask([make_request("a"), make_request("b", purpose="judge.summary")])
+    await ask([make_request("c", purpose="adherence.turn")])
+    judge = accounting.stages["judge"]
+    assert (judge.requests, judge.prompt_tokens, judge.cached_tokens) == (2, 20, 8)
+    twice = Accounting()
+    twice.merge(accounting)
+    twice.merge(accounting)
+    assert twice.total.completion_tokens == 12
+    assert accounting.total.completion_tokens == 6
+    assert twice.total.as_dict()["sent"] == 6
