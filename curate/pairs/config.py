@@ -65,8 +65,9 @@ class ForkConfig(Frozen):
     wordings: int = Field(
         3,
         ge=2,
-        le=8,
-        description="Paraphrased questions each side is scored with; their spread is the judge's noise.",
+        le=4,
+        description="Paraphrased questions each side is scored with, of the four the judge has; their"
+        " spread is the judge's noise.",
     )
     min_margin: float = Field(
         0.3,

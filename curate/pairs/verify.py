@@ -22,11 +22,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-import orjson
-
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Completion, Request
 from curate.engines.labels import read_labels
+from curate.engines.structured import BadReply, read_object
 from curate.pairs.asks import ForkAsks
 from curate.pairs.config import ForkConfig
 from curate.pairs.prompting import ANSWER_PREFIX, CHOICE_SCHEMA, LABELS, Comparison, comparison
@@ -231,11 +230,7 @@ def _pick_label(completion: Completion, question: Comparison, min_coverage: floa
 def _pick_json(completion: Completion, question: Comparison) -> _Pick:
     if completion.fault is not None:
         return _Pick(None, question.neutralised, completion.fault.kind)
-    try:
-        reply = orjson.loads(completion.text)
-    except orjson.JSONDecodeError:
-        reply = None
-    label = reply.get("better") if isinstance(reply, dict) else None
-    if label not in LABELS:
-        return _Pick(None, question.neutralised, f"bad reply {completion.text[:80]!r}")
-    return _Pick(label, question.neutralised)
+    reply = read_object(completion, CHOICE_SCHEMA)
+    if isinstance(reply, BadReply):
+        return _Pick(None, question.neutralised, f"{reply.reason}: {reply.detail}")
+    return _Pick(str(reply["better"]), question.neutralised)

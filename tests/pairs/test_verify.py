@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from curate.engines.base import Completion
+from curate.judging.wording import WORDINGS
 from curate.pairs.config import ForkConfig
 from curate.pairs.verify import compare_orders, summarise, weigh
 from curate.records import PairCheck, TurnReading
@@ -168,3 +169,10 @@ async def test_a_candidate_cannot_close_its_fence() -> None:
 
 def _with_judge(world: World, judge, **more: object):
     return replace(world.asks(**more), judge=judge)
+
+
+@pytest.mark.parametrize("wordings", [2, 4])
+def test_the_judge_has_as_many_wordings_as_the_config_allows(wordings: int) -> None:
+    assert ForkConfig(wordings=wordings).wordings <= len(WORDINGS)
+    with pytest.raises(ValueError, match="wordings"):
+        ForkConfig(wordings=len(WORDINGS) + 1)
