@@ -39,6 +39,7 @@ class UnitMaker:
     ids: set[str] = field(default_factory=set)
 
     def unit(self, part: Part, rows: tuple[int, ...], raws: dict[int, Any], read: Reading) -> Unit:
+        """The unit of a reading. `rows` are its rows, `raws` their raw values for the quarantine."""
         said = read.id or f"{part.prefix}-{rows[0]}"
         base = self._free(said) if read.drafts else said
         renamed = {"duplicate_of_id": said} if base != said else {}
@@ -93,6 +94,7 @@ class UnitMaker:
     def aside(
         self, part: Part, fault: RowFault, raw: Any, name: str | None = None
     ) -> QuarantinedRow:
+        """The quarantine's record of a row, or of its part `name`."""
         return QuarantinedRow(
             source=self.config.source_name,
             file=part.label,

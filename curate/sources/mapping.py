@@ -88,7 +88,7 @@ class CallMapping(Frozen):
     each: Selector = Field(description="The calls, within the item.")
     name: Selector
     arguments: Selector | None = None
-    id: Selector | None = Field(None, description="Else `call_1`, `call_2`, … in the dialogue.")
+    id: Selector | None = Field(None, description="Else `call_N`, by its place among the messages.")
     result: Selector | None = None
     error: Selector | None = Field(None, description="Where it is not null it is the result.")
 

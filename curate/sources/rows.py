@@ -105,7 +105,8 @@ def _json_rows(stream: IO[bytes], encoding: str | None, path: Path) -> Iterator[
     if first[:1] == b"[" and len(first) > CHUNK:
         yield from _value_rows(_decoded_pieces(chain(head, lines), encoding))
         return
-    if first[:1] in (b"[", b"{") and not _is_json(first):
+    said_lines = kind_of(path) in (".jsonl", ".ndjson") and len(first) > 1
+    if first[:1] in (b"[", b"{") and not said_lines and not _is_json(first):
         # An array or an object over several lines; or else lines of which the first is broken.
         following = [item for _, item in zip(range(20), lines, strict=False)]
         head += following
