@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +36,7 @@ def test_windows_cover_every_turn_and_keep_their_size(
         assert 4 <= len(window.turns) <= 6
         start = numbers.index(window.turns[0])
         assert list(window.turns) == numbers[start : start + len(window.turns)]
-    for first, second in zip(windows, windows[1:], strict=False):
+    for first, second in pairwise(windows):
         assert first.turns[0] < second.turns[0]
         assert first.turns[-1] < second.turns[-1]
         assert len(set(first.turns) & set(second.turns)) >= config.overlap
@@ -48,7 +50,7 @@ def test_windows_of_long_dialogues_overlap_exactly_and_are_even(
     windows = plan_windows(range(1, count + 1), config)
     sizes = {len(window.turns) for window in windows}
     assert max(sizes) - min(sizes) <= 1
-    for first, second in zip(windows, windows[1:], strict=False):
+    for first, second in pairwise(windows):
         assert len(set(first.turns) & set(second.turns)) == overlap
 
 
