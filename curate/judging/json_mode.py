@@ -104,7 +104,7 @@ def question(scope: Scope, texts: Texts, *, joint: bool = False, wording: int = 
         form["verdict"] = "..."
         rules += [texts.question("json.verdict"), texts.question("rule")]
     if scope.weakest:
-        form["weakest_turn"] = "..."
+        form["weakest_turn"] = "<turn or null>"
         choices = ", ".join(map(str, scope.weakest))
         rules.append(texts.question("json.weakest", choices=choices))
     if joint and scope.turns:
@@ -113,7 +113,8 @@ def question(scope: Scope, texts: Texts, *, joint: bool = False, wording: int = 
         form |= {"notes": dict.fromkeys(CONVERSATION_DIMENSIONS, "..."), "decision_basis": "..."}
     if joint:
         rules.append(texts.question("json.text"))
-    lines.append(json.dumps(form).replace('"#"', "#"))
+    # Unquoted, because a model that no schema binds copies the quotes and writes "2" for 2.
+    lines.append(json.dumps(form).replace('"#"', "#").replace('"<turn or null>"', "<turn or null>"))
     return "\n".join([*lines, *rules])
 
 
