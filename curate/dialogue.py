@@ -50,7 +50,9 @@ class Lineage(Frozen):
     source: str
     file: str
     rows: tuple[int, ...]
-    part: str | None = Field(None, description="Which part of the row: a path of a tree, 'chosen', …")
+    part: str | None = Field(
+        None, description="Which part of the row: a path of a tree, 'chosen', …"
+    )
 
 
 class Dialogue(Frozen):

@@ -62,26 +62,55 @@ class Recipe(_Model):
     role: str | None = Field(None, description="Role definition of dialogues that carry none.")
     scenario: str | None = Field(None, description="Scenario of dialogues that carry none.")
     models: Models = Models()
-    judge: RubricConfig = RubricConfig()
+    reuse: Path | None = Field(
+        None,
+        description="Run folder whose judgments are taken over. With models.judge, rows that fit this "
+        "recipe are copied and only the others asked for; without one, rows are taken as they are.",
+    )
+    judge: RubricConfig | Literal[False] = Field(
+        default_factory=RubricConfig, description="False leaves the stage out."
+    )
     adherence: AdherenceConfig | Literal[False] = Field(
         default_factory=AdherenceConfig, description="False leaves the stage out."
     )
-    select: SelectConfig = Field(default_factory=SelectConfig)
+    select: SelectConfig | Literal[False] = Field(
+        default_factory=SelectConfig,
+        description="False leaves it out: nothing is exported for SFT.",
+    )
     fork: ForkConfig | Literal[False] = Field(
         False, description="Left out unless given, because it asks a policy model."
     )
     natural: NaturalConfig = NaturalConfig()
-    export: ExportConfig = ExportConfig()
-    max_unscored: float = Field(0.05, ge=0, le=1, description="Share above which the exit code is 3.")
+    export: ExportConfig | Literal[False] = Field(
+        default_factory=ExportConfig, description="False leaves it out."
+    )
+    max_unscored: float = Field(
+        0.05, ge=0, le=1, description="Share above which the exit code is 3."
+    )
     budget: BudgetConfig = BudgetConfig()
 
-    def with_judge(self) -> Recipe:
-        """This recipe, or a UsageError that says what to write where a model is missing."""
-        if self.models.judge is None:
+    @property
+    def asks_models(self) -> bool:
+        """True when a stage needs a model; without one, judgments come from `reuse` or there are none."""
+        scores = self.judge is not False or self.adherence is not False
+        return self.fork is not False or (
+            scores and (self.models.judge is not None or not self.reuse)
+        )
+
+    def checked(self) -> Recipe:
+        """This recipe, or a UsageError that says what to write where something is missing."""
+        if self.asks_models and self.models.judge is None:
             raise UsageError(
                 f"recipe '{self.name}' names no judge, and no model is asked silently",
                 expected="models.judge",
                 fix=_JUDGE_EXAMPLE,
+            )
+        if self.fork is not False and self.judge is False:
+            raise UsageError(
+                f"recipe '{self.name}' asks for forks without judging",
+                got="judge: false",
+                expected="the rubric judge, which finds the weakest turn",
+                fix="leave out `judge: false`, or the section 'fork'",
             )
         if self.fork is not False and self.models.policy is None:
             raise UsageError(
@@ -171,7 +200,12 @@ def _apply(data: dict[str, Any], override: str) -> None:
                 at[parent] = {}
             at = at[parent]
         # `--set source.path=X` on a recipe with several sources names the one source of this run
-        if index == 0 and parent == "source" and isinstance(at, list) and not _is_index(parents, last):
+        if (
+            index == 0
+            and parent == "source"
+            and isinstance(at, list)
+            and not _is_index(parents, last)
+        ):
             data["source"] = at = {}
     if isinstance(at, list):
         at[_index(at, last, override)] = value
@@ -211,7 +245,9 @@ def _explain(error: ValidationError, where: str) -> UsageError:
 
 def _is_internal(part: object) -> bool:
     """Names pydantic adds for the branches of a union are no keys of the recipe."""
-    return isinstance(part, str) and (part.startswith(("literal", "function", "lax")) or part[:1].isupper())
+    return isinstance(part, str) and (
+        part.startswith(("literal", "function", "lax")) or part[:1].isupper()
+    )
 
 
 def _suggest(location: tuple[int | str, ...]) -> str:

@@ -177,7 +177,9 @@ class AdherenceScore(Frozen):
     definition: Literal["constructive", "restrictive"]
     per_turn: tuple[AdherenceTurn, ...]
     session_score: float = Field(ge=0, le=1)
-    interval: tuple[float, float] = Field(description="95 % confidence interval of the session score.")
+    interval: tuple[float, float] = Field(
+        description="95 % confidence interval of the session score."
+    )
     interval_method: str
     adherent: bool
     neutralised: int = 0
@@ -203,12 +205,16 @@ class PairCheck(Frozen):
     chosen_scores: dict[str, float] = Field(default_factory=dict)
     rejected_scores: dict[str, float] = Field(default_factory=dict)
     margin: float | None = Field(None, description="Chosen minus rejected, on the compared score.")
-    noise: float | None = Field(None, description="The judge's own spread over paraphrased questions.")
+    noise: float | None = Field(
+        None, description="The judge's own spread over paraphrased questions."
+    )
     preferred_first: bool | None = Field(None, description="Chosen won when shown first.")
     preferred_second: bool | None = Field(None, description="Chosen won when shown second.")
     token_ratio: float | None = Field(None, description="Length of chosen over rejected.")
     required: float | None = Field(None, description="The margin that was asked for.")
-    neutralised: int = Field(0, description="Strings in the data that were defused in the comparison.")
+    neutralised: int = Field(
+        0, description="Strings in the data that were defused in the comparison."
+    )
 
 
 class PreferencePair(Frozen):
@@ -271,19 +277,40 @@ class StageCounts(Frozen):
 
 
 class Manifest(Frozen):
-    """What a run was and what came of it."""
+    """What a run was and what came of it. Counts are of the whole run, requests and tokens of its last
+    process: a resumed run asks only for what is missing.
+    """
 
     name: str
     status: Literal["running", "done", "failed", "budget", "unscored"]
     started: str
     finished: str | None = None
+    seconds: float = 0.0
+    rows_in: int = Field(0, description="Always rows_used + quarantined.")
+    rows_used: int = 0
+    quarantined: int = 0
+    dialogues: int = 0
+    unscored: int = Field(0, description="Dialogues without a score in some judging stage.")
+    unscored_shares: dict[str, float] = Field(
+        default_factory=dict, description="Per judging stage; errors of the data left out."
+    )
+    verdicts: dict[str, int] = Field(default_factory=dict)
+    selected: int = Field(0, description="Dialogues in the SFT set.")
+    sets: dict[str, int] = Field(default_factory=dict)
+    pairs: int = Field(0, description="Made and verified by the judge.")
+    natural_pairs: int = Field(0, description="Held by the data itself; no judge saw them.")
+    refused: int = 0
+    refusals: dict[str, int] = Field(default_factory=dict)
+    requests: int = Field(0, description="Calls sent; kept replies are not counted.")
+    tokens_in: int = 0
+    tokens_cached: int = Field(0, description="Of tokens_in, found in the engine's prefix cache.")
+    tokens_out: int = 0
+    cost: float | None = Field(None, description="In the currency of the recipe's prices.")
+    stages: dict[str, StageCounts] = Field(default_factory=dict)
+    exports: dict[str, dict[str, int]] = Field(default_factory=dict)
+    sources: list[dict[str, Any]] = Field(default_factory=list)
+    identities: dict[str, JudgeIdentity] = Field(default_factory=dict)
+    fingerprints: dict[str, str] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
     recipe: dict[str, Any] = Field(default_factory=dict, description="Resolved; never holds a key.")
-    fingerprints: dict[str, str] = Field(default_factory=dict)
-    identities: dict[str, JudgeIdentity] = Field(default_factory=dict)
-    sources: list[dict[str, Any]] = Field(default_factory=list)
-    stages: dict[str, StageCounts] = Field(default_factory=dict)
-    counts: dict[str, int] = Field(default_factory=dict)
-    refusals: dict[str, int] = Field(default_factory=dict)
-    cost: float | None = Field(None, description="In the currency of the recipe's prices.")
     warnings: list[str] = Field(default_factory=list)

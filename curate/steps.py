@@ -29,12 +29,16 @@ from curate.records import (
     JudgeIdentity,
     Judgment,
     PreferencePair,
+    ScoringMode,
     TurnReading,
     Unscored,
 )
 from curate.store import fingerprint
 
 R = TypeVar("R")
+
+ForkWork = Callable[[Dialogue, Judgment, Ask, Ask, Ask], Awaitable[list[PreferencePair]]]
+"""Dialogue, its judgment, and the judge's, policy's and reviser's ask; all records of the fork out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +49,14 @@ class Step(Generic[R]):
         work: dialogue and ask in, record out; the ask decides about cache and retries.
         identity: who scores, and how.
         fingerprint: names the stage's folder; changes with whatever would change a row.
+        mode: the rubric judge's resolved scoring mode.
         warning: something the user must hear, once.
     """
 
     work: Callable[[Dialogue, Ask], Awaitable[R]]
     identity: JudgeIdentity
     fingerprint: str
+    mode: ScoringMode | None = None
     warning: str | None = None
 
 
@@ -63,7 +69,8 @@ def judge_step(config: RubricConfig, engine: Engine) -> Step[Judgment | Unscored
     async def work(dialogue: Dialogue, ask: Ask) -> Judgment | Unscored:
         return await judge_dialogue(dialogue, ask, resolved, identity)
 
-    return Step(work, identity, _fingerprint("judging", resolved.model_dump(mode="json"), identity))
+    print_ = _fingerprint("judging", resolved.model_dump(mode="json"), identity)
+    return Step(work, identity, print_, mode=mode)
 
 
 def adherence_step(config: AdherenceConfig, engine: Engine) -> Step[AdherenceScore | Unscored]:
@@ -79,7 +86,7 @@ def adherence_step(config: AdherenceConfig, engine: Engine) -> Step[AdherenceSco
         work,
         identity,
         _fingerprint("adherence", resolved.model_dump(mode="json"), identity),
-        warning,
+        warning=warning,
     )
 
 
@@ -97,16 +104,13 @@ def fork_step(
     judging: RubricConfig,
     judged: Step[Judgment | Unscored],
     models: ForkModels,
-) -> tuple[
-    Callable[[Dialogue, Judgment, Ask, Ask, Ask], Awaitable[list[PreferencePair]]], str
-]:
+) -> tuple[ForkWork, str]:
     """Forking bound to its judge; returns the work (dialogue, judgment, asks) and its fingerprint.
 
     `where` is left out of the fingerprint: a changed condition admits other dialogues and leaves the
     forks that exist as they are.
     """
-    resolved = judging.model_copy(update={"mode": judged.identity.mode})
-    policy_id, judge_id = _label(models.policy.identity), _label(models.judge.identity)
+    resolved = judging.model_copy(update={"mode": judged.mode})
 
     async def work(
         dialogue: Dialogue, judgment: Judgment, judge: Ask, policy: Ask, reviser: Ask
@@ -123,8 +127,10 @@ def fork_step(
             reviser=reviser,
             score_turn=rescore,
             describe_issue=issue,
-            policy_id=policy_id,
-            judge_id=judge_id,
+            policy_id=_label(models.policy.identity),
+            judge_id=_label(models.judge.identity),
+            reviser_id=_label(models.reviser.identity),
+            judge_mode=judged.mode,
         )
         return await fork_dialogue(dialogue, judgment, asks, config)
 

@@ -124,7 +124,8 @@ class StageRows(Generic[R]):
         if self._part is None:
             self._part = LineFile(self.folder / f"part-{_free_part_number(self.folder):04d}.jsonl")
         self._part.append(
-            b'{"key":%b,"record":%b}' % (orjson.dumps(key), orjson.dumps(self._dump(record).decode()))
+            b'{"key":%b,"record":%b}'
+            % (orjson.dumps(key), orjson.dumps(self._dump(record).decode()))
         )
         self.keys.add(key)
 
@@ -232,12 +233,6 @@ class RunFolder:
         write_atomically(
             self.manifest_path, orjson.dumps(manifest, option=orjson.OPT_INDENT_2) + b"\n"
         )
-
-    def stage(
-        self, name: str, print_: str, *, dump: Callable[[R], bytes], load: Callable[[bytes], R]
-    ) -> StageRows[R]:
-        """The rows of a stage under a fingerprint."""
-        return StageRows(self.path / name / print_, dump=dump, load=load)
 
 
 def _free_part_number(folder: Path) -> int:

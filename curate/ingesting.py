@@ -1,0 +1,147 @@
+"""Reading sources into `dialogues.jsonl` and `quarantine.jsonl`, with every row accounted for.
+
+A run starts with it, and `curate ingest` is nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from curate.dialogue import Dialogue
+from curate.errors import UsageError
+from curate.recipe import load_recipe
+from curate.records import QuarantinedRow
+from curate.sources import Source, SourceConfig, Tally, open_source
+from curate.store import LineFile, read_lines
+
+DIALOGUES = "dialogues.jsonl"
+QUARANTINE = "quarantine.jsonl"
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReport:
+    """One source after it was read."""
+
+    source: Source
+    tally: Tally
+
+    def as_dict(self) -> dict[str, Any]:
+        """What a manifest and `--json` say: path, shape, confidence, row counts, reasons, files not read."""
+        config, found = self.source.config, self.source.detection
+        return {
+            "path": config.path if isinstance(config.path, str) else list(config.path),
+            "name": config.source_name,
+            "shape": found.shape,
+            "confidence": found.confidence,
+            "why": found.reason,
+            "files": len(self.source.files),
+            "skipped_files": {
+                skipped.file: skipped.reason for skipped in self.source.skipped_files
+            },
+            **asdict(self.tally),
+        }
+
+
+def read_sources(
+    sources: Sequence[Source],
+    folder: Path,
+    *,
+    role: str | None,
+    scenario: str | None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> list[SourceReport]:
+    """Write both files of a folder anew, whole or not at all.
+
+    Args:
+        sources: opened sources, read in order.
+        folder: made where it is missing.
+        role: role definition of dialogues that carry none.
+        scenario: scenario of dialogues that carry none.
+        progress: told the dialogues written so far.
+    """
+    parts = [folder / f"{name}.part" for name in (DIALOGUES, QUARANTINE)]
+    for part in parts:
+        part.unlink(missing_ok=True)
+    reports, written = [], 0
+    with LineFile(parts[0]) as dialogues, LineFile(parts[1]) as quarantine:
+        for source in sources:
+            tally = Tally()
+            for unit in source.read(role=role, scenario=scenario):
+                tally.add(unit)
+                for dialogue in unit.dialogues:
+                    dialogues.append(dialogue.model_dump_json(exclude_defaults=True).encode())
+                for row in unit.quarantined:
+                    quarantine.append(row.model_dump_json().encode())
+                written += len(unit.dialogues)
+                progress(written)
+            reports.append(SourceReport(source, tally))
+    for part in parts:
+        part.replace(part.with_suffix(""))
+    return reports
+
+
+def read_dialogues(folder: Path) -> Iterator[Dialogue]:
+    """The dialogues that `read_sources` wrote, one at a time."""
+    for line in read_lines(folder / DIALOGUES):
+        yield Dialogue.model_validate_json(line)
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReport:
+    """What `curate ingest` found."""
+
+    report: SourceReport
+    example: Dialogue | None
+    quarantine_examples: tuple[QuarantinedRow, ...]
+    folder: Path
+
+
+def ingest_source(
+    path: str,
+    *,
+    shape: str = "auto",
+    recipe: Path | None = None,
+    limit: int | None = None,
+    out: Path | None = None,
+) -> IngestReport:
+    """Normalise one source.
+
+    Args:
+        path: file, folder, glob or Hub id.
+        shape: a shape's name, or `auto`.
+        recipe: gives mapping, columns and fall-backs; its path is replaced by `path`.
+        limit: read only the first rows.
+        out: folder to write; `runs/ingest-<source name>` by default.
+
+    Raises:
+        UsageError, SourceError: as `curate.sources.open_source`.
+    """
+    role = scenario = None
+    update: dict[str, Any] = {"path": path} | ({} if limit is None else {"limit": limit})
+    if recipe is None:
+        config = SourceConfig.model_validate({**update, "shape": shape})
+    else:
+        loaded = load_recipe(recipe)
+        if len(loaded.source) != 1:
+            raise UsageError(
+                "the recipe has several sources", got=len(loaded.source), expected="one, for ingest"
+            )
+        role, scenario = loaded.role, loaded.scenario
+        config = loaded.source[0].model_copy(update=update)
+    source = open_source(config)
+    folder = out if out is not None else Path("runs") / f"ingest-{config.source_name}"
+    [report] = read_sources([source], folder, role=role, scenario=scenario)
+    put_aside = read_lines(folder / QUARANTINE)
+    return IngestReport(
+        report,
+        next(read_dialogues(folder), None),
+        tuple(
+            QuarantinedRow.model_validate_json(line)
+            for line, _ in zip(put_aside, range(_EXAMPLES), strict=False)
+        ),
+        folder,
+    )

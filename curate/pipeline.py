@@ -1,0 +1,487 @@
+"""The one loop over stages: ingest, judge, adherence, select, fork, export.
+
+Each stage reads rows and appends rows to the run folder, so a run that ends early (kill, Ctrl-C, budget,
+an unreachable server) is resumed by running it again: rows that are there are reused, replies that were
+received are not asked for twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TypeVar
+
+import orjson
+import polars as pl
+
+from curate.dialogue import Dialogue
+from curate.engines.asking import Asker, Budget
+from curate.engines.base import Ask, Engine
+from curate.engines.cache import ReplyCache
+from curate.engines.config import EngineConfig, open_engine
+from curate.errors import BudgetReached, CurateError, SourceError, UsageError
+from curate.executors.local import for_each
+from curate.export.trl import export_trl
+from curate.ingesting import QUARANTINE, read_dialogues, read_sources
+from curate.pairs.natural import natural_pairs
+from curate.recipe import Recipe
+from curate.records import AdherenceScore, Decision, Judgment, Manifest, PreferencePair, Unscored
+from curate.runlog import RunLog, Status
+from curate.runs import read_manifest
+from curate.selection.rules import matches, select
+from curate.selection.table import score_table
+from curate.sources import Source, open_source
+from curate.steps import ForkModels, ForkWork, Step, adherence_step, fork_step, judge_step
+from curate.store import RunFolder, StageRows, write_atomically
+from curate.validation import load_record
+
+S = TypeVar("S", Judgment, AdherenceScore)
+R = TypeVar("R")
+
+Progress = Callable[[str, int, int], None]
+"""Told a stage's name, how many of its rows are done, and how many it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run came to."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def exit_code(self) -> int:
+        """0 done, 1 failed or stopped, 3 over the allowed share of unscored."""
+        return {"done": 0, "unscored": 3}.get(self.manifest.status, 1)
+
+
+def run_recipe(
+    recipe: Recipe,
+    *,
+    out: str | Path | None = None,
+    limit: int | None = None,
+    retry_unscored: bool = False,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Run a recipe from source to export, or resume it.
+
+    Args:
+        recipe: what to do; see `curate.recipe.load_recipe`.
+        out: run folder; `runs/<recipe name>` by default.
+        limit: read only the first rows (conversations, where one spans several rows) of each source.
+        retry_unscored: ask again for dialogues that an earlier run could not score.
+        progress: told how far each stage is.
+
+    Returns:
+        The result; its `exit_code` is what the command line exits with.
+
+    Raises:
+        UsageError: the recipe cannot run as it is (no judge, unreadable source, missing extra).
+        EngineError: a model cannot be reached or used at all.
+        RunLockedError: another process writes the folder.
+        CurateError: anything else with a name, a full disk for one. What was done is kept.
+    """
+    recipe = recipe.checked()
+    sources = open_sources(recipe, limit)
+    with RunFolder(Path(out) if out is not None else Path("runs") / recipe.name) as folder:
+        run = _Run(recipe, sources, folder, retry_unscored, progress or (lambda *_: None))
+        return asyncio.run(run.go())
+
+
+def open_sources(recipe: Recipe, limit: int | None = None) -> list[Source]:
+    """Open every source of a recipe: files found, shapes detected."""
+    update = {} if limit is None else {"limit": limit}
+    return [open_source(source.model_copy(update=update)) for source in recipe.source]
+
+
+@asynccontextmanager
+async def open_models(recipe: Recipe) -> AsyncIterator[ForkModels]:
+    """Open the recipe's engines, each distinct one once; they are closed at the end."""
+    async with AsyncExitStack() as stack:
+        opened: dict[str, Engine] = {}
+
+        async def engine(config: EngineConfig) -> Engine:
+            key = config.model_dump_json()
+            if key not in opened:
+                opened[key] = await open_engine(config)
+                stack.push_async_callback(opened[key].close)
+            return opened[key]
+
+        models = recipe.models
+        if models.judge is None:
+            raise UsageError("no judge is named", expected="models.judge")
+        judge = await engine(models.judge)
+        policy = await engine(models.policy) if models.policy and recipe.fork else judge
+        reviser = await engine(models.reviser) if models.reviser and recipe.fork else policy
+        yield ForkModels(judge, policy, reviser)
+
+
+class _Run:
+    """One run in progress; its methods are the stages, in order."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        sources: list[Source],
+        folder: RunFolder,
+        retry_unscored: bool,
+        progress: Progress,
+    ) -> None:
+        self.recipe = recipe
+        self.sources = sources
+        self.folder = folder
+        self.retry_unscored = retry_unscored
+        self.progress = progress
+        self.log = RunLog(recipe)
+
+    async def go(self) -> RunResult:
+        """All stages; the manifest is written at the start and however it ends."""
+        self._write_manifest("running")
+        try:
+            self._ingest()
+            if self.recipe.asks_models:
+                async with open_models(self.recipe) as models:
+                    with ReplyCache(self.folder.path / "replies.sqlite") as cache:
+                        await self._ask(models, _Asks(self.recipe, models, cache, self.log))
+            else:
+                judge = self._take_over("judge", Judgment) if self.recipe.judge else None
+                adherence = (
+                    self._take_over("adherence", AdherenceScore) if self.recipe.adherence else None
+                )
+                self._export(self._select(self._table(judge, adherence)), [])
+        except BudgetReached as reached:
+            self.log.warn(str(reached))
+            return self._write_manifest("budget")
+        except BaseException:
+            self._write_manifest("failed")
+            raise
+        limit = self.recipe.max_unscored
+        over = any(share > limit for share in self.log.shares().values())
+        return self._write_manifest("unscored" if over else "done")
+
+    async def _ask(self, models: ForkModels, asks: _Asks) -> None:
+        """The stages that ask models, and what follows from them."""
+        self._warn_about(models)
+        judged = judge_step(self.recipe.judge, models.judge) if self.recipe.judge else None
+        judgments = adherence = None
+        if judged is not None:
+            judgments = await self._score("judge", Judgment, judged, models.judge, asks)
+        if self.recipe.adherence:
+            step = adherence_step(self.recipe.adherence, models.judge)
+            adherence = await self._score("adherence", AdherenceScore, step, models.judge, asks)
+        table = self._table(judgments, adherence)
+        decisions = self._select(table)
+        forked = []
+        if self.recipe.fork and self.recipe.judge and judged and judgments is not None:
+            work, print_ = fork_step(self.recipe.fork, self.recipe.judge, judged, models)
+            admitted = matches(table, self.recipe.fork.where)
+            forked = await self._fork(work, print_, admitted, judgments, models.judge, asks)
+        self._export(decisions, forked)
+
+    def _write_manifest(self, status: Status) -> RunResult:
+        manifest = self.log.manifest(status)
+        self.folder.write_manifest(manifest.model_dump(mode="json"))
+        return RunResult(self.folder.path, manifest)
+
+    def _dialogues(self) -> Iterator[Dialogue]:
+        return read_dialogues(self.folder.path)
+
+    def _ingest(self) -> None:
+        recipe = self.recipe
+        reports = read_sources(
+            self.sources,
+            self.folder.path,
+            role=recipe.role,
+            scenario=recipe.scenario,
+            progress=lambda made: self.progress("ingest", made, made),
+        )
+        self.log.sources.extend(reports)
+        if not self.log.rows("dialogues"):
+            raise SourceError(
+                "no dialogue could be read from the source",
+                got=f"{self.log.rows('rows_in')} rows, none of them used",
+                expected="at least one dialogue with an assistant turn",
+                fix=f"see {self.folder.path / QUARANTINE} for each row's reason",
+            )
+
+    def _warn_about(self, models: ForkModels) -> None:
+        judge = self.recipe.models.judge
+        if judge is not None and judge.model == "smollm2":
+            self.log.warn(
+                "The judge is SmolLM2-135M, a model that only shows that everything runs: its verdicts "
+                "are noise and say nothing about quality. Name a real judge before you use the result."
+            )
+        if self.recipe.fork and models.judge.identity.key == models.policy.identity.key:
+            self.log.warn(
+                "Judge and policy are the same model: it judges its own writing, and favours it."
+            )
+
+    async def _score(
+        self, name: str, kind: type[S], step: Step[S | Unscored], engine: Engine, asks: _Asks
+    ) -> StageRows[S | Unscored]:
+        """Run a judging stage on every dialogue that has no row yet; equal dialogues share one."""
+        self.log.warn(step.warning)
+        self.log.fingerprints[name] = step.fingerprint
+        self.log.identities[name] = step.identity
+        rows = self._rows(name, step.fingerprint, kind)
+        hashes = self._hashes()
+        if self.recipe.reuse is not None:
+            _copy_rows(_stored_rows(self.recipe.reuse, name, step.fingerprint, kind), rows, hashes)
+        again: frozenset[str] = frozenset()
+        if self.retry_unscored:
+            again = frozenset(k for k, record in rows.read() if isinstance(record, Unscored))
+            rows.forget(again)
+
+        async def work(dialogue: Dialogue) -> S | Unscored:
+            ask = asks.judge_again if dialogue.content_hash in again else asks.judge
+            try:
+                return await step.work(dialogue, ask)
+            except CurateError:
+                raise
+            except (
+                Exception
+            ) as error:  # the one broad except: a bug costs one dialogue, not the run
+                return Unscored(
+                    dialogue_id=dialogue.id,
+                    content_hash=dialogue.content_hash,
+                    stage=name,
+                    reason="internal_error",
+                    detail=f"{type(error).__name__}: {error}",
+                )
+
+        await self._complete(name, rows, hashes, work, engine)
+        self._count(name, rows, hashes)
+        return rows
+
+    def _take_over(self, name: str, kind: type[S]) -> StageRows[S | Unscored] | None:
+        """The rows of another run as they are, without asking anybody; None where it has none."""
+        run = self.recipe.reuse
+        if run is None:
+            return None
+        manifest = read_manifest(run)
+        print_ = manifest.fingerprints.get(name)
+        if print_ is None:
+            self.log.warn(f"{run} has no {name} rows to take over.")
+            return None
+        self.log.fingerprints[name] = print_
+        self.log.identities[name] = manifest.identities[name]
+        rows, hashes = self._rows(name, print_, kind), self._hashes()
+        _copy_rows(_stored_rows(run, name, print_, kind), rows, hashes)
+        rows.compact(hashes)
+        self.log.tally(name).reused = len(rows.keys & hashes.keys())
+        self._count(name, rows, hashes)
+        if missing := len(hashes) - self.log.tally(name).reused:
+            self.log.warn(
+                f"{missing} dialogues have no {name} row in {run}; they fail every filter."
+            )
+        return rows
+
+    def _rows(self, name: str, print_: str, kind: type[S]) -> StageRows[S | Unscored]:
+        return _stored_rows(self.folder.path, name, print_, kind)
+
+    def _hashes(self) -> dict[str, None]:
+        """Content hashes of this run's dialogues, in order, each once."""
+        return dict.fromkeys(dialogue.content_hash for dialogue in self._dialogues())
+
+    def _count(
+        self, name: str, rows: StageRows[S | Unscored], hashes: Mapping[str, object]
+    ) -> None:
+        for key, record in rows.read():
+            if key in hashes:
+                self.log.add_row(name, record)
+        self.log.warn_about_data(name)
+
+    async def _complete(
+        self,
+        name: str,
+        rows: StageRows[R],
+        keys: Mapping[str, object],
+        work: Callable[[Dialogue], Awaitable[R]],
+        engine: Engine,
+    ) -> None:
+        """Make the rows that are owed for `keys`, each on disk as soon as it is there; then compact."""
+        finished = self.log.tally(name).reused = sum(key in rows for key in keys)
+
+        def owed() -> Iterator[Dialogue]:
+            taken: set[str] = set()
+            for dialogue in self._dialogues():
+                key = dialogue.content_hash
+                if key in keys and key not in rows and key not in taken:
+                    taken.add(key)
+                    yield dialogue
+
+        def done(dialogue: Dialogue, row: R) -> None:
+            nonlocal finished
+            rows.append(dialogue.content_hash, row)
+            finished += 1
+            self.progress(name, finished, len(keys))
+
+        try:
+            await for_each(owed(), work, done, open_at_once=engine.open_dialogues)
+        finally:
+            rows.close()
+        rows.compact(keys)
+
+    def _table(
+        self,
+        judgments: StageRows[Judgment | Unscored] | None,
+        adherence: StageRows[AdherenceScore | Unscored] | None,
+    ) -> pl.DataFrame:
+        table = score_table(
+            self._dialogues(),
+            dict(judgments.read()) if judgments is not None else None,
+            dict(adherence.read()) if adherence is not None else None,
+        )
+        buffer = BytesIO()
+        table.write_parquet(buffer)
+        write_atomically(self.folder.path / "scores.parquet", buffer.getvalue())
+        return table
+
+    def _select(self, table: pl.DataFrame) -> list[Decision]:
+        if not self.recipe.select:
+            return []
+        decisions = select(table, self.recipe.select)
+        self.log.add_decisions(decisions)
+        folder = self.folder.path / "select"
+        _write_lines(folder / "decisions.jsonl", decisions)
+        for name in ("sft", "rejected", "review", "active"):
+            chosen = {d.dialogue_id: d.reasons for d in decisions if name in d.sets}
+            lines = (
+                orjson.dumps(
+                    {
+                        "reasons": chosen[dialogue.id],
+                        "dialogue": dialogue.model_dump(mode="json", exclude_defaults=True),
+                    }
+                )
+                for dialogue in self._dialogues()
+                if dialogue.id in chosen
+            )
+            write_atomically(folder / f"{name}.jsonl", b"".join(line + b"\n" for line in lines))
+        return decisions
+
+    async def _fork(
+        self,
+        work: ForkWork,
+        print_: str,
+        admitted: Collection[str],
+        judgments: StageRows[Judgment | Unscored],
+        judge: Engine,
+        asks: _Asks,
+    ) -> list[PreferencePair]:
+        """Fork the dialogues that `fork.where` admits; those forked before are not asked for again."""
+        self.log.fingerprints["fork"] = print_
+        rows: StageRows[list[PreferencePair]] = StageRows(
+            self.folder.path / "fork" / print_,
+            dump=lambda pairs: orjson.dumps([pair.model_dump(mode="json") for pair in pairs]),
+            load=_load_pairs,
+        )
+        by_hash = {
+            key: record
+            for key, record in judgments.read()
+            if key in admitted and isinstance(record, Judgment)
+        }
+
+        async def fork(dialogue: Dialogue) -> list[PreferencePair]:
+            judgment = by_hash[dialogue.content_hash]
+            return await work(dialogue, judgment, asks.judge, asks.policy, asks.reviser)
+
+        await self._complete("fork", rows, by_hash, fork, judge)
+        made = [pairs for key, pairs in rows.read() if key in by_hash]
+        self.log.tally("fork").rows = len(made)
+        return [pair for pairs in made for pair in pairs]
+
+    def _export(self, decisions: Iterable[Decision], forked: list[PreferencePair]) -> None:
+        kept = {decision.dialogue_id for decision in decisions if "sft" in decision.sets}
+        natural = natural_pairs(self._dialogues(), self.recipe.natural)
+        sets = {
+            "pairs": [pair for pair in forked if pair.refusal is None],
+            "natural_pairs": [pair for pair in natural if pair.refusal is None],
+            "refused_pairs": [pair for pair in (*forked, *natural) if pair.refusal is not None],
+        }
+        self.log.add_pairs(*sets.values())
+        for name, pairs in sets.items():
+            _write_lines(self.folder.path / "pairs" / f"{name}.jsonl", pairs)
+        if not self.recipe.export:
+            return
+        for trainer in self.recipe.export.trainers:
+            self.log.exports[trainer] = export_trl(
+                self.folder.path / "export" / trainer,
+                sft=(dialogue for dialogue in self._dialogues() if dialogue.id in kept),
+                pairs=sets["pairs"],
+                natural=sets["natural_pairs"],
+                config=self.recipe.export,
+            ).as_dict()
+
+
+class _Asks:
+    """The models of a run behind one reply log, one accounting and one budget."""
+
+    def __init__(self, recipe: Recipe, models: ForkModels, cache: ReplyCache, log: RunLog) -> None:
+        log.budget = budget = Budget(**recipe.budget.model_dump())
+        configs = recipe.models
+        judge_config = configs.judge
+        if judge_config is None:
+            raise UsageError("no judge is named", expected="models.judge")
+
+        def asker(engine: Engine, config: EngineConfig, refresh: Collection[str] = ()) -> Asker:
+            return Asker(
+                engine,
+                cache,
+                retries=config.retries,
+                prices=config.prices,
+                accounting=log.accounting,
+                budget=budget,
+                refresh=refresh,
+            )
+
+        policy_config = configs.policy or judge_config
+        self.judge: Ask = asker(models.judge, judge_config)
+        # For --retry unscored: kept replies are what could not be used, so they are asked for anew.
+        self.judge_again: Ask = asker(models.judge, judge_config, ("judge", "adherence"))
+        self.policy: Ask = asker(models.policy, policy_config)
+        self.reviser: Ask = asker(models.reviser, configs.reviser or policy_config)
+
+
+def _stored_rows(run: Path, name: str, print_: str, kind: type[S]) -> StageRows[S | Unscored]:
+    return StageRows(
+        run / name / print_,
+        dump=lambda record: record.model_dump_json().encode(),
+        load=lambda line: _load_scored(kind, line),
+    )
+
+
+def _copy_rows(
+    source: StageRows[S | Unscored],
+    target: StageRows[S | Unscored],
+    wanted: Mapping[str, object],
+) -> None:
+    for key, record in source.read():
+        if key in wanted and key not in target:
+            target.append(key, record)
+
+
+def _load_scored(kind: type[S], line: bytes) -> S | Unscored:
+    value = orjson.loads(line)
+    return load_record(Unscored, value) if "stage" in value else load_record(kind, value)
+
+
+def _load_pairs(line: bytes) -> list[PreferencePair]:
+    return [load_record(PreferencePair, value) for value in orjson.loads(line)]
+
+
+def _write_lines(path: Path, records: Iterable[Decision | PreferencePair]) -> None:
+    write_atomically(
+        path, b"".join(record.model_dump_json().encode() + b"\n" for record in records)
+    )

@@ -1,0 +1,196 @@
+"""What a run says about itself: warnings, counts and shares as they come, the manifest at the end."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal
+
+from curate.engines.accounting import Accounting, Budget, Tally
+from curate.ingesting import SourceReport
+from curate.recipe import Recipe
+from curate.records import (
+    Decision,
+    JudgeIdentity,
+    Judgment,
+    Manifest,
+    PreferencePair,
+    StageCounts,
+    Unscored,
+)
+
+Status = Literal["running", "done", "failed", "budget", "unscored"]
+
+NOT_COUNTED = frozenset({"missing_role", "missing_scenario", "skipped"})
+"""Reasons that are errors (or wishes) of the data, not failures of a judge: outside the unscored share."""
+
+_VERSIONED = ("curate-dialogues", "polars", "pydantic", "xllamacpp", "aiohttp", "datasets")
+
+
+@dataclass(slots=True)
+class StageTally:
+    """Rows of one stage in this run."""
+
+    rows: int = 0
+    reused: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def unscored_share(self) -> float:
+        """Share in [0, 1] of the rows that a judge was asked for and could not score."""
+        excused = sum(self.reasons[reason] for reason in NOT_COUNTED)
+        asked = self.rows - excused
+        return (self.reasons.total() - excused) / asked if asked else 0.0
+
+
+@dataclass(slots=True)
+class RunLog:
+    """Collects while a run goes on; `manifest` is a snapshot of it."""
+
+    recipe: Recipe
+    accounting: Accounting = field(default_factory=Accounting)
+    budget: Budget = field(default_factory=Budget)
+    sources: list[SourceReport] = field(default_factory=list)
+    stages: dict[str, StageTally] = field(default_factory=dict)
+    fingerprints: dict[str, str] = field(default_factory=dict)
+    identities: dict[str, JudgeIdentity] = field(default_factory=dict)
+    unscored: set[str] = field(default_factory=set)
+    verdicts: Counter[str] = field(default_factory=Counter)
+    sets: Counter[str] = field(default_factory=Counter)
+    pairs: int = 0
+    natural_pairs: int = 0
+    refusals: Counter[str] = field(default_factory=Counter)
+    exports: dict[str, dict[str, int]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    started: str = field(default_factory=lambda: _now())
+    _clock: float = field(default_factory=time.monotonic)
+
+    def warn(self, text: str | None) -> None:
+        """Keep a warning, once."""
+        if text and text not in self.warnings:
+            self.warnings.append(text)
+
+    def tally(self, stage: str) -> StageTally:
+        """The counter of a stage."""
+        return self.stages.setdefault(stage, StageTally())
+
+    def shares(self) -> dict[str, float]:
+        """Unscored share of each judging stage."""
+        return {name: tally.unscored_share for name, tally in self.stages.items()}
+
+    def add_row(self, stage: str, record: object) -> None:
+        """Count a row of a judging stage: its verdict, or the reason it has no score."""
+        tally = self.tally(stage)
+        tally.rows += 1
+        if isinstance(record, Unscored):
+            tally.reasons[record.reason] += 1
+            if record.reason != "skipped":
+                self.unscored.add(record.content_hash)
+        elif isinstance(record, Judgment):
+            self.verdicts[record.verdict] += 1
+
+    def warn_about_data(self, stage: str) -> None:
+        """Say what the data lacks, where a stage could not score for want of it."""
+        for reason, key, skip in (
+            ("missing_role", "role", "adherence.missing_role"),
+            ("missing_scenario", "scenario", "judge.missing_scenario"),
+        ):
+            if number := self.tally(stage).reasons[reason]:
+                self.warn(
+                    f"{number} dialogues have no {key} and could not be scored ({stage}): write "
+                    f"`{key}:` in the recipe, or `{skip}: skip`."
+                )
+
+    def add_decisions(self, decisions: Iterable[Decision]) -> None:
+        """Count the sets dialogues were put in."""
+        for decision in decisions:
+            self.sets.update(decision.sets)
+
+    def add_pairs(
+        self,
+        pairs: Iterable[PreferencePair],
+        natural: Iterable[PreferencePair],
+        refused: Iterable[PreferencePair],
+    ) -> None:
+        """Count pairs, and refused ones by reason."""
+        self.pairs += sum(1 for _ in pairs)
+        self.natural_pairs += sum(1 for _ in natural)
+        self.refusals.update(pair.refusal or "" for pair in refused)
+
+    def rows(self, name: str) -> int:
+        """A row count (`rows_in`, `dialogues`, …) over all sources."""
+        return sum(getattr(report.tally, name) for report in self.sources)
+
+    def manifest(self, status: Status) -> Manifest:
+        """The manifest as of now."""
+        total = self.accounting.total
+        return Manifest(
+            name=self.recipe.name,
+            status=status,
+            started=self.started,
+            finished=None if status == "running" else _now(),
+            seconds=round(time.monotonic() - self._clock, 2),
+            rows_in=self.rows("rows_in"),
+            rows_used=self.rows("rows_used"),
+            quarantined=self.rows("quarantined"),
+            dialogues=self.rows("dialogues"),
+            unscored=len(self.unscored),
+            unscored_shares=self.shares(),
+            verdicts=dict(self.verdicts),
+            selected=self.sets["sft"],
+            sets=dict(self.sets),
+            pairs=self.pairs,
+            natural_pairs=self.natural_pairs,
+            refused=self.refusals.total(),
+            refusals=dict(self.refusals),
+            requests=total.sent,
+            tokens_in=total.prompt_tokens,
+            tokens_cached=total.cached_tokens,
+            tokens_out=total.completion_tokens,
+            cost=self.budget.used_money or None,
+            stages=self._stage_counts(),
+            exports=self.exports,
+            sources=[report.as_dict() for report in self.sources],
+            identities=self.identities,
+            fingerprints=self.fingerprints,
+            versions=_versions(),
+            recipe=self.recipe.model_dump(mode="json"),
+            warnings=self.warnings,
+        )
+
+    def _stage_counts(self) -> dict[str, StageCounts]:
+        asked = self.accounting.stages
+        counts: dict[str, StageCounts] = {}
+        for name in dict.fromkeys([*self.stages, *asked]):
+            tally, usage = self.stages.get(name, StageTally()), asked.get(name, Tally())
+            counts[name] = StageCounts(
+                rows=tally.rows,
+                reused=tally.reused,
+                unscored=tally.reasons.total(),
+                reasons=dict(tally.reasons),
+                requests=usage.requests,
+                requests_sent=usage.sent,
+                prompt_tokens=usage.prompt_tokens,
+                cached_tokens=usage.cached_tokens,
+                completion_tokens=usage.completion_tokens,
+            )
+        return counts
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _versions() -> dict[str, Any]:
+    found = {"python": platform.python_version()}
+    for package in _VERSIONED:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,90 @@
+"""Reading a run folder back: its manifest, its table, one dialogue with its scores."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import polars as pl
+
+from curate.dialogue import Dialogue
+from curate.errors import UsageError
+from curate.ingesting import read_dialogues
+from curate.records import Manifest
+from curate.store import StageRows, read_lines
+from curate.validation import load_record
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedDialogue:
+    """A dialogue and the records of it, as stored; None where a stage has none."""
+
+    dialogue: Dialogue
+    judgment: dict[str, Any] | None
+    adherence: dict[str, Any] | None
+
+
+def read_manifest(run: Path) -> Manifest:
+    """The manifest of a run folder.
+
+    Raises:
+        UsageError: there is none; the folder is no run.
+        CurateError: it does not fit its schema.
+    """
+    path = run / "manifest.json"
+    if not path.is_file():
+        raise UsageError("not a run folder", got=run, expected="a folder with manifest.json")
+    return load_record(Manifest, orjson.loads(path.read_bytes()))
+
+
+def read_table(run: Path) -> Iterator[dict[str, Any]]:
+    """Rows of the score table, each with the `sets` selection put the dialogue in."""
+    read_manifest(run)
+    scores, decisions = run / "scores.parquet", run / "select" / "decisions.jsonl"
+    if not scores.is_file():
+        raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
+    sets: dict[str, list[str]] = {}
+    if decisions.is_file():
+        for line in read_lines(decisions):
+            decision = orjson.loads(line)
+            sets[decision["dialogue_id"]] = decision["sets"]
+    for row in pl.read_parquet(scores).iter_rows(named=True):
+        yield {**row, "sets": sets.get(row["id"], [])}
+
+
+def read_judged(run: Path, dialogue_id: str) -> JudgedDialogue:
+    """One dialogue with its scores.
+
+    Raises:
+        UsageError: no dialogue of that id in the run; names the nearest.
+    """
+    manifest = read_manifest(run)
+    ids = []
+    for dialogue in read_dialogues(run):
+        if dialogue.id == dialogue_id:
+            return JudgedDialogue(
+                dialogue,
+                *(_stored(run, manifest, name, dialogue) for name in ("judge", "adherence")),
+            )
+        ids.append(dialogue.id)
+    close = difflib.get_close_matches(dialogue_id, ids, n=3)
+    raise UsageError(
+        "no such dialogue in the run",
+        got=dialogue_id,
+        expected=", ".join(close) or f"one of {len(ids)} ids",
+        fix=f"curate show {run}",
+    )
+
+
+def _stored(run: Path, manifest: Manifest, name: str, dialogue: Dialogue) -> dict[str, Any] | None:
+    print_ = manifest.fingerprints.get(name)
+    if print_ is None:
+        return None
+    rows: StageRows[dict[str, Any]] = StageRows(
+        run / name / print_, dump=orjson.dumps, load=orjson.loads
+    )
+    return next((record for key, record in rows.read() if key == dialogue.content_hash), None)

@@ -1,0 +1,338 @@
+"""How results look in a terminal of 80 columns. Nothing here decides anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from curate.dialogue import Dialogue, Message
+from curate.estimate import Estimate
+from curate.ingesting import IngestReport
+from curate.pipeline import RunResult
+from curate.plan import Plan
+from curate.records import Manifest
+
+_CLIP = 300
+
+
+class _RateColumn(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:.1f}/s" if task.speed else "", style="progress.data.speed")
+
+
+class RunProgress:
+    """A bar a stage with rate and time left, quiet when it is not shown on a terminal.
+
+    Call it with (stage, rows done, rows in all).
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._bars = Progress(
+            TextColumn("{task.description:<9}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            _RateColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Move a stage's bar."""
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(stage, total=total)
+        self._bars.update(self._tasks[stage], completed=done, total=total)
+
+    def __enter__(self) -> RunProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+
+def show_ingest(console: Console, report: IngestReport) -> None:
+    """Shape, confidence, one normalised example, the row sum, and why rows were put aside."""
+    described = report.report.as_dict()
+    _show_source(console, described)
+    if report.example is not None:
+        console.print("one dialogue, normalised:")
+        _show_dialogue(console, report.example)
+    for row in report.quarantine_examples:
+        console.print(f"  {escape(row.file)}:{row.row} {row.reason}: {escape(row.detail[:120])}")
+    console.print(f"written: {escape(str(report.folder))}/dialogues.jsonl, quarantine.jsonl")
+
+
+def show_run(console: Console, result: RunResult) -> None:
+    """Sources, judges, and the closing table."""
+    manifest = result.manifest
+    for source in manifest.sources:
+        _show_source(console, source)
+    for name, identity in manifest.identities.items():
+        console.print(
+            f"{name}: {escape(identity.model)} ({identity.engine}), mode [bold]{identity.mode}[/bold], "
+            f"prompts {identity.prompt_version}"
+        )
+    if manifest.stages:
+        console.print(_stage_table(manifest))
+    console.print(_closing_table(manifest))
+    for warning in manifest.warnings:
+        console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
+    console.print(f"[bold]{_STATUS[manifest.status]}[/bold]: {escape(str(result.folder))}")
+
+
+_STATUS = {
+    "running": "still running",
+    "done": "done",
+    "failed": "failed",
+    "budget": "stopped by the budget; the same command goes on",
+    "unscored": "finished, over the allowed share of unscored; --retry unscored asks again",
+}
+
+
+def _closing_table(manifest: Manifest) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    rows: list[tuple[str, object, str]] = [
+        (
+            "rows in",
+            manifest.rows_in,
+            f"= {manifest.rows_used} used + {manifest.quarantined} quarantined",
+        ),
+        ("dialogues", manifest.dialogues, ""),
+        ("unscored", manifest.unscored, _reasons(manifest)),
+        *(
+            (f"verdict {name}", manifest.verdicts[name], "")
+            for name in ("excellent", "good", "borderline", "poor")
+            if name in manifest.verdicts
+        ),
+        (
+            "selected",
+            manifest.selected,
+            _listed({k: v for k, v in manifest.sets.items() if k != "sft"}),
+        ),
+        ("pairs", manifest.pairs, "made, and verified by the judge"),
+        ("natural pairs", manifest.natural_pairs, "held by the data; no judge saw them"),
+        ("refused pairs", manifest.refused, _listed(manifest.refusals)),
+        ("requests", manifest.requests, ""),
+        (
+            "tokens",
+            f"{manifest.tokens_in + manifest.tokens_out:,}",
+            f"{manifest.tokens_in:,} in ({manifest.tokens_cached:,} cached), {manifest.tokens_out:,} out",
+        ),
+        ("seconds", f"{manifest.seconds:.1f}", ""),
+    ]
+    if manifest.cost is not None:
+        rows.append(("cost", f"{manifest.cost:.4f}", "at the recipe's prices"))
+    for name, value, note in rows:
+        table.add_row(name, str(value), escape(note))
+    return table
+
+
+def _reasons(manifest: Manifest) -> str:
+    return "; ".join(
+        f"{name}: {_listed(stage.reasons)}"
+        for name, stage in manifest.stages.items()
+        if stage.reasons
+    )
+
+
+def _listed(counts: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in sorted(counts.items()))
+
+
+def _stage_table(manifest: Manifest) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("stage", "rows", "reused", "requests", "sent", "tokens in", "cached", "out"):
+        table.add_column(column, justify="left" if column == "stage" else "right")
+    for name, stage in manifest.stages.items():
+        numbers = (
+            stage.rows,
+            stage.reused,
+            stage.requests,
+            stage.requests_sent,
+            stage.prompt_tokens,
+            stage.cached_tokens,
+            stage.completion_tokens,
+        )
+        table.add_row(name, *(f"{number:,}" for number in numbers))
+    return table
+
+
+def show_plan(console: Console, plan: Plan) -> None:
+    """What would be read, who would be asked, and how much."""
+    console.print(f"[bold]plan[/bold] of recipe '{escape(plan.recipe.name)}' (nothing was asked)")
+    for source in plan.sources:
+        _show_source(console, source)
+    for name, identity in plan.identities.items():
+        console.print(
+            f"{name}: {escape(identity.model)} ({identity.engine}), mode [bold]{identity.mode}[/bold]"
+        )
+    if plan.policy is not None:
+        console.print(f"policy: {escape(plan.policy.model)} ({plan.policy.engine})")
+    if plan.estimate is not None:
+        _show_estimate(console, plan.estimate)
+    for warning in plan.warnings:
+        console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
+    console.print(f"would write {escape(str(plan.folder))}")
+
+
+def _show_estimate(console: Console, expected: Estimate) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("stage", "requests", "tokens in", "after sharing", "tokens out"):
+        table.add_column(column, justify="left" if column == "stage" else "right")
+    for name, stage in expected.stages.items():
+        table.add_row(
+            name,
+            f"{stage.requests:,}",
+            f"{stage.prompt_tokens:,}",
+            f"{stage.prefilled_tokens:,}",
+            f"{stage.completion_tokens:,}",
+        )
+    console.print(table)
+    console.print(
+        f"estimated from {expected.sampled} of {expected.dialogues} dialogues, 4 characters a token; "
+        "forks and retries are not known before the run"
+    )
+    if expected.cost is not None:
+        console.print(f"cost at the recipe's prices, without sharing: {expected.cost:.2f}")
+
+
+def show_row(console: Console, row: Mapping[str, Any]) -> None:
+    """One line of `curate show RUN`: id, verdict, scores, sets."""
+    scores = [
+        f"{name} {row[name]:.2f}"
+        for name in ("mean_score", "adherence")
+        if row.get(name) is not None
+    ]
+    weakest = f", weakest turn {row['weakest_turn']}" if row.get("weakest_turn") is not None else ""
+    verdict = row.get("verdict") or f"unscored ({row.get('judge_unscored') or 'not judged'})"
+    console.print(
+        f"[bold]{escape(str(row['id']))}[/bold]  {verdict}{weakest}  {'  '.join(scores)}  "
+        f"[dim]{', '.join(row['sets'])}[/dim]"
+    )
+
+
+def show_judged(
+    console: Console,
+    dialogue: Dialogue,
+    judgment: Mapping[str, Any] | None,
+    adherence: Mapping[str, Any] | None,
+) -> None:
+    """A dialogue turn by turn, each turn followed by its scores; records as in the run folder."""
+    console.print(f"[bold]{escape(dialogue.id)}[/bold]")
+    for label, text in (("role", dialogue.role_definition), ("scenario", dialogue.scenario)):
+        if text:
+            console.print(f"{label}: {escape(_clip(text))}")
+    scores = {turn["turn"]: turn for turn in (judgment or {}).get("per_turn", ())}
+    roles = {turn["turn"]: turn for turn in (adherence or {}).get("per_turn", ())}
+    for turn in dialogue.turns:
+        console.print(f"\n[bold]turn {turn.number}[/bold]")
+        for message in turn.messages:
+            _show_message(console, message)
+        _show_turn_scores(console, scores.get(turn.number), roles.get(turn.number))
+    console.print()
+    if judgment is None or "reason" in judgment:
+        console.print(f"judge: {_unscored(judgment)}")
+    else:
+        level = judgment["conversation_level"]
+        console.print(
+            f"verdict [bold]{judgment['verdict']}[/bold] (judge said {judgment['judge_verdict']}), "
+            + ", ".join(f"{name} {entry['score']}" for name, entry in level.items())
+            + f", weakest turn {judgment['weakest_turn']}"
+        )
+    if adherence is None or "reason" in adherence:
+        console.print(f"role adherence: {_unscored(adherence)}")
+    else:
+        low, high = adherence["interval"]
+        console.print(
+            f"role adherence {adherence['session_score']:.2f} (95 % interval {low:.2f} to {high:.2f}), "
+            f"{'adherent' if adherence['adherent'] else 'not adherent'}"
+        )
+
+
+def _unscored(record: Mapping[str, Any] | None) -> str:
+    if record is None:
+        return "not scored in this run"
+    return f"unscored, {record['reason']}: {escape(record['detail'][:200])}"
+
+
+def _show_turn_scores(
+    console: Console, scores: Mapping[str, Any] | None, role: Mapping[str, Any] | None
+) -> None:
+    parts = []
+    if scores is not None:
+        for name, value in scores["scores"].items():
+            reading = scores["readings"].get(name)
+            mean = f" ({reading['mean']:.2f})" if reading and reading["mean"] is not None else ""
+            parts.append(f"{name} {value}{mean}")
+    if role is not None:
+        shown = role["unscored"] if role["score"] is None else f"{role['score']:.2f}"
+        parts.append(f"role {shown}")
+    if parts:
+        console.print(f"  [green]{escape('  '.join(parts))}[/green]")
+    for issue in (scores or {}).get("issues", ()):
+        console.print(f"  [red]{escape(issue)}[/red]")
+
+
+def _show_source(console: Console, source: Mapping[str, Any]) -> None:
+    console.print(
+        f"[bold]{escape(str(source['path']))}[/bold]: shape [bold]{source['shape']}[/bold], "
+        f"confidence {source['confidence']:.2f}"
+    )
+    for name, why in source["skipped_files"].items():
+        console.print(f"  not read: {escape(name)} ({escape(why)})")
+    console.print(
+        f"  rows in {source['rows_in']} = used {source['rows_used']} + "
+        f"quarantined {source['quarantined']}; dialogues {source['dialogues']}"
+    )
+    for key, label in (("reasons", "quarantined for"), ("part_reasons", "parts put aside for")):
+        if source[key]:
+            console.print(f"  {label}: {escape(_listed(source[key]))}")
+
+
+def _show_dialogue(console: Console, dialogue: Dialogue) -> None:
+    console.print(f"  id: {escape(dialogue.id)}")
+    for label, text in (("role", dialogue.role_definition), ("scenario", dialogue.scenario)):
+        if text:
+            console.print(f"  {label}: {escape(_clip(text))}")
+    for message in dialogue.messages[:6]:
+        _show_message(console, message)
+    if len(dialogue.messages) > 6:
+        console.print(f"  … {len(dialogue.messages) - 6} more messages")
+
+
+def _show_message(console: Console, message: Message) -> None:
+    calls = "".join(f" calls {call.name}" for call in message.tool_calls)
+    console.print(f"  [cyan]{message.role}[/cyan]{escape(calls)}: {escape(_clip(message.content))}")
+
+
+def _clip(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _CLIP else flat[: _CLIP - 1] + "…"

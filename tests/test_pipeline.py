@@ -1,0 +1,265 @@
+"""Whole runs against a real HTTP server that counts what it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from curate.pipeline import RunResult, run_recipe
+from curate.plan import make_plan
+from curate.recipe import Recipe, parse_recipe
+from curate.validation import validate_record
+from tests.live import live_server
+from tests.servers import Body, CountingServer, answer_by_hash
+
+
+@pytest.fixture
+def server() -> Iterator[CountingServer]:
+    with live_server() as running:
+        yield running
+
+
+def chat(number: int, turns: int = 2, text: str = "an order") -> dict[str, Any]:
+    messages = []
+    for turn in range(1, turns + 1):
+        messages += [
+            {"role": "user", "content": f"Question {turn} of chat {number} about {text}?"},
+            {"role": "assistant", "content": f"Answer {turn} in chat {number} about {text}."},
+        ]
+    return {"id": f"chat-{number}", "messages": messages}
+
+
+def write_rows(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def recipe(server: CountingServer, data: Path, **sections: Any) -> Recipe:
+    model = {"engine": "openai", "model": "fake-judge", "base_url": server.base_url, "in_flight": 4}
+    return parse_recipe(
+        {
+            "name": "test",
+            "source": {"path": str(data)},
+            "scenario": "A person asks for help.",
+            "role": "A patient shop assistant.",
+            "models": {"judge": model, "policy": model},
+            "adherence": {"output_mode": "continuous"},
+            "max_unscored": 1.0,
+        }
+        | sections
+    )
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_rows(tmp_path / "chats.jsonl", [chat(n, turns=1 + n % 3) for n in range(8)])
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def questions(server: CountingServer, run: Callable[[], RunResult]) -> tuple[RunResult, list[Body]]:
+    """A run and what it asked, the probes at opening aside (they hold no dialogue)."""
+    before = len(server.requests)
+    result = run()
+    asked = [body for body in server.requests[before:] if "chat " in json.dumps(body["messages"])]
+    return result, asked
+
+
+def test_a_run_leaves_everything_accounted_for(server: CountingServer, tmp_path: Path) -> None:
+    rows = [chat(1), "not a row", chat(2), {"messages": [{"role": "user", "content": "chat 9?"}]}]
+    data = write_rows(tmp_path / "chats.jsonl", rows)
+    result = run_recipe(recipe(server, data, fork={"resamples": 1}), out=tmp_path / "run")
+    counts = result.manifest.counts
+    assert counts["rows_in"] == 4 == counts["rows_used"] + counts["quarantined"]
+    assert counts["dialogues"] == 2
+    assert [row["row"] for row in lines(tmp_path / "run/quarantine.jsonl")] == [2, 4]
+    decisions = lines(tmp_path / "run/select/decisions.jsonl")
+    assert [decision["dialogue_id"] for decision in decisions] == ["chat-1", "chat-2"]
+    assert all(("sft" in d["sets"]) != ("rejected" in d["sets"]) for d in decisions)
+    assert counts["sft"] == len(lines(tmp_path / "run/export/trl/sft.jsonl"))
+    pairs = lines(tmp_path / "run/pairs/pairs.jsonl")
+    refused = lines(tmp_path / "run/pairs/refused_pairs.jsonl")
+    assert (len(pairs), len(refused)) == (counts["pairs"], counts["refused_pairs"])
+    assert sum(result.manifest.refusals.values()) == len(refused)
+    scores = pl.read_parquet(tmp_path / "run/scores.parquet")
+    assert scores["id"].to_list() == ["chat-1", "chat-2"]
+    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
+    validate_record("manifest", manifest)
+    for name, record in [
+        ("decision", decisions[0]),
+        ("quarantine", lines(tmp_path / "run/quarantine.jsonl")[0]),
+    ]:
+        validate_record(name, record)
+    for pair in pairs + refused:
+        validate_record("preference-pair", pair)
+
+
+def test_requests_in_the_manifest_are_those_the_server_saw(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    result, asked = questions(
+        server, lambda: run_recipe(recipe(server, data), out=tmp_path / "run")
+    )
+    stages = result.manifest.stages
+    assert sum(stage.requests_sent for stage in stages.values()) == len(asked)
+    judgments = pl.read_parquet(next((tmp_path / "run/judge").glob("*/rows.parquet")))["record"]
+    turns = sum(len(json.loads(record).get("per_turn", [])) for record in judgments)
+    # tokens mode: three scores a turn, then three for the conversation, the verdict and the weakest turn
+    assert stages["judge"].requests == 3 * turns + 5 * len(judgments)
+
+
+def test_running_again_asks_nothing(server: CountingServer, data: Path, tmp_path: Path) -> None:
+    same = recipe(server, data, fork={"resamples": 1})
+    run_recipe(same, out=tmp_path / "run")
+    first = (tmp_path / "run/export/trl/sft.jsonl").read_bytes()
+    result, asked = questions(server, lambda: run_recipe(same, out=tmp_path / "run"))
+    assert asked == []
+    assert result.manifest.stages["judge"].reused == 8
+    assert (tmp_path / "run/export/trl/sft.jsonl").read_bytes() == first
+
+
+def test_a_changed_threshold_asks_no_judge_and_only_new_forks_ask(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    def run(low: float, where: str) -> RunResult:
+        sections = {
+            "select": {"where": {"helpful": f"mean_helpfulness >= {low}"}},
+            "fork": {"resamples": 1, "where": where},
+        }
+        return run_recipe(recipe(server, data, **sections), out=tmp_path / "run")
+
+    before, _ = questions(server, lambda: run(5, "id = 'chat-2'"))
+    after, asked = questions(server, lambda: run(1, "id = 'chat-2'"))
+    assert asked == []
+    assert before.manifest.counts["sft"] < after.manifest.counts["sft"] == 8
+    _, asked = questions(server, lambda: run(1, "id IN ('chat-2', 'chat-5')"))
+    assert asked
+    assert all("chat 5" in json.dumps(body["messages"]) for body in asked)
+    _, asked = questions(server, lambda: run(1, "id IN ('chat-2', 'chat-5')"))
+    assert asked == []
+
+
+def test_only_new_dialogues_are_judged(server: CountingServer, data: Path, tmp_path: Path) -> None:
+    same = recipe(server, data)
+    run_recipe(same, out=tmp_path / "run")
+    rows = [chat(100), *map(json.loads, data.read_text().splitlines()), chat(101)]
+    write_rows(data, rows)
+    result, asked = questions(server, lambda: run_recipe(same, out=tmp_path / "run"))
+    named = Counter("100" if "chat 100" in json.dumps(b["messages"]) else "101" for b in asked)
+    assert all("chat 10" in json.dumps(body["messages"]) for body in asked)
+    assert set(named) == {"100", "101"}
+    assert result.manifest.stages["judge"].rows == 10
+    assert result.manifest.stages["judge"].reused == 8
+
+
+def test_equal_dialogues_are_judged_once_and_both_kept(
+    server: CountingServer, tmp_path: Path
+) -> None:
+    twin = chat(1) | {"id": "twin"}
+    data = write_rows(tmp_path / "chats.jsonl", [chat(1), twin])
+    result = run_recipe(recipe(server, data), out=tmp_path / "run")
+    assert result.manifest.counts["dialogues"] == 2
+    assert result.manifest.stages["judge"].rows == 1
+    assert len(lines(tmp_path / "run/select/decisions.jsonl")) == 2
+
+
+def test_unscored_is_kept_counted_and_asked_again_only_when_told(tmp_path: Path) -> None:
+    mended = False
+
+    def answer(body: Body) -> Any:
+        if "curtains" in json.dumps(body["messages"]) and not mended:
+            return {"text": "hm", "first_token": [("hm", -0.1)]} if body.get("logprobs") else "hm"
+        return answer_by_hash(body)
+
+    rows = [chat(n) for n in range(4)] + [chat(9, text="curtains")]
+    data = write_rows(tmp_path / "chats.jsonl", rows)
+    with live_server(answer=answer) as server:
+        strict = recipe(server, data, max_unscored=0.1, adherence=False)
+        first, _ = questions(server, lambda: run_recipe(strict, out=tmp_path / "run"))
+        assert (first.exit_code, first.manifest.status) == (3, "unscored")
+        assert first.manifest.stages["judge"].unscored == 1
+        decision = lines(tmp_path / "run/select/decisions.jsonl")[-1]
+        assert decision["sets"][0] == "rejected"
+        mended = True
+        again, asked = questions(server, lambda: run_recipe(strict, out=tmp_path / "run"))
+        assert (again.exit_code, asked) == (3, [])
+        retried, asked = questions(
+            server, lambda: run_recipe(strict, out=tmp_path / "run", retry_unscored=True)
+        )
+        assert retried.exit_code == 0
+        assert asked
+        assert all("curtains" in json.dumps(body["messages"]) for body in asked)
+
+
+def test_a_missing_role_is_an_error_of_the_data_not_of_the_judge(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    result = run_recipe(recipe(server, data, role=None, max_unscored=0.0), out=tmp_path / "run")
+    assert result.exit_code == 0
+    assert result.manifest.stages["adherence"].reasons == {"missing_role": 8}
+    assert any("role" in warning for warning in result.manifest.warnings)
+
+
+def test_a_budget_stops_cleanly_and_the_next_run_goes_on(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    small = recipe(server, data, budget={"calls": 30})
+    stopped, first = questions(server, lambda: run_recipe(small, out=tmp_path / "run"))
+    assert (stopped.exit_code, stopped.manifest.status) == (1, "budget")
+    assert len(first) <= 30
+    rest, second = questions(server, lambda: run_recipe(recipe(server, data), out=tmp_path / "run"))
+    assert rest.exit_code == 0
+    assert not {json.dumps(b) for b in first} & {json.dumps(b) for b in second}
+
+
+@pytest.mark.parametrize("mode", ["tokens", "json"])
+def test_a_dry_run_asks_nothing_and_foretells_the_requests(
+    server: CountingServer, data: Path, tmp_path: Path, mode: str
+) -> None:
+    planned = recipe(server, data, judge={"mode": mode})
+    before = len(server.requests)
+    plan = asyncio.run(make_plan(planned, out=tmp_path / "run"))
+    asked = server.requests[before:]
+    assert not any("chat " in json.dumps(body["messages"]) for body in asked)
+    assert not (tmp_path / "run").exists()
+    result = run_recipe(planned, out=tmp_path / "run")
+    for name, expected in plan.estimate.stages.items():
+        assert expected.requests == result.manifest.stages[name].requests
+        assert 0 < expected.prefilled_tokens <= expected.prompt_tokens
+
+
+def test_the_same_judge_and_policy_is_a_warning_that_stays(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    result = run_recipe(recipe(server, data, fork={"resamples": 1}), out=tmp_path / "run")
+    assert any("same model" in warning for warning in result.manifest.warnings)
+
+
+def test_scores_name_the_judge_and_a_new_prompt_makes_new_rows(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    run_recipe(recipe(server, data), out=tmp_path / "run")
+    own = {"anchors": {"helpfulness": {3: "Helps somewhat, in our own words."}}}
+    _, asked = questions(
+        server, lambda: run_recipe(recipe(server, data, judge=own), out=tmp_path / "run")
+    )
+    assert asked
+    assert len(list((tmp_path / "run/judge").iterdir())) == 2
+    table = pl.read_parquet(tmp_path / "run/scores.parquet")
+    assert table["judge_key"].n_unique() == 1
+
+
+def test_a_limit_reads_only_the_first_rows(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    result = run_recipe(recipe(server, data), out=tmp_path / "run", limit=3)
+    assert result.manifest.counts["rows_in"] == 3

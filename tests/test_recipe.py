@@ -1,0 +1,141 @@
+"""Recipes: what is refused, and whether the message helps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from curate.errors import UsageError
+from curate.recipe import load_recipe, parse_recipe
+
+ROOT = Path(__file__).parent.parent
+MINIMAL = """
+source: {path: chats.jsonl}
+models:
+  judge: {engine: scripted, replies: []}
+"""
+
+
+def write(folder: Path, text: str, name: str = "mine.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_the_name_defaults_to_the_file(tmp_path: Path) -> None:
+    assert load_recipe(write(tmp_path, MINIMAL)).name == "mine"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_recipe_that_ships_is_valid(path: Path) -> None:
+    load_recipe(path).with_judge()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda p: p.stem)
+def test_only_quickstart_names_the_small_model(path: Path) -> None:
+    lines = [line.split("#")[0] for line in path.read_text().splitlines()]
+    assert any("smollm2" in line for line in lines) == (path.stem == "quickstart")
+
+
+def test_a_recipe_without_a_judge_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    recipe = load_recipe(write(tmp_path, "source: {path: x.jsonl}"))
+    with pytest.raises(UsageError, match="names no judge") as raised:
+        recipe.with_judge()
+    assert "judge: {engine: openai" in str(raised.value)
+
+
+def test_forks_without_a_policy_are_refused(tmp_path: Path) -> None:
+    recipe = load_recipe(write(tmp_path, MINIMAL + "fork: {resamples: 1}\n"))
+    with pytest.raises(UsageError, match="no policy model"):
+        recipe.with_judge()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("max_unscord: 0.1", "did you mean 'max_unscored'"),
+        ("judge: {max_turn: 3}", "did you mean 'max_turns'"),
+        ("adherence: {treshold: 0.3}", "did you mean 'threshold'"),
+        ("max_unscored: 7", "max_unscored"),
+        ("budget: {calls: 0}", "budget.calls"),
+        ("judge: {window_turns: 9}", "judge.window_turns"),
+        ("select: {where: {a: no_such_column > 1}}", "no_such_column"),
+        ("models: {judge: {engine: chatgpt}}", "models.judge"),
+    ],
+)
+def test_a_typo_is_named(tmp_path: Path, line: str, message: str) -> None:
+    key = line.split(":")[0]
+    text = "\n".join(row for row in MINIMAL.splitlines() if not row.startswith(key))
+    text = "source: {path: x}\n" + line if key == "models" else text + "\n" + line
+    with pytest.raises(UsageError) as raised:
+        load_recipe(write(tmp_path, text))
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["- a list", "a: [", "just words"])
+def test_what_is_no_recipe_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError):
+        load_recipe(write(tmp_path, text))
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such recipe"):
+        load_recipe(tmp_path / "none.yaml")
+
+
+def test_overrides_are_yaml_and_reach_nested_keys(tmp_path: Path) -> None:
+    recipe = load_recipe(
+        write(tmp_path, MINIMAL),
+        [
+            "judge.max_turns=4",
+            "select.where.nice=verdict = 'good'",
+            "budget={calls: 7}",
+            "name=other",
+        ],
+    )
+    assert recipe.judge.max_turns == 4
+    assert recipe.select.where == {"nice": "verdict = 'good'"}
+    assert recipe.budget.calls == 7
+    assert recipe.name == "other"
+
+
+@pytest.mark.parametrize(
+    "override", ["judge.max_turns", "=3", "source.9.path=x", "judge.max_turns=[", "nosuch.key=1"]
+)
+def test_a_bad_override_is_refused(tmp_path: Path, override: str) -> None:
+    recipe = write(tmp_path, MINIMAL.replace("{path: chats.jsonl}", "[{path: a}, {path: b}]"))
+    with pytest.raises(UsageError):
+        load_recipe(recipe, [override])
+
+
+def test_setting_the_path_of_several_sources_names_the_one_of_this_run(tmp_path: Path) -> None:
+    recipe = write(tmp_path, MINIMAL.replace("{path: chats.jsonl}", "[{path: a}, {path: b}]"))
+    assert [s.path for s in load_recipe(recipe, ["source.path=c"]).source] == ["c"]
+    assert [s.path for s in load_recipe(recipe, ["source.1.path=c"]).source] == ["a", "c"]
+
+
+def test_extends_merges_sections_and_the_nearer_file_wins(tmp_path: Path) -> None:
+    write(tmp_path, MINIMAL + "judge: {max_turns: 3, overlap: 2}\n", "base.yaml")
+    recipe = load_recipe(write(tmp_path, "extends: base.yaml\njudge: {max_turns: 5}\n"))
+    assert (recipe.name, recipe.judge.max_turns, recipe.judge.overlap) == ("mine", 5, 2)
+
+
+def test_recipes_that_extend_each_other_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "extends: b.yaml", "a.yaml")
+    write(tmp_path, "extends: a.yaml", "b.yaml")
+    with pytest.raises(UsageError, match="circle"):
+        load_recipe(tmp_path / "a.yaml")
+
+
+def test_a_source_beside_the_recipe_is_found_from_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "chats.jsonl").write_text("{}")
+    assert load_recipe(write(tmp_path, MINIMAL)).source[0].path == str(tmp_path / "chats.jsonl")
+
+
+def test_a_key_in_a_recipe_is_refused_and_not_repeated() -> None:
+    secret = "sk-" + "a1B2" * 10
+    judge = {"engine": "openai", "model": "m", "base_url": "http://x/v1", "api_key_env": secret}
+    with pytest.raises(UsageError) as raised:
+        parse_recipe({"name": "n", "source": {"path": "x"}, "models": {"judge": judge}})
+    assert secret not in str(raised.value)
