@@ -8,8 +8,8 @@ functions of the judge that verification needs (stages do not import each other)
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any, Generic, TypeVar
@@ -18,7 +18,7 @@ from curate.adherence.config import AdherenceConfig
 from curate.adherence.llm import PROMPT_VERSION as ADHERENCE_PROMPTS
 from curate.adherence.llm import resolve_output_mode, score_adherence
 from curate.dialogue import Dialogue
-from curate.engines.base import Ask, Engine, EngineIdentity
+from curate.engines.base import Ask, Completion, Engine, EngineIdentity, Request
 from curate.judging.config import RubricConfig, resolve_mode
 from curate.judging.rubric import describe_issue, judge_dialogue, prompt_version, score_turn
 from curate.pairs.config import ForkConfig
@@ -115,6 +115,8 @@ def fork_step(
     async def work(
         dialogue: Dialogue, judgment: Judgment, judge: Ask, policy: Ask, reviser: Ask
     ) -> list[PreferencePair]:
+        judge, policy, reviser = (_counted_as_fork(ask) for ask in (judge, policy, reviser))
+
         async def rescore(part: Dialogue, turn: int, wording: int) -> TurnReading | Unscored:
             return await score_turn(part, turn, judge, resolved, wording=wording)
 
@@ -174,6 +176,20 @@ def _identity(engine: EngineIdentity, mode: str, prompts: str) -> JudgeIdentity:
         prompt_version=prompts,
         sampling={"temperature": 0.0, **dict(engine.detail)},
     )
+
+
+def _counted_as_fork(ask: Ask) -> Ask:
+    """The same ask, its requests accounted to the fork whatever stage wrote them."""
+
+    async def tagged(requests: Sequence[Request]) -> list[Completion]:
+        return await ask(
+            [
+                replace(request, purpose="fork." + request.purpose.partition(".")[2])
+                for request in requests
+            ]
+        )
+
+    return tagged
 
 
 def _label(identity: EngineIdentity) -> str:

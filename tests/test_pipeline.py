@@ -78,22 +78,22 @@ def test_a_run_leaves_everything_accounted_for(server: CountingServer, tmp_path:
     rows = [chat(1), "not a row", chat(2), {"messages": [{"role": "user", "content": "chat 9?"}]}]
     data = write_rows(tmp_path / "chats.jsonl", rows)
     result = run_recipe(recipe(server, data, fork={"resamples": 1}), out=tmp_path / "run")
-    counts = result.manifest.counts
-    assert counts["rows_in"] == 4 == counts["rows_used"] + counts["quarantined"]
-    assert counts["dialogues"] == 2
+    manifest = result.manifest
+    assert manifest.rows_in == 4 == manifest.rows_used + manifest.quarantined
+    assert manifest.dialogues == 2
+    assert sum(manifest.verdicts.values()) == 2
     assert [row["row"] for row in lines(tmp_path / "run/quarantine.jsonl")] == [2, 4]
     decisions = lines(tmp_path / "run/select/decisions.jsonl")
     assert [decision["dialogue_id"] for decision in decisions] == ["chat-1", "chat-2"]
     assert all(("sft" in d["sets"]) != ("rejected" in d["sets"]) for d in decisions)
-    assert counts["sft"] == len(lines(tmp_path / "run/export/trl/sft.jsonl"))
+    assert manifest.selected == len(lines(tmp_path / "run/export/trl/sft.jsonl"))
     pairs = lines(tmp_path / "run/pairs/pairs.jsonl")
     refused = lines(tmp_path / "run/pairs/refused_pairs.jsonl")
-    assert (len(pairs), len(refused)) == (counts["pairs"], counts["refused_pairs"])
-    assert sum(result.manifest.refusals.values()) == len(refused)
+    assert (len(pairs), len(refused)) == (manifest.pairs, manifest.refused)
+    assert sum(manifest.refusals.values()) == len(refused)
     scores = pl.read_parquet(tmp_path / "run/scores.parquet")
     assert scores["id"].to_list() == ["chat-1", "chat-2"]
-    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
-    validate_record("manifest", manifest)
+    validate_record("manifest", json.loads((tmp_path / "run/manifest.json").read_text()))
     for name, record in [
         ("decision", decisions[0]),
         ("quarantine", lines(tmp_path / "run/quarantine.jsonl")[0]),
@@ -137,14 +137,15 @@ def test_a_changed_threshold_asks_no_judge_and_only_new_forks_ask(
         }
         return run_recipe(recipe(server, data, **sections), out=tmp_path / "run")
 
-    before, _ = questions(server, lambda: run(5, "id = 'chat-2'"))
-    after, asked = questions(server, lambda: run(1, "id = 'chat-2'"))
+    before, _ = questions(server, lambda: run(5, "id = 'chat-0'"))
+    after, asked = questions(server, lambda: run(1, "id = 'chat-0'"))
     assert asked == []
-    assert before.manifest.counts["sft"] < after.manifest.counts["sft"] == 8
-    _, asked = questions(server, lambda: run(1, "id IN ('chat-2', 'chat-5')"))
+    assert before.manifest.selected < after.manifest.selected == 8
+    _, asked = questions(server, lambda: run(1, "n_turns = 1"))
     assert asked
-    assert all("chat 5" in json.dumps(body["messages"]) for body in asked)
-    _, asked = questions(server, lambda: run(1, "id IN ('chat-2', 'chat-5')"))
+    named = {n for n in range(8) for body in asked if f"chat {n}" in json.dumps(body["messages"])}
+    assert named <= {3, 6}
+    _, asked = questions(server, lambda: run(1, "n_turns = 1"))
     assert asked == []
 
 
@@ -167,7 +168,7 @@ def test_equal_dialogues_are_judged_once_and_both_kept(
     twin = chat(1) | {"id": "twin"}
     data = write_rows(tmp_path / "chats.jsonl", [chat(1), twin])
     result = run_recipe(recipe(server, data), out=tmp_path / "run")
-    assert result.manifest.counts["dialogues"] == 2
+    assert result.manifest.dialogues == 2
     assert result.manifest.stages["judge"].rows == 1
     assert len(lines(tmp_path / "run/select/decisions.jsonl")) == 2
 
@@ -262,4 +263,49 @@ def test_a_limit_reads_only_the_first_rows(
     server: CountingServer, data: Path, tmp_path: Path
 ) -> None:
     result = run_recipe(recipe(server, data), out=tmp_path / "run", limit=3)
-    assert result.manifest.counts["rows_in"] == 3
+    assert result.manifest.rows_in == 3
+
+
+def test_each_stage_is_optional(server: CountingServer, data: Path, tmp_path: Path) -> None:
+    for name, off in [("judge only", "adherence"), ("adherence only", "judge")]:
+        result, asked = questions(
+            server,
+            lambda off=off, name=name: run_recipe(
+                recipe(server, data, **{off: False}), out=tmp_path / name
+            ),
+        )
+        assert asked
+        assert off not in result.manifest.stages
+        assert result.manifest.dialogues == 8
+    nothing = {"judge": False, "adherence": False, "models": {}, "export": False}
+    result, asked = questions(
+        server, lambda: run_recipe(recipe(server, data, **nothing), out=tmp_path / "facts")
+    )
+    assert asked == []
+    assert result.exit_code == 0
+
+
+def test_a_judged_run_is_filtered_without_a_model(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    run_recipe(recipe(server, data), out=tmp_path / "judged")
+    write_rows(data, [*map(json.loads, data.read_text().splitlines()), chat(50)])
+    sections = {"models": {}, "reuse": str(tmp_path / "judged"), "select": {"where": {"any": "1 = 1"}}}
+    result, asked = questions(
+        server, lambda: run_recipe(recipe(server, data, **sections), out=tmp_path / "filtered")
+    )
+    assert asked == []
+    assert result.manifest.stages["judge"].rows == 8
+    assert any("1 dialogues have no judge row" in warning for warning in result.manifest.warnings)
+
+
+def test_two_recipes_share_judgments_and_only_what_is_missing_is_asked(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    run_recipe(recipe(server, data), out=tmp_path / "first")
+    write_rows(data, [*map(json.loads, data.read_text().splitlines()), chat(50)])
+    second = recipe(server, data, name="second", reuse=str(tmp_path / "first"))
+    result, asked = questions(server, lambda: run_recipe(second, out=tmp_path / "second"))
+    assert asked
+    assert all("chat 50" in json.dumps(body["messages"]) for body in asked)
+    assert result.manifest.stages["judge"].rows == 9

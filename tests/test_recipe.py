@@ -29,7 +29,7 @@ def test_the_name_defaults_to_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_recipe_that_ships_is_valid(path: Path) -> None:
-    load_recipe(path).with_judge()
+    load_recipe(path).checked()
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda p: p.stem)
@@ -41,14 +41,14 @@ def test_only_quickstart_names_the_small_model(path: Path) -> None:
 def test_a_recipe_without_a_judge_is_refused_with_what_to_write(tmp_path: Path) -> None:
     recipe = load_recipe(write(tmp_path, "source: {path: x.jsonl}"))
     with pytest.raises(UsageError, match="names no judge") as raised:
-        recipe.with_judge()
+        recipe.checked()
     assert "judge: {engine: openai" in str(raised.value)
 
 
 def test_forks_without_a_policy_are_refused(tmp_path: Path) -> None:
     recipe = load_recipe(write(tmp_path, MINIMAL + "fork: {resamples: 1}\n"))
     with pytest.raises(UsageError, match="no policy model"):
-        recipe.with_judge()
+        recipe.checked()
 
 
 @pytest.mark.parametrize(

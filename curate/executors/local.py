@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
 
+from curate.errors import BudgetReached
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -20,17 +22,26 @@ async def for_each(
     """Run `work` on every item and hand each result to `done`, in order of completion.
 
     Workers pull from the iterator, so there is never a task a row, no barrier and no straggler. The
-    first exception stops the others and is raised; what was handed to `done` before is kept.
+    first exception stops the others and is raised; what was handed to `done` before is kept. A budget
+    that is reached stops nobody in the middle of a call: the others go on until they meet it too.
     """
     feed: Iterator[T] = iter(items)
+    reached: list[BudgetReached] = []
 
     async def worker() -> None:
         for item in feed:
-            done(item, await work(item))
+            if reached:
+                return
+            try:
+                done(item, await work(item))
+            except BudgetReached as stop:
+                reached.append(stop)
 
     tasks = [asyncio.create_task(worker()) for _ in range(max(1, open_at_once))]
     try:
         await asyncio.gather(*tasks)
+        if reached:
+            raise reached[0]
     finally:
         for task in tasks:
             task.cancel()
