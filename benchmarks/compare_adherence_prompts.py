@@ -50,9 +50,8 @@ def our_request(rubric: str) -> Ask:
             role_definition=row["role"],
             messages=(Message(role="assistant", content=row["assistant"]),),
         )
-        (turn,) = dialogue.turns
-        on = trunk(rubric, dialogue, [turn], show_scenario=False)
-        return turn_request(on, turn.number, CONFIG)
+        on = trunk(rubric, dialogue, dialogue.turns, show_scenario=False)
+        return turn_request(on, CONFIG)
 
     return ask
 

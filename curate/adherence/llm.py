@@ -3,7 +3,7 @@
 The judge of a turn sees the role, the turns before it and the turn itself, never a later one. The
 prompts of a dialogue are therefore nested: each begins with all of the one before (but for its closing
 fence), and they are sent together, shortest first, so that an engine with a prefix cache reads every
-turn once. What varies (turn number, question) stands behind the dialogue.
+turn once. The question stands behind the dialogue.
 
 Rendering and reading are pure; `score_adherence` is the one coroutine. A turn whose reply cannot be had
 or read is unscored with a reason, never 0.
@@ -20,7 +20,7 @@ from importlib import resources
 
 from curate.adherence.config import AdherenceConfig, resolve_output_mode
 from curate.adherence.session import NoSession, aggregate
-from curate.dialogue import Dialogue, Turn
+from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Completion, Request
 from curate.engines.labels import read_labels
 from curate.engines.layout import DIALOGUE_CLOSE, Trunk, render_turns, trunk
@@ -100,7 +100,7 @@ async def score_adherence(
         assert isinstance(refusal, NoSession)
         return _unscored(dialogue, refusal.reason, refusal.detail)
     trunks = nested_trunks(dialogue, config)
-    answers, requests = await _ask_turns(turns, trunks, ask, config)
+    answers, requests = await _ask_turns(trunks, ask, config)
     per_turn = tuple(
         AdherenceTurn(
             turn=turn.number,
@@ -145,18 +145,15 @@ class Answer:
     detail: str = ""
 
 
-def turn_request(
-    on: Trunk, turn: int, config: AdherenceConfig, problem: str | None = None
-) -> Request:
+def turn_request(on: Trunk, config: AdherenceConfig, problem: str | None = None) -> Request:
     """The question about the last turn of a trunk.
 
     Args:
         on: the trunk that ends with this turn.
-        turn: its number.
         config: says in which mode to ask.
         problem: why an earlier reply could not be read; makes this a retry.
     """
-    question = prompt("question").format(turn=turn)
+    question = prompt("question")
     if problem is not None:
         question += prompt("retry").format(problem=problem)
     continuous = config.output_mode == "continuous"
@@ -219,16 +216,15 @@ def read_continuous(completion: Completion, config: AdherenceConfig) -> Answer:
 
 
 async def _ask_turns(
-    turns: list[Turn], trunks: list[Trunk], ask: Ask, config: AdherenceConfig
+    trunks: list[Trunk], ask: Ask, config: AdherenceConfig
 ) -> tuple[list[Answer], int]:
     """Ask about every turn, then again about those whose reply cannot be read; answers in order."""
-    answers: list[Answer] = [Answer()] * len(turns)
-    problems: Mapping[int, str | None] = dict.fromkeys(range(len(turns)))
+    answers: list[Answer] = [Answer()] * len(trunks)
+    problems: Mapping[int, str | None] = dict.fromkeys(range(len(trunks)))
     sent = 0
     for _ in range(config.retries + 1):
         requests = [
-            turn_request(trunks[index], turns[index].number, config, problem)
-            for index, problem in problems.items()
+            turn_request(trunks[index], config, problem) for index, problem in problems.items()
         ]
         sent += len(requests)
         for index, completion in zip(problems, await ask(requests), strict=True):

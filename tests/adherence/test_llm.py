@@ -1,5 +1,6 @@
 import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -60,6 +61,10 @@ def text_of(request: Request) -> str:
     return str(message["content"])
 
 
+def last_turn(request: Request) -> int:
+    return max(map(int, re.findall(r"^\[(\d+)\.assistant\]$", text_of(request), re.MULTILINE)))
+
+
 def first_token(**probabilities: float) -> Completion:
     return Completion(
         text="x",
@@ -91,11 +96,11 @@ async def test_each_turn_is_asked_once_in_order_in_one_call() -> None:
     judge = Judge(lambda request: "YES")
     result = await scored(judge)
     assert len(judge.calls) == 1
-    assert [text_of(request).splitlines()[-1] for request in judge.calls[0]] == [
-        f"Does the assistant's last turn, [{turn}.assistant], adhere to the role? "
+    assert [last_turn(request) for request in judge.calls[0]] == [1, 2, 3]
+    assert {text_of(request).splitlines()[-1] for request in judge.calls[0]} == {
+        "Does the assistant's last response adhere to the role? "
         "Answer ONLY with YES (adherent) or NO (non-adherent)."
-        for turn in (1, 2, 3)
-    ]
+    }
     assert result.requests == 3
     assert [turn.turn for turn in result.per_turn] == [1, 2, 3]
 
@@ -186,8 +191,8 @@ async def test_the_definition_chooses_the_prompt() -> None:
     await scored(constructive)
     result = await scored(restrictive, AdherenceConfig(definition="restrictive"))
     assert result.definition == "restrictive"
-    assert "actively does what the role requires" in text_of(constructive.calls[0][0])
-    assert "nothing the role forbids and nothing outside" in text_of(restrictive.calls[0][0])
+    assert "must actively do what the role requires" in text_of(constructive.calls[0][0])
+    assert "must do nothing the role forbids" in text_of(restrictive.calls[0][0])
 
 
 async def test_reasoning_is_hidden_unless_asked_for() -> None:
@@ -275,7 +280,7 @@ def test_reading_never_raises_and_never_guesses(reply: str) -> None:
 
 
 async def test_binary_session_score_is_the_share_of_adherent_turns() -> None:
-    judge = Judge(lambda request: "NO" if "[2.assistant], adhere" in text_of(request) else "YES")
+    judge = Judge(lambda request: "NO" if last_turn(request) == 2 else "YES")
     result = await scored(judge)
     assert [turn.score for turn in result.per_turn] == [1, 0, 1]
     assert result.session_score == pytest.approx(2 / 3)
@@ -287,8 +292,7 @@ async def test_a_bad_reply_is_asked_again_with_the_reason_and_only_it() -> None:
     judge = Judge(
         lambda request: (
             "It depends."
-            if "[2.assistant], adhere" in text_of(request)
-            and "could not be read" not in text_of(request)
+            if last_turn(request) == 2 and "could not be read" not in text_of(request)
             else "YES"
         )
     )
@@ -302,7 +306,7 @@ async def test_a_bad_reply_is_asked_again_with_the_reason_and_only_it() -> None:
 
 
 async def test_bad_replies_end_after_the_retries_and_leave_the_dialogue_unscored() -> None:
-    judge = Judge(lambda request: "Hm." if "[3.assistant], adhere" in text_of(request) else "YES")
+    judge = Judge(lambda request: "Hm." if last_turn(request) == 3 else "YES")
     result = await unscored(judge, AdherenceConfig(retries=1))
     assert [len(call) for call in judge.calls] == [3, 1]
     assert (result.stage, result.reason, result.requests) == ("adherence", "bad_reply", 4)
@@ -316,7 +320,7 @@ async def test_a_late_turn_that_does_not_fit_is_unscored_with_that_reason() -> N
     judge = Judge(
         lambda request: (
             Completion(finish="error", fault=Fault("context_overflow", "5000 of 4096 tokens"))
-            if "[3.assistant], adhere" in text_of(request)
+            if last_turn(request) == 3
             else "YES"
         )
     )
