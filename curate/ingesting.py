@@ -56,6 +56,9 @@ def read_sources(
 ) -> list[SourceReport]:
     """Write both files of a folder anew, whole or not at all.
 
+    A source gives each of its dialogues an id of its own; where two sources give the same, the later
+    dialogue's is prefixed with its source's name, so that ids are unique in the run.
+
     Args:
         sources: opened sources, read in order.
         folder: made where it is missing.
@@ -67,12 +70,15 @@ def read_sources(
     for part in parts:
         part.unlink(missing_ok=True)
     reports, written = [], 0
+    taken: set[str] = set()
     with LineFile(parts[0]) as dialogues, LineFile(parts[1]) as quarantine:
         for source in sources:
             tally = Tally()
             for unit in source.read(role=role, scenario=scenario):
                 tally.add(unit)
                 for dialogue in unit.dialogues:
+                    if len(sources) > 1:
+                        dialogue = _renamed(dialogue, source.config.source_name, taken)
                     dialogues.append(dialogue.model_dump_json(exclude_defaults=True).encode())
                 for row in unit.quarantined:
                     quarantine.append(row.model_dump_json().encode())
@@ -82,6 +88,14 @@ def read_sources(
     for part in parts:
         part.replace(part.with_suffix(""))
     return reports
+
+
+def _renamed(dialogue: Dialogue, source: str, taken: set[str]) -> Dialogue:
+    new = dialogue.id
+    while new in taken:
+        new = f"{source}:{new}"
+    taken.add(new)
+    return dialogue if new == dialogue.id else dialogue.model_copy(update={"id": new})
 
 
 def read_dialogues(folder: Path) -> Iterator[Dialogue]:

@@ -167,10 +167,15 @@ def _anchor_sources(data: dict[str, Any], folder: Path) -> None:
     """A relative source path that exists beside the recipe is meant from there, else from the cwd."""
     sources = data.get("source")
     for source in sources if isinstance(sources, list) else [sources]:
-        if isinstance(source, dict) and isinstance(source.get("path"), str):
-            beside = folder / source["path"]
-            if not Path(source["path"]).is_absolute() and beside.exists():
-                source["path"] = str(beside)
+        if isinstance(source, dict) and isinstance(source.get("path"), list):
+            source["path"] = [_anchored(path, folder) for path in source["path"]]
+        elif isinstance(source, dict):
+            source["path"] = _anchored(source.get("path"), folder)
+
+
+def _anchored(path: Any, folder: Path) -> Any:
+    is_beside = isinstance(path, str) and not Path(path).is_absolute() and (folder / path).exists()
+    return str(folder / path) if is_beside else path
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -290,7 +290,11 @@ def test_a_judged_run_is_filtered_without_a_model(
 ) -> None:
     run_recipe(recipe(server, data), out=tmp_path / "judged")
     write_rows(data, [*map(json.loads, data.read_text().splitlines()), chat(50)])
-    sections = {"models": {}, "reuse": str(tmp_path / "judged"), "select": {"where": {"any": "1 = 1"}}}
+    sections = {
+        "models": {},
+        "reuse": str(tmp_path / "judged"),
+        "select": {"where": {"any": "1 = 1"}},
+    }
     result, asked = questions(
         server, lambda: run_recipe(recipe(server, data, **sections), out=tmp_path / "filtered")
     )
@@ -309,3 +313,12 @@ def test_two_recipes_share_judgments_and_only_what_is_missing_is_asked(
     assert asked
     assert all("chat 50" in json.dumps(body["messages"]) for body in asked)
     assert result.manifest.stages["judge"].rows == 9
+
+
+def test_ids_are_unique_over_sources(server: CountingServer, data: Path, tmp_path: Path) -> None:
+    other = write_rows(tmp_path / "other.jsonl", [chat(1, text="lamps")])
+    sources = [{"path": str(data)}, {"path": str(other)}]
+    result = run_recipe(recipe(server, data, source=sources), out=tmp_path / "run")
+    ids = [d["dialogue_id"] for d in lines(tmp_path / "run/select/decisions.jsonl")]
+    assert result.manifest.dialogues == 9 == len(set(ids))
+    assert "other:chat-1" in ids
