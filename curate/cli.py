@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,7 +60,8 @@ def ingest(
     from curate.ingesting import ingest_source
     from curate.showing import show_ingest
 
-    report = ingest_source(source, shape=shape, recipe=recipe, limit=limit, out=out)
+    with _resumable():
+        report = ingest_source(source, shape=shape, recipe=recipe, limit=limit, out=out)
     if as_json:
         _print_json(report.report.as_dict() | {"folder": str(report.folder)})
     else:
@@ -95,7 +98,7 @@ def run(
 
         show_plan(_out, asyncio.run(make_plan(loaded, limit=limit, out=out)))
         return
-    with RunProgress(_err) as progress:
+    with _resumable(), RunProgress(_err) as progress:
         result = run_recipe(
             loaded, out=out, limit=limit, retry_unscored=retry is not None, progress=progress
         )
@@ -138,14 +141,21 @@ def schema(
 def main() -> None:
     """Entry point: expected errors without a traceback, exit codes as in the module's docstring."""
     try:
-        app(standalone_mode=True)
+        app()
     except (UsageError, SourceError) as error:
         _fail(error, 2)
     except CurateError as error:
         _fail(error, 1)
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """Ctrl-C ends a command with exit code 1 and a word about what happens next."""
+    try:
+        yield
     except KeyboardInterrupt:
         _err.print("\ninterrupted; what was done is kept, the same command resumes")
-        sys.exit(1)
+        raise typer.Exit(1) from None
 
 
 def _fail(error: CurateError, code: int) -> None:

@@ -6,7 +6,7 @@ A run starts with it, and `curate ingest` is nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class SourceReport:
 
     def as_dict(self) -> dict[str, Any]:
         """What a manifest and `--json` say: path, shape, confidence, row counts, reasons, files not read."""
-        config, found = self.source.config, self.source.detection
+        config, found, tally = self.source.config, self.source.detection, self.tally
         return {
             "path": config.path if isinstance(config.path, str) else list(config.path),
             "name": config.source_name,
@@ -42,7 +42,13 @@ class SourceReport:
             "skipped_files": {
                 skipped.file: skipped.reason for skipped in self.source.skipped_files
             },
-            **asdict(self.tally),
+            "rows_in": tally.rows_in,
+            "rows_used": tally.rows_used,
+            "quarantined": tally.quarantined,
+            "dialogues": tally.dialogues,
+            "parts_quarantined": tally.parts_quarantined,
+            "reasons": dict(tally.reasons),
+            "part_reasons": dict(tally.part_reasons),
         }
 
 

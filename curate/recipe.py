@@ -21,6 +21,7 @@ from curate.export.config import ExportConfig
 from curate.judging.config import RubricConfig
 from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.selection.config import SelectConfig
+from curate.selection.expressions import check_condition
 from curate.sources.config import SourceConfig
 
 _JUDGE_EXAMPLE = """write in the recipe, for instance:
@@ -105,6 +106,8 @@ class Recipe(_Model):
                 expected="models.judge",
                 fix=_JUDGE_EXAMPLE,
             )
+        if self.fork is not False:
+            check_condition(self.fork.where, "fork.where")
         if self.fork is not False and self.judge is False:
             raise UsageError(
                 f"recipe '{self.name}' asks for forks without judging",

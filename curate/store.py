@@ -244,5 +244,6 @@ def _disk_error(path: Path, error: OSError) -> CurateError:
     return CurateError(
         f"cannot write {path}",
         got=error.strerror or str(error),
-        fix="free some room or mend the permissions, then run the same command again: it resumes",
+        fix="free some room, mend the permissions or name another folder with --out; "
+        "the same command goes on where it stopped",
     )
