@@ -100,13 +100,14 @@ def _read_first_token(
     content = (logprobs or {}).get("content")
     if not content:
         return ()
-    # The sampled token comes along even where it is not among the most likely ones.
     tops = content[0].get("top_logprobs") or []
-    pairs = {str(top["token"]): float(top["logprob"]) for top in [content[0], *tops]}
-    if tops:
-        # A grammar changes the sampled token's own figure, so the list is trusted where it has it.
-        pairs |= {str(top["token"]): float(top["logprob"]) for top in tops}
-    ranked = sorted(pairs.items(), key=lambda pair: -pair[1])
+    # Different tokens may read the same (bytes of a character, variants of a blank): all are kept.
+    pairs = [(str(top["token"]), float(top["logprob"])) for top in tops]
+    # The sampled token comes along even where it is not among the most likely ones. Where it is, the
+    # list's figure stands: a grammar changes the sampled token's own.
+    if content[0]["token"] not in (token for token, _ in pairs):
+        pairs.append((str(content[0]["token"]), float(content[0]["logprob"])))
+    ranked = sorted(pairs, key=lambda pair: -pair[1])
     wanted = {label.strip().casefold() for label in request.labels}
     return tuple(
         pair

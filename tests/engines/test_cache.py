@@ -23,9 +23,7 @@ COMPLETIONS = st.builds(
     text=st.text(st.characters(exclude_categories=["Cs"])),
     finish=st.sampled_from(["stop", "length"]),
     first_token=st.lists(
-        st.tuples(
-            st.text(st.characters(exclude_categories=["Cs"])), st.floats(-100, 0, width=64)
-        )
+        st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.floats(-100, 0, width=64))
     ).map(tuple),
     exact_labels=st.booleans(),
     tool_calls=st.just(({"id": "a", "function": {"name": "f", "arguments": "{}"}},)),

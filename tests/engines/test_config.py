@@ -7,7 +7,6 @@ from curate.engines import gguf
 from curate.engines.config import (
     EngineConfig,
     LlamaCppConfig,
-    OpenAIConfig,
     ScriptedConfig,
     open_engine,
 )
@@ -122,7 +121,7 @@ def test_which_file_of_a_hub_repository_must_be_clear(monkeypatch):
     monkeypatch.setattr(
         hub.HfApi, "list_repo_files", lambda *args, **kwargs: ["a.gguf", "b.gguf", "README.md"]
     )
-    with pytest.raises(UsageError, match="has 2 .gguf files"):
+    with pytest.raises(UsageError, match=r"has 2 \.gguf files"):
         gguf.find_model(LlamaCppConfig(model="owner/name"))
 
 

@@ -1,3 +1,4 @@
+import itertools
 import re
 
 import pytest
@@ -39,7 +40,8 @@ ATTACKS = st.sampled_from(
 )
 HOSTILE = st.lists(st.one_of(ATTACKS, st.text(max_size=5)), max_size=12).map("".join)
 CONTROL = re.compile(
-    r"<\||<｜|</?(?:s|dialogue|role|end_of_turn|start_of_turn)\b|\[/?INST\]|<</?SYS>>", re.IGNORECASE
+    r"<\||<｜|</?(?:s|dialogue|role|end_of_turn|start_of_turn)\b|\[/?INST\]|<</?SYS>>",
+    re.IGNORECASE,
 )
 HEADER = re.compile(r"\s*\[\d+\.")
 
@@ -104,7 +106,7 @@ def test_the_trunk_of_earlier_turns_is_a_prefix_of_that_of_later_ones(texts):
         trunk("Judge this.", dialogue, dialogue.turns[:stop]).text
         for stop in range(1, len(dialogue.turns) + 1)
     ]
-    for shorter, longer in zip(trunks, trunks[1:], strict=False):
+    for shorter, longer in itertools.pairwise(trunks):
         assert shorter.endswith(DIALOGUE_CLOSE)
         assert longer.startswith(shorter.removesuffix(DIALOGUE_CLOSE))
 
@@ -121,7 +123,9 @@ def test_questions_share_the_trunk_byte_for_byte():
     shared = trunk("Judge this.", dialogue, dialogue.turns)
     [one], [other] = shared.ask("Is it safe?"), shared.ask("Is it good?")
     assert one["role"] == "user"
-    assert one["content"].removesuffix("Is it safe?") == other["content"].removesuffix("Is it good?")
+    assert one["content"].removesuffix("Is it safe?") == other["content"].removesuffix(
+        "Is it good?"
+    )
 
 
 def test_role_and_scenario_are_shown_and_what_was_changed_in_them_is_counted():

@@ -15,7 +15,7 @@ from curate.errors import EngineError, UsageError
 
 xllamacpp = pytest.importorskip("xllamacpp", reason="needs the extra [llamacpp]")
 
-from curate.engines.llamacpp import _Slots, read_reply, shared_start, to_body  # noqa: E402
+from curate.engines.llamacpp import read_reply, to_body  # noqa: E402
 
 needs_model = [
     pytest.mark.model,
@@ -88,6 +88,12 @@ class TestEmbedded:
         assert first.usage.prompt_tokens > 250
         assert second.usage.cached_tokens >= second.usage.prompt_tokens - 16
 
+    async def test_a_trunk_is_found_again_after_another_prompt_had_the_slot(self, engine):
+        await ask(engine, f"Third. {TRUNK}One?", max_tokens=1)
+        await ask(engine, "Write a revision of the answer, please. " * 8, max_tokens=1)
+        again = await ask(engine, f"Third. {TRUNK}Two?", max_tokens=1)
+        assert again.usage.cached_tokens >= again.usage.prompt_tokens - 16
+
     async def test_labels_come_from_before_temperature_and_top_p(self, engine):
         await ask(engine, TRUNK + "Score 1-5:", labels=DIGITS, prefill="Score:", max_tokens=1)
         reads = [
@@ -102,7 +108,7 @@ class TestEmbedded:
             )
             for temperature, top_p in ((0.0, 1.0), (1.0, 1.0), (1.0, 0.1))
         ]
-        cold, *others = [dict(read.first_token) for read in reads]
+        cold, *others = [[logprob for _, logprob in read.first_token] for read in reads]
         assert len(cold) >= 20
         for other in others:
             assert other == pytest.approx(cold, abs=1e-4)
@@ -113,7 +119,11 @@ class TestEmbedded:
         plain = await ask(engine, "Score 1-5:", labels=DIGITS, max_tokens=1)
         plain = await ask(engine, "Score 1-5:", labels=DIGITS, max_tokens=1)
         bound = await ask(engine, "Score 1-5:", labels=DIGITS, max_tokens=1, schema=SCHEMA)
-        assert dict(bound.first_token[:5]) == pytest.approx(dict(plain.first_token[:5]), abs=1e-3)
+        for (token, logprob), (other, same) in zip(
+            plain.first_token[:5], bound.first_token[:5], strict=True
+        ):
+            assert other == token
+            assert same == pytest.approx(logprob, abs=1e-3)
 
     async def test_a_reply_is_bound_by_its_schema(self, engine):
         for question in ("List ten animals.", "Tell me a long story.", TRUNK):
@@ -164,9 +174,7 @@ class TestEmbedded:
     async def test_asked_through_the_asker_siblings_share_the_trunk(self, engine):
         accounting = Accounting()
         asker = Asker(engine, None, accounting=accounting)
-        await asker(
-            [make_request(f"Other. {TRUNK}Question {n}?", max_tokens=1) for n in range(4)]
-        )
+        await asker([make_request(f"Other. {TRUNK}Question {n}?", max_tokens=1) for n in range(4)])
         total = accounting.total
         assert total.sent == 4
         assert total.prompt_tokens - total.cached_tokens < 1.3 * total.prompt_tokens / 4
@@ -197,23 +205,24 @@ class TestEmbedded:
         assert capfd.readouterr() == ("", "")
 
 
+@pytest.fixture(scope="module")
+def address():
+    from curate.engines.gguf import find_model
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(find_model(LlamaCppConfig(model="smollm2")))
+    params.model_alias = {"smollm2"}
+    params.n_ctx, params.n_parallel, params.warmup, params.verbosity = CONTEXT, 1, False, -1
+    params.cpuparams.n_threads, params.ctx_shift = 2, False
+    server = xllamacpp.Server(params)
+    yield f"{server.listening_address}/v1"
+    del server
+
+
 class TestItsHttpServer:
     """A llama.cpp server as it is met in the wild, through the `openai` engine."""
 
     pytestmark = needs_model
-
-    @pytest.fixture(scope="class")
-    def address(self):
-        from curate.engines.gguf import find_model
-
-        params = xllamacpp.CommonParams()
-        params.model.path = str(find_model(LlamaCppConfig(model="smollm2")))
-        params.model_alias = {"smollm2"}
-        params.n_ctx, params.n_parallel, params.warmup, params.verbosity = CONTEXT, 1, False, -1
-        params.cpuparams.n_threads, params.ctx_shift = 2, False
-        server = xllamacpp.Server(params)
-        yield f"{server.listening_address}/v1"
-        del server
 
     @pytest.fixture
     async def hosted(self, address):
@@ -263,21 +272,3 @@ def test_an_error_of_llama_cpp_becomes_a_fault():
     reply = {"error": {"code": 400, "type": "exceed_context_size_error", "message": "m"}}
     body = {"messages": [{"role": "user"}]}
     assert read_reply(reply, make_request("q"), 512, body).fault.kind == "context_overflow"
-
-
-async def test_a_prompt_goes_to_the_slot_that_knows_its_start():
-    slots = _Slots(2)
-    async with slots.hold("abc one") as first, slots.hold("xyz one") as second:
-        assert {first, second} == {0, 1}
-    async with slots.hold("xyz two") as slot:
-        assert slot == second
-    async with slots.hold("abc two") as slot:
-        assert slot == first
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "length"),
-    [("", "a", 0), ("abc", "abd", 2), ("abc", "abc", 3), ("abc", "abcdef", 3), ("x", "y", 0)],
-)
-def test_the_shared_start_is_measured(one, other, length):
-    assert shared_start(one, other) == shared_start(other, one) == length

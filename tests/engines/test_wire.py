@@ -49,6 +49,15 @@ def test_first_tokens_keep_the_likely_ones_and_every_spelling_of_a_label():
     assert first[-1] == (" Yes", -90.0)
 
 
+def test_tokens_that_read_the_same_are_all_kept():
+    tops = [{"token": " ", "logprob": -0.2}, {"token": "yes", "logprob": -2.0}]
+    tops += [{"token": " ", "logprob": -9.0}, {"token": "yes", "logprob": -8.0}]
+    reply = make_reply()
+    reply["choices"][0]["logprobs"] = {"content": [{**tops[0], "top_logprobs": tops}]}
+    first = read_chat(reply, REQUEST).first_token
+    assert first == ((" ", -0.2), ("yes", -2.0), ("yes", -8.0), (" ", -9.0))
+
+
 def test_the_sampled_token_counts_with_its_own_figure_only_when_the_list_lacks_it():
     tops = [{"token": "a", "logprob": -0.5}]
     reply = make_reply()
@@ -79,9 +88,11 @@ def test_what_is_no_chat_completion_is_the_servers_fault(reply):
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(max_size=4),
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["choices", "message", "content", "logprobs", "usage"]), inner
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["choices", "message", "content", "logprobs", "usage"]), inner
+            )
         ),
     )
 )
