@@ -27,6 +27,7 @@ from curate.engines.config import EngineConfig, open_engine
 from curate.errors import UsageError
 from curate.executors.local import for_each
 from curate.judging.config import RubricConfig
+from curate.models import ForkModels
 from curate.pairs.config import ForkConfig
 from curate.pipeline import RunResult, run_recipe
 from curate.recipe import Recipe, load_recipe
@@ -42,7 +43,7 @@ from curate.selection.config import SelectConfig
 from curate.selection.rules import select as select_rows
 from curate.selection.table import score_table
 from curate.sources import Detection, SourceConfig, Tally, open_source
-from curate.steps import ForkModels, Step, adherence_step, fork_step, judge_step
+from curate.steps import Step, adherence_step, fork_step, judge_step
 
 __all__ = [
     "LoadedDialogues",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import (
-    AsyncIterator,
     Awaitable,
     Callable,
     Collection,
@@ -17,7 +16,6 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -27,14 +25,13 @@ import orjson
 import polars as pl
 
 from curate.dialogue import Dialogue
-from curate.engines.asking import Asker, Budget
-from curate.engines.base import Ask, Engine
+from curate.engines.base import Engine
 from curate.engines.cache import ReplyCache
-from curate.engines.config import EngineConfig, open_engine
-from curate.errors import BudgetReached, CurateError, SourceError, UsageError
+from curate.errors import BudgetReached, CurateError, SourceError
 from curate.executors.local import for_each
 from curate.export.trl import export_trl
 from curate.ingesting import QUARANTINE, read_dialogues, read_sources
+from curate.models import Asks, ForkModels, open_models
 from curate.pairs.natural import natural_pairs
 from curate.recipe import Recipe
 from curate.records import AdherenceScore, Decision, Judgment, Manifest, PreferencePair, Unscored
@@ -43,7 +40,7 @@ from curate.runs import read_manifest
 from curate.selection.rules import matches, select
 from curate.selection.table import score_table
 from curate.sources import Source, open_source
-from curate.steps import ForkModels, ForkWork, Step, adherence_step, fork_step, judge_step
+from curate.steps import ForkWork, Step, adherence_step, fork_step, judge_step
 from curate.store import RunFolder, StageRows, write_atomically
 from curate.validation import load_record
 
@@ -106,28 +103,6 @@ def open_sources(recipe: Recipe, limit: int | None = None) -> list[Source]:
     return [open_source(source.model_copy(update=update)) for source in recipe.source]
 
 
-@asynccontextmanager
-async def open_models(recipe: Recipe) -> AsyncIterator[ForkModels]:
-    """Open the recipe's engines, each distinct one once; they are closed at the end."""
-    async with AsyncExitStack() as stack:
-        opened: dict[str, Engine] = {}
-
-        async def engine(config: EngineConfig) -> Engine:
-            key = config.model_dump_json()
-            if key not in opened:
-                opened[key] = await open_engine(config)
-                stack.push_async_callback(opened[key].close)
-            return opened[key]
-
-        models = recipe.models
-        if models.judge is None:
-            raise UsageError("no judge is named", expected="models.judge")
-        judge = await engine(models.judge)
-        policy = await engine(models.policy) if models.policy and recipe.fork else judge
-        reviser = await engine(models.reviser) if models.reviser and recipe.fork else policy
-        yield ForkModels(judge, policy, reviser)
-
-
 class _Run:
     """One run in progress; its methods are the stages, in order."""
 
@@ -154,7 +129,10 @@ class _Run:
             if self.recipe.asks_models:
                 async with open_models(self.recipe) as models:
                     with ReplyCache(self.folder.path / "replies.sqlite") as cache:
-                        await self._ask(models, _Asks(self.recipe, models, cache, self.log))
+                        await self._ask(
+                            models,
+                            Asks(self.recipe, models, cache, self.log.accounting, self.log.budget),
+                        )
             else:
                 judge = self._take_over("judge", Judgment) if self.recipe.judge else None
                 adherence = (
@@ -171,7 +149,7 @@ class _Run:
         over = any(share > limit for share in self.log.shares().values())
         return self._write_manifest("unscored" if over else "done")
 
-    async def _ask(self, models: ForkModels, asks: _Asks) -> None:
+    async def _ask(self, models: ForkModels, asks: Asks) -> None:
         """The stages that ask models, and what follows from them."""
         self._warn_about(models)
         judged = judge_step(self.recipe.judge, models.judge) if self.recipe.judge else None
@@ -229,7 +207,7 @@ class _Run:
             )
 
     async def _score(
-        self, name: str, kind: type[S], step: Step[S | Unscored], engine: Engine, asks: _Asks
+        self, name: str, kind: type[S], step: Step[S | Unscored], engine: Engine, asks: Asks
     ) -> StageRows[S | Unscored]:
         """Run a judging stage on every dialogue that has no row yet; equal dialogues share one."""
         self.log.warn(step.warning)
@@ -378,7 +356,7 @@ class _Run:
         admitted: Collection[str],
         judgments: StageRows[Judgment | Unscored],
         judge: Engine,
-        asks: _Asks,
+        asks: Asks,
     ) -> list[PreferencePair]:
         """Fork the dialogues that `fork.where` admits; those forked before are not asked for again."""
         self.log.fingerprints["fork"] = print_
@@ -423,35 +401,6 @@ class _Run:
                 natural=sets["natural_pairs"],
                 config=self.recipe.export,
             ).as_dict()
-
-
-class _Asks:
-    """The models of a run behind one reply log, one accounting and one budget."""
-
-    def __init__(self, recipe: Recipe, models: ForkModels, cache: ReplyCache, log: RunLog) -> None:
-        log.budget = budget = Budget(**recipe.budget.model_dump())
-        configs = recipe.models
-        judge_config = configs.judge
-        if judge_config is None:
-            raise UsageError("no judge is named", expected="models.judge")
-
-        def asker(engine: Engine, config: EngineConfig, refresh: Collection[str] = ()) -> Asker:
-            return Asker(
-                engine,
-                cache,
-                retries=config.retries,
-                prices=config.prices,
-                accounting=log.accounting,
-                budget=budget,
-                refresh=refresh,
-            )
-
-        policy_config = configs.policy or judge_config
-        self.judge: Ask = asker(models.judge, judge_config)
-        # For --retry unscored: kept replies are what could not be used, so they are asked for anew.
-        self.judge_again: Ask = asker(models.judge, judge_config, ("judge", "adherence"))
-        self.policy: Ask = asker(models.policy, policy_config)
-        self.reviser: Ask = asker(models.reviser, configs.reviser or policy_config)
 
 
 def _stored_rows(run: Path, name: str, print_: str, kind: type[S]) -> StageRows[S | Unscored]:

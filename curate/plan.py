@@ -13,7 +13,8 @@ from curate.engines.base import EngineIdentity
 from curate.errors import CurateError
 from curate.estimate import Estimate, estimate
 from curate.ingesting import SourceReport
-from curate.pipeline import open_models, open_sources
+from curate.models import open_models
+from curate.pipeline import open_sources
 from curate.recipe import Recipe
 from curate.records import JudgeIdentity
 from curate.sources import Source, Tally

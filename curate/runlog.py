@@ -54,7 +54,7 @@ class RunLog:
 
     recipe: Recipe
     accounting: Accounting = field(default_factory=Accounting)
-    budget: Budget = field(default_factory=Budget)
+    budget: Budget = field(init=False)
     sources: list[SourceReport] = field(default_factory=list)
     stages: dict[str, StageTally] = field(default_factory=dict)
     fingerprints: dict[str, str] = field(default_factory=dict)
@@ -69,6 +69,9 @@ class RunLog:
     warnings: list[str] = field(default_factory=list)
     started: str = field(default_factory=lambda: _now())
     _clock: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.budget = Budget(**self.recipe.budget.model_dump())
 
     def warn(self, text: str | None) -> None:
         """Keep a warning, once."""

@@ -21,6 +21,7 @@ from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Completion, Engine, EngineIdentity, Request
 from curate.judging.config import RubricConfig, resolve_mode
 from curate.judging.rubric import describe_issue, judge_dialogue, prompt_version, score_turn
+from curate.models import ForkModels
 from curate.pairs.config import ForkConfig
 from curate.pairs.fork import PROMPT_VERSION as FORK_PROMPTS
 from curate.pairs.fork import ForkAsks, fork_dialogue
@@ -88,15 +89,6 @@ def adherence_step(config: AdherenceConfig, engine: Engine) -> Step[AdherenceSco
         _fingerprint("adherence", resolved.model_dump(mode="json"), identity),
         warning=warning,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ForkModels:
-    """The engines a fork asks; the reviser is the policy where none is named."""
-
-    judge: Engine
-    policy: Engine
-    reviser: Engine
 
 
 def fork_step(

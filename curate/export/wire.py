@@ -17,7 +17,7 @@ import orjson
 from curate.dialogue import Message, ToolCall
 
 
-class Refused(Exception):  # noqa: N818 - an outcome of one row, caught where rows are counted
+class Refused(Exception):
     """A row cannot be carried into a trainer's format.
 
     Args:

@@ -1,0 +1,80 @@
+"""The recipe's models: opened once each, and asked behind one reply log, one accounting and one budget."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from curate.engines.asking import Asker
+from curate.engines.base import Ask, Engine
+from curate.engines.cache import ReplyCache
+from curate.engines.config import EngineConfig, open_engine
+from curate.errors import UsageError
+from curate.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class ForkModels:
+    """Engines by role; the policy is the judge and the reviser the policy where none is named."""
+
+    judge: Engine
+    policy: Engine
+    reviser: Engine
+
+
+@asynccontextmanager
+async def open_models(recipe: Recipe) -> AsyncIterator[ForkModels]:
+    """Open the recipe's engines, each distinct one once; they are closed at the end."""
+    async with AsyncExitStack() as stack:
+        opened: dict[str, Engine] = {}
+
+        async def engine(config: EngineConfig) -> Engine:
+            key = config.model_dump_json()
+            if key not in opened:
+                opened[key] = await open_engine(config)
+                stack.push_async_callback(opened[key].close)
+            return opened[key]
+
+        models = recipe.models
+        if models.judge is None:
+            raise UsageError("no judge is named", expected="models.judge")
+        judge = await engine(models.judge)
+        policy = await engine(models.policy) if models.policy and recipe.fork else judge
+        reviser = await engine(models.reviser) if models.reviser and recipe.fork else policy
+        yield ForkModels(judge, policy, reviser)
+
+
+class Asks:
+    """The models of a run behind one reply log, one accounting and one budget."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        models: ForkModels,
+        cache: ReplyCache,
+        accounting: Accounting,
+        budget: Budget,
+    ) -> None:
+        configs = recipe.models
+        judge_config = configs.judge
+        if judge_config is None:
+            raise UsageError("no judge is named", expected="models.judge")
+
+        def asker(engine: Engine, config: EngineConfig, refresh: Collection[str] = ()) -> Asker:
+            return Asker(
+                engine,
+                cache,
+                retries=config.retries,
+                prices=config.prices,
+                accounting=accounting,
+                budget=budget,
+                refresh=refresh,
+            )
+
+        policy_config = configs.policy or judge_config
+        self.judge: Ask = asker(models.judge, judge_config)
+        # For --retry unscored: kept replies are what could not be used, so they are asked for anew.
+        self.judge_again: Ask = asker(models.judge, judge_config, ("judge", "adherence"))
+        self.policy: Ask = asker(models.policy, policy_config)
+        self.reviser: Ask = asker(models.reviser, configs.reviser or policy_config)
