@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from curate.engines.accounting import Accounting, Budget
 from curate.engines.asking import Asker
 from curate.engines.base import Ask, Engine
 from curate.engines.cache import ReplyCache
