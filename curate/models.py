@@ -11,6 +11,7 @@ from curate.engines.asking import Asker
 from curate.engines.base import Ask, Engine
 from curate.engines.cache import ReplyCache
 from curate.engines.config import EngineConfig, open_engine
+from curate.engines.redaction import redactor
 from curate.errors import UsageError
 from curate.recipe import Recipe
 
@@ -57,7 +58,7 @@ class Asks:
         accounting: Accounting,
         budget: Budget,
     ) -> None:
-        configs = recipe.models
+        configs, redact = recipe.models, redactor(recipe.redact)
         judge_config = configs.judge
         if judge_config is None:
             raise UsageError("no judge is named", expected="models.judge")
@@ -71,6 +72,7 @@ class Asks:
                 accounting=accounting,
                 budget=budget,
                 refresh=refresh,
+                redact=redact if config.is_hosted else None,
             )
 
         policy_config = configs.policy or judge_config

@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from curate.adherence.config import AdherenceConfig
 from curate.engines.config import EngineConfig
+from curate.engines.redaction import PersonalData
 from curate.errors import UsageError
 from curate.export.config import ExportConfig
 from curate.judging.config import RubricConfig
@@ -63,6 +64,9 @@ class Recipe(_Model):
     role: str | None = Field(None, description="Role definition of dialogues that carry none.")
     scenario: str | None = Field(None, description="Scenario of dialogues that carry none.")
     models: Models = Models()
+    redact: tuple[PersonalData, ...] = Field(
+        (), description="Kinds of personal data taken out of what a hosted model is sent."
+    )
     reuse: Path | None = Field(
         None,
         description="Run folder whose judgments are taken over. With models.judge, rows that fit this "

@@ -25,6 +25,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 KILLS = int(os.environ.get("CURATE_KILLS", "50"))
 IN_FLIGHT = 4
+DELAYS = ("--min-delay", "0.002", "--max-delay", "0.02")
+MAIN = "from curate.cli import main; main()"
 
 RECIPE = """
 name: killed
@@ -58,8 +60,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
     port_file, log = folder / "port", folder / "log"
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.servers", "--port-file", port_file, "--log", log]
-        + ["--min-delay", "0.002", "--max-delay", "0.02"],
+        [sys.executable, "-m", "tests.servers", "--port-file", port_file, "--log", log, *DELAYS],
         cwd=ROOT,
     )
     try:
@@ -91,8 +92,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def start(recipe: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", "from curate.cli import main; main()"]
-        + ["run", str(recipe), "--out", str(out), *more],
+        [sys.executable, "-c", MAIN, "run", recipe, "--out", out, *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
