@@ -42,7 +42,7 @@ from curate.records import (
 from curate.selection.config import SelectConfig
 from curate.selection.rules import select as select_rows
 from curate.selection.table import score_table
-from curate.sources import Detection, SourceConfig, Tally, open_source
+from curate.sources import Detection, SourceConfig, Tally, open_rows, open_source
 from curate.steps import Step, adherence_step, fork_step, judge_step
 
 __all__ = [
@@ -77,15 +77,16 @@ class LoadedDialogues:
 
 
 def load_dialogues(
-    source: str | Path | SourceConfig,
+    source: str | Path | SourceConfig | Iterable[Mapping[str, Any]],
     *,
     role: str | None = None,
     scenario: str | None = None,
 ) -> LoadedDialogues:
-    """Read a file, folder, glob or Hub id; the shape is detected unless the config names it.
+    """Read a file, folder, glob, Hub id or rows in memory; the shape is detected unless it is named.
 
     Args:
-        source: a path, or a `SourceConfig` for shape, mapping and the rest.
+        source: a path; a `SourceConfig` for shape, mapping and the rest; or rows: a list of mappings, a
+            `datasets.Dataset` or a polars frame.
         role: role definition of dialogues that carry none.
         scenario: scenario of dialogues that carry none.
 
@@ -93,8 +94,12 @@ def load_dialogues(
         UsageError: the shape is ambiguous; names the candidates.
         SourceError: nothing can be read there.
     """
-    config = source if isinstance(source, SourceConfig) else SourceConfig(path=str(source))
-    opened = open_source(config)
+    if isinstance(source, SourceConfig):
+        opened = open_source(source)
+    elif isinstance(source, str | Path):
+        opened = open_source(SourceConfig(path=str(source)))
+    else:
+        opened = open_rows(source, SourceConfig(path="rows"))
     tally = Tally()
     dialogues: list[Dialogue] = []
     quarantined: list[QuarantinedRow] = []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.asking import Asker
-from curate.engines.base import Ask, Engine
+from curate.engines.base import Ask, Engine, EngineIdentity
 from curate.engines.cache import ReplyCache
 from curate.engines.config import EngineConfig, open_engine
 from curate.engines.redaction import redactor
@@ -45,6 +46,32 @@ async def open_models(recipe: Recipe) -> AsyncIterator[ForkModels]:
         policy = await engine(models.policy) if models.policy and recipe.fork else judge
         reviser = await engine(models.reviser) if models.reviser and recipe.fork else policy
         yield ForkModels(judge, policy, reviser)
+
+
+_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)([MB])(?![a-z0-9])", re.IGNORECASE)
+
+
+def trust_warning(identity: EngineIdentity) -> str | None:
+    """What to say of a judge whose name tells that it is small; None where it is not, or does not tell.
+
+    Below 1 billion parameters verdicts are noise. Up to 8 billion a judge can rank dialogues, and agrees
+    with people too little for its thresholds to be taken on trust.
+    """
+    sizes = [
+        float(number) / (1000 if unit in "mM" else 1)
+        for number, unit in _SIZE.findall(identity.model.rsplit("/", 1)[-1])
+    ]
+    if not sizes or max(sizes) > 8:
+        return None
+    if max(sizes) < 1:
+        return (
+            f"The judge, {identity.model}, is too small to be trusted: it shows that everything runs; its "
+            "verdicts are noise and say nothing about quality. Name a real judge before you use the result."
+        )
+    return (
+        f"The judge, {identity.model}, is a small model: measure its agreement with people on your data "
+        "before you rely on its thresholds."
+    )
 
 
 class Asks:

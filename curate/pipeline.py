@@ -23,6 +23,7 @@ from typing import TypeVar
 
 import orjson
 import polars as pl
+from pydantic import BaseModel, TypeAdapter
 
 from curate.dialogue import Dialogue
 from curate.engines.base import Engine
@@ -31,14 +32,14 @@ from curate.errors import BudgetReached, CurateError, SourceError
 from curate.executors.local import for_each
 from curate.export.trl import export_trl
 from curate.ingesting import QUARANTINE, read_dialogues, read_sources
-from curate.models import Asks, ForkModels, open_models
+from curate.models import Asks, ForkModels, open_models, trust_warning
 from curate.pairs.natural import natural_pairs
 from curate.recipe import Recipe
 from curate.records import AdherenceScore, Decision, Judgment, Manifest, PreferencePair, Unscored
 from curate.runlog import RunLog, Status
 from curate.runs import read_manifest
 from curate.selection.rules import matches, select
-from curate.selection.table import score_table
+from curate.selection.table import mixed_identities, score_table
 from curate.sources import Source, open_source
 from curate.steps import ForkWork, Step, adherence_step, fork_step, judge_step
 from curate.store import RunFolder, StageRows, write_atomically
@@ -46,6 +47,8 @@ from curate.validation import load_record
 
 S = TypeVar("S", Judgment, AdherenceScore)
 R = TypeVar("R")
+
+_PAIRS = TypeAdapter(list[PreferencePair])
 
 Progress = Callable[[str, int, int], None]
 """Told a stage's name, how many of its rows are done, and how many it has."""
@@ -195,12 +198,7 @@ class _Run:
             )
 
     def _warn_about(self, models: ForkModels) -> None:
-        judge = self.recipe.models.judge
-        if judge is not None and judge.model == "smollm2":
-            self.log.warn(
-                "The judge is SmolLM2-135M, a model that only shows that everything runs: its verdicts "
-                "are noise and say nothing about quality. Name a real judge before you use the result."
-            )
+        self.log.warn(trust_warning(models.judge.identity))
         if self.recipe.fork and models.judge.identity.key == models.policy.identity.key:
             self.log.warn(
                 "Judge and policy are the same model: it judges its own writing, and favours it."
@@ -228,9 +226,8 @@ class _Run:
                 return await step.work(dialogue, ask)
             except CurateError:
                 raise
-            except (
-                Exception
-            ) as error:  # the one broad except: a bug costs one dialogue, not the run
+            except Exception as error:
+                # The one broad except in the program: a bug costs one dialogue, not the run.
                 return Unscored(
                     dialogue_id=dialogue.id,
                     content_hash=dialogue.content_hash,
@@ -322,6 +319,10 @@ class _Run:
             dict(judgments.read()) if judgments is not None else None,
             dict(adherence.read()) if adherence is not None else None,
         )
+        for stage, keys in mixed_identities(table).items():
+            self.log.warn(
+                f"{stage} scores come from several judges and do not compare: {', '.join(keys)}."
+            )
         buffer = BytesIO()
         table.write_parquet(buffer)
         write_atomically(self.folder.path / "scores.parquet", buffer.getvalue())
@@ -363,7 +364,8 @@ class _Run:
         rows: StageRows[list[PreferencePair]] = StageRows(
             self.folder.path / "fork" / print_,
             dump=lambda pairs: orjson.dumps([pair.model_dump(mode="json") for pair in pairs]),
-            load=_load_pairs,
+            load=_PAIRS.validate_json,
+            check=_check_pairs,
         )
         by_hash = {
             key: record
@@ -404,11 +406,18 @@ class _Run:
 
 
 def _stored_rows(run: Path, name: str, print_: str, kind: type[S]) -> StageRows[S | Unscored]:
+    adapter: TypeAdapter[S | Unscored] = TypeAdapter(kind | Unscored)
     return StageRows(
         run / name / print_,
         dump=lambda record: record.model_dump_json().encode(),
-        load=lambda line: _load_scored(kind, line),
+        load=adapter.validate_json,
+        check=lambda line: _check_record(kind, line),
     )
+
+
+def _check_record(kind: type[BaseModel], line: bytes) -> None:
+    value = orjson.loads(line)
+    load_record(Unscored if "stage" in value else kind, value)
 
 
 def _copy_rows(
@@ -421,13 +430,9 @@ def _copy_rows(
             target.append(key, record)
 
 
-def _load_scored(kind: type[S], line: bytes) -> S | Unscored:
-    value = orjson.loads(line)
-    return load_record(Unscored, value) if "stage" in value else load_record(kind, value)
-
-
-def _load_pairs(line: bytes) -> list[PreferencePair]:
-    return [load_record(PreferencePair, value) for value in orjson.loads(line)]
+def _check_pairs(line: bytes) -> None:
+    for value in orjson.loads(line):
+        load_record(PreferencePair, value)
 
 
 def _write_lines(path: Path, records: Iterable[Decision | PreferencePair]) -> None:

@@ -1,7 +1,7 @@
 """The run folder: what is written where, what is still owed, and who may write.
 
     <run>/manifest.json                 what the run was and what came of it
-    <run>/dialogues.jsonl               the normalised input of this run (Parquet once it is done)
+    <run>/dialogues.jsonl               the normalised input of this run
     <run>/quarantine.jsonl              rows that could not be read
     <run>/<stage>/<fingerprint>/        rows of a stage: part files, compacted to rows.parquet
     <run>/export/<trainer>/             what trainers take
@@ -102,19 +102,29 @@ class StageRows(Generic[R]):
     Args:
         folder: `<run>/<stage>/<fingerprint>`.
         dump: record to JSON bytes.
-        load: JSON bytes to record; raises CurateError for what does not fit the record's schema.
+        load: JSON bytes to record.
+        check: raises CurateError for JSON bytes that do not fit the record's schema; called once for each
+            row that an earlier process left.
 
     Each process appends to a part file of its own. `keys` are the rows that are done.
     """
 
     def __init__(
-        self, folder: Path, *, dump: Callable[[R], bytes], load: Callable[[bytes], R]
+        self,
+        folder: Path,
+        *,
+        dump: Callable[[R], bytes],
+        load: Callable[[bytes], R],
+        check: Callable[[bytes], None] = lambda _: None,
     ) -> None:
         self.folder = folder
         self._dump = dump
         self._load = load
         self._part: LineFile | None = None
-        self.keys: set[str] = {key for key, _ in self._stored()}
+        self.keys: set[str] = set()
+        for key, record in self._stored():
+            check(record.encode())
+            self.keys.add(key)
 
     def __contains__(self, key: str) -> bool:
         return key in self.keys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import curate
@@ -40,6 +42,15 @@ def test_every_name_of_the_package_is_there() -> None:
         assert getattr(curate, name) is not None
     with pytest.raises(AttributeError):
         _ = curate.no_such_name
+
+
+def test_rows_in_memory_are_read_like_a_file() -> None:
+    rows = [json.loads(line) for line in SAMPLE.read_text().splitlines()]
+    expected = [d.content_hash for d in curate.load_dialogues(SAMPLE).dialogues]
+    for source in (rows, pl.DataFrame({"messages": [row["messages"][:2] for row in rows]})):
+        loaded = curate.load_dialogues(source)
+        assert loaded.tally.rows_used == 8
+    assert [d.content_hash for d in curate.load_dialogues(rows).dialogues] == expected
 
 
 def test_from_file_to_pairs(server: CountingServer) -> None:

@@ -62,7 +62,6 @@ class SourceConfig(Frozen):
     limit: int | None = Field(
         None, ge=1, description="Read the first N rows (or conversations, where one spans several)."
     )
-    weight: float = Field(1.0, gt=0, description="Share of this source among several.")
     cap: int | None = Field(None, ge=1, description="At most this many dialogues.")
     mapping: Mapping | None = Field(
         None, description="For a shape of your own; see docs/sources.md."
