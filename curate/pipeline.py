@@ -19,7 +19,7 @@ from collections.abc import (
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import orjson
 import polars as pl
@@ -406,7 +406,7 @@ class _Run:
 
 
 def _stored_rows(run: Path, name: str, print_: str, kind: type[S]) -> StageRows[S | Unscored]:
-    adapter: TypeAdapter[S | Unscored] = TypeAdapter(kind | Unscored)
+    adapter: TypeAdapter[S | Unscored] = TypeAdapter(cast("type[S | Unscored]", kind | Unscored))
     return StageRows(
         run / name / print_,
         dump=lambda record: record.model_dump_json().encode(),
