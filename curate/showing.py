@@ -30,6 +30,7 @@ from curate.plan import Plan
 from curate.records import Manifest
 
 _CLIP = 300
+_SPLITS = ("sft", "dpo", "dpo_natural")
 
 
 class _RateColumn(ProgressColumn):
@@ -140,6 +141,10 @@ def _closing_table(manifest: Manifest) -> Table:
         ("pairs", manifest.pairs, "made, and verified by the judge"),
         ("natural pairs", manifest.natural_pairs, "held by the data; no judge saw them"),
         ("refused pairs", manifest.refused, _listed(manifest.refusals)),
+        *(
+            (f"export {name}", sum(rows.get(split, 0) for split in _SPLITS), _listed_splits(rows))
+            for name, rows in manifest.exports.items()
+        ),
         ("requests", manifest.requests, ""),
         (
             "tokens",
@@ -153,6 +158,10 @@ def _closing_table(manifest: Manifest) -> Table:
     for name, value, note in rows:
         table.add_row(name, str(value), escape(note))
     return table
+
+
+def _listed_splits(rows: Mapping[str, int]) -> str:
+    return "rows: " + ", ".join(f"{split} {rows.get(split, 0)}" for split in _SPLITS)
 
 
 def _reasons(manifest: Manifest) -> str:
@@ -263,7 +272,7 @@ def show_judged(
     else:
         level = judgment["conversation_level"]
         console.print(
-            f"verdict [bold]{judgment['verdict']}[/bold] (judge said {judgment['judge_verdict']}), "
+            f"verdict [bold]{judgment['verdict']}[/bold] (the judge said {judgment['judge_verdict'] or 'nothing clear'}), "
             + ", ".join(f"{name} {entry['score']}" for name, entry in level.items())
             + f", weakest turn {judgment['weakest_turn']}"
         )
