@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -263,19 +263,22 @@ def _is_internal(part: object) -> bool:
 
 
 def _suggest(location: tuple[int | str, ...]) -> str:
-    sections: dict[str, type[BaseModel]] = {
-        "judge": RubricConfig,
-        "adherence": AdherenceConfig,
-        "select": SelectConfig,
-        "fork": ForkConfig,
-        "natural": NaturalConfig,
-        "export": ExportConfig,
-        "source": SourceConfig,
-        "budget": BudgetConfig,
-        "models": Models,
-    }
-    model = Recipe if len(location) == 1 else sections.get(str(location[0]))
-    if model is None:
-        return ""
-    close = difflib.get_close_matches(str(location[-1]), model.model_fields, n=1)
+    """The key nearest to the last part of a location, among those that its section knows."""
+    models: list[type[BaseModel]] = [Recipe]
+    for part in location[:-1]:
+        inner = [
+            found
+            for model in models
+            if part in model.model_fields
+            for found in _models_in(model.model_fields[str(part)].annotation)
+        ]
+        models = inner or models  # an index, or the tag of a union's branch, stays where it is
+    known = dict.fromkeys(name for model in models for name in model.model_fields)
+    close = difflib.get_close_matches(str(location[-1]), known, n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models_in(inner)]
