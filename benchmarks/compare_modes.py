@@ -112,7 +112,7 @@ def variants() -> dict[str, RubricConfig]:
         "json": json_mode,
         "tokens, no prefix": tokens.model_copy(update={"answer_prefix": ""}),
         "tokens, prefix 'Score: [['": tokens.model_copy(update={"answer_prefix": "Score: [["}),
-        "tokens, prefix '('": tokens.model_copy(update={"answer_prefix": "("}),
+        "tokens, prefix '[['": tokens.model_copy(update={"answer_prefix": "[["}),
         "tokens, levels 1 and 5 only": RubricConfig(mode="tokens", rubric=ends_only),
         "tokens, no levels": RubricConfig(mode="tokens", rubric=ours[:scales] + asks_only),
         "tokens, scales only": RubricConfig(mode="tokens", rubric=f"{task}\n{ours[scales:]}"),

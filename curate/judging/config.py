@@ -70,7 +70,7 @@ class RubricConfig(Frozen):
         description="Least mass the labels must have for a score to count (tokens mode).",
     )
     answer_prefix: str = Field(
-        "[[",
+        "(",
         description="Forced start of a one-label answer, where the engine can (tokens mode). No trailing "
         "space: tokenizers would put the label into another token.",
     )

@@ -2,7 +2,7 @@
 
 Every item (a dimension of a turn, a conversation score, the verdict, the weakest turn) is one request
 of one token on the shared trunk, in a fresh context, so that no score leans on another. Digits 1-5,
-letters and `N` (n/a) are single tokens in all common tokenizers. The forced prefix (`[[` by default) ends
+letters and `N` (n/a) are single tokens in all common tokenizers. The forced prefix (`(` by default) ends
 in punctuation, after which a label is a token of its own; an engine without PREFILL leaves it out, so
 the question itself demands the bare label.
 

@@ -84,7 +84,7 @@ def test_version_follows_every_text() -> None:
         prompt_version(RubricConfig(rubric="Judge this.")),
         prompt_version(RubricConfig(anchors={"safety": {5: "spotless"}})),
         prompt_version(RubricConfig(examples=("One.",))),
-        prompt_version(RubricConfig(answer_prefix="(")),
+        prompt_version(RubricConfig(answer_prefix="[[")),
         PROMPT_VERSION,
     }
     assert len(changed) == 5

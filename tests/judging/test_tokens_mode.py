@@ -38,7 +38,7 @@ async def test_one_request_an_item_all_in_one_call_on_one_trunk() -> None:
     for request in judge.asked:
         assert request.max_tokens == 1
         assert request.labels
-        assert request.prefill == "[["
+        assert request.prefill == "("
         assert request.temperature == 0
         assert request.schema is None
         assert "nothing else" in question_of(request)  # stands without the forced prefix
