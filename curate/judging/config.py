@@ -64,7 +64,7 @@ class RubricConfig(Frozen):
         "error", description="A dialogue without scenario: unscored, or judged without one."
     )
     min_coverage: float = Field(
-        0.2,
+        0.1,
         ge=0,
         le=1,
         description="Least mass the labels must have for a score to count (tokens mode).",

@@ -97,7 +97,7 @@ async def test_the_weakest_turn_is_a_distribution_over_turns() -> None:
 @pytest.mark.parametrize("name", ["helpfulness", "coherence"])
 async def test_too_little_mass_is_unscored_never_a_number(name: str) -> None:
     turn = 2 if name == "helpfulness" else None
-    judge = ScriptedJudge(scores={(turn, name): {"The": 0.9, "5": 0.1}})
+    judge = ScriptedJudge(scores={(turn, name): {"The": 0.91, "5": 0.09}})
     result = await judge_dialogue(dialogue_of(3), judge, TOKENS, IDENTITY)
     assert isinstance(result, Unscored)
     assert result.reason == "low_coverage"
