@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from curate.dialogue import Dialogue
 from curate.engines.base import EngineIdentity
 from curate.errors import CurateError
-from curate.estimate import Estimate, estimate
+from curate.estimate import SAMPLE, Estimate, estimate
 from curate.ingesting import SourceReport
 from curate.models import open_models
 from curate.pipeline import open_sources
@@ -74,17 +73,10 @@ def _read(
         tally = Tally()
         for unit in source.read(role=recipe.role, scenario=recipe.scenario):
             tally.add(unit)
-            sample.extend(_every(unit.dialogues, total))
+            sample.extend(unit.dialogues[: SAMPLE - len(sample)])
             total += len(unit.dialogues)
         described.append(SourceReport(source, tally).as_dict())
     return described, sample, total
-
-
-def _every(dialogues: tuple[Dialogue, ...], seen: int) -> Iterator[Dialogue]:
-    """A sample spread over the source: all of the first 50, then ever rarer."""
-    for index, dialogue in enumerate(dialogues, start=seen):
-        if index < 50 or index & (index - 1) == 0:
-            yield dialogue
 
 
 def _check_writable(folder: Path) -> None:
