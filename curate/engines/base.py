@@ -28,6 +28,8 @@ class Capability(StrEnum):
     PARALLEL = "parallel"
     """Siblings may be asked at once. Without it they are best asked one after the other, because the
     engine serves them from one slot whose cache holds their common start."""
+    BATCH = "batch"
+    """Siblings are best handed over together in one `complete`, which serves them from one trunk."""
 
 
 @dataclass(frozen=True, slots=True)
