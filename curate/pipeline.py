@@ -128,7 +128,8 @@ class _Run:
         """All stages; the manifest is written at the start and however it ends."""
         self._write_manifest("running")
         try:
-            self._ingest()
+            with self.log.timed("ingest"):
+                self._ingest()
             if self.recipe.asks_models:
                 async with open_models(self.recipe) as models:
                     with ReplyCache(self.folder.path / "replies.sqlite") as cache:
@@ -158,18 +159,24 @@ class _Run:
         judged = judge_step(self.recipe.judge, models.judge) if self.recipe.judge else None
         judgments = adherence = None
         if judged is not None:
-            judgments = await self._score("judge", Judgment, judged, models.judge, asks)
+            with self.log.timed("judge"):
+                judgments = await self._score("judge", Judgment, judged, models.judge, asks)
         if self.recipe.adherence:
             step = adherence_step(self.recipe.adherence, models.judge)
-            adherence = await self._score("adherence", AdherenceScore, step, models.judge, asks)
-        table = self._table(judgments, adherence)
-        decisions = self._select(table)
+            with self.log.timed("adherence"):
+                adherence = await self._score("adherence", AdherenceScore, step, models.judge, asks)
+        with self.log.timed("table"):
+            table = self._table(judgments, adherence)
+        with self.log.timed("select"):
+            decisions = self._select(table)
         forked = []
         if self.recipe.fork and self.recipe.judge and judged and judgments is not None:
             work, print_ = fork_step(self.recipe.fork, self.recipe.judge, judged, models)
             admitted = matches(table, self.recipe.fork.where)
-            forked = await self._fork(work, print_, admitted, judgments, models.judge, asks)
-        self._export(decisions, forked)
+            with self.log.timed("fork"):
+                forked = await self._fork(work, print_, admitted, judgments, models.judge, asks)
+        with self.log.timed("export"):
+            self._export(decisions, forked)
 
     def _write_manifest(self, status: Status) -> RunResult:
         manifest = self.log.manifest(status)

@@ -286,6 +286,9 @@ class Manifest(Frozen):
     started: str
     finished: str | None = None
     seconds: float = 0.0
+    seconds_by_stage: dict[str, float] = Field(
+        default_factory=dict, description="Wall time of each part of the run, in order."
+    )
     rows_in: int = Field(0, description="Always rows_used + quarantined.")
     rows_used: int = 0
     quarantined: int = 0

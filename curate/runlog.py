@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -67,6 +68,7 @@ class RunLog:
     refusals: Counter[str] = field(default_factory=Counter)
     exports: dict[str, dict[str, int]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
     started: str = field(default_factory=lambda: _now())
     _clock: float = field(default_factory=time.monotonic)
 
@@ -81,6 +83,15 @@ class RunLog:
     def tally(self, stage: str) -> StageTally:
         """The counter of a stage."""
         return self.stages.setdefault(stage, StageTally())
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add the wall time of what happens within to a stage's seconds."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.monotonic() - began
 
     def shares(self) -> dict[str, float]:
         """Unscored share of each judging stage."""
@@ -138,6 +149,7 @@ class RunLog:
             started=self.started,
             finished=None if status == "running" else _now(),
             seconds=round(time.monotonic() - self._clock, 2),
+            seconds_by_stage={name: round(spent, 2) for name, spent in self.seconds.items()},
             rows_in=self.rows("rows_in"),
             rows_used=self.rows("rows_used"),
             quarantined=self.rows("quarantined"),

@@ -33,9 +33,10 @@ class ScriptedEngine:
         model: name in the identity.
         open_dialogues: how many dialogues a driver should keep open.
         context_tokens: size of the claimed context window.
+        keep_requests: False for runs too long to hold every prompt in memory.
 
     Attributes:
-        requests: all requests, in the order they came.
+        requests: all requests, in the order they came; empty where they are not kept.
 
     Raises:
         EngineError: from `complete`, when there is no reply left for a request.
@@ -49,8 +50,11 @@ class ScriptedEngine:
         model: str = "scripted",
         open_dialogues: int = 4,
         context_tokens: int | None = None,
+        keep_requests: bool = True,
     ) -> None:
         self.requests: list[Request] = []
+        self._keep_requests = keep_requests
+        self._asked = 0
         self._function = replies if callable(replies) else None
         self._queue: list[Reply] = []
         self._recorded: dict[str, Completion] = {}
@@ -93,7 +97,9 @@ class ScriptedEngine:
         """
         completions = []
         for request in requests:
-            self.requests.append(request)
+            self._asked += 1
+            if self._keep_requests:
+                self.requests.append(request)
             completion = _as_completion(self._reply(request))
             if Capability.TOP_LOGPROBS not in self._capabilities and completion.first_token:
                 raise EngineError(
@@ -115,7 +121,7 @@ class ScriptedEngine:
         if not self._queue:
             question = str(request.messages[-1].get("content") or "") if request.messages else ""
             raise EngineError(
-                f"the script has no reply for request {len(self.requests)}",
+                f"the script has no reply for request {self._asked}",
                 got=f"purpose {request.purpose!r}, ending {question[-120:]!r}",
                 expected=f"at most {self._given} requests"
                 + (f" beside {len(self._recorded)} recorded ones" if self._recorded else ""),
