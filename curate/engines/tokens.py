@@ -1,0 +1,348 @@
+"""From requests to token ids, each piece of text tokenised once.
+
+The prompts of a dialogue repeat each other: the questions on one trunk differ in their last lines, and
+the trunk of turns 1..i begins the trunk of turns 1..i+1. Rendering and tokenising every prompt by itself
+costs more than all else this program does for it. Here the chat template is taken apart once, around
+the one user message a judge's request consists of, and the rendered text is cut into *segments* whose
+ids are kept and joined.
+
+A segment begins at a line that starts with `[` or `<` behind a line that ends in a visible character
+(see `engines.layout`). Joining is right where a tokenizer never looks past such a place:
+- the regular expressions before byte-level BPE treat a single newline alike whatever follows it (a run of
+  blanks they do not, hence the visible character);
+- no token of the vocabulary reaches across (looked up), so that neither BPE merges nor a unigram model do;
+- SentencePiece's dummy prefix stands only before the first segment: the others are tokenised behind a
+  newline, which is then taken away.
+Both are checked when the tokenizer comes in; one that fails has every prompt tokenised whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import orjson
+
+from curate.engines.base import Request
+from curate.errors import EngineError, UsageError, missing_extra
+
+KEPT_IDS = 2_000_000
+"""Token ids kept in all, about 40 bytes each: some thousand dialogues."""
+
+_BOUNDARY = re.compile(r"\n(?=[\[<])")
+_SENTINEL = "curate-7f3a-content"
+_ANCHOR = "\n"
+# Contents that a template might treat specially: blanks at both ends, its own syntax, markup.
+_CONTENT_PROBES = (
+    "plain",
+    " \n padded \t\n\n",
+    "[1.user]\nHello {{ x }} {% y %}\n</dialogue>\nAnd?\n",
+    "<b>one</b>\n\n\n[2.assistant]\n```\n\tcode\n```\n",
+)
+_LINE_ENDS = (
+    "a",
+    "é",
+    "。",
+    "1",
+    ".",
+    ")",
+    "}",
+    '"',
+    "]",
+    ">",
+    "/",
+    "😀",
+    "\u200d",
+    "한",
+    "ا",
+    "`",
+    "|",
+)
+_LINE_STARTS = (
+    "[1.user]",
+    "[",
+    "[[",
+    "[ 1.",
+    "<role>",
+    "</dialogue>",
+    "<",
+    "<|x|>",
+    "[INST]",
+    "<https",
+)
+_SPACES = (" ", "\u2581")
+
+
+class PromptRefused(ValueError):
+    """The chat template does not take these messages (say, two user messages in a row)."""
+
+
+class PromptTokens:
+    """Turns requests into the token ids of their prompts.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer with a chat template.
+        template_kwargs: handed to the template, such as `enable_thinking`.
+
+    Attributes:
+        is_segmentable: False where joined segments do not give the ids of the whole text; every prompt is
+            then tokenised whole.
+        is_split: True where a single user message is put between the template's fixed parts; else the
+            template renders every prompt.
+
+    Raises:
+        UsageError: the tokenizer has no chat template, or the template fails on a plain message.
+    """
+
+    def __init__(self, tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._kwargs = dict(template_kwargs or {})
+        if not getattr(tokenizer, "chat_template", None):
+            raise UsageError(
+                f"the tokenizer {getattr(tokenizer, 'name_or_path', '')!r} has no chat template",
+                expected="the tokenizer of an instruction-tuned model",
+            )
+        self._kept: OrderedDict[str, tuple[int, ...]] = OrderedDict()
+        self._kept_ids = 0
+        self._lock = Lock()
+        self._labels: dict[tuple[str, ...], dict[int, str]] = {}
+        self._vocabulary: dict[str, int] = tokenizer.get_vocab()
+        self._anchor = self._encode(_ANCHOR)
+        self.is_segmentable = self._joins_exactly()
+        self._head, self._tail, self._trim = self._take_apart()
+        self.is_split = self._trim is not None
+        self.identity_detail = self._describe()
+
+    def prompt_text(self, request: Request) -> str:
+        """The rendered prompt: template, generation prompt and, unless there is a schema, the prefill.
+
+        A schema forces the start of the reply by itself, see `Request.prefill`.
+
+        Raises:
+            PromptRefused: the template does not take these messages.
+        """
+        prefill = "" if request.schema is not None else request.prefill
+        if self._trim is not None and not request.tools and len(request.messages) == 1:
+            [message] = request.messages
+            content = message.get("content")
+            if message.get("role") == "user" and isinstance(content, str) and len(message) == 2:
+                return f"{self._head}{self._trim(content)}{self._tail}{prefill}"
+        return self._render(request.messages, request.tools) + prefill
+
+    def prompt_ids(self, request: Request) -> list[int]:
+        """Token ids of `prompt_text`, equal to those of tokenising it whole without special tokens.
+
+        Raises:
+            PromptRefused: the template does not take these messages.
+        """
+        return self.encode(self.prompt_text(request))
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text that holds its own special tokens, from kept segments where possible."""
+        if not self.is_segmentable:
+            return list(self._encode(text))
+        ids: list[int] = []
+        start = 0
+        for found in _BOUNDARY.finditer(text):
+            stop = found.end()
+            if stop < 2 or text[stop - 2].isspace():
+                continue
+            ids += self._segment_ids(text[start:stop], is_first=start == 0)
+            start = stop
+        ids += self._segment_ids(text[start:], is_first=start == 0)
+        return ids
+
+    def label_ids(self, request: Request) -> dict[int, str]:
+        """Tokens that spell a label as the reply's first token: id to text, blank included.
+
+        Every token counts that reads as a label but for one leading blank: whichever of them follows,
+        the judge has said that label. A label without such a token is missing.
+        """
+        found = self._labels.get(request.labels)
+        if found is None:
+            found = self._labels[request.labels] = self._find_labels(request.labels)
+        return dict(found)
+
+    def _find_labels(self, labels: Sequence[str]) -> dict[int, str]:
+        found: dict[int, str] = {}
+        for label in labels:
+            for text in (label, f" {label}"):
+                for spelling in self._spellings(text):
+                    index = self._vocabulary.get(spelling)
+                    # Decoding tells a spelling from a token that merely looks like it.
+                    if index is not None and self._decode(index).strip() == label.strip():
+                        found[index] = text
+        return found
+
+    def _spellings(self, text: str) -> set[str]:
+        """How a vocabulary may write a text: as it is, with SentencePiece's blank, as mapped bytes."""
+        spellings = {text, text.replace(" ", "\u2581")}
+        if getattr(self._tokenizer, "is_fast", False):
+            from tokenizers.pre_tokenizers import ByteLevel
+
+            mapped = ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
+            spellings.add("".join(piece for piece, _ in mapped))
+        return spellings
+
+    def _decode(self, index: int) -> str:
+        text: str = self._tokenizer.decode([index], skip_special_tokens=False)
+        return text
+
+    def _segment_ids(self, text: str, *, is_first: bool) -> tuple[int, ...]:
+        key = text if is_first else _ANCHOR + text
+        with self._lock:
+            ids = self._kept.get(key)
+            if ids is not None:
+                self._kept.move_to_end(key)
+                return ids
+        ids = self._encode(key)[0 if is_first else len(self._anchor) :]
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = ids
+                self._kept_ids += len(ids)
+            while self._kept_ids > KEPT_IDS:
+                self._kept_ids -= len(self._kept.popitem(last=False)[1])
+        return ids
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        if not text:
+            return ()
+        # verbose=False: a prompt beyond the model's length is the engine's to report.
+        encoded = self._tokenizer(text, add_special_tokens=False, verbose=False)
+        return tuple(encoded["input_ids"])
+
+    def _render(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
+        import jinja2
+
+        try:
+            text: str = self._tokenizer.apply_chat_template(
+                [_with_parsed_arguments(message) for message in messages],
+                tools=[dict(tool) for tool in tools] or None,
+                add_generation_prompt=True,
+                tokenize=False,
+                **self._kwargs,
+            )
+        # Templates are programs: they refuse by raising, and trip over fields they did not expect.
+        except (jinja2.TemplateError, TypeError, ValueError, KeyError, IndexError) as error:
+            raise PromptRefused(f"the chat template refuses the messages: {error}") from error
+        return text
+
+    def _take_apart(self) -> tuple[str, str, Callable[[str], str] | None]:
+        """What the template puts before and behind a user message, and what it does to its ends."""
+        try:
+            rendered = self._render([{"role": "user", "content": _SENTINEL}])
+        except PromptRefused as error:
+            raise UsageError(
+                "the chat template fails on a single user message", got=str(error.__cause__)
+            ) from error
+        head, found, tail = rendered.partition(_SENTINEL)
+        if found and _SENTINEL not in tail:
+            expected = [
+                self._render([{"role": "user", "content": probe}]) for probe in _CONTENT_PROBES
+            ]
+            for trim in (str, str.strip, str.rstrip, str.lstrip):
+                if expected == [f"{head}{trim(probe)}{tail}" for probe in _CONTENT_PROBES]:
+                    return head, tail, trim
+        return "", "", None
+
+    def _joins_exactly(self) -> bool:
+        """Whether a text's ids are those of its segments, one after the other."""
+        # The newline alone and as it is written in byte-level and byte-fallback vocabularies.
+        crossing = tuple(f"{newline}{start}" for newline in ("\n", "Ċ", "<0x0A>") for start in "[<")
+        if any(part in token for token in self._vocabulary for part in crossing):
+            return False
+        added = getattr(self._tokenizer, "added_tokens_decoder", {}).values()
+        if any(token.lstrip and token.content[:1] in ("[", "<") for token in added):
+            return False
+        self.is_segmentable = True
+        lines = [
+            f"{start}word {end}\n{start} 12 {end}{end}\n{start}{end}\n"
+            for start in _LINE_STARTS
+            for end in _LINE_ENDS
+        ]
+        texts = ["".join(lines), *("".join(pair) for pair in pairwise(lines))]
+        return all(self.encode(text) == list(self._encode(text)) for text in texts)
+
+    def _describe(self) -> tuple[tuple[str, str], ...]:
+        template = self._tokenizer.chat_template
+        if not isinstance(template, str):
+            template = orjson.dumps(template, option=orjson.OPT_SORT_KEYS).decode()
+        # What it does rather than its file, whose form changes with the library's version.
+        behaviour = [sorted(self._vocabulary.items()), self._encode(_CONTENT_PROBES[-1])]
+        described = orjson.dumps(behaviour).decode()
+        detail = [("chat_template", _hash(template)), ("tokenizer", _hash(described))]
+        if self._kwargs:
+            kwargs = orjson.dumps(self._kwargs, option=orjson.OPT_SORT_KEYS).decode()
+            detail.append(("chat_template_kwargs", kwargs))
+        return tuple(detail)
+
+
+def load_tokenizer(path_or_hub_id: str, revision: str | None = None) -> Any:
+    """A Hugging Face tokenizer from a folder, or from the Hub by its id.
+
+    Raises:
+        UsageError: the package is missing, there is no tokenizer, or it has no chat template.
+        EngineError: the Hub cannot be reached or refuses.
+    """
+    try:
+        from transformers import AutoTokenizer
+    except ModuleNotFoundError as error:
+        raise missing_extra("transformers", "transformers") from error
+    is_local = Path(path_or_hub_id).expanduser().is_dir()
+    name = str(Path(path_or_hub_id).expanduser()) if is_local else path_or_hub_id
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+    # transformers and the Hub client raise types from half a dozen libraries, all to the same effect.
+    except Exception as error:
+        said = str(error).strip().splitlines()
+        detail = f"{type(error).__name__}: {said[0] if said else ''}"
+        if is_local:
+            raise UsageError(
+                f"there is no usable tokenizer in {name}",
+                got=detail,
+                expected="the files of a Hugging Face tokenizer, such as tokenizer.json",
+            ) from error
+        raise EngineError(
+            f"the tokenizer of {name} cannot be had",
+            got=detail,
+            expected="an existing folder, or a Hub id such as owner/name",
+            fix="check the name and the connection",
+        ) from error
+    if not tokenizer.chat_template:
+        raise UsageError(
+            f"the tokenizer of {name} has no chat template",
+            expected="an instruction-tuned model",
+            fix="put its template into chat_template.jinja beside the tokenizer",
+        )
+    return tokenizer
+
+
+def _with_parsed_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message with its tool calls' arguments as objects, which is how templates print them."""
+    calls = message.get("tool_calls")
+    if not calls:
+        return dict(message)
+    parsed = []
+    for call in calls:
+        function = dict(call.get("function") or {})
+        if isinstance(function.get("arguments"), str):
+            try:
+                value = orjson.loads(function["arguments"])
+            except orjson.JSONDecodeError:
+                value = None
+            if isinstance(value, dict):
+                function["arguments"] = value
+        parsed.append({**call, "function": function})
+    return {**message, "tool_calls": parsed}
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
