@@ -51,7 +51,17 @@ class RubricConfig(Frozen):
         "their own, or not at all. `auto`: separate in json mode, off in tokens mode.",
     )
     retries: int = Field(
-        2, ge=0, le=10, description="How often a reply that cannot be used is asked again."
+        2,
+        ge=0,
+        le=10,
+        description="How often a reply that cannot be used is asked again (in tokens mode: a score whose "
+        "labels hold too little of the mass, in another wording).",
+    )
+    paraphrases: int = Field(
+        1,
+        ge=1,
+        le=4,
+        description="Wordings in which each score is asked, their distributions averaged (tokens mode).",
     )
     min_scored_share: float | None = Field(
         None,

@@ -6,21 +6,24 @@ letters and `N` (n/a) are single tokens in all common tokenizers. The forced pre
 in punctuation, after which a label is a token of its own; an engine without PREFILL leaves it out, so
 the question itself demands the bare label.
 
+An item may be asked in several wordings, whose distributions are averaged: that takes out some of
+what a single phrasing adds. One whose labels hold too little of the mass is asked again in another.
+
 The rules use the most likely label. Expectation and spread are those of the digits alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from curate.engines.base import Completion, Request
-from curate.engines.labels import LabelMass, read_labels
+from curate.engines.labels import LabelMass, logsumexp, read_labels
 from curate.engines.layout import Trunk
 from curate.judging.reading import Failure, Reading, Scope, Session, fault_of, mismatch_of
 from curate.judging.verdict import VERDICTS
-from curate.judging.wording import Texts
+from curate.judging.wording import WORDINGS, Texts
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
@@ -39,6 +42,10 @@ LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWXY")
 NONE_LETTER = "Z"
 MAX_CHOICES = len(LETTERS)
 """More turns than this have no single-token letter each."""
+
+SCORED = frozenset((*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS))
+"""Items that have a score; the others are the judge's opinions (`verdict`, `weakest`)."""
+LOW_COVERAGE = "low_coverage"
 
 VERDICT_LABELS: dict[str, Verdict] = dict(zip(LETTERS, reversed(VERDICTS), strict=False))
 
@@ -67,6 +74,11 @@ class ItemReading:
     mass: LabelMass
 
 
+Key = tuple[int | None, str]
+"""Turn (None for the conversation) and name of an item."""
+Found = dict[Key, ItemReading | Failure]
+
+
 def items_of(scope: Scope, texts: Texts, *, wording: int = 0) -> list[Item]:
     """All questions of a scope, turn by turn, then the conversation's."""
     items = [
@@ -83,8 +95,12 @@ def items_of(scope: Scope, texts: Texts, *, wording: int = 0) -> list[Item]:
     if scope.conversation:
         for name in CONVERSATION_DIMENSIONS:
             may_be_na = name != "coherence"
-            section = "conversation.na" if may_be_na else "conversation"
-            text = texts.question(section, dimension=name, asks=texts.asks[name])
+            text = texts.question(
+                f"conversation.{wording}",
+                dimension=name,
+                asks=texts.asks[name],
+                or_na=f"{texts.question('or_na')}" if may_be_na else "",
+            )
             labels = (*DIGITS, NA_LABEL) if may_be_na else DIGITS
             items.append(Item(name, None, text, labels, "judge.conversation"))
     if scope.verdict:
@@ -112,17 +128,38 @@ def request_of(item: Item, trunk: Trunk, answer_prefix: str) -> Request:
     )
 
 
-def read_item(completion: Completion, item: Item, min_coverage: float) -> ItemReading | Failure:
-    """The labels' mass, or why it does not count."""
-    fault = fault_of(completion)
-    if fault is not None:
-        return fault
-    mass = read_labels(completion, item.labels)
+def read_item(
+    completions: Sequence[Completion], item: Item, min_coverage: float
+) -> ItemReading | Failure:
+    """The labels' mass of one item, averaged over its wordings, or why it does not count.
+
+    The average is the linear pool of the distributions: each wording's probabilities count alike, and a
+    wording whose mass lies off the labels says less.
+    """
+    masses: list[LabelMass] = []
+    for completion in completions:
+        fault = fault_of(completion)
+        if fault is not None:
+            return fault
+        masses.append(read_labels(completion, item.labels))
+    mass = _pool(masses)
     best = mass.best
     if best is None or mass.coverage < min_coverage:
         name = item.name if item.turn is None else f"{item.name} of turn {item.turn}"
-        return Failure("low_coverage", f"{name}: labels hold {mass.coverage:.3f} of the mass")
+        return Failure(LOW_COVERAGE, f"{name}: labels hold {mass.coverage:.3f} of the mass")
     return ItemReading(best, mass)
+
+
+def _pool(masses: Sequence[LabelMass]) -> LabelMass:
+    if len(masses) == 1:
+        return masses[0]
+    labels = dict.fromkeys(label for mass in masses for label in mass.logprobs)
+    logprobs = {
+        label: logsumexp([mass.logprobs[label] for mass in masses if label in mass.logprobs])
+        - math.log(len(masses))
+        for label in labels
+    }
+    return LabelMass(logprobs, sum(mass.coverage for mass in masses) / len(masses))
 
 
 def label_reading(mass: LabelMass) -> LabelReading:
@@ -143,33 +180,69 @@ def label_reading(mass: LabelMass) -> LabelReading:
 
 
 async def ask_tokens(
-    session: Session, trunk: Trunk, scope: Scope, *, wording: int = 0
+    session: Session, trunk: Trunk, scope: Scope, *, wording: int | None = None
 ) -> Reading | Failure:
     """Ask all items of a scope in one call, and put what was read together.
 
-    An item that could not be read leaves its turn unscored (or the conversation scores, or only the
-    judge's own opinion); a prompt that does not fit fails the whole scope, which can then be split.
+    Args:
+        wording: the one paraphrase to ask; None for the config's number of them, averaged.
+
+    A score whose labels hold too little of the mass is asked again in the next wording, `retries` times
+    (not where the caller named the wording). An item that could not be read leaves its turn unscored (or
+    the conversation scores, or only the judge's own opinion); a prompt that does not fit fails the whole
+    scope, which can then be split.
     """
     config = session.config
-    items = items_of(scope, session.texts, wording=wording)
-    completions = await session.ask(
-        [request_of(item, trunk, config.answer_prefix) for item in items]
-    )
-    found = {
-        (item.turn, item.name): read_item(completion, item, config.min_coverage)
-        for item, completion in zip(items, completions, strict=True)
-    }
+    wordings = range(config.paraphrases) if wording is None else range(wording, wording + 1)
+    found = await _ask_items(session, trunk, scope, wordings)
+    attempts = config.retries if wording is None else 0
+    for spare in range(wordings.stop, min(wordings.stop + attempts, len(WORDINGS))):
+        again = {key for key, part in found.items() if _is_low(part) and key[1] in SCORED}
+        if not again:
+            break
+        found |= await _ask_items(session, trunk, scope, range(spare, spare + 1), only=again)
     for part in found.values():
         if isinstance(part, Failure) and part.is_overflow:
             return part
     reading = assemble(found, scope)
     if reading.verdict is not None and config.on_mismatch == "retry":
-        item = next(item for item in items if item.name == "verdict")
+        item = next(item for item in items_of(scope, session.texts) if item.name == "verdict")
         return await _ask_verdict_again(session, trunk, scope, item, reading)
     return reading
 
 
-def assemble(found: dict[tuple[int | None, str], ItemReading | Failure], scope: Scope) -> Reading:
+async def _ask_items(
+    session: Session,
+    trunk: Trunk,
+    scope: Scope,
+    wordings: range,
+    *,
+    only: Collection[Key] | None = None,
+) -> Found:
+    """The scope's items (or some of them) in each wording; verdict and weakest turn have only one."""
+    config = session.config
+    asked: dict[Key, list[Item]] = {}
+    for wording in wordings:
+        for item in items_of(scope, session.texts, wording=wording):
+            key = (item.turn, item.name)
+            wanted = only is None or key in only
+            if wanted and (wording == wordings.start or item.name in SCORED):
+                asked.setdefault(key, []).append(item)
+    requests = [
+        request_of(item, trunk, config.answer_prefix) for items in asked.values() for item in items
+    ]
+    replies = iter(await session.ask(requests))
+    return {
+        key: read_item([next(replies) for _ in items], items[0], config.min_coverage)
+        for key, items in asked.items()
+    }
+
+
+def _is_low(part: ItemReading | Failure) -> bool:
+    return isinstance(part, Failure) and part.reason == LOW_COVERAGE
+
+
+def assemble(found: Found, scope: Scope) -> Reading:
     """Put item readings together. Every item of the scope must be in `found`."""
     turns: list[TurnScores] = []
     unscored: list[UnscoredTurn] = []
@@ -213,7 +286,7 @@ def assemble(found: dict[tuple[int | None, str], ItemReading | Failure], scope: 
 
 
 def _conversation(
-    found: dict[tuple[int | None, str], ItemReading | Failure],
+    found: Found,
 ) -> tuple[ConversationLevel | None, Failure | None]:
     scores: dict[str, ConversationScore] = {}
     for name in CONVERSATION_DIMENSIONS:
@@ -237,7 +310,7 @@ async def _ask_verdict_again(
         asked = replace(item, question=f"{item.question}\n{amendment}")
         request = request_of(asked, trunk, session.config.answer_prefix)
         (completion,) = await session.ask([replace(request, sample=attempt)])
-        again = read_item(completion, item, session.config.min_coverage)
+        again = read_item([completion], item, session.config.min_coverage)
         if isinstance(again, ItemReading):
             reading = replace(reading, verdict=VERDICT_LABELS[again.best])
     return reading

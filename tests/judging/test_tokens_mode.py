@@ -161,3 +161,60 @@ async def test_more_turns_than_letters_leave_the_weakest_unasked() -> None:
     result = await judge_dialogue(dialogue_of(25), judge, config, IDENTITY)
     assert isinstance(result, Judgment)
     assert result.weakest_mismatch is False
+
+
+async def test_a_score_with_too_little_mass_is_asked_again_in_another_wording() -> None:
+    def shy(request: Request) -> Completion | None:
+        if "helpfulness of the assistant in turn 2" in question_of(request):
+            return mass({"The": 0.95, "5": 0.05})
+        if "Look at what the assistant did in turn 2" in question_of(request):
+            return mass({"4": 0.8, "The": 0.2})
+        return None
+
+    judge = ScriptedJudge(answer=shy)
+    result = await judge_dialogue(dialogue_of(3), judge, TOKENS, IDENTITY)
+    assert isinstance(result, Judgment)
+    assert result.per_turn[1].scores.helpfulness == 4
+    assert (judge.calls, result.requests) == (2, 3 * 3 + 3 + 2 + 1)
+    never = await judge_dialogue(
+        dialogue_of(3),
+        ScriptedJudge(answer=shy),
+        TOKENS.model_copy(update={"retries": 0}),
+        IDENTITY,
+    )
+    assert isinstance(never, Unscored)
+
+
+async def test_a_score_low_in_every_wording_is_unscored_after_the_retries() -> None:
+    judge = ScriptedJudge(scores={(2, "helpfulness"): {"The": 0.95, "5": 0.05}})
+    result = await judge_dialogue(dialogue_of(3), judge, TOKENS, IDENTITY)
+    assert isinstance(result, Unscored)
+    assert (judge.calls, result.requests) == (3, 3 * 3 + 3 + 2 + 2)
+
+
+async def test_paraphrases_are_averaged_as_distributions_in_one_call() -> None:
+    def unsure(request: Request) -> Completion | None:
+        if "Score the coherence" in question_of(request):
+            return mass({"5": 0.6, "2": 0.4})
+        if "coherence" in question_of(request):
+            return mass({"2": 0.9, "The": 0.1})
+        return None
+
+    judge = ScriptedJudge(answer=unsure)
+    config = TOKENS.model_copy(update={"paraphrases": 2})
+    result = await judge_dialogue(dialogue_of(2), judge, config, IDENTITY)
+    assert isinstance(result, Judgment)
+    coherence = result.conversation_level.coherence
+    assert coherence.score == 2
+    assert coherence.reading is not None
+    assert coherence.reading.coverage == pytest.approx((1.0 + 0.9) / 2)
+    assert coherence.reading.mean == pytest.approx((5 * 0.3 + 2 * 0.65) / 0.95)
+    assert (judge.calls, result.requests) == (1, 2 * (2 * 3 + 3) + 2)
+
+
+async def test_one_wording_is_the_plain_reading() -> None:
+    """Averaging one distribution must not change it by a rounding."""
+    scores = {(1, "helpfulness"): {"4": 0.3, "1": 0.3, " 5": 0.1, "no": 0.3}}
+    result = await judge_dialogue(dialogue_of(1), ScriptedJudge(scores=scores), TOKENS, IDENTITY)
+    assert isinstance(result, Judgment)
+    assert result.per_turn[0].scores.helpfulness == 1  # a tie goes to the label asked for first
