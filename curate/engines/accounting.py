@@ -134,6 +134,14 @@ class Budget:
         """Count what a reply used."""
         self.used_tokens += usage.prompt_tokens + usage.completion_tokens
         if prices is not None:
-            self.used_money += (
-                usage.prompt_tokens * prices.input + usage.completion_tokens * prices.output
-            ) / 1e6
+            self.used_money += cost_of(usage, prices)
+
+
+def cost_of(usage: Usage, prices: Prices) -> float:
+    """Money for some tokens; cached ones at their own price where there is one."""
+    cached = prices.input if prices.cached_input is None else prices.cached_input
+    return (
+        (usage.prompt_tokens - usage.cached_tokens) * prices.input
+        + usage.cached_tokens * cached
+        + usage.completion_tokens * prices.output
+    ) / 1e6

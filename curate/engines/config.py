@@ -29,6 +29,9 @@ class Prices(Frozen):
 
     input: float = Field(ge=0)
     output: float = Field(ge=0)
+    cached_input: float | None = Field(
+        None, ge=0, description="Of prompt tokens found in the cache; like `input` where not given."
+    )
 
 
 class LlamaCppConfig(Frozen):
@@ -117,6 +120,32 @@ class OpenAIConfig(Frozen):
         return not (host in ("localhost", "::1") or host.startswith("127."))
 
 
+class VllmConfig(Frozen):
+    """A Hugging Face model run on this machine by vLLM, in a process of its own."""
+
+    engine: Literal["vllm"] = "vllm"
+    model: str = Field(description="Folder of a Hugging Face model, or a Hub id owner/name.")
+    revision: str | None = Field(None, description="Commit, tag or branch of a Hub repository.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Of the weights in use; auto makes bfloat16 of a float32 checkpoint."
+    )
+    context: int | None = Field(
+        None, ge=256, description="Tokens of prompt and reply; what the model has when not given."
+    )
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    engine_args: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Any other field of vLLM's AsyncEngineArgs, such as tensor_parallel_size.",
+    )
+    retries: int = Field(2, ge=0)
+    prices: Prices | None = None
+
+    @property
+    def is_hosted(self) -> bool:
+        """False: nothing leaves this machine."""
+        return False
+
+
 class ScriptedConfig(Frozen):
     """Fixed replies, for tests and for replaying a recording."""
 
@@ -135,7 +164,7 @@ class ScriptedConfig(Frozen):
 
 
 EngineConfig = Annotated[
-    LlamaCppConfig | OpenAIConfig | ScriptedConfig, Field(discriminator="engine")
+    LlamaCppConfig | OpenAIConfig | VllmConfig | ScriptedConfig, Field(discriminator="engine")
 ]
 
 
@@ -149,7 +178,9 @@ def _looks_like_key(value: str) -> bool:
     )
 
 
-async def open_engine(config: LlamaCppConfig | OpenAIConfig | ScriptedConfig) -> Engine:
+async def open_engine(
+    config: LlamaCppConfig | OpenAIConfig | VllmConfig | ScriptedConfig,
+) -> Engine:
     """Open an engine and check that it can answer.
 
     Raises:
@@ -166,6 +197,11 @@ async def open_engine(config: LlamaCppConfig | OpenAIConfig | ScriptedConfig) ->
         from curate.engines.openai_probe import open_openai
 
         return await open_openai(config)
+    if isinstance(config, VllmConfig):
+        _need("vllm", "vllm")
+        from curate.engines.vllm import open_vllm
+
+        return await open_vllm(config)
     from curate.engines.scripted import ScriptedEngine
 
     options: Mapping[str, Any] = (
