@@ -1,0 +1,336 @@
+"""vLLM in this machine, without a server: one model over one or several GPUs, or on the CPU.
+
+`AsyncLLM` runs the model in a process of its own and serves requests as they come, so there is never a
+list that has to be whole before the first reply. Prompts go as token ids made here (see `tokens`), already
+in the form that vLLM hands on without waiting: siblings then reach the scheduler in the order they
+were asked in, which is what its prefix cache lives from. vLLM keeps the cache by itself; what it found
+there is reported with each reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import itertools
+import os
+import re
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from curate.engines.base import Capability, Completion, EngineIdentity, Request
+from curate.engines.config import VllmConfig
+from curate.engines.gguf import hash_model
+from curate.engines.tokens import PromptRefused, PromptTokens
+from curate.engines.vllm_requests import (
+    engine_args,
+    identity_args,
+    overflow,
+    read_output,
+    sampling_args,
+)
+from curate.engines.wire import failed
+from curate.errors import EngineError, UsageError
+
+TRUNK_TOKENS = 4096
+"""What a dialogue is taken to need of the KV cache when it is settled how many are kept open."""
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf", "config.json", "params.json")
+_CAPABILITIES = frozenset(
+    {
+        Capability.JSON_SCHEMA,
+        Capability.LABEL_LOGPROBS,
+        Capability.PREFILL,
+        Capability.TOKEN_PROMPTS,
+        Capability.SEED,
+        Capability.PARALLEL,
+    }
+)
+# Set where the user has not: our own process has threads, which a forked one would not survive; vLLM
+# reports on its use to its makers; and its log would stand between the lines of ours.
+_ENVIRONMENT = {
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+
+
+class VllmEngine:
+    """A loaded model. Made by `open_vllm`."""
+
+    def __init__(
+        self, llm: Any, settings: Any, prompts: PromptTokens, identity: EngineIdentity
+    ) -> None:
+        self._llm = llm
+        self._prompts = prompts
+        self._identity = identity
+        self._context = int(settings.model_config.max_model_len)
+        self._open_dialogues = open_dialogues(settings)
+        self._numbers = itertools.count()
+
+    @property
+    def identity(self) -> EngineIdentity:
+        """Folder or Hub id, hash or commit, quantisation, dtype, tokenizer, template, other arguments."""
+        return self._identity
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """All but top-k first tokens, which exact label reads make needless, and batches."""
+        return _CAPABILITIES
+
+    @property
+    def open_dialogues(self) -> int:
+        """As many as vLLM runs requests at once, and whose trunks the KV cache can hold."""
+        return self._open_dialogues
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens that prompt and reply may have together."""
+        return self._context
+
+    async def complete(self, requests: Sequence[Request]) -> list[Completion]:
+        """Answer all at once; completions in order. Cancelling it takes the requests out of vLLM.
+
+        Raises:
+            EngineError: the process that runs the model has died, or the engine has been closed.
+        """
+        if self._llm is None:
+            raise EngineError("the engine was asked after it had been closed")
+        # All are waited for also when one raises: nothing is left running behind the caller's back.
+        outcomes = await asyncio.gather(
+            *(self._answer(request) for request in requests), return_exceptions=True
+        )
+        completions: list[Completion] = []
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            completions.append(outcome)
+        return completions
+
+    async def close(self) -> None:
+        """Take back what is running and end vLLM's process. Calling it twice is harmless."""
+        llm, self._llm = self._llm, None
+        if llm is not None:
+            llm.shutdown()
+            # Lets vLLM's own tasks see that they are cancelled before the loop goes away.
+            await asyncio.sleep(0)
+
+    async def _answer(self, request: Request) -> Completion:
+        try:
+            ids = self._prompts.prompt_ids(request)
+            labels = self._prompts.label_ids(request) if request.labels else {}
+            params = _sampling_params(sampling_args(request, labels))
+        except PromptRefused as error:
+            return failed("bad_request", str(error))
+        except jsonschema.SchemaError as error:
+            return failed("bad_request", f"the schema is not a JSON schema: {error.message}")
+        if request.labels and not labels:
+            detail = f"no label of {request.labels} is a single token of this model"
+            return failed("bad_request", detail)
+        too_long = overflow(len(ids), self._context)
+        if too_long is not None:
+            return too_long
+        output = await self._generate(ids, params)
+        if isinstance(output, Completion):
+            return output
+        return read_output(output, request, labels, self._context)
+
+    async def _generate(self, ids: list[int], params: Any) -> Any:
+        from vllm.exceptions import GracefulHTTPError, VLLMClientError
+        from vllm.inputs import tokens_input
+        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+        last = None
+        try:
+            stream = self._llm.generate(tokens_input(ids), params, str(next(self._numbers)))
+            async for output in stream:
+                last = output
+        except EngineDeadError as error:
+            raise EngineError(
+                f"the vLLM process of {self._identity.model} has ended",
+                got=str(error),
+                fix="its own message stands above; a lower context or gpu_memory_utilization helps "
+                "where memory ran out. Then run again: replies received so far are kept",
+            ) from error
+        except GracefulHTTPError as error:
+            return failed("rate_limited", f"vLLM: {error}")
+        except EngineGenerateError as error:
+            return failed("server", f"vLLM: {error.__cause__ or error!r}")
+        # ValueError and its like come from checks that vLLM has not given a type of its own.
+        except (VLLMClientError, ValueError, TypeError) as error:
+            return failed("bad_request", f"vLLM: {error}")
+        return last if last is not None else failed("server", "vLLM gave no output")
+
+
+def open_dialogues(settings: Any) -> int:
+    """How many dialogues vLLM is best asked about at once, from its resolved settings.
+
+    More than `max_num_seqs` only wait, and more than the KV cache holds push each other's trunks out.
+    """
+    capacity = settings.cache_config.kv_cache_size_tokens or TRUNK_TOKENS
+    at_once = min(settings.scheduler_config.max_num_seqs, max(1, capacity // TRUNK_TOKENS))
+    return int(at_once * settings.parallel_config.data_parallel_size)
+
+
+def _sampling_params(args: dict[str, Any]) -> Any:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+
+    schema = args.pop("json", None)
+    if schema is not None:
+        args["structured_outputs"] = StructuredOutputsParams(json=schema)
+    # Only what is finished is wanted; every other output would be made and passed on for nothing.
+    return SamplingParams(**args, output_kind=RequestOutputKind.FINAL_ONLY)
+
+
+async def open_vllm(config: VllmConfig) -> VllmEngine:
+    """Load a model into a process of its own.
+
+    It holds up the event loop while it loads: nothing else goes on when engines are opened, and vLLM
+    ties itself to the loop it is made in.
+
+    Raises:
+        UsageError: there is no such folder, or vLLM refuses an argument.
+        EngineError: the model cannot be had or loaded.
+    """
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    folder = find_folder(config.model)
+    if folder is not None:
+        config = config.model_copy(update={"model": str(folder)})
+    settings = _settings(config, folder)
+    llm = _start(settings, config)
+    try:
+        prompts = PromptTokens(llm.get_tokenizer(), config.chat_template_kwargs)
+        revision = await asyncio.to_thread(_revision, config, settings, folder)
+        identity = _identity(config, settings, prompts, folder, revision)
+    except BaseException:
+        llm.shutdown()
+        raise
+    return VllmEngine(llm, settings, prompts, identity)
+
+
+def find_folder(model: str) -> Path | None:
+    """The model's folder, None for what looks like a Hub id.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return folder
+    if _HUB_ID.fullmatch(model):
+        return None
+    raise UsageError(
+        f"there is no model folder {model}",
+        expected="the folder of a Hugging Face model, or a Hub id such as owner/name",
+    )
+
+
+def _settings(config: VllmConfig, folder: Path | None) -> Any:
+    """vLLM's resolved configuration; reads the model's config, not its weights."""
+    from pydantic import ValidationError
+    from vllm import AsyncEngineArgs
+    from vllm.platforms import current_platform
+
+    fields = {field.name for field in dataclasses.fields(AsyncEngineArgs)}
+    args = engine_args(config, fields, on_cpu=current_platform.is_cpu())
+    try:
+        return AsyncEngineArgs(**_with_configs(args, AsyncEngineArgs)).create_engine_config()
+    except (ValidationError, ValueError, TypeError, AssertionError, NotImplementedError) as error:
+        raise UsageError(
+            "vLLM refuses the model or an engine argument",
+            got=_said(error),
+            fix="see `context`, `dtype` and `engine_args` in the recipe",
+        ) from error
+    # What the Hub's client raises comes from several libraries, all of it OSError or RuntimeError.
+    except (OSError, RuntimeError) as error:
+        raise EngineError(
+            f"the model {config.model} cannot be {'read' if folder else 'fetched from the Hub'}",
+            got=_said(error),
+            fix="check the files" if folder else "check the id and the connection",
+        ) from error
+
+
+def _with_configs(args: dict[str, Any], owner: type) -> dict[str, Any]:
+    """The arguments with mappings turned into vLLM's configuration classes, where it has one for them.
+
+    vLLM's own command line does the same with JSON; its class takes some of them as mappings, not all.
+    """
+    # As written: some annotations name what only a type checker imports, and those stay as they are.
+    types = {field.name: field.type for field in dataclasses.fields(owner)}
+    built = dict(args)
+    for name, value in args.items():
+        if not isinstance(value, dict):
+            continue
+        for choice in typing.get_args(types[name]) or (types[name],):
+            if isinstance(choice, type) and dataclasses.is_dataclass(choice):
+                built[name] = choice(**value)
+    return built
+
+
+def _start(settings: Any, config: VllmConfig) -> Any:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    try:
+        return AsyncLLM.from_vllm_config(settings, disable_log_stats=_is_quiet(config))
+    except (RuntimeError, ValueError, OSError) as error:
+        raise EngineError(
+            f"vLLM cannot load {config.model}",
+            got=_said(error),
+            fix="its own message stands above; where memory is short, lower context or raise "
+            "gpu_memory_utilization; from a Python script, run under `if __name__ == '__main__':`",
+        ) from error
+
+
+def _is_quiet(config: VllmConfig) -> bool:
+    return bool(config.engine_args.get("disable_log_stats", True))
+
+
+def _said(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines)[:500]}"
+
+
+def _revision(config: VllmConfig, settings: Any, folder: Path | None) -> str:
+    if folder is not None:
+        return hash_checkpoint(folder)
+    commit = getattr(settings.model_config.hf_config, "_commit_hash", None)
+    return str(commit or config.revision or "")
+
+
+def hash_checkpoint(folder: Path) -> str:
+    """What tells one checkpoint from another: a hash over its config and its weight files.
+
+    Large files are hashed at both ends, see `gguf.hash_model`; the tokenizer is described apart.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted({path for pattern in _WEIGHTS for path in folder.glob(pattern)}):
+        digest.update(f"{path.name}\0{hash_model(path)}\0".encode())
+    return f"files:{digest.hexdigest()}"
+
+
+def _identity(
+    config: VllmConfig,
+    settings: Any,
+    prompts: PromptTokens,
+    folder: Path | None,
+    revision: str,
+) -> EngineIdentity:
+    model = settings.model_config
+    detail = [("dtype", str(model.dtype).removeprefix("torch.")), *prompts.identity_detail]
+    others = identity_args(config)
+    if others:
+        detail.append(("engine_args", others))
+    return EngineIdentity(
+        engine="vllm",
+        model=folder.resolve().name if folder is not None else config.model,
+        revision=revision,
+        quantisation=str(model.quantization or ""),
+        detail=tuple(detail),
+    )

@@ -1,0 +1,272 @@
+"""A request in vLLM's terms, and vLLM's output as a completion.
+
+Pure functions without vLLM, so that what is sent and how it is read is tested where vLLM is not
+installed; `engines.vllm` is the thin engine beside them.
+
+What had to be found out by reading and trying (vLLM 0.32) and is held by tests:
+- log-probabilities of named tokens come with `logprob_token_ids` while `logprobs` stays unset. They are
+  those of the raw softmax over the whole vocabulary, as long as `logprobs_mode` is left alone;
+- a request's own `disable_any_whitespace` is ignored: only the engine's holds, and only with a named
+  backend. llguidance is named, because it needs no compilation (every number of turns is a schema of
+  its own) and spaces its output as asked; xgrammar 0.2.8 still lets blanks in;
+- `maxLength` takes grammars seconds to compile, so it is taken out; replies are checked afterwards;
+- a reply that meets the end of the context is reported as cut by `max_tokens`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import jsonschema
+import orjson
+
+from curate.engines.base import Completion, Request, Usage
+from curate.engines.config import VllmConfig
+from curate.engines.structured import strict
+from curate.engines.wire import failed
+from curate.errors import UsageError
+
+FIELDS = {
+    "model": "model",
+    "revision": "revision",
+    "dtype": "dtype",
+    "max_model_len": "context",
+}
+"""Arguments of vLLM's that have a field of their own in the recipe."""
+
+_WOULD_BREAK = {
+    "logprobs_mode": "scores are read from the raw softmax",
+    "skip_tokenizer_init": "prompts are made with the model's tokenizer",
+    "runner": "only generation is asked for",
+}
+# What changes speed, memory or logging and not the reply; all else is part of the identity.
+_NEUTRAL = frozenset(
+    {
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "data_parallel_size",
+        "data_parallel_size_local",
+        "enable_expert_parallel",
+        "distributed_executor_backend",
+        "nnodes",
+        "node_rank",
+        "master_addr",
+        "master_port",
+        "gpu_memory_utilization",
+        "kv_cache_memory_bytes",
+        "num_gpu_blocks_override",
+        "block_size",
+        "enable_prefix_caching",
+        "prefix_caching_hash_algo",
+        "cpu_offload_gb",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "max_num_partial_prefills",
+        "enable_chunked_prefill",
+        "async_scheduling",
+        "enforce_eager",
+        "download_dir",
+        "load_format",
+        "hf_token",
+        "tokenizer_mode",
+        "max_parallel_loading_workers",
+        "disable_log_stats",
+        "enable_log_requests",
+        "max_logprobs",
+        "seed",
+        "worker_cls",
+    }
+)
+_LOWEST = -9999.0
+_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_STRUCTURED = {"backend": "guidance", "disable_any_whitespace": True}
+_CPU_BLOCK = 32
+"""vLLM's own choice on a CPU is 128, which leaves up to 127 tokens of a shared start unshared."""
+
+
+def engine_args(config: VllmConfig, known: Collection[str], *, on_cpu: bool) -> dict[str, Any]:
+    """The keyword arguments of `AsyncEngineArgs`.
+
+    Args:
+        config: what the recipe says; its `engine_args` pass through as they are.
+        known: the names that the installed vLLM knows.
+        on_cpu: True for a vLLM that runs on the CPU.
+
+    Raises:
+        UsageError: an argument is unknown, has a field of its own, or would break what is read.
+    """
+    for name in config.engine_args:
+        _check_name(name, known)
+    args: dict[str, Any] = {
+        "model": config.model,
+        "revision": config.revision,
+        "dtype": config.dtype,
+        "max_model_len": config.context,
+        "disable_log_stats": True,
+    }
+    if on_cpu:
+        args["block_size"] = _CPU_BLOCK
+    given = dict(config.engine_args)
+    chosen = given.pop("structured_outputs_config", None) or {}
+    args["structured_outputs_config"] = _STRUCTURED | dict(chosen)
+    return {name: value for name, value in args.items() if value is not None} | given
+
+
+def _check_name(name: str, known: Collection[str]) -> None:
+    if name in FIELDS:
+        raise UsageError(
+            f"{name} does not belong into engine_args",
+            fix=f"write it as `{FIELDS[name]}:` beside `engine: vllm`",
+        )
+    if name in _WOULD_BREAK:
+        raise UsageError(
+            f"{name} cannot be set in engine_args", got=name, expected=_WOULD_BREAK[name]
+        )
+    if name not in known:
+        plain = name.lstrip("-").replace("-", "_")
+        near = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=0.5)
+        raise UsageError(
+            f"vLLM has no engine argument {name!r}",
+            expected="a field of vllm.AsyncEngineArgs, underscores and all",
+            fix=f"did you mean {near[0]}?" if near else None,
+        )
+
+
+def identity_args(config: VllmConfig) -> str:
+    """The engine arguments that may change a reply, as canonical JSON; empty where there are none."""
+    kept = {name: value for name, value in config.engine_args.items() if name not in _NEUTRAL}
+    return orjson.dumps(kept, option=orjson.OPT_SORT_KEYS).decode() if kept else ""
+
+
+def sampling_args(request: Request, label_ids: Collection[int]) -> dict[str, Any]:
+    """The keyword arguments of `SamplingParams`, with a schema under `json`.
+
+    Args:
+        request: what is asked.
+        label_ids: tokens whose log-probabilities are wanted; none for a request without labels.
+
+    Raises:
+        jsonschema.SchemaError: the schema is none.
+    """
+    args: dict[str, Any] = {
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+    }
+    if request.temperature > 0:
+        args["seed"] = request.sample
+    if label_ids:
+        args["logprob_token_ids"] = sorted(label_ids)
+        if request.max_tokens == 1:
+            args["detokenize"] = False
+    if request.schema is not None:
+        args["json"] = wire_schema(orjson.dumps(request.schema))
+    return args
+
+
+@lru_cache(maxsize=256)
+def wire_schema(schema: bytes) -> str:
+    """A schema as vLLM gets it: strict, without `maxLength`, spaced like ordinary JSON.
+
+    Args:
+        schema: JSON text.
+
+    Raises:
+        jsonschema.SchemaError: it is none. (A grammar made of it could bind nothing.)
+    """
+    plain = orjson.loads(schema)
+    jsonschema.Draft202012Validator.check_schema(plain)
+    bare: Any = _without_lengths(strict(plain))
+    return orjson.dumps({**bare, "x-guidance": _SPACING}).decode()
+
+
+def _without_lengths(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_lengths(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    bare: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in ("properties", "$defs", "definitions", "patternProperties"):
+            # The keys in here are names that a schema's author chose; `maxLength` may be one.
+            bare[key] = {name: _without_lengths(part) for name, part in value.items()}
+        elif key in ("const", "enum", "required"):
+            bare[key] = value
+        elif key != "maxLength":
+            bare[key] = _without_lengths(value)
+    return bare
+
+
+def overflow(prompt_tokens: int, context: int) -> Completion | None:
+    """The fault of a prompt that leaves no room for a reply; None where there is room."""
+    if prompt_tokens < context:
+        return None
+    return failed(
+        "context_overflow",
+        f"the prompt of {prompt_tokens} tokens does not fit into a context of {context}",
+    )
+
+
+def read_output(
+    output: Any, request: Request, label_ids: Mapping[int, str], context: int
+) -> Completion:
+    """A completion from vLLM's finished `RequestOutput`.
+
+    Args:
+        output: read: `outputs[0]` (text, token_ids, finish_reason, logprobs), `prompt_token_ids` and
+            `num_cached_tokens`.
+        request: what was asked.
+        label_ids: the tokens whose log-probabilities were wanted, and what they spell.
+        context: tokens that prompt and reply may have together.
+    """
+    reply = output.outputs[0]
+    usage = Usage(
+        prompt_tokens=len(output.prompt_token_ids),
+        cached_tokens=output.num_cached_tokens or 0,
+        completion_tokens=len(reply.token_ids),
+    )
+    if reply.finish_reason not in ("stop", "length"):
+        return failed("server", f"vLLM ended the reply with finish_reason {reply.finish_reason!r}")
+    was_cut = reply.finish_reason == "length"
+    used = usage.prompt_tokens + usage.completion_tokens
+    if was_cut and usage.completion_tokens < request.max_tokens and used >= context:
+        return failed(
+            "context_overflow",
+            f"the prompt of {usage.prompt_tokens} tokens left room for {usage.completion_tokens} of "
+            f"{request.max_tokens} reply tokens in a context of {context}",
+        )
+    first_token: tuple[tuple[str, float], ...] = ()
+    if label_ids:
+        found = _read_labels(reply.logprobs, label_ids)
+        if isinstance(found, str):
+            return failed("server", found)
+        first_token = found
+    return Completion(
+        text=reply.text,
+        finish="length" if was_cut else "stop",
+        first_token=first_token,
+        exact_labels=bool(label_ids),
+        usage=usage,
+    )
+
+
+def _read_labels(
+    logprobs: Sequence[Mapping[int, Any]] | None, label_ids: Mapping[int, str]
+) -> tuple[tuple[str, float], ...] | str:
+    if not logprobs:
+        return "vLLM gave no log-probabilities"
+    first = logprobs[0]
+    missing = [token for token in label_ids if token not in first]
+    if missing:
+        return f"vLLM left out the log-probabilities of the tokens {missing}"
+    # The sampled token comes along; only what was asked for is kept.
+    pairs = [(text, float(first[token].logprob)) for token, text in label_ids.items()]
+    if any(math.isnan(value) for _, value in pairs):
+        return "the model's log-probabilities are not numbers (NaN); see `dtype`"
+    # Minus infinity is no JSON, and a reply is kept as it came.
+    floored = [(text, max(value, _LOWEST)) for text, value in pairs]
+    return tuple(sorted(floored, key=lambda pair: -pair[1]))
