@@ -1,9 +1,11 @@
-"""Compare the rubric judge's scoring modes and prompts against people's ratings.
+"""Compare the rubric judge's scoring modes and prompts: agreement, requests, tokens, time, by engine.
 
-    python benchmarks/compare_modes.py --model judge.gguf --data llm_rubric/real_data.json --limit 60
     python benchmarks/compare_modes.py --model judge.gguf --data conture/data.json --variants "tokens;json"
+    python benchmarks/compare_modes.py --data recipes/sample/dialogues.jsonl \\
+        --engine '{"engine": "vllm", "model": "judge-folder"}'
 
-Two public sets are known by their shape:
+Our own sample is known by its planted flaws (`.jsonl`): does the judge score the flawless dialogues
+higher (AUC), and how often is its weakest turn the flawed one? Two public sets are known by their shape:
 - LLM-Rubric (`real_data.json` beside `human_judges_real_convs_FIXED_ANON.tsv`): one person's overall
   satisfaction (Q0, 1-4) a dialogue, set against the judge's overall score of the dialogue;
 - ConTurE (`data.json`): three people's majority impression (0-2) of every turn, set against the judge's
@@ -12,8 +14,8 @@ Two public sets are known by their shape:
 The judge's overall score is the mean of coherence, task_completion (where it is no n/a) and the turns'
 mean helpfulness; a turn's is the mean of context_use and helpfulness. In mode `tokens` these are
 expectations, in mode `json` integers. Every variant sees the same dialogues, drawn with a fixed seed.
-A Markdown table goes to standard output: Spearman with its bootstrap interval, the share of dialogues
-scored, requests, tokens (prompt, of these cached, generated) and seconds. An interval that holds the
+A Markdown table goes to standard output: the agreement, the share of dialogues scored, requests, tokens
+(prompt, of these not cached, generated) and seconds; then how far each variant agrees with the first. An interval that holds the
 other variant's figure is no ground to prefer either.
 """
 
@@ -34,12 +36,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from curate import load_dialogues
 from curate.dialogue import Dialogue, Message
-from curate.engines.base import Ask, Completion, Request
-from curate.engines.config import LlamaCppConfig, open_engine
+from curate.engines.base import Ask, Completion, Engine, Request
+from curate.engines.config import EngineConfig, LlamaCppConfig, open_engine
+from curate.executors.local import for_each
 from curate.judging import PROMPT_VERSION, RubricConfig, judge_dialogue
 from curate.judging.wording import resolve_texts
 from curate.records import JudgeIdentity, Judgment, TurnScores, Unscored
+from curate.trust.agreement import auc
 
 RATINGS = "human_judges_real_convs_FIXED_ANON.tsv"
 SEED = 42
@@ -53,6 +60,23 @@ class Gold:
     dialogue: Dialogue
     overall: float | None = None
     turns: dict[int, float] = field(default_factory=dict)
+    flaw: int | None = None
+    """Turn of the planted flaw; 0 for a dialogue without one."""
+
+
+def load_gold(path: Path) -> list[Gold]:
+    """Any of the three kinds of data, told apart by its shape."""
+    if path.suffix == ".jsonl":
+        return load_sample(path)
+    row = json.loads(path.read_text(encoding="utf-8"))[0]
+    return load_conture(path) if "turns" in row else load_llm_rubric(path)
+
+
+def load_sample(path: Path) -> list[Gold]:
+    return [
+        Gold(dialogue, flaw=(dialogue.metadata.get("flaw") or {"turn": 0})["turn"])
+        for dialogue in load_dialogues(path).dialogues
+    ]
 
 
 def load_llm_rubric(path: Path) -> list[Gold]:
@@ -205,8 +229,52 @@ class Meter:
         return completions
 
 
+def flaw_figures(gold: Sequence[Gold], results: Mapping[str, Judgment | Unscored]) -> str:
+    """AUC of flawless against flawed dialogues, and the share of flawed turns found to be the weakest."""
+    scores: list[float] = []
+    flawless: list[bool] = []
+    hits: list[bool] = []
+    for item in gold:
+        judgment = results[item.dialogue.id]
+        if isinstance(judgment, Judgment):
+            scores.append(overall_score(judgment))
+            flawless.append(item.flaw == 0)
+            if item.flaw:
+                hits.append(judgment.weakest_turn == item.flaw)
+    area = auc(scores, flawless)
+    return f"AUC {'-' if area is None else f'{area:.2f}'} | {sum(hits)}/{len(hits)} flaws weakest"
+
+
+def against_first(
+    first: Mapping[str, Judgment | Unscored], other: Mapping[str, Judgment | Unscored]
+) -> str:
+    """Equal verdicts, Spearman of overall scores, and mean absolute difference of turn scores."""
+    shared = [
+        (one, two)
+        for key, one in first.items()
+        if isinstance(one, Judgment) and isinstance(two := other[key], Judgment)
+    ]
+    equal = sum(one.verdict == two.verdict for one, two in shared)
+    rank = spearman([(overall_score(one), overall_score(two)) for one, two in shared])
+    apart = [
+        abs(turn_score(a) - turn_score(b))
+        for one, two in shared
+        for a, b in zip(one.per_turn, two.per_turn, strict=False)
+        if a.turn == b.turn
+    ]
+    shown = "not defined" if rank is None else f"{rank:.2f}"
+    return (
+        f"{equal} of {len(shared)} verdicts equal, Spearman of overall scores {shown}, turn scores "
+        f"{statistics.fmean(apart):.2f} apart on average"
+        if shared
+        else "no dialogue scored by both"
+    )
+
+
 def figures(gold: Sequence[Gold], results: Mapping[str, Judgment | Unscored]) -> str:
     """The table's cells on agreement."""
+    if gold[0].flaw is not None:
+        return flaw_figures(gold, results)
     clusters: list[list[tuple[float, float]]] = []
     within: list[float] = []
     for item in gold:
@@ -228,41 +296,67 @@ def figures(gold: Sequence[Gold], results: Mapping[str, Judgment | Unscored]) ->
 
 
 async def run(args: argparse.Namespace) -> None:
-    engine = await open_engine(LlamaCppConfig(model=args.model, context=args.context))
+    config = (
+        TypeAdapter(EngineConfig).validate_json(args.engine)
+        if args.engine
+        else LlamaCppConfig(model=args.model, context=args.context)
+    )
     chosen = variants()
     names = [name.strip() for name in args.variants.split(";")] if args.variants else list(chosen)
     unknown = [name for name in names if name not in chosen]
     if unknown:
         sys.exit(f"no such variant: {unknown}; there are: {'; '.join(chosen)}")
+    engine = await open_engine(config)
     for path in args.data:
-        row = json.loads(path.read_text(encoding="utf-8"))[0]
-        gold = load_conture(path) if "turns" in row else load_llm_rubric(path)
+        gold = load_gold(path)
         random.Random(SEED).shuffle(gold)
         gold = gold[: args.limit]
         print(
-            f"\n## {path.parent.name}, {len(gold)} dialogues, {Path(args.model).name}, {PROMPT_VERSION}\n"
+            f"\n## {path.parent.name}, {len(gold)} dialogues, {engine.identity.model} "
+            f"({engine.identity.engine}), {PROMPT_VERSION}\n"
         )
-        print("| variant | Spearman (95 %) | within dialogues (n) | scored | requests | prompt tokens "
-              "| cached | generated | seconds |")  # fmt: skip
+        print("| variant | agreement | (within, or found) | scored | requests | tokens in "
+              "| prefilled | out | seconds |")  # fmt: skip
         print("|---|---|---|---|---|---|---|---|---|", flush=True)
+        by_name: dict[str, dict[str, Judgment | Unscored]] = {}
         for name in names:
             meter = Meter(engine.complete)
-            results: dict[str, Judgment | Unscored] = {}
-            identity = JudgeIdentity(engine="llamacpp", model=Path(args.model).name)
             start = time.monotonic()
-            for index, item in enumerate(gold):
-                results[item.dialogue.id] = await judge_dialogue(
-                    item.dialogue, meter, chosen[name], identity
-                )
-                print(f"{name}: {index + 1}/{len(gold)}", file=sys.stderr, end="\r")
+            results = by_name[name] = await judge_all(gold, meter, chosen[name], engine, name)
             seconds = time.monotonic() - start
-            save(args.save, path, name, results)
+            save(args.save, path, f"{engine.identity.engine} {name}", results)
             done = sum(isinstance(result, Judgment) for result in results.values())
+            counts = meter.counts
+            cells = (
+                counts["requests"],
+                counts["prompt"],
+                counts["prompt"] - counts["cached"],
+                counts["generated"],
+            )
             print(f"| {name} | {figures(gold, results)} | {done}/{len(gold)} | "
-                  + " | ".join(str(meter.counts[key])
-                               for key in ("requests", "prompt", "cached", "generated"))
+                  + " | ".join(f"{cell:,}" for cell in cells)
                   + f" | {seconds:.0f} |", flush=True)  # fmt: skip
+        for name in names[1:]:
+            print(f"\n{name} beside {names[0]}: {against_first(by_name[names[0]], by_name[name])}.")
     await engine.close()
+
+
+async def judge_all(
+    gold: Sequence[Gold], meter: Meter, config: RubricConfig, engine: Engine, name: str
+) -> dict[str, Judgment | Unscored]:
+    """Judge every dialogue, as many open at once as the engine likes."""
+    results: dict[str, Judgment | Unscored] = {}
+    identity = JudgeIdentity(engine=engine.identity.engine, model=engine.identity.model)
+
+    async def work(item: Gold) -> Judgment | Unscored:
+        return await judge_dialogue(item.dialogue, meter, config, identity)
+
+    def done(item: Gold, result: Judgment | Unscored) -> None:
+        results[item.dialogue.id] = result
+        print(f"{name}: {len(results)}/{len(gold)}", file=sys.stderr, end="\r")
+
+    await for_each(gold, work, done, open_at_once=engine.open_dialogues)
+    return results
 
 
 def save(folder: Path | None, data: Path, name: str, results: Mapping[str, Any]) -> None:
@@ -277,13 +371,17 @@ def save(folder: Path | None, data: Path, name: str, results: Mapping[str, Any])
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", required=True, help="a GGUF file or 'smollm2'")
+    parser.add_argument("--model", help="a GGUF file or 'smollm2', run by llama.cpp")
+    parser.add_argument("--engine", help="an engine as in a recipe, as JSON; in place of --model")
     parser.add_argument("--data", required=True, nargs="+", type=Path)
     parser.add_argument("--limit", type=int, default=50, help="dialogues a data set")
     parser.add_argument("--context", type=int, default=8192)
     parser.add_argument("--variants", help="names, separated by semicolons; all where not given")
     parser.add_argument("--save", type=Path, help="folder for the records")
-    asyncio.run(run(parser.parse_args()))
+    args = parser.parse_args()
+    if (args.model is None) == (args.engine is None):
+        parser.error("give either --model or --engine")
+    asyncio.run(run(args))
 
 
 if __name__ == "__main__":
