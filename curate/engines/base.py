@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import orjson
@@ -45,9 +46,7 @@ class EngineIdentity:
     @property
     def key(self) -> str:
         """128-bit hash, 32 hex digits."""
-        return _hash(
-            [self.engine, self.model, self.revision, self.quantisation, *map(list, self.detail)]
-        )
+        return _identity_key(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +67,8 @@ class Request:
             engine has `SEED`, its seed.
         tools: tool definitions shown to a policy model.
         purpose: what the call is for, as `stage.step`; accounting only, not part of the key.
+        affinity: names what the request is about (a dialogue's content hash): an engine with several
+            servers sends equal affinities to one of them. Not part of the key.
     """
 
     messages: tuple[Mapping[str, Any], ...]
@@ -80,6 +81,7 @@ class Request:
     sample: int = 0
     tools: tuple[Mapping[str, Any], ...] = ()
     purpose: str = ""
+    affinity: str = ""
 
     def key(self, identity: EngineIdentity) -> str:
         """Cache key: 128-bit hash of the engine's identity and the canonical request."""
@@ -195,6 +197,19 @@ class Engine(Protocol):
 
 Ask = Callable[[Sequence[Request]], Awaitable[list[Completion]]]
 """Engine, cache, retries and accounting, bound to a model role (judge, policy, reviser)."""
+
+
+@lru_cache(maxsize=256)
+def _identity_key(identity: EngineIdentity) -> str:
+    return _hash(
+        [
+            identity.engine,
+            identity.model,
+            identity.revision,
+            identity.quantisation,
+            *map(list, identity.detail),
+        ]
+    )
 
 
 def _hash(value: object) -> str:

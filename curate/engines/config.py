@@ -61,13 +61,26 @@ class OpenAIConfig(Frozen):
 
     engine: Literal["openai"] = "openai"
     model: str
-    base_url: str = Field(description="Root of the API, with /v1 where the server has it.")
+    base_url: str | tuple[str, ...] = Field(
+        description="Root of the API, with /v1 where the server has it; or several that serve the same."
+    )
     api_key_env: str | None = Field(
         None, description="NAME of the environment variable that holds the key."
     )
-    in_flight: int = Field(16, ge=1, le=4096, description="Calls open at once.")
+    in_flight: int = Field(16, ge=1, le=4096, description="Calls open at once at each address.")
+    concurrency: Literal["auto", "adaptive", "fixed"] = Field(
+        "auto",
+        description="Whether `in_flight` shrinks on 429 and 503; auto: at hosted addresses only.",
+    )
     timeout: float = Field(120.0, gt=0, description="Seconds a call may take in all.")
+    deadline: float | None = Field(
+        900.0, gt=0, description="Seconds after which a request is not tried once more; null: none."
+    )
     retries: int = Field(4, ge=0)
+    tokenizer: str | None = Field(
+        None,
+        description="Folder or Hub id of the model's tokenizer: label reads go as lists of token ids.",
+    )
     context: int | None = Field(None, ge=256, description="Context window in tokens, if not told.")
     revision: str | None = Field(
         None, description="What the server serves; stands in the identity in place of base_url."
@@ -96,28 +109,33 @@ class OpenAIConfig(Frozen):
 
     @field_validator("base_url")
     @classmethod
-    def _is_plain_url(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+    def _are_plain_urls(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if isinstance(value, str):
+            return _check_url(value)
+        urls = tuple(_check_url(url) for url in value)
+        if not urls or len(set(urls)) < len(urls):
             raise UsageError(
-                "base_url is not the address of a server",
-                got=value if "@" not in value else "(not shown: it may hold a password)",
-                expected="an address such as http://localhost:8000/v1",
+                "base_url is a list without addresses, or names one twice",
+                got=", ".join(urls) or "an empty list",
+                expected="an address, or several different ones that serve the same model",
             )
-        secret = any(re.search(r"key|token|secret", name) for name, _ in parse_qsl(parts.query))
-        if parts.username or parts.password or secret:
-            raise UsageError(
-                "base_url holds a user name, a password or a key",
-                expected="the bare address",
-                fix="put the key into an environment variable and name it in api_key_env",
-            )
-        return value.rstrip("/")
+        return urls
+
+    @property
+    def base_urls(self) -> tuple[str, ...]:
+        """All addresses, at least one."""
+        return (self.base_url,) if isinstance(self.base_url, str) else self.base_url
 
     @property
     def is_hosted(self) -> bool:
-        """True unless the server runs on this machine; texts are redacted for hosted engines."""
-        host = urlsplit(self.base_url).hostname or ""
-        return not (host in ("localhost", "::1") or host.startswith("127."))
+        """True unless all servers run on this machine; texts are redacted for hosted engines."""
+        hosts = [urlsplit(url).hostname or "" for url in self.base_urls]
+        return not all(host in ("localhost", "::1") or host.startswith("127.") for host in hosts)
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether fewer calls are opened when a server says it is too much."""
+        return self.concurrency == "adaptive" or (self.concurrency == "auto" and self.is_hosted)
 
 
 class VllmConfig(Frozen):
@@ -168,6 +186,24 @@ EngineConfig = Annotated[
 ]
 
 
+def _check_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(
+            "base_url is not the address of a server",
+            got=value if "@" not in value else "(not shown: it may hold a password)",
+            expected="an address such as http://localhost:8000/v1",
+        )
+    secret = any(re.search(r"key|token|secret", name) for name, _ in parse_qsl(parts.query))
+    if parts.username or parts.password or secret:
+        raise UsageError(
+            "base_url holds a user name, a password or a key",
+            expected="the bare address",
+            fix="put the key into an environment variable and name it in api_key_env",
+        )
+    return value.rstrip("/")
+
+
 def _looks_like_key(value: str) -> bool:
     if _KEY_START.match(value):
         return True
@@ -193,7 +229,8 @@ async def open_engine(
 
         return await open_llamacpp(config)
     if isinstance(config, OpenAIConfig):
-        _need("aiohttp", "openai")
+        for package in ("aiohttp", "httptools"):
+            _need(package, "openai")
         from curate.engines.openai_probe import open_openai
 
         return await open_openai(config)

@@ -1,7 +1,9 @@
 """Opening an OpenAI-compatible server: is it there, does it know the model, what can it do.
 
 Servers say little about themselves, so what matters is tried: a first token with log-probabilities, a
-reply that only a schema could bring about. A handful of tiny calls before a run saves a night of it.
+reply that only a schema could bring about, a list of prompts as token ids. A handful of tiny calls
+before a run saves a night of it. Of several addresses the first is tried in full; the others must say
+the same of themselves and answer.
 """
 
 from __future__ import annotations
@@ -12,15 +14,21 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
 
-import aiohttp
 import orjson
 
 from curate.engines.base import Capability, Completion, Fault, Request
 from curate.engines.config import OpenAIConfig
-from curate.engines.openai import CONTINUING, Dialect, OpenAIEngine, read_key, read_message
+from curate.engines.gate import Gate
+from curate.engines.http import BrokenReplyError, open_pool
+from curate.engines.openai import OpenAIEngine, read_key
+from curate.engines.openai_bodies import CONTINUING, Dialect, read_message, to_body
+from curate.engines.openai_targets import Target
+from curate.engines.openai_tokens import TokenReads
 from curate.engines.structured import BadReply, read_object
+from curate.engines.tokens import PromptTokens, load_tokenizer
 from curate.errors import EngineError, UsageError
 
+_CACHED = "cached-token counts"
 _SELF_HOSTED = ("vllm", "sglang", "llamacpp")
 _HELLO = Request(
     messages=({"role": "user", "content": "Is water wet? Answer yes or no."},),
@@ -51,51 +59,82 @@ class ServerFacts:
 
 
 async def open_openai(config: OpenAIConfig) -> OpenAIEngine:
-    """Reach the server, check key and model name, try what it can do.
+    """Reach the servers, check key and model name, try what they can do.
 
     Raises:
-        UsageError: the key's variable is empty, the model is unknown, or `prefill: on` is refused.
-        EngineError: the server cannot be reached, refuses the key, or does not answer.
+        UsageError: the key's variable is empty, the model is unknown, `prefill: on` is refused, several
+            addresses do not serve the same, or the tokenizer is not the server's.
+        EngineError: a server cannot be reached, refuses the key, or does not answer.
     """
     key = read_key(config)
     if config.api_key_env and not key:
         raise UsageError(
             f"the environment variable {config.api_key_env} is not set",
-            fix=f"put the key for {config.base_url} into it, or leave api_key_env out",
+            fix=f"put the key for {config.base_urls[0]} into it, or leave api_key_env out",
         )
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),
-        timeout=aiohttp.ClientTimeout(total=config.timeout),
-        headers={"Authorization": f"Bearer {key}"} if key else None,
-        trust_env=config.is_hosted,
-    )
+    prompts = None
+    if config.tokenizer is not None:
+        tokenizer = await asyncio.to_thread(load_tokenizer, config.tokenizer)
+        prompts = PromptTokens(tokenizer, config.chat_template_kwargs)
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    targets = [
+        Target(
+            url,
+            open_pool(url, headers, use_proxy=config.is_hosted),
+            Gate(config.in_flight, is_adaptive=config.is_adaptive),
+        )
+        for url in config.base_urls
+    ]
     try:
-        facts = await _ask_facts(config, session, key)
-        _check_model_name(config, facts)
-        wants_prefill = config.prefill == "on" or (
-            config.prefill == "auto" and facts.flavour in (*CONTINUING, "llamacpp")
-        )
-        engine = OpenAIEngine(
-            config,
-            session,
-            key,
-            Dialect(facts.flavour, wants_prefill),
-            detail=facts.detail,
-            context=facts.context,
-        )
-        engine.known = await _probe(engine, config, facts)
+        return await _open_on(config, targets, key, prompts)
     except BaseException:
-        await session.close()
+        for target in targets:
+            await target.pool.close()
         raise
+
+
+async def _open_on(
+    config: OpenAIConfig, targets: list[Target], key: str | None, prompts: PromptTokens | None
+) -> OpenAIEngine:
+    found = [await _ask_facts(config, target, key) for target in targets]
+    facts = found[0]
+    for target, other in zip(targets, found, strict=True):
+        _check_model_name(config, target, other)
+        if (other.flavour, other.detail) != (facts.flavour, facts.detail):
+            raise UsageError(
+                f"{target.url} does not serve what {targets[0].url} serves",
+                got=f"{other.flavour or 'another server'} {dict(other.detail)}",
+                expected=f"{facts.flavour or 'another server'} {dict(facts.detail)}",
+                fix="give addresses of one model, served alike",
+            )
+    contexts = [one.context for one in found if one.context is not None]
+    wants_prefill = config.prefill == "on" or (
+        config.prefill == "auto" and facts.flavour in (*CONTINUING, "llamacpp")
+    )
+    engine = OpenAIEngine(
+        config,
+        targets,
+        key,
+        Dialect(facts.flavour, wants_prefill),
+        detail=facts.detail,
+        context=min(contexts, default=None),
+    )
+    await _probe(engine, config, targets[0], facts)
+    for target in targets[1:]:
+        await _say_hello(engine, config, target)
+    if prompts is not None:
+        await _try_tokens(engine, config, targets[0], prompts)
+    engine.facts = _describe(engine, config)
     return engine
 
 
-async def _ask_facts(
-    config: OpenAIConfig, session: aiohttp.ClientSession, key: str | None
-) -> ServerFacts:
-    status, data = await _get(config, session, f"{config.base_url}/models")
+async def _ask_facts(config: OpenAIConfig, target: Target, key: str | None) -> ServerFacts:
+    status, data = await _get(config, target, f"{target.path}/models")
     if status in (401, 403):
-        raise _key_refused(config, read_message(data)[0].replace(key or "\0", "[key]"))
+        said = read_message(data)[0].replace(key or "\0", "[key]")
+        raise _key_refused(config, target.url, said)
     entries: list[dict[str, Any]] = []
     if status == 200:
         try:
@@ -111,15 +150,15 @@ async def _ask_facts(
     context = mine.get("max_model_len") or mine.get("context_length")
     detail: tuple[tuple[str, str], ...] = ()
     if flavour == "llamacpp":
-        context, detail = await _ask_llamacpp(config, session, context)
+        context, detail = await _ask_llamacpp(config, target, context)
     return ServerFacts(flavour, tuple(models), int(context) if context else None, detail)
 
 
 async def _ask_llamacpp(
-    config: OpenAIConfig, session: aiohttp.ClientSession, context: int | None
+    config: OpenAIConfig, target: Target, context: int | None
 ) -> tuple[int | None, tuple[tuple[str, str], ...]]:
     """Context and what determines replies, from /props; an older or guarded server has none."""
-    status, data = await _get(config, session, f"{config.base_url.removesuffix('/v1')}/props")
+    status, data = await _get(config, target, f"{target.path.removesuffix('/v1')}/props")
     try:
         props = orjson.loads(data) if status == 200 else {}
         template = hashlib.blake2b(props["chat_template"].encode(), digest_size=8).hexdigest()
@@ -132,61 +171,63 @@ async def _ask_llamacpp(
         return context, ()
 
 
-async def _get(config: OpenAIConfig, session: aiohttp.ClientSession, url: str) -> tuple[int, bytes]:
+async def _get(config: OpenAIConfig, target: Target, path: str) -> tuple[int, bytes]:
     try:
-        async with session.get(url, allow_redirects=False) as response:
-            return response.status, await response.read()
+        reply = await target.pool.call("GET", path, b"", config.timeout)
     except TimeoutError as error:
         raise EngineError(
-            f"the server at {config.base_url} does not answer",
+            f"the server at {target.url} does not answer",
             got=f"nothing within {config.timeout:g} s",
             fix="check that it has finished loading its model",
         ) from error
-    except (aiohttp.ClientError, OSError) as error:
+    except (BrokenReplyError, OSError) as error:
         raise EngineError(
-            f"the server at {config.base_url} cannot be reached",
+            f"the server at {target.url} cannot be reached",
             got=f"{type(error).__name__}: {error}",
             fix="check the address and that the server is running",
         ) from error
+    return reply.status, reply.body
 
 
-def _check_model_name(config: OpenAIConfig, facts: ServerFacts) -> None:
+def _check_model_name(config: OpenAIConfig, target: Target, facts: ServerFacts) -> None:
     # A llama.cpp server answers to any name; a reply under a wrong name would be a wrong identity.
     # Commercial lists are incomplete (aliases), so there the first call decides.
     if facts.flavour in _SELF_HOSTED and facts.models and config.model not in facts.models:
-        raise _unknown_model(config, facts)
+        raise _unknown_model(config, target.url, facts)
 
 
-def _unknown_model(config: OpenAIConfig, facts: ServerFacts, said: str | None = None) -> UsageError:
+def _unknown_model(
+    config: OpenAIConfig, url: str, facts: ServerFacts, said: str | None = None
+) -> UsageError:
     near = difflib.get_close_matches(config.model, facts.models, n=3, cutoff=0.3)
     others = [name for name in facts.models if name not in near]
     shown = [*near, *others][:20]
     more = len(facts.models) - len(shown)
     return UsageError(
-        f"the server at {config.base_url} has no model {config.model!r}",
+        f"the server at {url} has no model {config.model!r}",
         got=said,
         expected=", ".join(shown) + (f" and {more} more" if more > 0 else "") or None,
         fix="set `model` to one of these" if shown else "check the model name",
     )
 
 
-def _key_refused(config: OpenAIConfig, said: str) -> EngineError:
+def _key_refused(config: OpenAIConfig, url: str, said: str) -> EngineError:
     if config.api_key_env is None:
         return EngineError(
-            f"the server at {config.base_url} asks for a key and none is configured",
+            f"the server at {url} asks for a key and none is configured",
             got=said,
             fix="put the key into an environment variable and name it in api_key_env",
         )
     return EngineError(
-        f"the server at {config.base_url} refuses the key in {config.api_key_env}",
+        f"the server at {url} refuses the key in {config.api_key_env}",
         got=said,
         fix=f"check the value of {config.api_key_env}",
     )
 
 
 async def _probe(
-    engine: OpenAIEngine, config: OpenAIConfig, facts: ServerFacts
-) -> frozenset[Capability]:
+    engine: OpenAIEngine, config: OpenAIConfig, target: Target, facts: ServerFacts
+) -> None:
     """Try the richest question first and take away what the server does not stand."""
     for has_prefill in (True, False) if engine.dialect.has_prefill else (False,):
         for labels in (_HELLO.labels, ()):
@@ -194,22 +235,23 @@ async def _probe(
             # Models that think want room for it before they say anything at all.
             limit = 1 if labels else 16
             completion = await _try(
-                engine, config, replace(_HELLO, labels=labels, max_tokens=limit)
+                engine, config, target, replace(_HELLO, labels=labels, max_tokens=limit)
             )
             if completion.fault is None:
-                return await _settle(engine, config, completion)
+                engine.known = await _settle(engine, config, target, completion)
+                return
             if completion.fault.kind not in ("bad_request", "server"):
-                raise _explain(config, facts, completion.fault)
+                raise _explain(config, target, facts, completion.fault)
     assert completion.fault is not None
-    raise _explain(config, facts, completion.fault)
+    raise _explain(config, target, facts, completion.fault)
 
 
 async def _settle(
-    engine: OpenAIEngine, config: OpenAIConfig, completion: Completion
+    engine: OpenAIEngine, config: OpenAIConfig, target: Target, completion: Completion
 ) -> frozenset[Capability]:
     if config.prefill == "on" and not engine.dialect.has_prefill:
         raise UsageError(
-            f"the server at {config.base_url} refuses a begun reply",
+            f"the server at {target.url} refuses a begun reply",
             fix="set prefill: auto or prefill: off",
         )
     known = {Capability.SEED}
@@ -219,18 +261,38 @@ async def _settle(
         known.add(Capability.TOP_LOGPROBS)
     if engine.dialect.has_prefill:
         known.add(Capability.PREFILL)
-    reply = await _try(engine, config, _SCHEMA_HELLO)
+    reply = await _try(engine, config, target, _SCHEMA_HELLO)
     if reply.fault is None and not isinstance(read_object(reply, _SCHEMA), BadReply):
         known.add(Capability.JSON_SCHEMA)
     return frozenset(known)
 
 
-async def _try(engine: OpenAIEngine, config: OpenAIConfig, request: Request) -> Completion:
+async def _say_hello(engine: OpenAIEngine, config: OpenAIConfig, target: Target) -> None:
+    """Check that a further address answers as the first one did."""
+    labels = _HELLO.labels if Capability.TOP_LOGPROBS in engine.known else ()
+    completion = await _try(
+        engine, config, target, replace(_HELLO, labels=labels, max_tokens=1 if labels else 16)
+    )
+    if completion.fault is not None:
+        raise _explain(config, target, ServerFacts(), completion.fault)
+    if labels and len(completion.first_token) < 2:
+        raise UsageError(
+            f"{target.url} gives no log-probabilities, as {config.base_urls[0]} does",
+            fix="give addresses of one model, served alike",
+        )
+
+
+async def _try(
+    engine: OpenAIEngine, config: OpenAIConfig, target: Target, request: Request
+) -> Completion:
     """One call, with patience for a server that is still starting and for a renamed field."""
     for attempt in range(config.retries + 1):
-        [completion] = await engine.complete([request])
+        body = orjson.dumps(to_body(request, config, engine.dialect))
+        reply = await engine.ask_target(target, "/chat/completions", body)
+        completion = engine.read_chat(reply, request)
         fault = completion.fault
         if fault is None:
+            engine.facts[_CACHED] = bool((reply.get("usage") or {}).get("prompt_tokens_details"))
             return completion
         renamed = fault.kind == "bad_request" and "max_completion_tokens" in fault.detail
         if renamed and engine.dialect.limit_field == "max_tokens":
@@ -245,16 +307,71 @@ async def _try(engine: OpenAIEngine, config: OpenAIConfig, request: Request) -> 
     return completion
 
 
-def _explain(config: OpenAIConfig, facts: ServerFacts, fault: Fault) -> EngineError | UsageError:
+async def _try_tokens(
+    engine: OpenAIEngine, config: OpenAIConfig, target: Target, prompts: PromptTokens
+) -> None:
+    """Send label reads as token ids if the server takes them, and takes them for the same prompt."""
+    prefill = _HELLO.prefill if engine.dialect.has_prefill else ""
+    hello = replace(_HELLO, prefill=prefill)
+    chat = await _try(engine, config, target, replace(hello, labels=(), max_tokens=16))
+    mine = len(prompts.prompt_ids(hello))
+    theirs = chat.usage.prompt_tokens
+    if theirs not in (0, mine):
+        raise UsageError(
+            f"the tokenizer {config.tokenizer} is not the one that {target.url} uses",
+            got=f"{mine} tokens for a prompt that the server counts as {theirs}",
+            expected="the same tokenizer, chat template and chat_template_kwargs",
+            fix="name the served model's own tokenizer, or leave `tokenizer` out",
+        )
+    for is_exact in (True, False):
+        reads = TokenReads(config, prompts, is_exact=is_exact, flavour=engine.dialect.flavour)
+        pair = [hello, replace(hello, sample=0, labels=("1", "2"))]
+        engine.read_by_tokens(reads)
+        first, second = await engine.complete(pair)
+        if first.fault is None and second.fault is None and first.first_token:
+            # A server that does not know a field may pass over it: then other tokens came back.
+            if is_exact and not (first.exact_labels and second.exact_labels):
+                continue
+            known = {Capability.TOKEN_PROMPTS, Capability.BATCH, Capability.TOP_LOGPROBS}
+            # Prompts hold the begun reply as they hold everything else.
+            known.add(Capability.PREFILL)
+            if is_exact:
+                known.add(Capability.LABEL_LOGPROBS)
+            engine.known |= known
+            return
+    engine.read_by_tokens(None)
+
+
+def _describe(engine: OpenAIEngine, config: OpenAIConfig) -> dict[str, str | bool]:
+    """What was found out, in words for `curate doctor`."""
+    known = engine.known
+    width = "fewer when refused" if config.is_adaptive else "fixed"
+    return {
+        "server": engine.dialect.flavour or "unknown",
+        "addresses": str(len(config.base_urls)),
+        "context tokens": str(engine.context_tokens or "unknown"),
+        "calls in flight": f"{config.in_flight} at each address, {width}",
+        "log-probabilities": Capability.TOP_LOGPROBS in known,
+        "exact label log-probabilities": Capability.LABEL_LOGPROBS in known,
+        "JSON schema": Capability.JSON_SCHEMA in known,
+        "begun replies": Capability.PREFILL in known,
+        "prompts as token ids": Capability.TOKEN_PROMPTS in known,
+        _CACHED: engine.facts.get(_CACHED, False),
+    }
+
+
+def _explain(
+    config: OpenAIConfig, target: Target, facts: ServerFacts, fault: Fault
+) -> EngineError | UsageError:
     if fault.kind == "auth":
-        return _key_refused(config, fault.detail)
+        return _key_refused(config, target.url, fault.detail)
     names_model = config.model not in facts.models and (
         "HTTP 404" in fault.detail or "model" in fault.detail.lower()
     )
     if fault.kind == "bad_request" and names_model:
-        return _unknown_model(config, facts, fault.detail)
+        return _unknown_model(config, target.url, facts, fault.detail)
     return EngineError(
-        f"the server at {config.base_url} does not answer a simple question to {config.model}",
+        f"the server at {target.url} does not answer a simple question to {config.model}",
         got=f"{fault.kind}: {fault.detail}",
         fix="if it refuses a field, take it out with extra_body: {field: null}",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any, Literal
 
 from curate.engines.base import Completion, Fault, Request, Usage
@@ -42,7 +43,7 @@ def chat_body(request: Request) -> dict[str, Any]:
     return body
 
 
-def read_chat(reply: object, request: Request, *, echoed: str = "") -> Completion:
+def read_chat(reply: Any, request: Request, *, echoed: str = "") -> Completion:
     """Read a `/chat/completions` reply.
 
     Args:
@@ -51,13 +52,13 @@ def read_chat(reply: object, request: Request, *, echoed: str = "") -> Completio
         echoed: a prefill that the server may repeat in front of the text.
     """
     try:
-        choice = reply["choices"][0]  # type: ignore[index]
+        choice = reply["choices"][0]
         message = choice["message"]
         text = message.get("content") or ""
         tool_calls = tuple(message.get("tool_calls") or ())
         refusal = message.get("refusal")
-        first_token = _read_first_token(choice.get("logprobs"), request) if request.labels else ()
-        usage = read_usage(reply.get("usage"))  # type: ignore[attr-defined]
+        first_token = read_first_token(choice.get("logprobs"), request) if request.labels else ()
+        usage = read_usage(reply.get("usage"))
         reason = choice.get("finish_reason")
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         return failed("server", f"the reply is not a chat completion: {error!r}")
@@ -94,26 +95,37 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage:
     )
 
 
-def _read_first_token(
+def read_first_token(
     logprobs: Mapping[str, Any] | None, request: Request
 ) -> tuple[tuple[str, float], ...]:
+    """The first token's alternatives from a chat choice's `logprobs`; see `keep_first_token`."""
     content = (logprobs or {}).get("content")
     if not content:
         return ()
-    tops = content[0].get("top_logprobs") or []
+    first = content[0]
     # Different tokens may read the same (bytes of a character, variants of a blank): all are kept.
-    pairs = [(str(top["token"]), float(top["logprob"])) for top in tops]
+    pairs = [(str(top["token"]), float(top["logprob"])) for top in first.get("top_logprobs") or ()]
     # The sampled token comes along even where it is not among the most likely ones. Where it is, the
     # list's figure stands: a grammar changes the sampled token's own.
-    if content[0]["token"] not in (token for token, _ in pairs):
-        pairs.append((str(content[0]["token"]), float(content[0]["logprob"])))
-    ranked = sorted(pairs, key=lambda pair: -pair[1])
+    sampled = first["token"]
+    if not any(token == sampled for token, _ in pairs):
+        pairs.append((str(sampled), float(first["logprob"])))
+    return keep_first_token(pairs, request)
+
+
+def keep_first_token(
+    pairs: list[tuple[str, float]], request: Request
+) -> tuple[tuple[str, float], ...]:
+    """The most likely ones and all that spell a wanted label, most likely first."""
+    pairs.sort(key=_logprob, reverse=True)
+    if len(pairs) <= KEPT_TOKENS:
+        return tuple(pairs)
     wanted = {label.strip().casefold() for label in request.labels}
-    return tuple(
-        pair
-        for rank, pair in enumerate(ranked)
-        if rank < KEPT_TOKENS or pair[0].strip().casefold() in wanted
-    )
+    rest = (pair for pair in pairs[KEPT_TOKENS:] if pair[0].strip().casefold() in wanted)
+    return (*pairs[:KEPT_TOKENS], *rest)
+
+
+_logprob = itemgetter(1)
 
 
 def failed(kind: Any, detail: str, retry_after: float | None = None) -> Completion:

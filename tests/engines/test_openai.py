@@ -6,7 +6,8 @@ from aiohttp import web
 
 from curate.engines.base import Capability, Request
 from curate.engines.config import OpenAIConfig, open_engine
-from curate.engines.openai import Dialect, Gate, read_message, read_retry_after, to_body
+from curate.engines.gate import Gate
+from curate.engines.openai_bodies import Dialect, read_message, read_retry_after, to_body
 from curate.errors import EngineError, UsageError
 from tests.servers import CountingServer, answer_by_hash
 
@@ -443,9 +444,10 @@ async def test_a_cancelled_call_gives_its_place_back():
     entered = []
 
     async def use(name):
-        async with gate.hold():
-            entered.append(name)
-            await asyncio.sleep(0.01)
+        await gate.enter()
+        entered.append(name)
+        await asyncio.sleep(0.01)
+        gate.leave()
 
     first, second = asyncio.create_task(use(1)), asyncio.create_task(use(2))
     third = asyncio.create_task(use(3))

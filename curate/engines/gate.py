@@ -1,0 +1,68 @@
+"""How many calls may be open at once.
+
+A server of one's own queues what it cannot serve yet, and is fastest with a full queue: `fixed`. A
+hosted API counts and refuses: `adaptive` halves the width when it does and grows it again by one call a
+round (additive increase, multiplicative decrease, as in TCP; Chiu and Jain 1989).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+
+
+class Gate:
+    """Places for open calls, given in the order of asking.
+
+    Args:
+        most: places when nothing was refused.
+        is_adaptive: False keeps the width whatever the server says.
+    """
+
+    def __init__(self, most: int, *, is_adaptive: bool = True) -> None:
+        self._most = most
+        self._is_adaptive = is_adaptive
+        self._open = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._slowed = 0.0
+        self.limit = float(most)
+
+    async def enter(self) -> None:
+        """Wait for a place. Whoever has entered must `leave`."""
+        if not self._waiting and self._open < int(self.limit):
+            self._open += 1
+            return
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self.leave()  # admitted in the very moment of being cancelled
+            raise
+
+    def leave(self) -> None:
+        """Give the place back."""
+        self._open -= 1
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and self._open < int(self.limit):
+            place = self._waiting.popleft()
+            if not place.done():
+                self._open += 1
+                place.set_result(None)
+
+    def slow_down(self) -> None:
+        """Halve, at most once a second: one burst of refusals is one piece of news."""
+        now = time.monotonic()
+        if self._is_adaptive and now - self._slowed >= 1.0:
+            self._slowed = now
+            self.limit = max(1.0, self.limit / 2)
+
+    def speed_up(self) -> None:
+        """One more call for each round of successes."""
+        if self.limit < self._most:
+            self.limit = min(float(self._most), self.limit + 1 / self.limit)
+            self._admit()

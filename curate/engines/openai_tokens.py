@@ -1,0 +1,190 @@
+"""Label reads as token ids: one `/v1/completions` call carries all questions about a dialogue.
+
+The prompt is rendered and tokenised here, each segment once (`engines.tokens`), and the server gets a
+list of prompts, so that a dialogue's dozen questions cost one HTTP call and no template on the server.
+vLLM is asked for the log-probabilities of exactly the tokens that spell a label
+(`logprob_token_ids`), from the full softmax: none is missing because others were likelier. Servers
+without that field give the most likely tokens, as they do over chat.
+
+Only one-token label reads go this way. Text, JSON and tool calls stay with `/chat/completions`, where
+the server's own parsers are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from curate.engines.base import Completion, Request, Usage
+from curate.engines.config import OpenAIConfig
+from curate.engines.openai_bodies import with_extra
+from curate.engines.tokens import PromptRefused, PromptTokens
+from curate.engines.wire import failed, keep_first_token, read_first_token, read_usage
+
+Exchange = Callable[[str, dict[str, Any], str], Awaitable[Any]]
+"""Path, body and affinity to a parsed reply, or to a completion that is a fault."""
+
+MOST_LABEL_IDS = 128
+"""vLLM's own bound of `logprob_token_ids` (MAX_LOGPROB_TOKEN_IDS in 0.32)."""
+_TOKEN_ID = "token_id:"
+
+
+class TokenReads:
+    """Label reads for one server.
+
+    Args:
+        config: model, fields of the recipe, how many alternatives where labels cannot be named.
+        prompts: renders and tokenises.
+        is_exact: whether the server takes `logprob_token_ids`.
+        flavour: the server's, as in `Dialect`.
+    """
+
+    def __init__(
+        self, config: OpenAIConfig, prompts: PromptTokens, *, is_exact: bool, flavour: str
+    ) -> None:
+        self._config = config
+        self._prompts = prompts
+        self._is_exact = is_exact
+        self._flavour = flavour
+
+    @property
+    def identity_detail(self) -> tuple[tuple[str, str], ...]:
+        """What of the tokenizer and of this way of asking changes replies."""
+        reads = "exact" if self._is_exact else "most likely"
+        return (*self._prompts.identity_detail, ("label_reads", f"{reads}, token prompts"))
+
+    async def complete(
+        self,
+        requests: Sequence[Request],
+        exchange: Exchange,
+        chat: Callable[[Request], Awaitable[Completion]],
+    ) -> list[Completion]:
+        """Answer siblings, in order: label reads in lists, whatever else one by one through `chat`."""
+        groups: dict[tuple[object, ...], list[int]] = {}
+        for index, request in enumerate(requests):
+            if is_label_read(request):
+                kind: tuple[object, ...] = (request.sample, request.temperature, request.affinity)
+            else:
+                kind = (index,)
+            groups.setdefault(kind, []).append(index)
+
+        async def answer(indices: list[int]) -> list[Completion]:
+            group = [requests[index] for index in indices]
+            if not is_label_read(group[0]):
+                return [await chat(group[0])]
+            return await self._read(group, exchange)
+
+        if len(groups) == 1:
+            return await answer(next(iter(groups.values())))
+        answered = await asyncio.gather(*map(answer, groups.values()))
+        found: dict[int, Completion] = {}
+        for indices, completions in zip(groups.values(), answered, strict=True):
+            found.update(zip(indices, completions, strict=True))
+        return [found[index] for index in range(len(requests))]
+
+    async def _read(self, group: Sequence[Request], exchange: Exchange) -> list[Completion]:
+        prompts: list[list[int]] = []
+        for request in group:
+            try:
+                prompts.append(self._prompts.prompt_ids(request))
+            except PromptRefused as error:
+                if len(group) > 1:
+                    return await self._one_by_one(group, exchange)
+                return [failed("bad_request", str(error))]
+        labels = [self._prompts.label_ids(request) for request in group]
+        wanted = sorted(set().union(*labels))
+        if len(group) > 1 and len(wanted) > MOST_LABEL_IDS:
+            return await self._one_by_one(group, exchange)
+        body = self.body(prompts, group[0], wanted)
+        reply = await exchange("/completions", body, group[0].affinity)
+        if isinstance(reply, Completion):
+            fault = reply.fault
+            if len(group) > 1 and fault is not None and not fault.is_transient:
+                # One prompt that is too long fails its whole list; the others can be answered.
+                return await self._one_by_one(group, exchange)
+            return [reply] * len(group)
+        return self.read(reply, group, prompts, labels)
+
+    async def _one_by_one(self, group: Sequence[Request], exchange: Exchange) -> list[Completion]:
+        return [(await self._read([request], exchange))[0] for request in group]
+
+    def body(
+        self, prompts: Sequence[Sequence[int]], request: Request, wanted: Sequence[int]
+    ) -> dict[str, Any]:
+        """The call for prompts that are alike but for their text."""
+        body: dict[str, Any] = {
+            "model": self._config.model,
+            "prompt": prompts,
+            "max_tokens": 1,
+            "temperature": request.temperature,
+            "logprobs": self._config.top_logprobs,
+        }
+        if request.temperature > 0 or request.sample:
+            body["seed"] = request.sample
+        if self._flavour == "llamacpp":
+            body["top_k"], body["min_p"] = 0, 0.0
+        if self._is_exact and wanted:
+            body |= {
+                "logprobs": len(wanted),
+                "logprob_token_ids": wanted,
+                "return_tokens_as_token_ids": True,
+            }
+        return with_extra(body, self._config)
+
+    def read(
+        self,
+        reply: Any,
+        group: Sequence[Request],
+        prompts: Sequence[Sequence[int]],
+        labels: Sequence[Mapping[int, str]],
+    ) -> list[Completion]:
+        """A completion for each prompt of a call; one fault for all where it is no such reply."""
+        try:
+            choices = sorted(reply["choices"], key=lambda choice: int(choice.get("index", 0)))
+            if len(choices) != len(group):
+                raise ValueError(f"{len(choices)} choices for {len(group)} prompts")
+            # Servers report what was cached for one prompt of a list at most: a lower bound.
+            cached = read_usage(reply.get("usage")).cached_tokens
+            named = self._is_exact and any(labels)
+            completions = [
+                _read_choice(choice, request, spelt if named else None)
+                for choice, request, spelt in zip(choices, group, labels, strict=True)
+            ]
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+            fault = failed("server", f"the reply is not a list of completions: {error!r}")
+            return [fault] * len(group)
+        usages = [Usage(len(prompt), 0, 1) for prompt in prompts]
+        usages[-1] = replace(usages[-1], cached_tokens=min(cached, usages[-1].prompt_tokens))
+        return [
+            replace(completion, usage=usage)
+            for completion, usage in zip(completions, usages, strict=True)
+        ]
+
+
+def is_label_read(request: Request) -> bool:
+    """Whether only the first token's distribution is wanted."""
+    return bool(request.labels) and request.max_tokens == 1 and not request.schema
+
+
+def _read_choice(
+    choice: Mapping[str, Any], request: Request, spelt: Mapping[int, str] | None
+) -> Completion:
+    """One prompt's completion; `spelt` has the label tokens that were asked for, None where none could be."""
+    logprobs = choice["logprobs"]
+    tops = logprobs.get("top_logprobs")
+    if not isinstance(tops, list):
+        pairs = read_first_token(logprobs, request)  # llama.cpp: the form of chats
+    elif spelt is None:
+        pairs = keep_first_token(list(tops[0].items()), request)
+    else:
+        read = {int(name.removeprefix(_TOKEN_ID)): float(value) for name, value in tops[0].items()}
+        named = [(word, read[index]) for index, word in spelt.items()]
+        pairs = tuple(sorted(named, key=lambda pair: -pair[1]))
+    return Completion(
+        text=str(choice.get("text") or ""),
+        finish="length" if choice.get("finish_reason") == "length" else "stop",
+        first_token=pairs,
+        exact_labels=spelt is not None,
+    )
