@@ -88,13 +88,14 @@ def run(
     """Run a recipe from source to export, or resume it where it stopped."""
     from curate.pipeline import run_recipe
     from curate.recipe import load_recipe
-    from curate.showing import RunProgress, show_plan, show_run
+    from curate.showing import RunProgress, show_run
 
     if retry not in (None, "unscored"):
         raise UsageError("unknown value of --retry", got=retry, expected="unscored")
     loaded = load_recipe(recipe, set_ or [])
     if dry_run:
         from curate.plan import make_plan
+        from curate.showing_plan import show_plan
 
         show_plan(_out, asyncio.run(make_plan(loaded, limit=limit, out=out)))
         return
@@ -107,17 +108,86 @@ def run(
 
 
 @app.command()
+def estimate(
+    recipe: Annotated[Path, typer.Argument(help="Recipe file (YAML).")],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Override: key.path=value. Repeatable.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Read only the first rows of each source.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder (default runs/<name>).")] = None,
+    sample: Annotated[int, typer.Option(min=1, help="Dialogues to scale up from.")] = 200,
+    rate: Annotated[str | None, typer.Option(help="prefill=…,decode=… in tokens a second.")] = None,
+    rate_from: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Take the rates from an earlier run.")
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Ask the judge up to 8 questions to measure them.")
+    ] = False,
+    fork_share: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Share of dialogues that are forked.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what a run would ask: requests, tokens, time and cost, from a sample."""
+    from curate.plan import Assumptions, make_plan
+    from curate.rates import parse_rates
+    from curate.recipe import load_recipe
+    from curate.showing_plan import show_plan
+
+    assumptions = Assumptions(
+        sample=sample,
+        rates=parse_rates(rate) if rate is not None else None,
+        rates_from=rate_from,
+        measure=measure,
+        fork_share=fork_share,
+    )
+    loaded = load_recipe(recipe, set_ or [])
+    plan = asyncio.run(make_plan(loaded, limit=limit, out=out, assumptions=assumptions))
+    if as_json:
+        _print_json(plan.as_dict())
+    else:
+        show_plan(_out, plan)
+
+
+@app.command()
+def doctor(
+    recipe: Annotated[Path | None, typer.Argument(help="Recipe file (YAML).")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Override: key.path=value. Repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder (default runs/<name>).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what is installed, and what each engine of a recipe can do; 1 when one cannot be used."""
+    from curate.doctor import examine
+    from curate.recipe import load_recipe
+    from curate.showing_plan import show_report
+
+    loaded = load_recipe(recipe, set_ or []) if recipe is not None else None
+    report = asyncio.run(examine(loaded, out))
+    if as_json:
+        _print_json(report.model_dump(mode="json") | {"usable": report.is_usable})
+    else:
+        show_report(_out, report)
+    raise typer.Exit(0 if report.is_usable else 1)
+
+
+@app.command()
 def show(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     dialogue_id: Annotated[str | None, typer.Argument(metavar="ID", help="Dialogue id.")] = None,
 ) -> None:
     """Print a run's dialogues, or one of them turn by turn with its scores."""
-    from curate.runs import read_judged, read_table
+    from curate.runs import read_judged, read_manifest, read_table
     from curate.showing import show_judged, show_row
+    from curate.showing_plan import show_comparison
 
     if dialogue_id is None:
         for row in read_table(run_folder):
             show_row(_out, row)
+        show_comparison(_out, read_manifest(run_folder))
         return
     found = read_judged(run_folder, dialogue_id)
     show_judged(_out, found.dialogue, found.judgment, found.adherence)

@@ -1,157 +1,272 @@
-"""What a run will ask for, before it asks: requests and tokens, scaled up from a sample.
+"""What a run will ask for, before it asks: requests, tokens, time and money, scaled up from a sample.
 
-The stage functions themselves are run on the sample, against an engine that gives the shortest valid
-reply to everything, so the count follows windows, ledgers and question wordings by construction. Tokens
-are characters divided by 4, a rule of thumb; retries and forks of dialogues not yet judged are not known
-before the run and left out.
+The stage functions themselves are run over a sample drawn evenly from the whole source (`Reservoir`)
+against `metering.Meter`, which answers at once and counts. The spread over the sample gives a 95 % interval
+of each total: mean +- t * s / sqrt(n), with the correction for a finite source. The interval is of the
+sampling alone; what is assumed beside it is listed in `Estimate.assumptions`.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any
-
-import orjson
+import math
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean, stdev
 
 from curate.dialogue import Dialogue
-from curate.engines.base import Ask, Completion, Engine, Request
-from curate.engines.config import EngineConfig
+from curate.engines.accounting import cost_of
+from curate.engines.base import Ask, Request, Usage
+from curate.engines.config import Prices
+from curate.metering import FREE_REPLY_TOKENS, Load, Meter, TokenCounter, token_counter
+from curate.models import ForkModels
 from curate.recipe import Recipe
-from curate.steps import adherence_step, judge_step
+from curate.records import Estimate, Judgment, Rates, RubricScores, StageEstimate
+from curate.steps import adherence_step, fork_step, judge_step
 
-CHARACTERS_PER_TOKEN = 4.0
 SAMPLE = 50
+ASSUMED_FORK_SHARE = 0.25
+"""Share of dialogues that are forked, where no earlier run tells."""
 
-Work = Callable[[Dialogue, Ask], Awaitable[object]]
+Loads = Mapping[str, Load]
+"""What one dialogue asks in one stage, by model role."""
+
+
+class Reservoir:
+    """An even sample of dialogues of which the number is not known yet (Vitter's algorithm R).
+
+    Every dialogue has the same chance; the seed is fixed, so the same source gives the same sample.
+    """
+
+    def __init__(self, size: int = SAMPLE) -> None:
+        self.size = size
+        self.seen = 0
+        self.kept: list[Dialogue] = []
+        self._random = random.Random(0)
+
+    def add(self, dialogue: Dialogue) -> None:
+        """Take a dialogue, or pass it over."""
+        self.seen += 1
+        if len(self.kept) < self.size:
+            self.kept.append(dialogue)
+        elif (place := self._random.randrange(self.seen)) < self.size:
+            self.kept[place] = dialogue
 
 
 @dataclass(frozen=True, slots=True)
-class StageEstimate:
-    """Expected load of one stage over the whole source."""
+class ForkShare:
+    """Share of the dialogues that are forked, in [0, 1], and where that is known from."""
 
-    requests: int
-    prompt_tokens: int
-    prefilled_tokens: int
-    """Prompt tokens left after each request shares its start with the one before it."""
-    completion_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """Per stage, from `sampled` of `dialogues`."""
-
-    dialogues: int
-    sampled: int
-    stages: Mapping[str, StageEstimate]
-    cost: float | None
+    value: float = ASSUMED_FORK_SHARE
+    source: str = "assumed; no earlier run tells"
 
 
 async def estimate(
-    recipe: Recipe, dialogues: Iterable[Dialogue], total: int, engine: Engine
+    recipe: Recipe,
+    sample: Sequence[Dialogue],
+    total: int,
+    models: ForkModels,
+    *,
+    rates: Rates | None = None,
+    fork_share: ForkShare | None = None,
 ) -> Estimate:
-    """Estimate a recipe's judging stages.
+    """Estimate the stages that ask models.
 
     Args:
         recipe: with a judge named.
-        dialogues: the first `SAMPLE` of them are used.
+        sample: drawn evenly from the source.
         total: how many dialogues there are.
-        engine: the opened judge; gives the capabilities that resolve the modes and is not asked.
+        models: opened; give the capabilities that resolve the modes, and are not asked.
+        rates: tokens a second; without them there is no time.
+        fork_share: share of the dialogues that are forked, if the recipe forks.
     """
-    sample = list(islice(dialogues, SAMPLE))
-    scale = total / len(sample) if sample else 0.0
-    stages: dict[str, StageEstimate] = {}
-    works: dict[str, Work] = {}
-    if recipe.judge:
-        works["judge"] = judge_step(recipe.judge, engine).work
+    counter = token_counter(models.judge)
+    stages: dict[str, list[Loads]] = {}
+    assumptions = [f"tokens are counted by {counter.described}"]
+    judged = judge_step(recipe.judge, models.judge) if recipe.judge else None
+    if judged is not None:
+        stages["judge"] = await _loads(sample, judged.work, counter)
     if recipe.adherence:
-        works["adherence"] = adherence_step(recipe.adherence, engine).work
-    for name, work in works.items():
-        meter = _Meter()
-        for dialogue in sample:
-            await work(dialogue, meter.ask)
-        stages[name] = meter.scaled(scale)
-    return Estimate(total, len(sample), stages, _cost(recipe.models.judge, stages.values()))
+        step = adherence_step(recipe.adherence, models.judge)
+        stages["adherence"] = await _loads(sample, step.work, counter)
+    if recipe.fork and recipe.judge and judged is not None:
+        share = fork_share or ForkShare()
+        work, _ = fork_step(recipe.fork, recipe.judge, judged, models)
+
+        async def fork(dialogue: Dialogue, at: int, meters: Mapping[str, Meter]) -> None:
+            found = await judged.work(dialogue, Meter(counter))
+            if isinstance(found, Judgment) and found.per_turn:
+                await work(dialogue, _flawed(found, at), *meters.values())
+
+        loads = await _fork_loads(sample, fork, counter)
+        stages["fork"] = [
+            {role: load.times(share.value) for role, load in of.items()} for of in loads
+        ]
+        assumptions.append(f"{share.value:.0%} of the dialogues are forked ({share.source})")
+        assumptions.append("every candidate of a fork is scored and compared, which is the most")
+    assumptions.append(
+        f"replies in words take {FREE_REPLY_TOKENS} tokens, or their limit; no call is repeated"
+    )
+    return _scaled_up(recipe, stages, len(sample), total, rates, assumptions)
 
 
-def _cost(config: EngineConfig | None, stages: Iterable[StageEstimate]) -> float | None:
-    if config is None or config.prices is None:
-        return None
-    return sum(
-        (config.prices.input * stage.prompt_tokens + config.prices.output * stage.completion_tokens)
-        / 1e6
-        for stage in stages
+def _scaled_up(
+    recipe: Recipe,
+    stages: Mapping[str, list[Loads]],
+    sampled: int,
+    total: int,
+    rates: Rates | None,
+    assumptions: list[str],
+) -> Estimate:
+    each = [
+        [sum(loads.values(), Load()) for loads in per_dialogue] for per_dialogue in stages.values()
+    ]
+    whole = [sum(loads, Load()) for loads in zip(*each, strict=True)]
+    scale = _Scale(sampled, total)
+    cached, uncached = (
+        _costs(recipe, stages, sampled, with_cache=with_cache) for with_cache in (True, False)
+    )
+    seconds = None
+    if rates is not None:
+        assumptions.append(f"{rates.source}; the machine does nothing else")
+        seconds = [
+            load.prefilled / rates.prefill + load.completion / rates.decode for load in whole
+        ]
+    return Estimate(
+        dialogues=total,
+        sampled=sampled,
+        stages={
+            name: scale.stage(loads) for name, loads in zip(stages, each, strict=True) if loads
+        },
+        total=scale.stage(whole),
+        rates=rates,
+        seconds=scale.total(seconds) if seconds else None,
+        seconds_interval=scale.interval(seconds) if seconds else None,
+        cost=scale.total(cached) if cached else None,
+        cost_interval=scale.interval(cached) if cached else None,
+        cost_without_cache=scale.total(uncached) if uncached else None,
+        assumptions=tuple(assumptions),
     )
 
 
-@dataclass(slots=True)
-class _Meter:
-    """Answers every request with the shortest reply that is valid, and counts."""
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """From a value a sampled dialogue to the total over the source, with its 95 % interval."""
 
-    requests: int = 0
-    prompt: int = 0
-    prefilled: int = 0
-    completion: int = 0
-    last: str = field(default="")
+    sampled: int
+    total_dialogues: int
 
-    async def ask(self, requests: Sequence[Request]) -> list[Completion]:
-        return [self._answer(request) for request in requests]
+    def total(self, values: Sequence[float]) -> float:
+        return fmean(values) * self.total_dialogues if values else 0.0
 
-    def _answer(self, request: Request) -> Completion:
-        text = "".join(str(message["content"]) for message in request.messages) + request.prefill
-        shared = len(os.path.commonprefix((text, self.last)))  # noqa: RUF071 (characters are meant)
-        self.last = text
-        self.requests += 1
-        self.prompt += len(text)
-        self.prefilled += len(text) - shared
-        if request.labels:
-            self.completion += int(CHARACTERS_PER_TOKEN)
-            return Completion(
-                text=request.labels[0],
-                first_token=tuple((label, -1.0) for label in request.labels),
-            )
-        if request.schema is None:
-            reply = "x" * int(min(request.max_tokens, 100) * CHARACTERS_PER_TOKEN)
-        else:
-            reply = orjson.dumps(shortest_instance(request.schema)).decode()
-        self.completion += len(reply)
-        return Completion(text=reply)
+    def interval(self, values: Sequence[float]) -> tuple[float, float]:
+        middle = self.total(values)
+        if len(values) < 2 or self.sampled >= self.total_dialogues:
+            return middle, middle
+        unseen = 1 - self.sampled / self.total_dialogues
+        half = student_t(len(values) - 1) * stdev(values) * math.sqrt(unseen / len(values))
+        half *= self.total_dialogues
+        return max(0.0, middle - half), middle + half
 
-    def scaled(self, factor: float) -> StageEstimate:
-        def tokens(characters: int) -> int:
-            return round(characters / CHARACTERS_PER_TOKEN * factor)
-
+    def stage(self, loads: Sequence[Load]) -> StageEstimate:
+        columns = {
+            "requests": [load.requests for load in loads],
+            "prompt_tokens": [load.prompt for load in loads],
+            "prefilled_tokens": [load.prefilled for load in loads],
+            "completion_tokens": [load.completion for load in loads],
+        }
         return StageEstimate(
-            round(self.requests * factor),
-            tokens(self.prompt),
-            tokens(self.prefilled),
-            tokens(self.completion),
+            **{name: round(self.total(values)) for name, values in columns.items()},
+            intervals={
+                name: tuple(round(end) for end in self.interval(values))
+                for name, values in columns.items()
+            },
         )
 
 
-def shortest_instance(schema: Mapping[str, Any]) -> Any:
-    """A small value that the schema allows; covers the keywords that our own schemas use."""
-    if "const" in schema:
-        return schema["const"]
-    if "enum" in schema:
-        return schema["enum"][0]
-    for union in ("anyOf", "oneOf"):
-        if union in schema:
-            return shortest_instance(schema[union][0])
-    kind = schema.get("type")
-    match kind[0] if isinstance(kind, list) else kind:
-        case "object":
-            properties = schema.get("properties", {})
-            return {key: shortest_instance(properties[key]) for key in schema.get("required", ())}
-        case "array":
-            return [shortest_instance(schema["items"]) for _ in range(schema.get("minItems", 0))]
-        case "integer" | "number":
-            return schema.get("minimum", 0)
-        case "boolean":
-            return False
-        case "null":
-            return None
-        case _:
-            return "x"
+def student_t(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t; Cornish-Fisher to the third order, good to 1 % from 3 on."""
+    z = NormalDist().inv_cdf(0.975)
+    return (
+        z
+        + (z**3 + z) / (4 * freedom)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+    )
+
+
+async def _loads(
+    sample: Sequence[Dialogue],
+    work: Callable[[Dialogue, Ask], Awaitable[object]],
+    counter: TokenCounter,
+) -> list[Loads]:
+    """The judge's load a dialogue. What all dialogues share is in the cache from the start."""
+    meter = Meter(counter)
+    loads: list[Loads] = []
+    for dialogue in [*sample[-1:], *sample]:
+        await work(dialogue, meter)
+        loads.append({"judge": meter.take()})
+    return loads[1:]
+
+
+async def _fork_loads(
+    sample: Sequence[Dialogue],
+    fork: Callable[[Dialogue, int, Mapping[str, Meter]], Awaitable[None]],
+    counter: TokenCounter,
+) -> list[Loads]:
+    meters = {role: Meter(counter) for role in ("judge", "policy", "reviser")}
+
+    def mend(_: Request) -> None:
+        meters["judge"].scores_high = True
+
+    meters["policy"].on_request = meters["reviser"].on_request = mend
+    loads: list[Loads] = []
+    for at, dialogue in enumerate([*sample[-1:], *sample]):
+        meters["judge"].scores_high = False
+        await fork(dialogue, at, meters)
+        loads.append({role: meter.take() for role, meter in meters.items()})
+    return loads[1:]
+
+
+def _flawed(judgment: Judgment, at: int) -> Judgment:
+    """A judgment whose weakest turn is one of the dialogue's, another for each `at`, and the rest fine."""
+    fine = RubricScores(context_use=5, helpfulness=5, safety=5)
+    turns = [turn.model_copy(update={"scores": fine}) for turn in judgment.per_turn]
+    weakest = at % len(turns)
+    bad = RubricScores(context_use=2, helpfulness=2, safety=5)
+    turns[weakest] = turns[weakest].model_copy(update={"scores": bad})
+    return judgment.model_copy(
+        update={"per_turn": tuple(turns), "weakest_turn": turns[weakest].turn}
+    )
+
+
+def _costs(
+    recipe: Recipe, stages: Mapping[str, list[Loads]], sampled: int, *, with_cache: bool
+) -> list[float]:
+    """Money a sampled dialogue over all stages; empty where a model that is asked has no prices."""
+    costs = [0.0] * sampled
+    for per_dialogue in stages.values():
+        for index, loads in enumerate(per_dialogue):
+            for role, load in loads.items():
+                prices = role_prices(recipe, role)
+                if prices is None:
+                    return []
+                usage = Usage(
+                    prompt_tokens=round(load.prompt * 1000),
+                    cached_tokens=round((load.prompt - load.prefilled) * 1000) * with_cache,
+                    completion_tokens=round(load.completion * 1000),
+                )
+                costs[index] += cost_of(usage, prices) / 1000
+    return costs
+
+
+def role_prices(recipe: Recipe, role: str) -> Prices | None:
+    """Prices of the engine that answers for a role."""
+    models = recipe.models
+    order = {
+        "judge": (models.judge,),
+        "policy": (models.policy, models.judge),
+        "reviser": (models.reviser, models.policy, models.judge),
+    }[role]
+    config = next((config for config in order if config is not None), None)
+    return config.prices if config is not None else None

@@ -59,6 +59,7 @@ def read_sources(
     role: str | None,
     scenario: str | None,
     progress: Callable[[int], None] = lambda _: None,
+    see: Callable[[Dialogue], None] = lambda _: None,
 ) -> list[SourceReport]:
     """Write both files of a folder anew, whole or not at all.
 
@@ -71,6 +72,7 @@ def read_sources(
         role: role definition of dialogues that carry none.
         scenario: scenario of dialogues that carry none.
         progress: told the dialogues written so far.
+        see: shown each dialogue as it is written.
     """
     parts = [folder / f"{name}.part" for name in (DIALOGUES, QUARANTINE)]
     for part in parts:
@@ -86,6 +88,7 @@ def read_sources(
                     if len(sources) > 1:
                         dialogue = _renamed(dialogue, source.config.source_name, taken)
                     dialogues.append(dialogue.model_dump_json(exclude_defaults=True).encode())
+                    see(dialogue)
                 for row in unit.quarantined:
                     quarantine.append(row.model_dump_json().encode())
                 written += len(unit.dialogues)

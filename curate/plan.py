@@ -1,4 +1,4 @@
-"""`--dry-run`: everything that can be checked before the first model call, and what the run will ask."""
+"""`estimate` and `--dry-run`: all that can be checked before the first model call, and what a run will ask."""
 
 from __future__ import annotations
 
@@ -7,17 +7,47 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from curate.dialogue import Dialogue
+import polars as pl
+
 from curate.engines.base import EngineIdentity
-from curate.errors import CurateError
-from curate.estimate import SAMPLE, Estimate, estimate
+from curate.errors import CurateError, UsageError
+from curate.estimate import SAMPLE, ForkShare, Reservoir, estimate
 from curate.ingesting import SourceReport
-from curate.models import open_models
+from curate.models import ForkModels, open_models
 from curate.pipeline import open_sources
+from curate.rates import Measured, measure_rates, rates_of
 from curate.recipe import Recipe
-from curate.records import JudgeIdentity
+from curate.records import Estimate, JudgeIdentity, Rates
+from curate.runs import read_manifest
+from curate.selection.rules import matches
 from curate.sources import Source, Tally
 from curate.steps import adherence_step, judge_step
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What an estimate is made with.
+
+    Attributes:
+        sample: dialogues to scale up from.
+        rates: tokens a second.
+        rates_from: run folder to take the rates from.
+        measure: ask the judge a few real questions to measure them.
+        fork_share: share of the dialogues that are forked; the run's own scores tell otherwise.
+    """
+
+    sample: int = SAMPLE
+    rates: Rates | None = None
+    rates_from: Path | None = None
+    measure: bool = False
+    fork_share: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.rates is not None) + (self.rates_from is not None) + self.measure > 1:
+            raise UsageError(
+                "the rates come from several places",
+                expected="one of --rate, --rate-from and --measure",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +61,49 @@ class Plan:
     policy: EngineIdentity | None
     estimate: Estimate | None
     warnings: list[str]
+    measured: Measured | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for `--json`."""
+        measured = self.measured
+        return {
+            "recipe": self.recipe.name,
+            "folder": str(self.folder),
+            "sources": self.sources,
+            "judges": {
+                name: found.model_dump(mode="json") for name, found in self.identities.items()
+            },
+            "policy": self.policy.model if self.policy else None,
+            "estimate": self.estimate.model_dump(mode="json") if self.estimate else None,
+            "measured": None
+            if measured is None
+            else {
+                "calls": measured.calls,
+                "prompt_tokens": measured.usage.prompt_tokens,
+                "completion_tokens": measured.usage.completion_tokens,
+            },
+            "warnings": self.warnings,
+        }
 
 
-async def make_plan(recipe: Recipe, *, limit: int | None = None, out: Path | None = None) -> Plan:
+async def make_plan(
+    recipe: Recipe,
+    *,
+    limit: int | None = None,
+    out: Path | None = None,
+    assumptions: Assumptions | None = None,
+) -> Plan:
     """Open sources and engines, resolve modes, check the folder, estimate from a sample.
 
     Raises:
         UsageError, SourceError, EngineError: whatever would stop the run before its first call.
     """
     recipe = recipe.checked()
+    assumed = assumptions or Assumptions()
     folder = out if out is not None else Path("runs") / recipe.name
     _check_writable(folder)
     sources = open_sources(recipe, limit)
-    described, sample, total = _read(recipe, sources)
+    described, sample = _read(recipe, sources, assumed.sample)
     plan = Plan(recipe, folder, described, {}, None, None, [])
     if not recipe.asks_models:
         return plan
@@ -55,28 +115,68 @@ async def make_plan(recipe: Recipe, *, limit: int | None = None, out: Path | Non
             step = adherence_step(recipe.adherence, models.judge)
             plan.identities["adherence"] = step.identity
             plan.warnings.extend([step.warning] if step.warning else [])
+        measured = None
+        if assumed.measure:
+            measured = await measure_rates(recipe, sample.kept, models.judge)
         return replace(
             plan,
             policy=models.policy.identity if recipe.fork else None,
-            estimate=await estimate(recipe, sample, total, models.judge),
+            measured=measured,
+            estimate=await _estimate(recipe, sample, models, assumed, measured, folder),
         )
 
 
+async def _estimate(
+    recipe: Recipe,
+    sample: Reservoir,
+    models: ForkModels,
+    assumed: Assumptions,
+    measured: Measured | None,
+    folder: Path,
+) -> Estimate:
+    rates = measured.rates if measured else assumed.rates
+    if assumed.rates_from is not None:
+        rates = rates_of(read_manifest(assumed.rates_from), str(assumed.rates_from))
+        if rates is None:
+            raise UsageError(
+                "the run tells no rates",
+                got=assumed.rates_from,
+                expected="a run that asked a model",
+            )
+    if assumed.fork_share is not None:
+        share = ForkShare(assumed.fork_share, "as given")
+    else:
+        share = last_fork_share(recipe, folder)
+    return await estimate(recipe, sample.kept, sample.seen, models, rates=rates, fork_share=share)
+
+
+def last_fork_share(recipe: Recipe, folder: Path) -> ForkShare:
+    """The share of dialogues that `fork.where` admits in the scores an earlier run left in the folder."""
+    scores = folder / "scores.parquet"
+    if not recipe.fork or not scores.is_file():
+        return ForkShare()
+    table = pl.read_parquet(scores)
+    if not len(table):
+        return ForkShare()
+    admitted = matches(table, recipe.fork.where)
+    share = table["content_hash"].is_in(list(admitted)).mean()
+    return ForkShare(float(share), f"as in the last scores of {folder}")  # type: ignore[arg-type]
+
+
 def _read(
-    recipe: Recipe, sources: list[Source]
-) -> tuple[list[dict[str, Any]], list[Dialogue], int]:
+    recipe: Recipe, sources: list[Source], size: int
+) -> tuple[list[dict[str, Any]], Reservoir]:
     """Every row is read once, so that the plan's counts are the run's."""
     described: list[dict[str, Any]] = []
-    sample: list[Dialogue] = []
-    total = 0
+    sample = Reservoir(size)
     for source in sources:
         tally = Tally()
         for unit in source.read(role=recipe.role, scenario=recipe.scenario):
             tally.add(unit)
-            sample.extend(unit.dialogues[: SAMPLE - len(sample)])
-            total += len(unit.dialogues)
+            for dialogue in unit.dialogues:
+                sample.add(dialogue)
         described.append(SourceReport(source, tally).as_dict())
-    return described, sample, total
+    return described, sample
 
 
 def _check_writable(folder: Path) -> None:

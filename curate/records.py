@@ -186,6 +186,22 @@ class AdherenceScore(Frozen):
     requests: int = 0
 
 
+class Collision(Frozen):
+    """What a removed duplicate or a contaminated dialogue has in common with something else."""
+
+    reason: str = Field(description="The reason code it explains.")
+    other: str = Field(
+        description="Id of the dialogue that is kept, or `<eval set>:<row>` of an eval text."
+    )
+    similarity: float = Field(
+        ge=0,
+        le=1,
+        description="Duplicates: Jaccard of shingles, or cosine of embeddings. Contamination: share of the "
+        "eval text's n-grams that the dialogue holds.",
+    )
+    text: str = Field("", description="Contamination: the first shared n-gram, normalised.")
+
+
 class Decision(Frozen):
     """Where selection put a dialogue, and the name of every condition it failed."""
 
@@ -193,6 +209,12 @@ class Decision(Frozen):
     content_hash: str
     sets: tuple[Literal["sft", "rejected", "review", "active"], ...]
     reasons: tuple[str, ...] = Field((), description="Names of failed conditions, or reason codes.")
+    collisions: tuple[Collision, ...] = Field(
+        (), description="What it collided with, where it is a duplicate or contaminated."
+    )
+    split: Literal["train", "validation"] | None = Field(
+        None, description="Of every dialogue, where the recipe asks for a split."
+    )
 
 
 PairSource = Literal["resample", "revision", "natural", "none"]
@@ -276,6 +298,46 @@ class StageCounts(Frozen):
     completion_tokens: int = 0
 
 
+class Rates(Frozen):
+    """Tokens a second over all calls that are open at once."""
+
+    prefill: float = Field(gt=0, description="Prompt tokens that no cache holds.")
+    decode: float = Field(gt=0, description="Generated tokens.")
+    source: str = Field("", description="Where they are known from.")
+
+
+class StageEstimate(Frozen):
+    """Expected load of a stage over the whole source."""
+
+    requests: int
+    prompt_tokens: int
+    prefilled_tokens: int = Field(
+        description="Prompt tokens left after each request shares its start with the one before it."
+    )
+    completion_tokens: int
+    intervals: dict[str, tuple[int, int]] = Field(
+        default_factory=dict, description="Of each of the four, 95 %, from the sample's spread."
+    )
+
+
+class Estimate(Frozen):
+    """What a run was expected to ask of models, before it asked."""
+
+    dialogues: int
+    sampled: int = Field(description="Dialogues that the figures are scaled up from.")
+    stages: dict[str, StageEstimate]
+    total: StageEstimate
+    rates: Rates | None = None
+    seconds: float | None = Field(None, description="None where no rate is known.")
+    seconds_interval: tuple[float, float] | None = None
+    cost: float | None = Field(
+        None, description="With what is shared at the price of cached input; None without prices."
+    )
+    cost_interval: tuple[float, float] | None = None
+    cost_without_cache: float | None = Field(None, description="If no prompt token were cached.")
+    assumptions: tuple[str, ...] = ()
+
+
 class Manifest(Frozen):
     """What a run was and what came of it. Counts are of the whole run, requests and tokens of its last
     process: a resumed run asks only for what is missing.
@@ -309,6 +371,9 @@ class Manifest(Frozen):
     tokens_cached: int = Field(0, description="Of tokens_in, found in the engine's prefix cache.")
     tokens_out: int = 0
     cost: float | None = Field(None, description="In the currency of the recipe's prices.")
+    estimate: Estimate | None = Field(
+        None, description="What was expected at the start, for all dialogues of the run."
+    )
     stages: dict[str, StageCounts] = Field(default_factory=dict)
     exports: dict[str, dict[str, int]] = Field(default_factory=dict)
     sources: list[dict[str, Any]] = Field(default_factory=list)

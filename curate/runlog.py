@@ -17,6 +17,7 @@ from curate.ingesting import SourceReport
 from curate.recipe import Recipe
 from curate.records import (
     Decision,
+    Estimate,
     JudgeIdentity,
     Judgment,
     Manifest,
@@ -69,6 +70,7 @@ class RunLog:
     exports: dict[str, dict[str, int]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    estimate: Estimate | None = None
     started: str = field(default_factory=lambda: _now())
     _clock: float = field(default_factory=time.monotonic)
 
@@ -168,6 +170,7 @@ class RunLog:
             tokens_cached=total.cached_tokens,
             tokens_out=total.completion_tokens,
             cost=self.budget.used_money or None,
+            estimate=self.estimate,
             stages=self._stage_counts(),
             exports=self.exports,
             sources=[report.as_dict() for report in self.sources],

@@ -23,11 +23,10 @@ from rich.table import Table
 from rich.text import Text
 
 from curate.dialogue import Dialogue, Message
-from curate.estimate import Estimate
 from curate.ingesting import IngestReport
 from curate.pipeline import RunResult
-from curate.plan import Plan
 from curate.records import Manifest
+from curate.showing_plan import listed, show_comparison, show_source
 
 _CLIP = 300
 _SPLITS = ("sft", "dpo", "dpo_natural")
@@ -79,7 +78,7 @@ class RunProgress:
 def show_ingest(console: Console, report: IngestReport) -> None:
     """Shape, confidence, one normalised example, the row sum, and why rows were put aside."""
     described = report.report.as_dict()
-    _show_source(console, described)
+    show_source(console, described)
     if report.example is not None:
         console.print("one dialogue, normalised:")
         _show_dialogue(console, report.example)
@@ -92,7 +91,7 @@ def show_run(console: Console, result: RunResult) -> None:
     """Sources, judges, and the closing table."""
     manifest = result.manifest
     for source in manifest.sources:
-        _show_source(console, source)
+        show_source(console, source)
     for name, identity in manifest.identities.items():
         console.print(
             f"{name}: {escape(identity.model)} ({identity.engine}), mode [bold]{identity.mode}[/bold], "
@@ -101,6 +100,8 @@ def show_run(console: Console, result: RunResult) -> None:
     if manifest.stages:
         console.print(_stage_table(manifest))
     console.print(_closing_table(manifest))
+    if manifest.estimate is not None:
+        show_comparison(console, manifest)
     for warning in manifest.warnings:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
     console.print(f"[bold]{_STATUS[manifest.status]}[/bold]: {escape(str(result.folder))}")
@@ -136,11 +137,11 @@ def _closing_table(manifest: Manifest) -> Table:
         (
             "selected",
             manifest.selected,
-            _listed({k: v for k, v in manifest.sets.items() if k != "sft"}),
+            listed({k: v for k, v in manifest.sets.items() if k != "sft"}),
         ),
         ("pairs", manifest.pairs, "made, and verified by the judge"),
         ("natural pairs", manifest.natural_pairs, "held by the data; no judge saw them"),
-        ("refused pairs", manifest.refused, _listed(manifest.refusals)),
+        ("refused pairs", manifest.refused, listed(manifest.refusals)),
         *(
             (f"export {name}", sum(rows.get(split, 0) for split in _SPLITS), _listed_splits(rows))
             for name, rows in manifest.exports.items()
@@ -166,14 +167,10 @@ def _listed_splits(rows: Mapping[str, int]) -> str:
 
 def _reasons(manifest: Manifest) -> str:
     return "; ".join(
-        f"{name}: {_listed(stage.reasons)}"
+        f"{name}: {listed(stage.reasons)}"
         for name, stage in manifest.stages.items()
         if stage.reasons
     )
-
-
-def _listed(counts: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} {number}" for name, number in sorted(counts.items()))
 
 
 def _stage_table(manifest: Manifest) -> Table:
@@ -192,45 +189,6 @@ def _stage_table(manifest: Manifest) -> Table:
         )
         table.add_row(name, *(f"{number:,}" for number in numbers))
     return table
-
-
-def show_plan(console: Console, plan: Plan) -> None:
-    """What would be read, who would be asked, and how much."""
-    console.print(f"[bold]plan[/bold] of recipe '{escape(plan.recipe.name)}' (nothing was asked)")
-    for source in plan.sources:
-        _show_source(console, source)
-    for name, identity in plan.identities.items():
-        console.print(
-            f"{name}: {escape(identity.model)} ({identity.engine}), mode [bold]{identity.mode}[/bold]"
-        )
-    if plan.policy is not None:
-        console.print(f"policy: {escape(plan.policy.model)} ({plan.policy.engine})")
-    if plan.estimate is not None:
-        _show_estimate(console, plan.estimate)
-    for warning in plan.warnings:
-        console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
-    console.print(f"would write {escape(str(plan.folder))}")
-
-
-def _show_estimate(console: Console, expected: Estimate) -> None:
-    table = Table(box=None, pad_edge=False)
-    for column in ("stage", "requests", "tokens in", "after sharing", "tokens out"):
-        table.add_column(column, justify="left" if column == "stage" else "right")
-    for name, stage in expected.stages.items():
-        table.add_row(
-            name,
-            f"{stage.requests:,}",
-            f"{stage.prompt_tokens:,}",
-            f"{stage.prefilled_tokens:,}",
-            f"{stage.completion_tokens:,}",
-        )
-    console.print(table)
-    console.print(
-        f"estimated from {expected.sampled} of {expected.dialogues} dialogues, 4 characters a token; "
-        "forks and retries are not known before the run"
-    )
-    if expected.cost is not None:
-        console.print(f"cost at the recipe's prices, without sharing: {expected.cost:.2f}")
 
 
 def show_row(console: Console, row: Mapping[str, Any]) -> None:
@@ -308,22 +266,6 @@ def _show_turn_scores(
         console.print(f"  [green]{escape('  '.join(parts))}[/green]")
     for issue in (scores or {}).get("issues", ()):
         console.print(f"  [red]{escape(issue)}[/red]")
-
-
-def _show_source(console: Console, source: Mapping[str, Any]) -> None:
-    console.print(
-        f"[bold]{escape(str(source['path']))}[/bold]: shape [bold]{source['shape']}[/bold], "
-        f"confidence {source['confidence']:.2f}"
-    )
-    for name, why in source["skipped_files"].items():
-        console.print(f"  not read: {escape(name)} ({escape(why)})")
-    console.print(
-        f"  rows in {source['rows_in']} = used {source['rows_used']} + "
-        f"quarantined {source['quarantined']}; dialogues {source['dialogues']}"
-    )
-    for key, label in (("reasons", "quarantined for"), ("part_reasons", "parts put aside for")):
-        if source[key]:
-            console.print(f"  {label}: {escape(_listed(source[key]))}")
 
 
 def _show_dialogue(console: Console, dialogue: Dialogue) -> None:

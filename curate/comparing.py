@@ -1,0 +1,89 @@
+"""The estimate a run was started with, beside what the run then asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from curate.records import Manifest, StageEstimate
+
+_ENDED = ("done", "unscored")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One figure; None where it is not known."""
+
+    name: str
+    expected: float | None
+    actual: float | None
+    digits: int = 0
+
+    def shown(self, value: float | None) -> str:
+        """A value of this row as text."""
+        return "not known" if value is None else f"{value:,.{self.digits}f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Figures of the whole run, and what to know when reading them."""
+
+    rows: tuple[Compared, ...]
+    notes: tuple[str, ...]
+
+
+def compare(manifest: Manifest) -> Comparison | None:
+    """Set a run's estimate against its counts; None where it has none.
+
+    The estimate is for all dialogues. Where rows of an earlier run were there, a stage's figures are taken
+    for the share of rows that were not. Kept replies are not foreseen: they are requests without tokens, and
+    a note says how many there were. Figures of a run that stopped early stay as they are.
+    """
+    estimate = manifest.estimate
+    if estimate is None:
+        return None
+    shares = {name: _share_asked(manifest, name) for name in estimate.stages}
+    total = _total(estimate.stages, shares)
+    whole = estimate.total.prefilled_tokens + estimate.total.completion_tokens
+    part = (total["prefilled_tokens"] + total["completion_tokens"]) / whole if whole else 0.0
+    asked = [manifest.stages[name] for name in estimate.stages if name in manifest.stages]
+    prefilled = manifest.tokens_in - manifest.tokens_cached if manifest.tokens_cached else None
+    seconds = [manifest.seconds_by_stage.get(name, 0.0) for name in estimate.stages]
+    rows = [
+        Compared("requests", total["requests"], sum(stage.requests for stage in asked)),
+        Compared("tokens in", total["prompt_tokens"], manifest.tokens_in),
+        Compared("  of these prefilled", total["prefilled_tokens"], prefilled),
+        Compared("tokens out", total["completion_tokens"], manifest.tokens_out),
+        Compared("seconds asking", _times(estimate.seconds, part), sum(seconds), digits=1),
+    ]
+    if estimate.cost is not None or manifest.cost is not None:
+        rows.append(Compared("cost", _times(estimate.cost, part), manifest.cost, digits=4))
+    notes = [f"expected from {estimate.sampled} of {estimate.dialogues} dialogues"]
+    notes += [f"assumed: {assumption}" for assumption in estimate.assumptions]
+    if prefilled is None and manifest.tokens_in:
+        notes.append("the engine reports no cached tokens, so what it prefilled is not known")
+    answered = sum(stage.requests - stage.requests_sent for stage in asked)
+    if answered > 0:
+        notes.append(f"{answered:,} of the requests were answered by kept replies, without tokens")
+    if manifest.status not in _ENDED:
+        notes.append("the run did not get to its end; what is expected is for the whole")
+    return Comparison(tuple(rows), tuple(notes))
+
+
+def _share_asked(manifest: Manifest, name: str) -> float:
+    """Share of a stage's rows that this process had to make."""
+    stage = manifest.stages.get(name)
+    if stage is None or not stage.rows or manifest.status not in _ENDED:
+        return 1.0
+    return (stage.rows - stage.reused) / stage.rows
+
+
+def _total(stages: dict[str, StageEstimate], shares: dict[str, float]) -> dict[str, float]:
+    columns = ("requests", "prompt_tokens", "prefilled_tokens", "completion_tokens")
+    return {
+        column: sum(getattr(stage, column) * shares[name] for name, stage in stages.items())
+        for column in columns
+    }
+
+
+def _times(value: float | None, share: float) -> float | None:
+    return None if value is None else value * share

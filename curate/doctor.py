@@ -1,0 +1,273 @@
+"""`curate doctor`: can this machine run this recipe, and what will each engine be able to do?
+
+Engines are opened as a run opens them, so that what is shown is what a run will meet: the same probes, the
+same resolution of scoring modes. Opening is all that is asked of a model. One unusable engine does not keep the others
+from being examined.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
+
+from pydantic import Field
+
+from curate.adherence.config import AdherenceConfig, resolve_output_mode
+from curate.dialogue import Frozen
+from curate.engines.base import Capability, Engine
+from curate.engines.config import EngineConfig, open_engine
+from curate.errors import CurateError
+from curate.judging.config import RubricConfig, resolve_mode
+from curate.recipe import Recipe
+
+PACKAGE = "curate-dialogues"
+_SHOWN = ("json_schema", "label_logprobs", "top_logprobs", "prefill", "token_prompts", "seed")
+_REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)(.*?)(?:;(.*))?$")
+_EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
+
+
+class Extra(Frozen):
+    """An optional part of the installation."""
+
+    name: str
+    packages: dict[str, str | None] = Field(description="Installed version, or null.")
+    install: str | None = Field(None, description="The line that installs it, where it is missing.")
+
+    @property
+    def missing(self) -> list[str]:
+        """Packages of it that are not there."""
+        return [package for package, found in self.packages.items() if found is None]
+
+
+class Machine(Frozen):
+    """What this process may use."""
+
+    cores: int
+    memory_gib: float = Field(description="Of the machine, or less where a control group says so.")
+    gpus: tuple[str, ...] = Field((), description="As nvidia-smi names them.")
+
+
+class Folder(Frozen):
+    """Where a run would be written."""
+
+    path: str
+    is_writable: bool
+    free_gib: float
+
+
+class ModeReport(Frozen):
+    """Which mode a stage comes to on an engine; None where it cannot run there."""
+
+    stage: str
+    mode: str | None
+    why: str
+
+
+class EngineReport(Frozen):
+    """One engine of the recipe, opened; or what kept it from being opened."""
+
+    roles: tuple[str, ...]
+    engine: str
+    model: str
+    problem: str | None = None
+    revision: str = ""
+    quantisation: str = ""
+    capabilities: dict[str, bool] = Field(default_factory=dict)
+    context_tokens: int | None = None
+    open_dialogues: int = 0
+    facts: dict[str, str] = Field(default_factory=dict, description="What else the engine tells.")
+    modes: tuple[ModeReport, ...] = ()
+
+    @property
+    def is_usable(self) -> bool:
+        """True when it was opened and every stage that asks it can."""
+        return self.problem is None and all(mode.mode is not None for mode in self.modes)
+
+
+class Report(Frozen):
+    """All that was found."""
+
+    versions: dict[str, str]
+    extras: tuple[Extra, ...]
+    machine: Machine
+    folder: Folder
+    engines: tuple[EngineReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def is_usable(self) -> bool:
+        """True when a run would not be stopped by what was examined here."""
+        return self.folder.is_writable and all(engine.is_usable for engine in self.engines)
+
+
+async def examine(recipe: Recipe | None = None, out: Path | None = None) -> Report:
+    """Look at the installation, the machine, the run folder and each distinct engine of a recipe."""
+    folder = out if out is not None else Path("runs") / (recipe.name if recipe else "")
+    engines: list[EngineReport] = []
+    warnings: list[str] = []
+    if recipe is not None:
+        for roles, config in _engines(recipe):
+            engines.append(await _examine_engine(recipe, roles, config))
+        if recipe.asks_models and recipe.models.judge is None:
+            warnings.append("the recipe names no judge, so it will be refused: write models.judge")
+    return Report(
+        versions={"python": platform.python_version(), PACKAGE: _version(PACKAGE) or "unknown"},
+        extras=tuple(extras()),
+        machine=examine_machine(),
+        folder=examine_folder(folder),
+        engines=tuple(engines),
+        warnings=tuple(warnings),
+    )
+
+
+def _engines(recipe: Recipe) -> list[tuple[tuple[str, ...], EngineConfig]]:
+    """Each distinct engine with the roles it has, in the order judge, policy, reviser."""
+    found: dict[str, tuple[list[str], EngineConfig]] = {}
+    for role in ("judge", "policy", "reviser"):
+        config: EngineConfig | None = getattr(recipe.models, role)
+        if config is not None:
+            found.setdefault(config.model_dump_json(), ([], config))[0].append(role)
+    return [(tuple(roles), config) for roles, config in found.values()]
+
+
+async def _examine_engine(
+    recipe: Recipe, roles: tuple[str, ...], config: EngineConfig
+) -> EngineReport:
+    bare = EngineReport(roles=roles, engine=config.engine, model=config.model)
+    try:
+        engine = await open_engine(config)
+    except CurateError as error:
+        return bare.model_copy(update={"problem": str(error)})
+    try:
+        identity = engine.identity
+        return bare.model_copy(
+            update={
+                "model": identity.model,
+                "revision": identity.revision,
+                "quantisation": identity.quantisation,
+                "capabilities": {name: Capability(name) in engine.capabilities for name in _SHOWN},
+                "context_tokens": engine.context_tokens,
+                "open_dialogues": engine.open_dialogues,
+                "facts": _facts(engine),
+                "modes": modes(recipe, engine.capabilities) if "judge" in roles else (),
+            }
+        )
+    finally:
+        await engine.close()
+
+
+def _facts(engine: Engine) -> dict[str, str]:
+    """What an engine tells beyond the protocol, if it does."""
+    facts: Mapping[str, object] = getattr(engine, "facts", {})
+    return {str(name): str(value) for name, value in facts.items()}
+
+
+def modes(recipe: Recipe, capabilities: frozenset[Capability]) -> tuple[ModeReport, ...]:
+    """How each judging stage would ask an engine that can do this, and why so."""
+    found = []
+    if recipe.judge:
+        found.append(_judge_mode(recipe.judge, capabilities))
+    if recipe.adherence:
+        found.append(_adherence_mode(recipe.adherence, capabilities))
+    return tuple(found)
+
+
+def _judge_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> ModeReport:
+    try:
+        mode = resolve_mode(config, capabilities)
+    except CurateError as error:
+        return ModeReport(stage="judge", mode=None, why=str(error))
+    if config.mode != "auto":
+        why = "as the recipe says"
+    elif mode == "tokens":
+        why = "the engine gives log-probabilities"
+    elif config.text == "joint":
+        why = "text: joint needs a reply in words"
+    else:
+        why = "the engine gives no log-probabilities"
+    return ModeReport(stage="judge", mode=mode, why=why + _exactness(mode, capabilities))
+
+
+def _adherence_mode(config: AdherenceConfig, capabilities: frozenset[Capability]) -> ModeReport:
+    mode, warning = resolve_output_mode(config, capabilities)
+    why = "as the recipe says" if mode == config.output_mode else "no log-probabilities"
+    why += _exactness(mode, capabilities)
+    return ModeReport(stage="adherence", mode=mode, why=why + (f"; {warning}" if warning else ""))
+
+
+def _exactness(mode: str, capabilities: frozenset[Capability]) -> str:
+    if mode not in ("tokens", "continuous"):
+        return ""
+    if Capability.LABEL_LOGPROBS in capabilities:
+        return "; labels are read exactly"
+    return "; labels are read from the likeliest tokens, where they are among them"
+
+
+def extras() -> list[Extra]:
+    """The optional parts that the installed package declares, with what is there of each."""
+    try:
+        requirements = distribution(PACKAGE).requires or []
+    except PackageNotFoundError:
+        return []
+    found: dict[str, dict[str, str | None]] = {}
+    for requirement in requirements:
+        match = _REQUIREMENT.match(requirement)
+        extra = _EXTRA.search(match.group(3) or "") if match else None
+        if match and extra:
+            package = match.group(1)
+            found.setdefault(extra.group(1), {})[package] = _version(package)
+    return [
+        Extra(
+            name=name,
+            packages=packages,
+            install=f"pip install '{PACKAGE}[{name}]'" if None in packages.values() else None,
+        )
+        for name, packages in found.items()
+    ]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def examine_machine(
+    run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run,
+) -> Machine:
+    """Cores, memory and GPUs, by what the system says; no GPU library is loaded."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.is_file() and (text := limit.read_text().strip()).isdigit():
+        memory = min(memory, int(text))
+    gpus: tuple[str, ...] = ()
+    if shutil.which("nvidia-smi"):
+        query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+        try:
+            said = run(query, capture_output=True, text=True, timeout=20)
+        except (OSError, subprocess.TimeoutExpired):
+            said = None
+        if said is not None and said.returncode == 0:
+            gpus = tuple(line.strip() for line in said.stdout.splitlines() if line.strip())
+    return Machine(cores=cores, memory_gib=memory / 2**30, gpus=gpus)
+
+
+def examine_folder(folder: Path) -> Folder:
+    """Whether a run folder can be written, or made, and how much room there is."""
+    existing = folder
+    while not existing.exists():
+        existing = existing.parent
+    return Folder(
+        path=str(folder),
+        is_writable=existing.is_dir() and os.access(existing, os.W_OK),
+        free_gib=shutil.disk_usage(existing).free / 2**30,
+    )
