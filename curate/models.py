@@ -6,15 +6,47 @@ import re
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
-from curate.engines.accounting import Accounting, Budget
-from curate.engines.asking import Asker
-from curate.engines.base import Ask, Engine, EngineIdentity
-from curate.engines.cache import ReplyCache
+from curate.engines.accounting import Accounting
+from curate.engines.asking import Asker, CallBudget, Replies
+from curate.engines.base import Ask, Capability, Engine, EngineIdentity
 from curate.engines.config import EngineConfig, open_engine
 from curate.engines.redaction import redactor
 from curate.errors import UsageError
 from curate.recipe import Recipe
+
+
+class Described(Protocol):
+    """What a stage is planned from: an engine, or what is known of one that is open elsewhere."""
+
+    @property
+    def identity(self) -> EngineIdentity:
+        """All that determines a reply, but the request."""
+        ...
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the engine can do."""
+        ...
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """An engine's description; it pickles, so the engine may be in another process."""
+
+    identity: EngineIdentity
+    capabilities: frozenset[Capability]
+    open_dialogues: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """Descriptions by role, as `ForkModels` has engines."""
+
+    judge: EngineFacts
+    policy: EngineFacts
+    reviser: EngineFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +56,16 @@ class ForkModels:
     judge: Engine
     policy: Engine
     reviser: Engine
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What the engines are, without them."""
+        return ModelFacts(
+            *(
+                EngineFacts(engine.identity, engine.capabilities, engine.open_dialogues)
+                for engine in (self.judge, self.policy, self.reviser)
+            )
+        )
 
 
 @asynccontextmanager
@@ -81,9 +123,9 @@ class Asks:
         self,
         recipe: Recipe,
         models: ForkModels,
-        cache: ReplyCache,
+        cache: Replies,
         accounting: Accounting,
-        budget: Budget,
+        budget: CallBudget,
     ) -> None:
         configs, redact = recipe.models, redactor(recipe.redact)
         judge_config = configs.judge

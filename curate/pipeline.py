@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import (
-    Awaitable,
     Callable,
     Collection,
     Iterable,
@@ -19,20 +18,19 @@ from collections.abc import (
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 import orjson
 import polars as pl
 from pydantic import BaseModel, TypeAdapter
 
 from curate.dialogue import Dialogue
-from curate.engines.base import Engine
-from curate.engines.cache import ReplyCache
-from curate.errors import BudgetReached, CurateError, SourceError
-from curate.executors.local import for_each
+from curate.errors import BudgetReached, SourceError
+from curate.executors.opening import open_executor
+from curate.executors.work import Executor, WorkItem
 from curate.export.trl import export_trl
 from curate.ingesting import QUARANTINE, read_dialogues, read_sources
-from curate.models import Asks, ForkModels, open_models, trust_warning
+from curate.models import ModelFacts, trust_warning
 from curate.pairs.natural import natural_pairs
 from curate.recipe import Recipe
 from curate.records import AdherenceScore, Decision, Judgment, Manifest, PreferencePair, Unscored
@@ -41,12 +39,13 @@ from curate.runs import read_manifest
 from curate.selection.rules import matches, select
 from curate.selection.table import mixed_identities, score_table
 from curate.sources import Source, open_source
-from curate.steps import ForkWork, Step, adherence_step, fork_step, judge_step
+from curate.steps import Step, adherence_step, fork_step, judge_step
 from curate.store import RunFolder, StageRows, write_atomically
 from curate.validation import load_record
 
 S = TypeVar("S", Judgment, AdherenceScore)
 R = TypeVar("R")
+ScoringStage = Literal["judge", "adherence"]
 
 _PAIRS = TypeAdapter(list[PreferencePair])
 
@@ -131,12 +130,10 @@ class _Run:
             with self.log.timed("ingest"):
                 self._ingest()
             if self.recipe.asks_models:
-                async with open_models(self.recipe) as models:
-                    with ReplyCache(self.folder.path / "replies.sqlite") as cache:
-                        await self._ask(
-                            models,
-                            Asks(self.recipe, models, cache, self.log.accounting, self.log.budget),
-                        )
+                log, folder = self.log, self.folder.path
+                opened = open_executor(self.recipe, folder, log.accounting, log.budget)
+                async with opened as executor:
+                    await self._ask(executor)
             else:
                 judge = self._take_over("judge", Judgment) if self.recipe.judge else None
                 adherence = (
@@ -153,28 +150,29 @@ class _Run:
         over = any(share > limit for share in self.log.shares().values())
         return self._write_manifest("unscored" if over else "done")
 
-    async def _ask(self, models: ForkModels, asks: Asks) -> None:
+    async def _ask(self, executor: Executor) -> None:
         """The stages that ask models, and what follows from them."""
+        models = executor.models
         self._warn_about(models)
         judged = judge_step(self.recipe.judge, models.judge) if self.recipe.judge else None
         judgments = adherence = None
         if judged is not None:
             with self.log.timed("judge"):
-                judgments = await self._score("judge", Judgment, judged, models.judge, asks)
+                judgments = await self._score("judge", Judgment, judged, executor)
         if self.recipe.adherence:
             step = adherence_step(self.recipe.adherence, models.judge)
             with self.log.timed("adherence"):
-                adherence = await self._score("adherence", AdherenceScore, step, models.judge, asks)
+                adherence = await self._score("adherence", AdherenceScore, step, executor)
         with self.log.timed("table"):
             table = self._table(judgments, adherence)
         with self.log.timed("select"):
             decisions = self._select(table)
         forked = []
         if self.recipe.fork and self.recipe.judge and judged and judgments is not None:
-            work, print_ = fork_step(self.recipe.fork, self.recipe.judge, judged, models)
+            _, print_ = fork_step(self.recipe.fork, self.recipe.judge, judged, models)
             admitted = matches(table, self.recipe.fork.where)
             with self.log.timed("fork"):
-                forked = await self._fork(work, print_, admitted, judgments, models.judge, asks)
+                forked = await self._fork(print_, admitted, judgments, executor)
         with self.log.timed("export"):
             self._export(decisions, forked)
 
@@ -204,7 +202,7 @@ class _Run:
                 fix=f"see {self.folder.path / QUARANTINE} for each row's reason",
             )
 
-    def _warn_about(self, models: ForkModels) -> None:
+    def _warn_about(self, models: ModelFacts) -> None:
         self.log.warn(trust_warning(models.judge.identity))
         if self.recipe.fork and models.judge.identity.key == models.policy.identity.key:
             self.log.warn(
@@ -212,7 +210,7 @@ class _Run:
             )
 
     async def _score(
-        self, name: str, kind: type[S], step: Step[S | Unscored], engine: Engine, asks: Asks
+        self, name: ScoringStage, kind: type[S], step: Step[S | Unscored], executor: Executor
     ) -> StageRows[S | Unscored]:
         """Run a judging stage on every dialogue that has no row yet; equal dialogues share one."""
         self.log.warn(step.warning)
@@ -227,23 +225,10 @@ class _Run:
             again = frozenset(k for k, record in rows.read() if isinstance(record, Unscored))
             rows.forget(again)
 
-        async def work(dialogue: Dialogue) -> S | Unscored:
-            ask = asks.judge_again if dialogue.content_hash in again else asks.judge
-            try:
-                return await step.work(dialogue, ask)
-            except CurateError:
-                raise
-            except Exception as error:
-                # The one broad except in the program: a bug costs one dialogue, not the run.
-                return Unscored(
-                    dialogue_id=dialogue.id,
-                    content_hash=dialogue.content_hash,
-                    stage=name,
-                    reason="internal_error",
-                    detail=f"{type(error).__name__}: {error}",
-                )
+        def item(dialogue: Dialogue) -> WorkItem:
+            return WorkItem(name, dialogue, again=dialogue.content_hash in again)
 
-        await self._complete(name, rows, hashes, work, engine)
+        await self._complete(name, rows, hashes, item, executor)
         self._count(name, rows, hashes)
         return rows
 
@@ -290,28 +275,28 @@ class _Run:
         name: str,
         rows: StageRows[R],
         keys: Mapping[str, object],
-        work: Callable[[Dialogue], Awaitable[R]],
-        engine: Engine,
+        item: Callable[[Dialogue], WorkItem],
+        executor: Executor,
     ) -> None:
         """Make the rows that are owed for `keys`, each on disk as soon as it is there; then compact."""
         finished = self.log.tally(name).reused = sum(key in rows for key in keys)
 
-        def owed() -> Iterator[Dialogue]:
+        def owed() -> Iterator[WorkItem]:
             taken: set[str] = set()
             for dialogue in self._dialogues():
                 key = dialogue.content_hash
                 if key in keys and key not in rows and key not in taken:
                     taken.add(key)
-                    yield dialogue
+                    yield item(dialogue)
 
-        def done(dialogue: Dialogue, row: R) -> None:
+        def done(made: WorkItem, row: R) -> None:
             nonlocal finished
-            rows.append(dialogue.content_hash, row)
+            rows.append(made.dialogue.content_hash, row)
             finished += 1
             self.progress(name, finished, len(keys))
 
         try:
-            await for_each(owed(), work, done, open_at_once=engine.open_dialogues)
+            await executor.run(owed(), done)
         finally:
             rows.close()
         rows.compact(keys)
@@ -359,12 +344,10 @@ class _Run:
 
     async def _fork(
         self,
-        work: ForkWork,
         print_: str,
         admitted: Collection[str],
         judgments: StageRows[Judgment | Unscored],
-        judge: Engine,
-        asks: Asks,
+        executor: Executor,
     ) -> list[PreferencePair]:
         """Fork the dialogues that `fork.where` admits; those forked before are not asked for again."""
         self.log.fingerprints["fork"] = print_
@@ -380,11 +363,10 @@ class _Run:
             if key in admitted and isinstance(record, Judgment)
         }
 
-        async def fork(dialogue: Dialogue) -> list[PreferencePair]:
-            judgment = by_hash[dialogue.content_hash]
-            return await work(dialogue, judgment, asks.judge, asks.policy, asks.reviser)
+        def item(dialogue: Dialogue) -> WorkItem:
+            return WorkItem("fork", dialogue, by_hash[dialogue.content_hash])
 
-        await self._complete("fork", rows, by_hash, fork, judge)
+        await self._complete("fork", rows, by_hash, item, executor)
         made = [pairs for key, pairs in rows.read() if key in by_hash]
         self.log.tally("fork").rows = len(made)
         return [pair for pairs in made for pair in pairs]

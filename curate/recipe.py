@@ -52,6 +52,24 @@ class BudgetConfig(_Model):
     money: float | None = Field(None, gt=0, description="In the currency of the engines' prices.")
 
 
+class ExecutorConfig(_Model):
+    """Where stage functions run. Not part of any fingerprint: rows are the same everywhere."""
+
+    kind: Literal["local", "ray"] = Field(
+        "local", description="This process, or actors on a Ray cluster."
+    )
+    address: str | None = Field(
+        None,
+        description="Ray cluster to join: `auto`, or host:port. A cluster on this machine, for the time "
+        "of the run, when not given.",
+    )
+    workers: int | None = Field(
+        None, ge=1, description="Actors, each with engines of its own; as many as fit when not given."
+    )
+    gpus_per_worker: float = Field(0, ge=0, description="GPUs an actor holds.")
+    cpus_per_worker: float = Field(1, ge=0, description="CPUs an actor holds.")
+
+
 def _listed(value: object) -> object:
     return value if isinstance(value, (list, tuple)) else [value]
 
@@ -93,6 +111,7 @@ class Recipe(_Model):
         0.05, ge=0, le=1, description="Share above which the exit code is 3."
     )
     budget: BudgetConfig = BudgetConfig()
+    executor: ExecutorConfig = ExecutorConfig()
 
     @property
     def asks_models(self) -> bool:

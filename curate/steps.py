@@ -18,10 +18,10 @@ from curate.adherence.config import AdherenceConfig
 from curate.adherence.llm import PROMPT_VERSION as ADHERENCE_PROMPTS
 from curate.adherence.llm import resolve_output_mode, score_adherence
 from curate.dialogue import Dialogue
-from curate.engines.base import Ask, Completion, Engine, EngineIdentity, Request
+from curate.engines.base import Ask, Completion, EngineIdentity, Request
 from curate.judging.config import RubricConfig, resolve_mode
 from curate.judging.rubric import describe_issue, judge_dialogue, prompt_version, score_turn
-from curate.models import ForkModels
+from curate.models import Described, ForkModels, ModelFacts
 from curate.pairs.config import ForkConfig
 from curate.pairs.fork import PROMPT_VERSION as FORK_PROMPTS
 from curate.pairs.fork import ForkAsks, fork_dialogue
@@ -61,7 +61,7 @@ class Step(Generic[R]):
     warning: str | None = None
 
 
-def judge_step(config: RubricConfig, engine: Engine) -> Step[Judgment | Unscored]:
+def judge_step(config: RubricConfig, engine: Described) -> Step[Judgment | Unscored]:
     """The multi-turn rubric judge on an engine; raises UsageError for a mode it cannot serve."""
     mode = resolve_mode(config, engine.capabilities)
     resolved = config.model_copy(update={"mode": mode})
@@ -74,7 +74,7 @@ def judge_step(config: RubricConfig, engine: Engine) -> Step[Judgment | Unscored
     return Step(work, identity, print_, mode=mode)
 
 
-def adherence_step(config: AdherenceConfig, engine: Engine) -> Step[AdherenceScore | Unscored]:
+def adherence_step(config: AdherenceConfig, engine: Described) -> Step[AdherenceScore | Unscored]:
     """Role adherence on an engine; falls back to binary with a warning where it must."""
     mode, warning = resolve_output_mode(config, engine.capabilities)
     resolved = config.model_copy(update={"output_mode": mode})
@@ -95,7 +95,7 @@ def fork_step(
     config: ForkConfig,
     judging: RubricConfig,
     judged: Step[Judgment | Unscored],
-    models: ForkModels,
+    models: ForkModels | ModelFacts,
 ) -> tuple[ForkWork, str]:
     """Forking bound to its judge; returns the work (dialogue, judgment, asks) and its fingerprint.
 

@@ -9,17 +9,48 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from curate.engines.accounting import Accounting, Budget
-from curate.engines.base import Capability, Completion, Engine, Request
-from curate.engines.cache import ReplyCache
+from curate.engines.base import Capability, Completion, Engine, Request, Usage
 from curate.engines.config import Prices
 from curate.errors import EngineError, UsageError
 
-__all__ = ["Accounting", "Asker", "Budget"]
+__all__ = ["Accounting", "Asker", "Budget", "CallBudget", "Replies"]
+
+
+class Replies(Protocol):
+    """Kept replies: `engines.cache.ReplyCache`, or something that must be awaited to reach one."""
+
+    def get_many(
+        self, keys: Sequence[str]
+    ) -> dict[str, Completion] | Awaitable[dict[str, Completion]]:
+        """The replies that are there, of those asked for."""
+        ...
+
+    def put(self, key: str, completion: Completion) -> Awaitable[None] | None:
+        """Keep a reply; it outlives this process from the moment this returns, awaited or not."""
+        ...
+
+
+class CallBudget(Protocol):
+    """What may still be used: `Budget`, or a share of one that must be awaited."""
+
+    @property
+    def money(self) -> float | None:
+        """The limit in money, where there is one."""
+        ...
+
+    def start_call(self) -> Awaitable[None] | None:
+        """Take a call; raises BudgetReached."""
+        ...
+
+    def add_usage(self, usage: Usage, prices: Prices | None) -> None:
+        """Count what a reply used."""
+        ...
+
 
 _FATAL = frozenset({"auth", "connection"})
 
@@ -54,11 +85,11 @@ class Asker:
     def __init__(
         self,
         engine: Engine,
-        cache: ReplyCache | None,
+        cache: Replies | None,
         *,
         retries: int = 4,
         accounting: Accounting,
-        budget: Budget | None = None,
+        budget: CallBudget | None = None,
         redact: Callable[[str], str] | None = None,
         refresh: Collection[str] = frozenset(),
         prices: Prices | None = None,
@@ -91,7 +122,7 @@ class Asker:
         if self._redact is not None:
             requests = [redact_request(request, self._redact) for request in requests]
         keys = [request.key(self._identity) for request in requests]
-        kept = self._look_up(keys, requests)
+        kept = await self._look_up(keys, requests)
         missing: dict[str, Request] = {}
         for key, request in zip(keys, requests, strict=True):
             tally = self._accounting.of(request.purpose)
@@ -103,7 +134,9 @@ class Asker:
         answers = kept | await self._ask_all(list(missing.items()))
         return [answers[key] for key in keys]
 
-    def _look_up(self, keys: Sequence[str], requests: Sequence[Request]) -> dict[str, Completion]:
+    async def _look_up(
+        self, keys: Sequence[str], requests: Sequence[Request]
+    ) -> dict[str, Completion]:
         if self._cache is None:
             return {}
         wanted = [
@@ -111,7 +144,8 @@ class Asker:
             for key, request in zip(keys, requests, strict=True)
             if not self._is_to_refresh(key, request)
         ]
-        return self._cache.get_many(wanted)
+        found = self._cache.get_many(wanted)
+        return await found if isinstance(found, Awaitable) else found
 
     def _is_to_refresh(self, key: str, request: Request) -> bool:
         if not self._refresh or key in self._refreshed:
@@ -169,19 +203,24 @@ class Asker:
         if self._given_up is not None:
             raise self._give_up()
         if self._budget is not None:
-            self._budget.start_call()
+            granted = self._budget.start_call()
+            if granted is not None:
+                await granted
         tally = self._accounting.of(request.purpose)
         tally.sent += 1
         [completion] = await self.engine.complete([request])
         # Nothing may come between the reply and the log.
         is_reply = completion.fault is None or completion.fault.kind == "refused"
+        kept: Awaitable[None] | None = None
         if self._cache is not None and is_reply:
-            self._cache.put(key, completion)
+            kept = self._cache.put(key, completion)
             if self._refresh:
                 self._refreshed.add(key)
         tally.add_call(completion)
         if self._budget is not None:
             self._budget.add_usage(completion.usage, self._prices)
+        if kept is not None:
+            await kept
         return completion
 
     def _watch_for_the_end(self, completion: Completion) -> None:

@@ -3,13 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
+from curate.engines.accounting import Accounting, Budget
+from curate.engines.cache import ReplyCache
 from curate.errors import BudgetReached
+from curate.executors.work import StageWorker, WorkItem
+from curate.models import Asks, ModelFacts, open_models
+from curate.recipe import Recipe
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalExecutor:
+    """Stage functions in this process; see `work.Executor`."""
+
+    models: ModelFacts
+    worker: StageWorker
+
+    async def run(self, items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]) -> None:
+        """As `work.Executor.run`; as many dialogues are open as the judge's engine likes best."""
+        await for_each(items, self.worker, done, open_at_once=self.models.judge.open_dialogues)
+
+
+@asynccontextmanager
+async def open_local(
+    recipe: Recipe, replies: Path, accounting: Accounting, budget: Budget
+) -> AsyncIterator[LocalExecutor]:
+    """Open the recipe's models in this process, behind the reply log `replies` (a SQLite file)."""
+    async with open_models(recipe) as models:
+        with ReplyCache(replies) as cache:
+            asks = Asks(recipe, models, cache, accounting, budget)
+            yield LocalExecutor(models.facts, StageWorker(recipe, models, asks))
 
 
 async def for_each(

@@ -1,0 +1,555 @@
+"""Spread a stage's work over actors on a Ray cluster, one set of engines an actor.
+
+An actor runs `work.StageWorker`, as this process does in a local run; replies, budget and counts go
+through `keeper`; rows come back one by one to this process, the run folder's only writer.
+
+Actors of Ray core, and not Ray Data's `map_batches`, although that restarts killed actors and repeats
+their blocks as well. It was tried (Ray 2.60, an actor class over 8 blocks on two actors, three times in a
+row), and differs in what matters here:
+
+- its actors live for one execution: each execution made them anew (6 starts for 3 executions). Judging,
+  adherence and forks are three, with a selection over all rows between them, so each model would be loaded
+  three times, and once more to learn what it can do. Here it is loaded once a run.
+- it gives a block to whichever actor is free. A dialogue that was judged on one replica would be forked
+  on another, whose prefix cache does not hold its trunk. Here a dialogue's hash names its actor for the
+  whole run; another actor takes it only when it would be idle.
+- its rows come when their block is done: in that run up to a second late for blocks of five rows of 0.1 s.
+  Here a row is in the run folder as soon as it is made, and no block's end leaves slots empty.
+
+A killed actor: Ray starts it again. The calls that died with it come back here as errors; what it had
+received and not handed over is taken from its machine's disk (`keeper.sweep`); then its dialogues are given
+out again, to any actor, and find all their received replies in the reply log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import tempfile
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from curate.engines.accounting import Accounting, Budget
+from curate.errors import BudgetReached, CurateError, EngineError, UsageError, missing_extra
+from curate.executors.keeper import Answer, Batch, Keeper, KeptReplies, Spool, checked, sweep
+from curate.executors.work import StageWorker, WorkItem
+from curate.models import Asks, ModelFacts, open_models
+from curate.recipe import ExecutorConfig, Recipe
+from curate.store import fingerprint
+
+_AHEAD = 4
+_LOSSES = 3
+_PATIENCE = 600.0
+_POLL = 0.5
+_CALLS = 10_000
+_SETTLE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """An actor that is ready: what its models are, and where it runs."""
+
+    models: ModelFacts
+    node: str
+    process: int
+
+
+class Worker:
+    """The actor: engines, and the stage functions bound to them. Opened by the first call."""
+
+    def __init__(self, recipe: Recipe, keeper: Any, spool: Path, folder: Path) -> None:
+        if folder.is_dir():
+            os.chdir(folder)  # paths in the recipe are meant from there
+        self._recipe = recipe
+        self._keeper = keeper
+        self._spool = spool
+        self._stack = AsyncExitStack()
+        self._opening: asyncio.Task[tuple[StageWorker, ModelFacts, KeptReplies]] | None = None
+
+    async def start(self) -> Started | CurateError:
+        """Open the engines, once; an error comes back as a value, so that it stays what it is."""
+        import ray
+
+        try:
+            _, models, _ = await self._opened()
+        except CurateError as error:
+            return error
+        return Started(models, ray.get_runtime_context().get_node_id(), os.getpid())
+
+    async def work(self, item: WorkItem) -> Any:
+        """The row of an item, or the CurateError that stops the run."""
+        try:
+            worker, _, _ = await self._opened()
+            return await worker(item)
+        except CurateError as error:
+            return error
+
+    async def settle(self) -> None:
+        """Hand the last counts to the keeper."""
+        _, _, kept = await self._opened()
+        await kept.settle()
+
+    async def close(self) -> None:
+        """Close the engines."""
+        await self._stack.aclose()
+
+    async def _opened(self) -> tuple[StageWorker, ModelFacts, KeptReplies]:
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+        return await asyncio.shield(self._opening)
+
+    async def _open(self) -> tuple[StageWorker, ModelFacts, KeptReplies]:
+        models = await self._stack.enter_async_context(open_models(self._recipe))
+        accounting = Accounting()
+
+        async def exchange(batch: Batch) -> Answer:
+            from ray.exceptions import RayActorError
+
+            try:
+                answer: Answer = await self._keeper.exchange.remote(batch)
+            except RayActorError as error:
+                raise CurateError(
+                    "the process that holds the reply log has died",
+                    got=str(error).strip().splitlines()[0],
+                    fix="run again; what was received is kept",
+                ) from error
+            return answer
+
+        limits = Budget(**self._recipe.budget.model_dump())
+        kept = KeptReplies(exchange, Spool(self._spool), accounting, limits)
+        asks = Asks(self._recipe, models, kept, accounting, kept)
+        return StageWorker(self._recipe, models, asks), models.facts, kept
+
+
+class Feed:
+    """Hands items out to workers: each to the worker its hash names, as long as that keeps all busy.
+
+    Args:
+        items: pulled when they are needed.
+        workers: how many there are.
+        ahead: how many items may be held for workers that have not asked for them yet.
+
+    Attributes:
+        over: set when every item is finished, or when it was stopped and what was out is finished.
+    """
+
+    def __init__(self, items: Iterable[WorkItem], workers: int, ahead: int) -> None:
+        self._items: Iterator[WorkItem] | None = iter(items)
+        self._held: list[deque[WorkItem]] = [deque() for _ in range(workers)]
+        self._returned: deque[WorkItem] = deque()
+        self._ahead = ahead
+        self._losses: Counter[str] = Counter()
+        self._changed = asyncio.Event()
+        self._out = 0
+        self._stopped = False
+        self.over = asyncio.Event()
+
+    async def take(self, worker: int) -> WorkItem | None:
+        """The worker's next item; None when there is none left. Waits while some may be given back."""
+        while not self._stopped:
+            item = self._next(worker)
+            if item is not None:
+                self._out += 1
+                return item
+            if self._out == 0:
+                break
+            self._changed.clear()
+            await self._changed.wait()
+        if self._out == 0:
+            self.over.set()
+        return None
+
+    def stop(self) -> None:
+        """Hand out no more; what is out may still be finished."""
+        self._stopped = True
+        self._changed.set()
+
+    def finish(self) -> None:
+        """An item that was taken is done."""
+        self._out -= 1
+        if self._out == 0:
+            self._changed.set()
+
+    def give_back(self, item: WorkItem) -> None:
+        """An item that was taken is lost with its worker, and goes to whoever asks first.
+
+        Raises:
+            EngineError: it was lost too often to go on.
+        """
+        key = item.dialogue.content_hash
+        self._losses[key] += 1
+        if self._losses[key] >= _LOSSES:
+            raise EngineError(
+                f"a worker died {_LOSSES} times while it worked on dialogue {item.dialogue.id} "
+                f"({item.stage})",
+                fix="look for the reason in Ray's logs (memory, most often) and run again",
+            )
+        self._returned.append(item)
+        self._out -= 1
+        self._changed.set()
+
+    def _next(self, worker: int) -> WorkItem | None:
+        if self._returned:
+            return self._returned.popleft()
+        if self._held[worker]:
+            return self._held[worker].popleft()
+        while self._items is not None and sum(map(len, self._held)) < self._ahead:
+            item = next(self._items, None)
+            if item is None:
+                self._items = None
+                break
+            home = int(item.dialogue.content_hash[:8], 16) % len(self._held)
+            if home == worker:
+                return item
+            self._held[home].append(item)
+        longest = max(self._held, key=len)
+        return longest.popleft() if longest else None
+
+
+class _Actor:
+    """An actor as this process sees it."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.process: tuple[str, int] | None = None  # node, process id
+        self.deaths = 0
+        self.sweeping: asyncio.Task[None] | None = None
+        self.reviving: asyncio.Task[None] | None = None
+
+
+class RayExecutor:
+    """Stage functions in actors; see `work.Executor`. Made by `open_ray`."""
+
+    def __init__(
+        self, ray: Any, recipe: Recipe, spool: Path, accounting: Accounting, budget: Budget
+    ) -> None:
+        self._ray = ray
+        self._recipe = recipe
+        self._spool = spool
+        self._accounting = accounting
+        self._budget = budget
+        self._actors: list[_Actor] = []
+        self._models: ModelFacts | None = None
+        errors = ray.exceptions
+        self._lost = (
+            errors.RayActorError,
+            errors.OutOfMemoryError,
+            errors.NodeDiedError,
+            errors.WorkerCrashedError,
+        )
+
+    @property
+    def models(self) -> ModelFacts:
+        """What the first actor's models are and can do; the others' are the same."""
+        if self._models is None:
+            raise ValueError("no worker has been started")
+        return self._models
+
+    async def start(self, replies: Path, workers: int) -> None:
+        """Start the keeper on this machine and the workers anywhere; returns when one can work.
+
+        Raises:
+            CurateError: the reply log cannot be used, a model cannot be opened.
+        """
+        ray, config = self._ray, self._recipe.executor
+        self._here = ray.get_runtime_context().get_node_id()
+        self._keeper = (
+            ray.remote(Keeper)
+            .options(num_cpus=0, scheduling_strategy=self._on(self._here))
+            .remote(replies, self._spool, self._budget)
+        )
+        worker = ray.remote(Worker).options(
+            num_cpus=config.cpus_per_worker,
+            num_gpus=config.gpus_per_worker,
+            max_restarts=-1,
+            max_concurrency=_CALLS,
+        )
+        arguments = (self._recipe, self._keeper, self._spool, Path.cwd())
+        self._actors = [_Actor(worker.remote(*arguments)) for _ in range(workers)]
+        # Every process before this run is gone: what it left is taken over before the first question.
+        nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+        await asyncio.gather(*(self._sweep(node) for node in nodes))
+        for actor in self._actors:
+            actor.reviving = asyncio.create_task(self._revive(actor))
+        ready = [actor.reviving for actor in self._actors if actor.reviving]
+        await asyncio.wait(ready, return_when=asyncio.FIRST_COMPLETED)
+        for task in ready:
+            if task.done():
+                task.result()
+
+    async def run(self, items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]) -> None:
+        """As `work.Executor.run`; each actor has as many dialogues open as its judge likes best."""
+        slots = self.models.judge.open_dialogues
+        feed = Feed(items, len(self._actors), _AHEAD * slots * len(self._actors))
+        reached: list[BudgetReached] = []
+        tasks = [
+            asyncio.create_task(self._serve(index, feed, done, reached))
+            for index in range(len(self._actors))
+            for _ in range(slots)
+        ]
+        # Slots of an actor that does not come back wait for ever, and nobody waits for them.
+        over = asyncio.create_task(feed.over.wait())
+        all_slots = asyncio.gather(*tasks)
+        try:
+            ends: tuple[asyncio.Future[Any], ...] = (all_slots, over)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if all_slots.done():
+                all_slots.result()
+        finally:
+            for task in (*tasks, over):
+                task.cancel()
+            await asyncio.gather(*tasks, over, all_slots, return_exceptions=True)
+            await self._collect()
+        if reached:
+            raise reached[0]
+
+    async def _serve(
+        self,
+        index: int,
+        feed: Feed,
+        done: Callable[[WorkItem, Any], None],
+        reached: list[BudgetReached],
+    ) -> None:
+        """One slot of one actor: an item after the other, until there are none."""
+        actor = self._actors[index]
+        await _finished(actor.reviving)
+        while (item := await feed.take(index)) is not None:
+            try:
+                row = await actor.handle.work.remote(item)
+            except self._lost as error:
+                if actor.reviving is None or actor.reviving.done():
+                    actor.sweeping = asyncio.create_task(self._bury(actor, error))
+                    actor.reviving = asyncio.create_task(self._revive(actor))
+                await _finished(actor.sweeping)
+                feed.give_back(item)
+                await _finished(actor.reviving)
+                continue
+            if isinstance(row, BudgetReached):
+                reached.append(row)
+                feed.stop()
+            elif isinstance(row, CurateError):
+                raise row
+            else:
+                actor.deaths = 0
+                done(item, row)
+            feed.finish()
+
+    async def _bury(self, actor: _Actor, error: Exception) -> None:
+        """Take what a dead actor left; then its dialogues may be given to others."""
+        actor.deaths += 1
+        if actor.deaths >= _LOSSES:
+            raise EngineError(
+                f"a worker died {actor.deaths} times and finished no dialogue in between",
+                got=str(error).strip().splitlines()[0],
+                fix="look for the reason in Ray's logs (memory, most often) and run again",
+            )
+        if actor.process is not None:
+            node, process = actor.process
+            actor.process = None
+            await self._sweep(node, process)
+
+    async def _revive(self, actor: _Actor) -> None:
+        """Wait until an actor can work; refuse one whose models are others than the run's."""
+        await _finished(actor.sweeping)
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                started = await actor.handle.start.remote()
+                break
+            except self._lost as error:
+                if time.monotonic() > until:
+                    raise EngineError(
+                        f"a worker cannot be started, for {_PATIENCE:.0f} seconds now",
+                        got=str(error).strip().splitlines()[0],
+                        fix="look for the reason in Ray's logs and run again",
+                    ) from error
+                await asyncio.sleep(_POLL)
+        if isinstance(started, CurateError):
+            raise started
+        actor.process = (started.node, started.process)
+        if self._models is None:
+            self._models = started.models
+        elif started.models != self._models:
+            raise EngineError(
+                "two workers have opened different models; their scores do not compare",
+                got=started.models.judge.identity,
+                expected=self._models.judge.identity,
+                fix="put the same files and versions on every machine",
+            )
+
+    async def _sweep(self, node: str, dead: int | None = None) -> None:
+        """Move what dead processes on a machine left to the keeper."""
+        if node == self._here:
+            swept = await self._keeper.sweep.remote(dead)
+        else:
+            on_node = self._ray.remote(_sweep_there).options(
+                num_cpus=0, scheduling_strategy=self._on(node)
+            )
+            try:
+                swept = await on_node.remote(self._spool, self._keeper, dead)
+            except self._ray.exceptions.RayError:
+                return  # the machine is gone, and its disk with it
+        if isinstance(swept, CurateError):
+            raise swept
+
+    def _on(self, node: str) -> Any:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return NodeAffinitySchedulingStrategy(node, soft=False)
+
+    async def _collect(self) -> None:
+        """Bring counts and budget of this process up to date."""
+        await self._ask_all("settle")
+        try:
+            totals, budget = await self._keeper.totals.remote()
+        except self._lost:
+            return  # the error that ended it is on its way already
+        self._accounting.purposes = totals.purposes
+        self._budget.used_calls = budget.used_calls
+        self._budget.used_tokens = budget.used_tokens
+        self._budget.used_money = budget.used_money
+
+    async def _ask_all(self, method: str) -> None:
+        """Call every living actor; whoever does not answer in time is left alone."""
+        calls = [
+            asyncio.ensure_future(getattr(actor.handle, method).remote())
+            for actor in self._actors
+            if actor.process
+        ]
+        if calls:
+            await asyncio.wait(calls, timeout=_SETTLE_SECONDS)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Stop the workers, then the keeper; what was received stays received."""
+        ray = self._ray
+        reviving = [actor.reviving for actor in self._actors if actor.reviving]
+        for task in reviving:
+            task.cancel()
+        await asyncio.gather(*reviving, return_exceptions=True)
+        await self._ask_all("close")
+        for actor in self._actors:
+            ray.kill(actor.handle)
+        try:
+            for actor in self._actors:
+                if actor.process is not None and actor.process[0] == self._here:
+                    await self._keeper.sweep.remote(actor.process[1])
+            await self._keeper.close.remote()
+        except self._lost:
+            return  # its logs hold what it held, and the next run reads them
+        ray.kill(self._keeper)
+
+
+@asynccontextmanager
+async def open_ray(
+    recipe: Recipe, replies: Path, accounting: Accounting, budget: Budget
+) -> AsyncIterator[RayExecutor]:
+    """Actors that have opened the recipe's models, on the cluster that the recipe names.
+
+    Args:
+        recipe: its `executor` section says how many, and what each of them holds.
+        replies: the reply log, a SQLite file on this machine.
+        accounting: gets the counts of all actors at the end of each stage.
+        budget: held by the keeper; a limit on calls is exact, those on tokens and money can be passed by
+            what is in flight in all actors together.
+
+    Raises:
+        UsageError: Ray is missing, the address or the resources are wrong.
+        EngineError: a model cannot be opened.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise missing_extra("ray", "ray") from error
+    is_ours = _connect(ray, recipe.executor)
+    replies, spool = _places(replies)
+    try:
+        executor = RayExecutor(ray, recipe, spool, accounting, budget)
+        try:
+            await executor.start(replies, _count_workers(ray, recipe.executor))
+            yield executor
+        finally:
+            await executor.close()
+    finally:
+        if is_ours:
+            ray.shutdown()
+
+
+def _places(replies: Path) -> tuple[Path, Path]:
+    """The reply log's path for other processes, and the folder of its spools on any machine."""
+    replies = replies.resolve()
+    name = fingerprint(socket.gethostname(), str(replies))
+    return replies, Path(tempfile.gettempdir()) / f"curate-{os.getuid()}" / name
+
+
+def _connect(ray: Any, config: ExecutorConfig) -> bool:
+    """Join the cluster, or start one; False where this process was in one already."""
+    if ray.is_initialized():
+        return False
+    address = config.address
+    if address is not None and address.startswith("ray://"):
+        raise UsageError(
+            "a Ray client cannot run a recipe: the reply log must be on a machine of the cluster",
+            got=address,
+            expected="`auto` or host:port, on a machine of the cluster",
+            fix="start curate on the head node, or with `ray job submit`",
+        )
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address is None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        options["include_dashboard"] = False
+    try:
+        ray.init(address=address, **options)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise UsageError(
+            "the Ray cluster cannot be joined",
+            got=str(error).strip().splitlines()[0],
+            expected="the address of a running cluster: `auto` on one of its machines, or host:port",
+            fix="`ray status` shows whether one runs here",
+        ) from error
+    return True
+
+
+def _count_workers(ray: Any, config: ExecutorConfig) -> int:
+    """As many as the recipe says, or as fit now."""
+    there = ray.cluster_resources()
+    needs = {"CPU": config.cpus_per_worker, "GPU": config.gpus_per_worker}
+    fit = min(
+        (int(there.get(name, 0) / number) for name, number in needs.items() if number), default=1
+    )
+    # A cluster that is joined may grow when it is asked for more; one that is started here cannot.
+    if fit < (config.workers or 1) and (config.address is None or config.workers is None):
+        raise UsageError(
+            "the workers do not fit on the Ray cluster",
+            got={name: there.get(name, 0) for name in needs},
+            expected=f"{config.workers or 1} times {needs}",
+            fix="lower executor.workers, gpus_per_worker or cpus_per_worker",
+        )
+    return config.workers or fit
+
+
+def _sweep_there(spool: Path, keeper: Any, dead: int | None) -> int | CurateError:
+    """`sweep` on another machine than the keeper's."""
+    import ray
+
+    try:
+        return sweep(
+            spool, lambda lines: checked(ray.get(keeper.exchange.remote(Batch("", lines)))), dead
+        )
+    except CurateError as error:
+        return error
+
+
+async def _finished(task: asyncio.Task[None] | None) -> None:
+    """Wait for a task that several wait for; its error is theirs, their cancellation is not its."""
+    if task is not None:
+        await asyncio.shield(task)

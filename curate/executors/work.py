@@ -1,0 +1,111 @@
+"""What an executor is given and what it gives back: one description of a stage's work for all of them.
+
+A `WorkItem` is data (it pickles), and `StageWorker` turns it into a row wherever the models are open: in
+this process or in an actor on another machine. So there is one place that binds recipe, models and
+stage functions, and an executor only decides where it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from curate.dialogue import Dialogue
+from curate.errors import CurateError
+from curate.models import Asks, ForkModels, ModelFacts
+from curate.recipe import Recipe
+from curate.records import AdherenceScore, Judgment, PreferencePair, Unscored
+from curate.steps import adherence_step, fork_step, judge_step
+
+StageName = Literal["judge", "adherence", "fork"]
+Row = Judgment | AdherenceScore | Unscored | list[PreferencePair]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """A row that is owed.
+
+    Attributes:
+        stage: which stage owes it.
+        dialogue: of which dialogue.
+        judgment: of that dialogue; needed by `fork`, nothing else reads it.
+        again: the kept replies of this dialogue could not be used, ask anew.
+    """
+
+    stage: StageName
+    dialogue: Dialogue
+    judgment: Judgment | None = None
+    again: bool = False
+
+
+class Executor(Protocol):
+    """Where stage functions run."""
+
+    @property
+    def models(self) -> ModelFacts:
+        """What the opened models are and can do."""
+        ...
+
+    async def run(self, items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]) -> None:
+        """Make the row of every item and hand it to `done`, in order of completion.
+
+        Items are pulled as they can be worked on, never listed. The first error stops the rest and is
+        raised; what was handed to `done` before is kept.
+
+        Raises:
+            BudgetReached: calls in flight were finished and kept.
+            CurateError: anything else with a name.
+        """
+        ...
+
+
+class StageWorker:
+    """Stage functions bound to open models; calling it makes one row.
+
+    Raises:
+        UsageError: on making it, when an engine cannot serve what the recipe asks of it.
+    """
+
+    def __init__(self, recipe: Recipe, models: ForkModels, asks: Asks) -> None:
+        self._asks = asks
+        self._work: dict[StageName, Callable[[WorkItem], Awaitable[Row]]] = {}
+        if recipe.judge is not False:
+            judged = judge_step(recipe.judge, models.judge)
+            self._work["judge"] = lambda item: judged.work(item.dialogue, self._ask(item))
+        if recipe.adherence is not False:
+            adhered = adherence_step(recipe.adherence, models.judge)
+            self._work["adherence"] = lambda item: adhered.work(item.dialogue, self._ask(item))
+        if recipe.fork is not False and recipe.judge is not False:
+            fork, _ = fork_step(recipe.fork, recipe.judge, judged, models)
+
+            async def forked(item: WorkItem) -> Row:
+                if item.judgment is None:
+                    raise ValueError("a fork needs the dialogue's judgment")
+                asks = self._asks
+                return await fork(
+                    item.dialogue, item.judgment, asks.judge, asks.policy, asks.reviser
+                )
+
+            self._work["fork"] = forked
+
+    def _ask(self, item: WorkItem) -> Any:
+        return self._asks.judge_again if item.again else self._asks.judge
+
+    async def __call__(self, item: WorkItem) -> Row:
+        """Make the row that is owed."""
+        try:
+            return await self._work[item.stage](item)
+        except CurateError:
+            raise
+        except Exception as error:
+            if item.stage == "fork":
+                raise
+            # The one broad except in the program: a bug costs one dialogue, not the run.
+            return Unscored(
+                dialogue_id=item.dialogue.id,
+                content_hash=item.dialogue.content_hash,
+                stage=item.stage,
+                reason="internal_error",
+                detail=f"{type(error).__name__}: {error}",
+            )
