@@ -72,6 +72,7 @@ class VllmEngine:
         self._context = int(settings.model_config.max_model_len)
         self._open_dialogues = open_dialogues(settings)
         self._numbers = itertools.count()
+        self._running: set[asyncio.Task[Completion]] = set()
 
     @property
     def identity(self) -> EngineIdentity:
@@ -101,12 +102,16 @@ class VllmEngine:
         """
         if self._llm is None:
             raise EngineError("the engine was asked after it had been closed")
+        tasks = [asyncio.create_task(self._answer(request)) for request in requests]
+        self._running.update(tasks)
+        for task in tasks:
+            task.add_done_callback(self._running.discard)
         # All are waited for also when one raises: nothing is left running behind the caller's back.
-        outcomes = await asyncio.gather(
-            *(self._answer(request) for request in requests), return_exceptions=True
-        )
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         completions: list[Completion] = []
         for outcome in outcomes:
+            if isinstance(outcome, asyncio.CancelledError):
+                raise EngineError("the engine was closed while it was asked")
             if isinstance(outcome, BaseException):
                 raise outcome
             completions.append(outcome)
@@ -115,16 +120,21 @@ class VllmEngine:
     async def close(self) -> None:
         """Take back what is running and end vLLM's process. Calling it twice is harmless."""
         llm, self._llm = self._llm, None
-        if llm is not None:
-            llm.shutdown()
-            # Lets vLLM's own tasks see that they are cancelled before the loop goes away.
-            await asyncio.sleep(0)
+        if llm is None:
+            return
+        running = list(self._running)
+        for task in running:
+            task.cancel()  # vLLM would never end them
+        await asyncio.gather(*running, return_exceptions=True)
+        llm.shutdown()
+        # Lets vLLM's own tasks see that they are cancelled before the loop goes away.
+        await asyncio.sleep(0)
 
     async def _answer(self, request: Request) -> Completion:
         try:
             ids = self._prompts.prompt_ids(request)
             labels = self._prompts.label_ids(request) if request.labels else {}
-            params = _sampling_params(sampling_args(request, labels))
+            args = sampling_args(request, labels)
         except PromptRefused as error:
             return failed("bad_request", str(error))
         except jsonschema.SchemaError as error:
@@ -135,18 +145,19 @@ class VllmEngine:
         too_long = overflow(len(ids), self._context)
         if too_long is not None:
             return too_long
-        output = await self._generate(ids, params)
+        output = await self._generate(ids, args)
         if isinstance(output, Completion):
             return output
         return read_output(output, request, labels, self._context)
 
-    async def _generate(self, ids: list[int], params: Any) -> Any:
+    async def _generate(self, ids: list[int], args: dict[str, Any]) -> Any:
         from vllm.exceptions import GracefulHTTPError, VLLMClientError
         from vllm.inputs import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
         last = None
         try:
+            params = _sampling_params(args)
             stream = self._llm.generate(tokens_input(ids), params, str(next(self._numbers)))
             async for output in stream:
                 last = output
