@@ -1,4 +1,4 @@
-"""What the recipe says about selection: named conditions, a top share, and the sets for humans.
+"""What the recipe says about selection: conditions, duplicates, eval sets, the split, sets for humans.
 
 Conditions are checked when the config is made, so a recipe with a misspelt column is refused before any
 model is asked.
@@ -7,15 +7,25 @@ model is asked.
 from __future__ import annotations
 
 import re
+from typing import Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from curate.dialogue import Frozen
 from curate.errors import UsageError
 from curate.selection.expressions import check_columns, check_condition, check_ranking
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-RESERVED = frozenset({"unscored", "top", "sft", "rejected", "review", "active"})
+Removal = Literal[
+    "contaminated",
+    "duplicate_exact",
+    "near_duplicate",
+    "near_duplicate_prompt",
+    "embedding_duplicate",
+]
+"""Reason codes of what `dedup` and `decontaminate` remove."""
+
+RESERVED = frozenset({"unscored", "top", "sft", "rejected", "review", "active", *get_args(Removal)})
 """Reason codes and set names of our own; a condition of that name could not be told from them."""
 
 
@@ -28,6 +38,103 @@ class Share(Frozen):
     within: tuple[str, ...] = Field(
         (), description="Columns; the share is taken of each group of equal values, as [role]."
     )
+
+
+View = Literal["dialogue", "first_user"]
+"""What of a dialogue is compared: all messages but system ones, or the first user message."""
+
+
+class NearConfig(Frozen):
+    """Near-duplicates: Jaccard similarity of the sets of shingles (runs of words)."""
+
+    threshold: float = Field(0.8, gt=0, le=1, description="Jaccard similarity that is too much.")
+    on: tuple[View, ...] = Field(("dialogue",), min_length=1, description="What is compared.")
+    shingle: int = Field(3, ge=1, description="Words a shingle.")
+    min_words: int = Field(
+        8, ge=0, description="First user messages of fewer words are not compared, as `hello`."
+    )
+    permutations: int = Field(
+        128, ge=16, description="Of MinHash; more find more of what is just above the threshold."
+    )
+    seed: int = Field(0, ge=0, description="Of the permutations.")
+
+
+class EmbeddingConfig(Frozen):
+    """Duplicates by meaning: cosine of sentence embeddings of the whole dialogue."""
+
+    model: str = Field(description="sentence-transformers model: Hub id or folder.")
+    threshold: float = Field(0.95, gt=0, le=1, description="Cosine similarity that is too much.")
+    on: View = Field("dialogue", description="What is embedded.")
+
+
+class DedupConfig(Frozen):
+    """Of dialogues that say the same, one is kept. Compared are those that meet all conditions."""
+
+    exact: bool = Field(
+        True, description="The same messages and tools, but for spaces at the ends of texts."
+    )
+    near: NearConfig | None = Field(NearConfig(), description="null: not looked for.")
+    embedding: EmbeddingConfig | None = None
+    keep: str = Field(
+        "first",
+        description="Which one stays: `first` read, or the highest by an SQL expression over the score "
+        "table, as mean_score.",
+    )
+
+    @property
+    def ranking(self) -> str | None:
+        """The expression to rank by; None where the first is kept."""
+        return None if self.keep == "first" else self.keep
+
+
+class EvalSet(Frozen):
+    """Texts of an evaluation, which must not be trained on."""
+
+    path: str = Field(min_length=1, description="File, folder, glob or Hub dataset id.")
+    field: str | tuple[str, ...] | None = Field(
+        None,
+        description="Columns that hold the texts; nested ones with dots. null: dialogues of any known "
+        "shape, or the lines of a .txt file.",
+    )
+    name: str | None = Field(None, description="In reports; defaults to the path's last part.")
+    config: str | None = Field(None, description="Hub: the dataset's configuration.")
+    split: str | None = Field(None, description="Hub: the split.")
+    revision: str | None = Field(None, description="Hub: branch, tag or commit.")
+    ngram: int = Field(13, ge=2, description="Words in a row that may not be shared.")
+    common: int | None = Field(
+        10,
+        ge=1,
+        description="n-grams in more texts of this set than that are its template and do not count; null: "
+        "all count.",
+    )
+
+    @property
+    def label(self) -> str:
+        """How reports call it."""
+        return self.name or self.path.rstrip("/").rpartition("/")[2] or self.path
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The columns as a tuple; empty where none is named."""
+        return (self.field,) if isinstance(self.field, str) else (self.field or ())
+
+
+Tie = Literal["group", "conversation", "near_duplicates"]
+
+
+class SplitConfig(Frozen):
+    """Train and validation, with nothing of one in the other."""
+
+    validation: float = Field(0.05, gt=0, lt=1, description="Share of the dialogues.")
+    by: tuple[Tie, ...] = Field(
+        ("group", "conversation", "near_duplicates"),
+        description="What stays on one side: the same group, rows of the source in common, near-duplicates "
+        "(of the dialogue or its first user message).",
+    )
+    threshold: float | None = Field(
+        None, gt=0, le=1, description="Of near-duplicates; null: that of dedup.near, else 0.8."
+    )
+    seed: int = Field(0, ge=0, description="Other seeds give other splits.")
 
 
 class SelectConfig(Frozen):
@@ -51,6 +158,18 @@ class SelectConfig(Frozen):
         description="Active-learning set: an SQL condition, or a share by a score. By default the tenth "
         "of the scored dialogues that are lowest or least certain. null: none.",
     )
+    dedup: DedupConfig | None = Field(
+        None, description="Of the dialogues that meet all conditions, removes duplicates."
+    )
+    decontaminate: tuple[EvalSet, ...] = Field(
+        (), description="Evaluation sets that no dialogue may share a run of words with."
+    )
+    split: SplitConfig | None = Field(None, description="Divides into train and validation.")
+
+    @field_validator("decontaminate", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        return (value,) if isinstance(value, (dict, EvalSet)) else value
 
     @model_validator(mode="after")
     def _check(self) -> SelectConfig:
@@ -67,6 +186,16 @@ class SelectConfig(Frozen):
             if isinstance(share, Share):
                 check_ranking(share.by, f"select.{place}.by")
                 check_columns(share.within, f"select.{place}.within")
+        if self.dedup is not None and self.dedup.ranking is not None:
+            check_ranking(self.dedup.ranking, "select.dedup.keep")
+        labels = [evals.label for evals in self.decontaminate]
+        if len(labels) != len(set(labels)):
+            raise UsageError(
+                "two eval sets have the same name",
+                got=", ".join(labels),
+                expected="names that tell collisions apart",
+                fix="give one a `name:`",
+            )
         if self.review is not None:
             check_condition(self.review, "select.review")
         if isinstance(self.active, str):

@@ -11,13 +11,14 @@ conditions that read its columns and no other stage's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, get_args
 
 import polars as pl
 
-from curate.records import Decision
+from curate.records import Collision, Decision
 from curate.selection.columns import SCORE_OF, SKIPPED, UNSCORED_OF, Stage
-from curate.selection.config import SelectConfig, Share
+from curate.selection.config import Removal, SelectConfig, Share
 from curate.selection.expressions import check_columns, columns_of, evaluate, parse, stages_of
 
 DEFAULT_CONDITIONS: dict[Stage, tuple[str, str]] = {
@@ -27,19 +28,56 @@ DEFAULT_CONDITIONS: dict[Stage, tuple[str, str]] = {
 """Per stage: name and SQL of the condition where the recipe gives none."""
 
 
-def select(table: pl.DataFrame, config: SelectConfig) -> list[Decision]:
+_REMOVALS: tuple[Removal, ...] = get_args(Removal)
+_COLLISIONS = pl.List(
+    pl.Struct(
+        {
+            "reason": pl.String(),
+            "other": pl.String(),
+            "similarity": pl.Float64(),
+            "text": pl.String(),
+        }
+    )
+)
+
+Collisions = Mapping[int, Sequence[Collision]]
+"""By row of the table."""
+
+
+class Cleaning(Protocol):
+    """What is known of the dialogues' texts: see `selection.cleaning.Cleaner`."""
+
+    @property
+    def contaminated(self) -> Collisions:
+        """The rows that share text with an eval set."""
+
+    def duplicates(self, table: pl.DataFrame, rows: Iterable[int]) -> Collisions:
+        """The rows to remove as duplicates of others, of these."""
+
+    def splits(
+        self, table: pl.DataFrame, selected: Sequence[bool]
+    ) -> Sequence[Literal["train", "validation"]] | None:
+        """The side of every row, where a split is asked for."""
+
+
+def select(
+    table: pl.DataFrame, config: SelectConfig, cleaning: Cleaning | None = None
+) -> list[Decision]:
     """Sort the dialogues of a score table into sets.
 
     Reasons of a rejected dialogue, in this order: `unscored` once, if any score it needed is missing; then
     for each condition it does not meet, by the recipe's order, its name, or its name with why it has no
     value: `<name>:unscored` (the stage failed), `<name>:skipped` (left out by the recipe, in a condition
     that also reads another stage's columns), `<name>:null` (the value is n/a, or a label the dialogue does
-    not carry). A dialogue that meets them all and is not in the top share has the reason `top`, or one of
-    `top:unscored`, `top:skipped`, `top:null`.
+    not carry); then `contaminated`. Of the dialogues that meet all this, duplicates have one or more of
+    the other codes of `selection.config.Removal`. A dialogue that is none and is not in the top share has
+    the reason `top`, or one of `top:unscored`, `top:skipped`, `top:null`.
 
     Args:
         table: as `selection.table.score_table` gives it.
         config: checked against the columns every table has.
+        cleaning: of the same dialogues; without it nothing is removed as contaminated or duplicate, and
+            there is no split.
 
     Returns:
         One decision a row, in the table's order.
@@ -47,7 +85,7 @@ def select(table: pl.DataFrame, config: SelectConfig) -> list[Decision]:
     Raises:
         UsageError: a condition names a label that no dialogue has, or does not suit its values.
     """
-    decided = decide(table, config)
+    decided = decide(table, config, cleaning)
     columns = (decided[name].to_list() for name in decided.columns)
     return [
         Decision(
@@ -59,14 +97,21 @@ def select(table: pl.DataFrame, config: SelectConfig) -> list[Decision]:
                 *(("active",) if active else ()),
             ),
             reasons=tuple(reasons),
+            collisions=tuple(Collision(**collision) for collision in collisions),
+            split=split,
         )
-        for name, content_hash, reasons, review, active in zip(*columns, strict=True)
+        for name, content_hash, reasons, review, active, collisions, split in zip(
+            *columns, strict=True
+        )
     ]
 
 
-def decide(table: pl.DataFrame, config: SelectConfig) -> pl.DataFrame:
+def decide(
+    table: pl.DataFrame, config: SelectConfig, cleaning: Cleaning | None = None
+) -> pl.DataFrame:
     """As `select`, but columnar: `id`, `content_hash`, `reasons` (list of text, empty for the SFT set),
-    `review` and `active` (booleans), in the table's order.
+    `review` and `active` (booleans), `collisions` (list of structs) and `split` (text), in the table's
+    order.
     """
     ran = stages_run(table)
     work = _scored(table)
@@ -79,22 +124,70 @@ def decide(table: pl.DataFrame, config: SelectConfig) -> pl.DataFrame:
         # a space keeps the column apart from every other: no condition's name has one
         columns.append(f"why {name}")
         work = work.with_columns(value.alias("value")).with_columns(reason.alias(columns[-1]))
+    collisions: dict[int, list[Collision]] = {}
+    if cleaning is not None:
+        _collide(collisions, cleaning.contaminated)
+        work = _removals(work, cleaning.contaminated, columns, _REMOVALS[:1])
+        met = work.with_columns(met=_met(columns))["met"].arg_true().to_list()
+        duplicates = cleaning.duplicates(table, met)
+        _collide(collisions, duplicates)
+        work = _removals(work, duplicates, columns, _REMOVALS[1:])
     if config.top is not None:
-        met = pl.all_horizontal(pl.lit(True), *(pl.col(name).is_null() for name in columns))
-        work = _top(table, work.with_columns(met=met), config.top, ran)
+        work = _top(table, work.with_columns(met=_met(columns)), config.top, ran)
         columns.append("why top")
     missing = pl.any_horizontal(
         pl.lit(False),
         *(pl.col(name).str.ends_with(":unscored").fill_null(False) for name in columns),
     )
-    reasons = pl.concat_list(pl.when(missing).then(pl.lit("unscored")), *columns).list.drop_nulls()
-    return work.select(
+    why = pl.concat_list(pl.when(missing).then(pl.lit("unscored")), *columns).list.drop_nulls()
+    # with_columns, because without a condition the list is a constant, which must fill the rows there are
+    reasons = work.with_columns(why.alias("reasons"))["reasons"]
+    split = cleaning.splits(table, (reasons.list.len() == 0).to_list()) if cleaning else None
+    return table.select(
         "id",
         "content_hash",
-        reasons.alias("reasons"),
+        reasons,
         _mark(table, config.review, "select.review").alias("review"),
         _mark(table, config.active, "select.active").alias("active"),
+        _collision_column(collisions, table.height),
+        pl.Series("split", split or [None] * table.height, dtype=pl.String),
     )
+
+
+def _met(columns: Sequence[str]) -> pl.Expr:
+    return pl.all_horizontal(pl.lit(True), *(pl.col(name).is_null() for name in columns))
+
+
+def _collide(collisions: dict[int, list[Collision]], more: Collisions) -> None:
+    for row, found in more.items():
+        collisions.setdefault(row, []).extend(found)
+
+
+def _removals(
+    work: pl.DataFrame, found: Collisions, columns: list[str], reasons: Sequence[Removal]
+) -> pl.DataFrame:
+    """`work` with a column for each reason that occurs; its name is appended to `columns`."""
+    for reason in reasons:
+        rows = [row for row, held in found.items() if any(c.reason == reason for c in held)]
+        if not rows:
+            continue
+        columns.append(f"why {reason}")
+        removed = pl.int_range(pl.len(), dtype=pl.Int64).is_in(
+            pl.Series(rows, dtype=pl.Int64).implode()
+        )
+        work = work.with_columns(
+            pl.when(removed).then(pl.lit(reason)).otherwise(None).alias(columns[-1])
+        )
+    return work
+
+
+def _collision_column(collisions: Collisions, height: int) -> pl.Series:
+    none: list[dict[str, Any]] = []
+    values = [
+        [c.model_dump() for c in collisions[row]] if row in collisions else none
+        for row in range(height)
+    ]
+    return pl.Series("collisions", values, dtype=_COLLISIONS)
 
 
 def matches(table: pl.DataFrame, expression: str, where: str = "fork.where") -> set[str]:

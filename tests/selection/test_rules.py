@@ -395,6 +395,7 @@ def test_the_columnar_form_says_the_same() -> None:
     config = SelectConfig(where={"good": "verdict >= 'good'"}, review="verdict = 'poor'")
     decided = decide(table, config)
     decisions = select(table, config)
-    assert decided.columns == ["id", "content_hash", "reasons", "review", "active"]
+    assert decided.columns[:5] == ["id", "content_hash", "reasons", "review", "active"]
+    assert decided.columns[5:] == ["collisions", "split"]
     assert [tuple(found) for found in decided["reasons"]] == [d.reasons for d in decisions]
     assert decided["review"].to_list() == ["review" in d.sets for d in decisions]

@@ -1,0 +1,222 @@
+"""Duplicates, contamination and the split of one run: what selection must know beyond the score table.
+
+The dialogues are read once for everything that is asked of them: sketches, exact keys, n-grams of eval
+sets, and what a split must keep together. Which of them are removed as duplicates depends on which meet
+the conditions, so `selection.rules` asks for that when it knows them.
+
+This module is imported where it is needed: it wants numpy and rensa, of the extra `dedup`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import polars as pl
+
+from curate.errors import missing_extra
+from curate.records import Collision
+from curate.selection.config import DedupConfig, NearConfig, SelectConfig, View
+from curate.selection.contamination import EvalIndex
+from curate.selection.dedup import (
+    Duplicate,
+    Earlier,
+    Read,
+    Sketches,
+    Texts,
+    batches,
+    exact_key,
+    find_duplicates,
+)
+from curate.selection.embedding import Embed, similar_pairs
+from curate.selection.expressions import evaluate
+from curate.selection.minhash import Groups, NearTexts
+from curate.selection.splits import (
+    Split,
+    assign_splits,
+    conversation_keys,
+    group_key,
+    unite_keys,
+)
+
+_VIEWS: tuple[View, ...] = ("dialogue", "first_user")
+
+
+class Cleaner:
+    """Answers for one reading of the dialogues; a context, since it keeps shingles in a file.
+
+    Args:
+        config: `dedup`, `decontaminate` and `split` are looked at.
+        read: gives the dialogues of the score table, in its order, each time it is called.
+        evals: the eval sets of `config.decontaminate`, read.
+        folder: where temporary files go; None for the system's own place.
+        embed: turns texts into embeddings; needed where `dedup.embedding` is set.
+
+    Attributes:
+        contaminated: by row, one collision for each eval set.
+    """
+
+    def __init__(
+        self,
+        config: SelectConfig,
+        read: Read,
+        evals: Sequence[EvalIndex] = (),
+        folder: Path | None = None,
+        embed: Embed | None = None,
+    ) -> None:
+        self._config = config
+        self._read = read
+        self._folder = folder
+        self._embed = embed
+        self._stack = ExitStack()
+        self._near: dict[View, NearTexts] | None = None
+        self.contaminated: dict[int, tuple[Collision, ...]] = {}
+        self._rows = 0
+        self._exact: list[bytes] = []
+        self._keys: list[tuple[int, bytes]] = []
+        self._sketches = self._new_sketches()
+        for batch in batches(read()):
+            self._take(Texts(batch), evals)
+
+    def __enter__(self) -> Cleaner:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def duplicates(
+        self, table: pl.DataFrame, rows: Iterable[int]
+    ) -> dict[int, tuple[Collision, ...]]:
+        """The rows to remove, of some that would else be kept.
+
+        Args:
+            table: the score table, one row a dialogue that was read.
+            rows: those to compare, ascending.
+
+        Returns:
+            By row, what it collides with: rows that stay.
+
+        Raises:
+            UsageError: `dedup.keep` does not suit the table.
+        """
+        self._check(table)
+        config = self._config.dedup
+        if config is None:
+            return {}
+        compared = list(rows)
+        order = _preferred(table, config, compared)
+        views = config.near.on if config.near is not None else ()
+        threshold = config.near.threshold if config.near is not None else 1.0
+        texts = self._near_texts(compared) if views else {}
+        removed = find_duplicates(
+            order,
+            self._exact if config.exact else None,
+            {view: texts[view] for view in views},
+            threshold,
+            self._similar(config, order),
+        )
+        ids = table["id"]
+        return {
+            row: tuple(_collision(duplicate, ids) for duplicate in duplicates)
+            for row, duplicates in removed.items()
+        }
+
+    def splits(self, table: pl.DataFrame, selected: Sequence[bool]) -> list[Split] | None:
+        """The side of every row; None where no split is asked for. See `splits.assign_splits`."""
+        self._check(table)
+        config = self._config.split
+        if config is None:
+            return None
+        groups = Groups(self._rows)
+        unite_keys(groups, self._keys)
+        if "near_duplicates" in config.by:
+            unite_keys(groups, enumerate(self._exact))
+            for texts in self._near_texts(range(self._rows)).values():
+                texts.join(groups, self._split_threshold())
+        names = table.select(pl.concat_str("content_hash", "id", separator=" ")).to_series()
+        return assign_splits(groups, names.to_list(), selected, config.validation, config.seed)
+
+    def _new_sketches(self) -> Sketches | None:
+        """For all that will be asked of them, by `dedup` and by `split`."""
+        near = self._config.dedup.near if self._config.dedup is not None else None
+        views: list[View] = list(near.on) if near is not None else []
+        thresholds = [near.threshold] if near is not None else []
+        if self._config.split is not None and "near_duplicates" in self._config.split.by:
+            views += _VIEWS
+            thresholds.append(self._split_threshold())
+        if not views:
+            return None
+        return Sketches(near or NearConfig(), views, min(thresholds))
+
+    def _split_threshold(self) -> float:
+        near = self._config.dedup.near if self._config.dedup is not None else None
+        own = self._config.split.threshold if self._config.split is not None else None
+        return own or (near or NearConfig()).threshold
+
+    def _take(self, texts: Texts, evals: Sequence[EvalIndex]) -> None:
+        for index in evals:
+            for place, collision in index.collisions(texts).items():
+                row = self._rows + place
+                self.contaminated[row] = (*self.contaminated.get(row, ()), collision)
+        self._exact.extend(exact_key(dialogue) for dialogue in texts.dialogues)
+        if self._sketches is not None:
+            self._sketches.add(texts)
+        ties = self._config.split.by if self._config.split is not None else ()
+        for row, dialogue in enumerate(texts.dialogues, start=self._rows):
+            if "group" in ties and (key := group_key(dialogue)) is not None:
+                self._keys.append((row, key))
+            if "conversation" in ties:
+                self._keys.extend((row, key) for key in conversation_keys(dialogue))
+        self._rows += len(texts.dialogues)
+
+    def _near_texts(self, rows: Iterable[int]) -> dict[View, NearTexts]:
+        """Candidates among rows; among all of them, once, where the split will want those."""
+        if self._sketches is None:
+            return {}
+        if self._near is None:
+            split = self._config.split
+            every = split is not None and "near_duplicates" in split.by
+            among = np.array(list(range(self._rows) if every else rows), dtype=np.int64)
+            self._near = self._sketches.open(among, self._read, self._folder, self._stack)
+        return self._near
+
+    def _similar(self, config: DedupConfig, order: Sequence[int]) -> Earlier | None:
+        if config.embedding is None:
+            return None
+        if self._embed is None:
+            raise missing_extra("sentence-transformers", "embeddings")
+        return similar_pairs(self._read, order, config.embedding, self._embed, self._folder)
+
+    def _check(self, table: pl.DataFrame) -> None:
+        if table.height != self._rows:
+            raise RuntimeError(
+                f"{self._rows} dialogues were read for {table.height} rows of the table"
+            )
+
+
+def _preferred(table: pl.DataFrame, config: DedupConfig, rows: Sequence[int]) -> list[int]:
+    """Rows, the most preferred first: as read, or by score with ties broken by content hash and id."""
+    if config.ranking is None:
+        return list(rows)
+    by = evaluate(table, config.ranking, "select.dedup.keep")
+    by = by.fill_nan(None) if by.dtype.is_float() else by
+    ranked = table.select(
+        "content_hash", "id", by.alias("by"), pl.int_range(pl.len()).alias("row")
+    )[list(rows)].sort("by", "content_hash", "id", descending=[True, False, False], nulls_last=True)
+    return ranked["row"].to_list()
+
+
+def _collision(duplicate: Duplicate, ids: pl.Series) -> Collision:
+    return Collision(
+        reason=duplicate.reason,
+        other=ids[duplicate.other],
+        similarity=min(duplicate.similarity, 1.0),
+    )

@@ -1,0 +1,136 @@
+"""Contamination: dialogues that share a run of words with an evaluation set.
+
+A dialogue is contaminated by an eval text when n words in a row (13 by default, after Brown et al. 2020,
+Language Models are Few-Shot Learners, appendix C) stand in both, texts read as `selection.shingles` says.
+Of an eval set only the hashes of its n-grams are held (12 bytes each); its texts and the dialogues stream
+through. The n-gram shown is taken from the dialogue once it is known to be shared.
+
+n-grams that many texts of one set have ("choose one of the following answers …") are that set's template
+and do not count; how many texts a set then cannot find is said, never passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from curate.records import Collision
+from curate.selection.config import EvalSet
+from curate.selection.dedup import BATCH, Texts
+from curate.selection.minhash import U32
+from curate.selection.shingles import U64, TokenBatch, tokenise
+
+REASON = "contaminated"
+
+
+@dataclass(frozen=True, slots=True)
+class EvalText:
+    """One text of an eval set, with where it stands."""
+
+    row: str
+    text: str
+
+
+class EvalIndex:
+    """The n-grams of one eval set.
+
+    Args:
+        config: the set.
+        texts: its texts, read once and not held.
+
+    Attributes:
+        config: as given.
+        texts: how many texts were read.
+        short: how many are shorter than one n-gram.
+        template: how many have no n-gram but those of the set's template.
+    """
+
+    def __init__(self, config: EvalSet, texts: Iterable[EvalText]) -> None:
+        self.config = config
+        self._rows: list[str] = []
+        hashes: list[U64] = [np.empty(0, np.uint64)]
+        owners: list[U32] = [np.empty(0, np.uint32)]
+        texts = iter(texts)
+        while batch := list(islice(texts, BATCH)):
+            runs = TokenBatch([tokenise(item.text) for item in batch]).runs(
+                config.ngram, short=False
+            )
+            for place, item in enumerate(batch):
+                unique = np.unique(runs.of(place))
+                hashes.append(unique)
+                owners.append(np.full(len(unique), len(self._rows), np.uint32))
+                self._rows.append(item.row)
+        self.texts = len(self._rows)
+        grams, owner = np.concatenate(hashes), np.concatenate(owners)
+        counts = np.bincount(owner, minlength=self.texts)
+        self.short = int((counts == 0).sum())
+        order = np.argsort(grams, kind="stable")
+        grams, owner = grams[order], owner[order]
+        if config.common is not None and len(grams):
+            _, inverse, held_by = np.unique(grams, return_inverse=True, return_counts=True)
+            rare = held_by[inverse] <= config.common
+            grams, owner = grams[rare], owner[rare]
+        self._grams, self._owners = grams, owner
+        self._sizes = np.bincount(owner, minlength=self.texts)
+        self.template = int((self._sizes == 0).sum()) - self.short
+
+    @property
+    def warning(self) -> str | None:
+        """What of the set cannot be found, in one line; None where all of it can."""
+        parts = []
+        if self.short:
+            parts.append(f"{self.short} are shorter than {self.config.ngram} words")
+        if self.template:
+            parts.append(
+                f"{self.template} hold no n-gram but such as more than {self.config.common} texts share"
+            )
+        if not parts:
+            return None
+        return (
+            f"Of the {self.texts} texts of eval set {self.config.label}, {' and '.join(parts)}; "
+            "dialogues that repeat these are not found."
+        )
+
+    def collisions(self, texts: Texts) -> dict[int, Collision]:
+        """The contaminated dialogues of a batch, by their place in it.
+
+        Each with the eval text of which it holds the largest share of n-grams (the first of equals), and
+        the first n-gram it shares with that one.
+        """
+        runs = texts.hashed("dialogue").runs(self.config.ngram, short=False)
+        if not len(self._grams):
+            return {}
+        at = np.searchsorted(self._grams, runs.hashes) % len(self._grams)
+        hit = self._grams[at] == runs.hashes
+        where = np.searchsorted(runs.offsets, np.flatnonzero(hit), side="right") - 1
+        return {
+            int(place): self._collision(texts, int(place), runs.of(int(place)))
+            for place in np.unique(where)
+        }
+
+    def _collision(self, texts: Texts, place: int, hashes: U64) -> Collision:
+        shared = np.intersect1d(hashes, self._grams)
+        first = np.searchsorted(self._grams, shared, side="left")
+        last = np.searchsorted(self._grams, shared, side="right")
+        owners = np.concatenate(
+            [self._owners[a:b] for a, b in zip(first.tolist(), last.tolist(), strict=True)]
+        )
+        found, counts = np.unique(owners, return_counts=True)
+        shares = counts / self._sizes[found]
+        best = int(found[np.argmax(shares)])
+        mine = self._grams[self._owners == best]
+        start = int(np.flatnonzero(np.isin(hashes, mine))[0])
+        return Collision(
+            reason=REASON,
+            other=f"{self.config.label}:{self._rows[best]}",
+            similarity=float(shares.max()),
+            text=self._written(texts.tokens("dialogue")[place], start),
+        )
+
+    def _written(self, tokens: list[str], start: int) -> str:
+        """The run with this number among a text's runs."""
+        runs = TokenBatch([tokens]).runs(self.config.ngram, short=False)
+        return " ".join(tokens[runs.starts[start] : runs.stops[start]])

@@ -1,0 +1,106 @@
+"""Duplicates by meaning: pairs of dialogues whose sentence embeddings point the same way.
+
+Every pair is compared, in blocks of a matrix product, so none is missed; the work grows with the square of
+the number of dialogues, and the embeddings (4 bytes a dimension) stand in a file on disk.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from curate.errors import missing_extra
+from curate.selection.config import EmbeddingConfig
+from curate.selection.dedup import Earlier, Read, batches, view_text
+
+F32 = npt.NDArray[np.float32]
+Embed = Callable[[Sequence[str]], F32]
+"""Texts to embeddings, one row a text; of any length, zero only where a text says nothing."""
+
+_BLOCK = 2048
+
+
+def open_embedder(config: EmbeddingConfig) -> Embed:
+    """The sentence-transformers model of the config.
+
+    Raises:
+        UsageError: the package is not installed.
+    """
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ModuleNotFoundError:
+        raise missing_extra("sentence-transformers", "embeddings") from None
+    model = SentenceTransformer(config.model)
+
+    def embed(texts: Sequence[str]) -> F32:
+        encoded: Any = model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
+        return cast("F32", encoded)
+
+    return embed
+
+
+def similar_pairs(
+    read: Read, order: Sequence[int], config: EmbeddingConfig, embed: Embed, folder: Path | None
+) -> Earlier:
+    """Pairs of rows with a cosine of at least the threshold.
+
+    Args:
+        read: gives the dialogues.
+        order: the rows to compare, the most preferred first.
+        config: what is embedded, and the threshold.
+        embed: the model.
+        folder: for the temporary file of embeddings.
+
+    Returns:
+        By row, the rows before it in `order` that are too similar, each with the cosine (at most 1).
+    """
+    turn = {row: place for place, row in enumerate(order)}
+    chosen = (dialogue for row, dialogue in enumerate(read()) if row in turn)
+    rows = sorted(turn)
+    found: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    with _matrix(folder) as write:
+        for batch in batches(chosen):
+            write(_normalised(embed([view_text(dialogue, config.on) for dialogue in batch])))
+        vectors = write(None)
+        places = np.argsort([turn[row] for row in rows])
+        for start in range(0, len(order), _BLOCK):
+            mine = vectors[places[start : start + _BLOCK]]
+            for other in range(0, start + len(mine), _BLOCK):
+                cosines = mine @ vectors[places[other : other + _BLOCK]].T
+                for one, two in np.argwhere(cosines >= config.threshold).tolist():
+                    if other + two < start + one:
+                        near = order[other + two], min(float(cosines[one, two]), 1.0)
+                        found[order[start + one]].append(near)
+    return found
+
+
+@contextmanager
+def _matrix(folder: Path | None) -> Iterator[Callable[[F32 | None], F32]]:
+    """A function that appends rows to a matrix on disk, and given None returns the whole."""
+    with TemporaryFile(dir=folder) as file:
+        shape = [0, 0]
+
+        def write(rows: F32 | None) -> F32:
+            if rows is not None:
+                file.write(rows.tobytes())
+                shape[:] = shape[0] + len(rows), rows.shape[1]
+                return rows
+            file.flush()
+            if not shape[0]:
+                return np.empty((0, 1), np.float32)
+            return np.memmap(file, np.float32, mode="r", shape=(shape[0], shape[1]))
+
+        yield write
+
+
+def _normalised(vectors: F32) -> F32:
+    """Of length 1; what is zero stays zero, similar to nothing."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.ascontiguousarray(vectors / np.where(lengths == 0, 1, lengths), dtype=np.float32)

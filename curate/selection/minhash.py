@@ -1,0 +1,289 @@
+"""Candidates for near-duplicates by MinHash and banding, confirmed by exact Jaccard similarity.
+
+Of every text only its bands are held (4 bytes a band, 84 bytes a text with the defaults), never the text:
+texts that share a band are candidates, and only of those the shingles are wanted, in a second pass, in a
+file on disk. Signatures come from rensa. So what is reported as a near-duplicate is one, up to a collision
+of 64-bit hashes; what MinHash may do is to miss one, and the bands are chosen so that of the pairs exactly
+at the threshold fewer than one in a hundred is missed, and of those above it far fewer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryFile
+from types import TracebackType
+from typing import IO, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from curate.errors import missing_extra
+from curate.selection.shingles import U64, Runs
+
+U32 = npt.NDArray[np.uint32]
+I64 = npt.NDArray[np.int64]
+
+_RECALL = 0.99
+_PRIME = np.uint64(0x100000001B3)
+
+
+def banding(threshold: float, permutations: int) -> tuple[int, int]:
+    """Bands and rows a band: the most rows with which a pair at the threshold is found in 99 of 100 cases.
+
+    Two texts of Jaccard similarity s share at least one of b bands of r rows with probability
+    1 - (1 - s^r)^b (Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, 3.4.2).
+    """
+    fitting = [
+        rows
+        for rows in range(1, permutations + 1)
+        if 1 - (1 - threshold**rows) ** (permutations // rows) >= _RECALL
+    ]
+    rows = max(fitting, default=1)
+    return permutations // rows, rows
+
+
+def signatures(runs: Runs, permutations: int, seed: int) -> U32:
+    """MinHash signatures of a batch: one row a text, one column a permutation.
+
+    Raises:
+        UsageError: the extra `dedup` is not installed.
+    """
+    try:
+        from rensa import RMinHash
+    except ModuleNotFoundError:
+        raise missing_extra("rensa", "dedup") from None
+    matrix = RMinHash.digest_matrix_from_flat_token_hashes(
+        runs.hashes, runs.offsets.astype(np.uint64), permutations, seed
+    )
+    return np.array(matrix.to_rows(), dtype=np.uint32).reshape(-1, permutations)
+
+
+class Bands:
+    """The bands of many texts, numbered as they are added; a text may be added as absent."""
+
+    def __init__(self, threshold: float, permutations: int, seed: int) -> None:
+        self.bands, self.rows = banding(threshold, permutations)
+        self._permutations = permutations
+        self._seed = seed
+        self._chunks: list[U32] = []
+        self._present: list[npt.NDArray[np.bool_]] = []
+
+    def add(self, runs: Runs, present: Sequence[bool]) -> None:
+        """Add a batch; texts not `present` (too short to compare) are candidates of nothing."""
+        if len(present):
+            self._chunks.append(self.of(signatures(runs, self._permutations, self._seed)))
+            self._present.append(np.array(present, dtype=np.bool_))
+
+    def of(self, signature: U32) -> U32:
+        """The bands of signatures, each hashed to 32 bits: accidental candidates are refuted later."""
+        used = signature[:, : self.bands * self.rows].astype(np.uint64)
+        rows = used.reshape(-1, self.bands, self.rows)
+        hashed = np.full(rows.shape[:2], 0xCBF29CE484222325, np.uint64)
+        for row in range(self.rows):
+            hashed = (hashed ^ rows[:, :, row]) * _PRIME
+            hashed ^= hashed >> np.uint64(29)
+        return (hashed >> np.uint64(32)).astype(np.uint32)
+
+    def buckets(self, among: I64) -> Buckets:
+        """What shares a band with what, of the texts `among` (ascending)."""
+        if not self._chunks:
+            return Buckets(np.empty(0, np.uint32), np.empty(0, np.uint32))
+        # one array from here on: the chunks would double it
+        self._chunks = [np.concatenate(self._chunks)]
+        self._present = [np.concatenate(self._present)]
+        among = among[self._present[0][among]]
+        items: list[U32] = []
+        numbers: list[U32] = []
+        first = 0
+        for band in range(self.bands):
+            values = self._chunks[0][among, band]
+            order = np.argsort(values, kind="stable")
+            ordered = values[order]
+            begins = np.ones(len(ordered), np.bool_)
+            begins[1:] = ordered[1:] != ordered[:-1]
+            group = np.cumsum(begins) - 1
+            shared = np.bincount(group)[group] > 1
+            items.append(among[order[shared]].astype(np.uint32))
+            numbers.append((group[shared] + first).astype(np.uint32))
+            first += len(ordered)
+        return Buckets(np.concatenate(items), np.concatenate(numbers))
+
+
+class Buckets:
+    """For each text that shares a band with another, the numbers of the buckets it is in.
+
+    Attributes:
+        items: the texts, ascending.
+    """
+
+    def __init__(self, items: U32, numbers: U32) -> None:
+        order = np.argsort(items, kind="stable")
+        self._numbers = numbers[order]
+        self.items, starts = np.unique(items[order], return_index=True)
+        self._starts = np.append(starts, len(items))
+
+    def place(self, item: int) -> int | None:
+        """The position of a text in `items`; None where nothing shares a band with it."""
+        place = int(np.searchsorted(self.items, item))
+        return place if place < len(self.items) and self.items[place] == item else None
+
+    def of(self, item: int) -> list[int]:
+        """The buckets of a text; none where nothing shares a band with it."""
+        place = self.place(item)
+        if place is None:
+            return []
+        return cast(
+            "list[int]", self._numbers[self._starts[place] : self._starts[place + 1]].tolist()
+        )
+
+
+class ShingleStore:
+    """The shingles of all candidates, as sorted 64-bit hashes in an unnamed file, gone when closed.
+
+    Added in the order of `Buckets.items`.
+    """
+
+    def __init__(self, buckets: Buckets, folder: Path | None) -> None:
+        self._buckets = buckets
+        self._file: IO[bytes] = TemporaryFile(dir=folder)  # noqa: SIM115 (closed by __exit__)
+        self._offsets = np.zeros(len(buckets.items) + 1, np.int64)
+        self._added = 0
+        self._hashes: U64 | None = None
+
+    def __enter__(self) -> ShingleStore:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._hashes = None
+        self._file.close()
+
+    def add(self, hashes: U64) -> None:
+        """Keep the shingles of the next candidate."""
+        unique = np.unique(hashes)
+        self._file.write(unique.tobytes())
+        self._offsets[self._added + 1] = self._offsets[self._added] + len(unique)
+        self._added += 1
+
+    def jaccard(self, one: int, other: int, at_least: float = 0.0) -> float:
+        """Jaccard similarity of two candidates, 0-1; 0 where their sizes rule out `at_least`."""
+        first, second = self._of(one), self._of(other)
+        small, large = sorted((len(first), len(second)))
+        if not small or small / large < at_least:
+            return 0.0
+        shared = len(np.intersect1d(first, second, assume_unique=True))
+        return shared / (small + large - shared)
+
+    def _of(self, item: int) -> U64:
+        place = self._buckets.place(item)
+        if place is None or place >= self._added:
+            raise RuntimeError(f"the shingles of text {item} were not added")
+        if self._hashes is None:
+            self._file.flush()
+            count = int(self._offsets[self._added])
+            # an empty file cannot be mapped
+            self._hashes = (
+                np.memmap(self._file, np.uint64, mode="r", shape=(count,))
+                if count
+                else np.empty(0, np.uint64)
+            )
+        return self._hashes[self._offsets[place] : self._offsets[place + 1]]
+
+
+class NearTexts:
+    """Confirmed near-duplicates among texts: the buckets of the candidates and their shingles."""
+
+    def __init__(self, buckets: Buckets, store: ShingleStore) -> None:
+        self._buckets = buckets
+        self._store = store
+
+    def keeper(self, threshold: float) -> Keeper:
+        """An empty set of kept texts, to which each text is compared before it is added."""
+        return Keeper(self._buckets, self._store, threshold)
+
+    def join(self, groups: Groups, threshold: float) -> None:
+        """Unite the groups of all texts that are near-duplicates, and of those near to these, and so on.
+
+        In a bucket, texts already united are passed over as one, so that a large cluster costs one
+        comparison a text.
+        """
+        clusters: dict[int, dict[int, list[int]]] = defaultdict(dict)
+        for item in self._buckets.items.tolist():
+            for bucket in self._buckets.of(item):
+                held = clusters[bucket]
+                for key, members in held.items():
+                    for other in members:
+                        if groups.find(key) == groups.find(item):
+                            break
+                        if self._store.jaccard(item, other, threshold) >= threshold:
+                            groups.unite(item, other)
+                root = groups.find(item)
+                mine = next((key for key in held if groups.find(key) == root), item)
+                held.setdefault(mine, []).append(item)
+
+
+class Keeper:
+    """Kept texts of which no two are near-duplicates."""
+
+    def __init__(self, buckets: Buckets, store: ShingleStore, threshold: float) -> None:
+        self._buckets = buckets
+        self._store = store
+        self._threshold = threshold
+        self._kept: dict[int, list[int]] = defaultdict(list)
+        self._turn: dict[int, int] = {}
+
+    def nearest(self, item: int) -> tuple[int, float] | None:
+        """The kept text most similar to this one, the earliest of equals, if similar enough."""
+        candidates = {
+            other for bucket in self._buckets.of(item) for other in self._kept.get(bucket, ())
+        }
+        best: tuple[int, float] | None = None
+        for other in sorted(candidates, key=self._turn.__getitem__):
+            similarity = self._store.jaccard(item, other, self._threshold)
+            if similarity >= self._threshold and (best is None or similarity > best[1]):
+                best = other, similarity
+        return best
+
+    def add(self, item: int) -> None:
+        """Keep a text."""
+        self._turn[item] = len(self._turn)
+        for bucket in self._buckets.of(item):
+            self._kept[bucket].append(item)
+
+
+class Groups:
+    """Union-find over the numbers 0 to n - 1."""
+
+    def __init__(self, count: int) -> None:
+        self._parent = np.arange(count, dtype=np.int64)
+
+    def find(self, item: int) -> int:
+        """The number that stands for an item's group."""
+        parent = self._parent
+        root = item
+        while parent[root] != root:
+            root = int(parent[root])
+        while parent[item] != root:
+            parent[item], item = root, int(parent[item])
+        return root
+
+    def unite(self, one: int, other: int) -> None:
+        """Make two groups one; the lower root stands for both."""
+        one, other = self.find(one), self.find(other)
+        self._parent[max(one, other)] = min(one, other)
+
+    def unite_equal(self, items: Iterable[int], keys: Iterable[object]) -> None:
+        """Unite the items that have the same key."""
+        first: dict[object, int] = {}
+        for item, key in zip(items, keys, strict=True):
+            self.unite(first.setdefault(key, item), item)
+
+    def roots(self) -> Iterator[int]:
+        """The root of every number, in order."""
+        return (self.find(item) for item in range(len(self._parent)))

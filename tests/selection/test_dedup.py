@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from curate.dialogue import Dialogue, Message, ToolCall
+from curate.selection.cleaning import Cleaner
+from curate.selection.config import DedupConfig, EmbeddingConfig, NearConfig, SelectConfig
+from curate.selection.dedup import Deduplication, Duplicate, exact_key, view_text
+from curate.selection.minhash import banding
+from curate.selection.rules import select
+from curate.selection.shingles import TokenBatch, tokenise, worth
+from curate.selection.table import score_table
+from tests.selection.rows import dialogue
+
+
+def talk(name: str, *texts: str, **fields: object) -> Dialogue:
+    """A dialogue of the given messages, user first."""
+    roles = ("user", "assistant")
+    messages = tuple(Message(role=roles[i % 2], content=text) for i, text in enumerate(texts))  # type: ignore[arg-type]
+    return dialogue(name, **({"messages": messages} | fields))
+
+
+def jaccard(one: Dialogue, other: Dialogue, size: int = 3) -> float:
+    """By sets of strings, without any hash."""
+
+    def shingles(of: Dialogue) -> set[tuple[str, ...]]:
+        tokens = tokenise(view_text(of, "dialogue"))
+        runs = {tuple(tokens[i : i + size]) for i in range(len(tokens) - size + 1)}
+        return runs or ({tuple(tokens)} if tokens else set())
+
+    a, b = shingles(one), shingles(other)
+    return len(a & b) / len(a | b) if a | b else 0.0
+
+
+def varied(seed: int, count: int) -> list[Dialogue]:
+    """Random dialogues, most of them made of an earlier one by changing a few words."""
+    rng = random.Random(seed)
+    made: list[list[str]] = []
+    for _ in range(count):
+        if made and rng.random() < 0.7:
+            words = list(rng.choice(made))
+            for _ in range(rng.randrange(6)):
+                words[rng.randrange(len(words))] = f"w{rng.randrange(500)}"
+        else:
+            words = [f"w{rng.randrange(500)}" for _ in range(rng.randrange(4, 60))]
+        made.append(words)
+    return [talk(f"d{i}", " ".join(words[:3]), " ".join(words[3:])) for i, words in enumerate(made)]
+
+
+def removed(
+    dialogues: Sequence[Dialogue], config: DedupConfig, threshold: float | None = None
+) -> dict[int, tuple[Duplicate, ...]]:
+    with Deduplication(lambda: dialogues, config) as found:
+        return found.at(threshold).removed
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), threshold=st.sampled_from([0.5, 0.7, 0.8, 0.95]))
+def test_no_two_kept_are_near_and_each_removal_names_a_kept_one(
+    seed: int, threshold: float
+) -> None:
+    given = varied(seed, 60)
+    config = DedupConfig(exact=False, near=NearConfig(threshold=threshold))
+    found = removed(given, config)
+    kept = [row for row in range(len(given)) if row not in found]
+    for row, collisions in found.items():
+        [collision] = collisions
+        assert collision.reason == "near_duplicate"
+        assert collision.other in kept
+        assert collision.similarity == jaccard(given[row], given[collision.other]) >= threshold
+    near = [
+        pair
+        for pair in combinations(kept, 2)
+        if jaccard(given[pair[0]], given[pair[1]]) >= threshold
+    ]
+    # MinHash may miss a pair just at the threshold, one in a hundred
+    assert len(near) <= 1
+
+
+def test_nearly_every_pair_at_the_threshold_is_found() -> None:
+    config = DedupConfig(exact=False, near=NearConfig(threshold=0.7))
+    rng = random.Random(1)
+    pairs = 0
+    missed = 0
+    for _ in range(300):
+        words = [f"w{rng.randrange(10_000)}" for _ in range(62)]
+        other = list(words)
+        for place in rng.sample(range(2, 60, 5), 4):
+            other[place] = "changed" + str(place)
+        two = [talk("a", "", " ".join(words)), talk("b", "", " ".join(other))]
+        pairs += 0.65 <= jaccard(*two) < 0.75
+        if jaccard(*two) >= 0.7:
+            missed += not removed(two, config)
+    assert pairs > 200
+    assert missed <= 6
+
+
+def test_bands_miss_at_most_one_in_a_hundred_at_the_threshold() -> None:
+    for threshold in (0.3, 0.5, 0.7, 0.8, 0.9, 1.0):
+        bands, rows = banding(threshold, 128)
+        assert bands * rows <= 128
+        assert 1 - (1 - threshold**rows) ** bands >= 0.99
+    assert banding(0.8, 128) == (21, 6)
+
+
+def test_a_chain_of_small_changes_keeps_its_far_end() -> None:
+    words = [f"w{i}" for i in range(40)]
+    steps = [words[2 * i :] + [f"new{i}-{j}" for j in range(2 * i)] for i in range(8)]
+    given = [talk(f"d{i}", "hello", " ".join(step)) for i, step in enumerate(steps)]
+    found = removed(given, DedupConfig(near=NearConfig(threshold=0.7)))
+    assert 1 in found
+    assert jaccard(given[0], given[7]) < 0.4
+    assert 7 not in found or found[7][0].other != 0
+
+
+def test_a_higher_threshold_is_decided_from_the_same_sketches() -> None:
+    given = varied(7, 120)
+    read = 0
+
+    def dialogues() -> Iterable[Dialogue]:
+        nonlocal read
+        read += 1
+        return given
+
+    with Deduplication(dialogues, DedupConfig(near=NearConfig(threshold=0.6))) as found:
+        before = read
+        loose, strict = found.at(), found.at(0.9)
+        assert read == before
+        assert len(strict.kept) > len(loose.kept)
+        fresh = removed(given, DedupConfig(near=NearConfig(threshold=0.9)))
+        assert strict.removed == fresh
+        with pytest.raises(ValueError, match=r"from 0\.6 upwards"):
+            found.at(0.5)
+
+
+def test_exact_means_the_same_messages_and_tools() -> None:
+    call = Message(
+        role="assistant", tool_calls=(ToolCall(name="find", arguments={"q": "a", "n": 1}),)
+    )
+    same = Message(
+        role="assistant", tool_calls=(ToolCall(name="find", arguments={"n": 1, "q": "a"}),)
+    )
+    other = Message(
+        role="assistant", tool_calls=(ToolCall(name="find", arguments={"n": 2, "q": "a"}),)
+    )
+    ask = Message(role="user", content="find a")
+    assert exact_key(talk("a", "Caf\u00e9", "b")) == exact_key(talk("b", " Cafe\u0301 ", "b\n"))
+    assert exact_key(talk("a", "Hi", "b")) != exact_key(talk("b", "hi", "b"))
+    assert exact_key(dialogue("a", messages=(ask, call))) == exact_key(
+        dialogue("b", messages=(ask, same))
+    )
+    assert exact_key(dialogue("a", messages=(ask, call))) != exact_key(
+        dialogue("b", messages=(ask, other))
+    )
+    system = Message(role="system", content="Be brief.")
+    assert exact_key(dialogue("a", messages=(ask,))) != exact_key(
+        dialogue("b", messages=(system, ask))
+    )
+    found = removed([talk("a", "x", "y"), talk("b", "x", "y ")], DedupConfig(near=None))
+    assert found == {1: (Duplicate("duplicate_exact", 0, 1.0),)}
+
+
+def test_first_user_messages_are_compared_where_they_say_something() -> None:
+    prompt = "Please write a poem about the sea in the style of a sailor"
+    given = [
+        talk("a", prompt, "The waves"),
+        talk("b", prompt.upper() + "!", "A quite different answer of many other words"),
+        talk("c", "hello", "How may I help you with your parcel today?"),
+        talk("d", "Hello", "What is it you want to know about the weather?"),
+    ]
+    found = removed(given, DedupConfig(near=NearConfig(on=("first_user",))))
+    assert found == {1: (Duplicate("near_duplicate_prompt", 0, 1.0),)}
+    both = removed(given, DedupConfig(near=NearConfig(on=("first_user",), min_words=0)))
+    assert set(both) == {1, 3}
+
+
+def test_texts_are_read_without_case_punctuation_and_width() -> None:
+    assert tokenise("Ｈello, WORLD—don't!") == ["hello", "world", "don", "t"]
+    assert tokenise("हिन्दी में") == ["हिन्दी", "में"]
+    assert tokenise("今日は晴れ") == ["今", "日", "は", "晴", "れ"]
+    assert tokenise("🙂 ... ") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("a b c", 3), ("今天天气很好", 3), ("ひらがな", 1), ("สวัสดีครับ", 2), ("", 0)]
+)
+def test_scripts_without_spaces_count_by_the_length_of_their_words(text: str, words: int) -> None:
+    assert worth(tokenise(text)) == words
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(["a", "b", "今", "ひ", "ไ"]), max_size=12), max_size=6),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_runs_are_equal_where_their_tokens_are(
+    texts: list[list[str]], words: int, short: bool
+) -> None:
+    runs = TokenBatch(texts).runs(words, short=short)
+    named: dict[tuple[str, ...], int] = {}
+    for place, tokens in enumerate(texts):
+        lo, hi = runs.offsets[place], runs.offsets[place + 1]
+        spans = list(zip(runs.starts[lo:hi].tolist(), runs.stops[lo:hi].tolist(), strict=True))
+        expected = []
+        for start in range(len(tokens)):
+            stops = [
+                s
+                for s in range(start, len(tokens) + 1)
+                if 12 * words <= sum({"今": 6, "ひ": 4, "ไ": 3}.get(t, 12) for t in tokens[start:s])
+            ]
+            if stops:
+                expected.append((start, stops[0]))
+        if short and tokens and not expected:
+            expected = [(0, len(tokens))]
+        assert spans == expected
+        for (start, stop), hashed in zip(spans, runs.of(place).tolist(), strict=True):
+            assert named.setdefault(tuple(tokens[start:stop]), hashed) == hashed
+    assert len(set(named.values())) == len(named)
+
+
+def test_the_best_by_score_is_kept_whatever_the_order() -> None:
+    text = "I would like to return the shoes that I bought last week"
+    given = [
+        talk(f"d{i}", text, "Of course, here is how." + " please" * (i % 2), reward=reward)
+        for i, reward in enumerate([0.1, None, 0.9, 0.5])
+    ]
+    config = SelectConfig(
+        where={}, dedup=DedupConfig(near=NearConfig(on=("first_user",)), keep="reward")
+    )
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
+        shuffled = [given[i] for i in order]
+        with Cleaner(config, lambda shuffled=shuffled: shuffled) as cleaner:
+            decisions = select(score_table(shuffled), config, cleaner)
+        kept = [d.dialogue_id for d in decisions if "sft" in d.sets]
+        assert kept == ["d2"]
+        assert {c.other for d in decisions for c in d.collisions} == {"d2"}
+
+
+def test_what_fails_a_condition_removes_nobody() -> None:
+    given = [
+        talk("bad", "the same words", "in both", reward=0.0),
+        talk("good", "the same words", "in both", reward=1.0),
+    ]
+    config = SelectConfig(where={"rewarded": "reward > 0.5"}, dedup=DedupConfig())
+    with Cleaner(config, lambda: given) as cleaner:
+        bad, good = select(score_table(given), config, cleaner)
+    assert bad.reasons == ("rewarded",)
+    assert good.sets[0] == "sft"
+    assert good.collisions == bad.collisions == ()
+
+
+def test_a_share_is_taken_of_what_is_left_of_duplicates() -> None:
+    given = [talk(f"d{i}", "the same", "words", reward=1.0) for i in range(8)]
+    given += [talk("other", "unlike", "all", reward=0.5), talk("more", "else", "again", reward=0.1)]
+    config = SelectConfig(
+        where={},
+        dedup=DedupConfig(),
+        top={"fraction": 0.5, "by": "reward"},  # type: ignore[arg-type]
+    )
+    with Cleaner(config, lambda: given) as cleaner:
+        decisions = select(score_table(given), config, cleaner)
+    assert [d.dialogue_id for d in decisions if "sft" in d.sets] == ["d0", "other"]
+    assert decisions[-1].reasons == ("top",)
+
+
+def test_embeddings_find_what_shares_no_words() -> None:
+    given = [talk("a", "car"), talk("b", "boat"), talk("c", "automobile"), talk("d", "vehicle")]
+    vectors = {
+        "car": [3.0, 0.1],
+        "automobile": [1.0, 0.0],
+        "vehicle": [1.0, 0.06],
+        "boat": [0.0, 1.0],
+    }
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        return np.array([vectors[text] for text in texts], dtype=np.float32)
+
+    config = SelectConfig(
+        where={},
+        dedup=DedupConfig(near=None, embedding=EmbeddingConfig(model="m", threshold=0.99)),
+    )
+    with Cleaner(config, lambda: given, embed=embed) as cleaner:
+        decisions = select(score_table(given), config, cleaner)
+    assert [d.reasons for d in decisions] == [
+        (),
+        (),
+        ("embedding_duplicate",),
+        ("embedding_duplicate",),
+    ]
+    assert [c.other for d in decisions for c in d.collisions] == ["a", "a"]
+    assert decisions[2].collisions[0].similarity == pytest.approx(0.99944, abs=1e-4)
