@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -26,13 +27,30 @@ from curate.records import (
     LabelReading,
     Unscored,
 )
-from curate.selection.columns import COLUMNS, LABEL_PREFIX, NOT_SCORED, SCHEMA
+from curate.selection.columns import (
+    COLUMNS,
+    LABEL_PREFIX,
+    NOT_SCORED,
+    SCHEMA,
+    SCORE_OF,
+    SKIPPED,
+    UNSCORED_OF,
+    Column,
+    Stage,
+)
 
-_CHUNK = 20_000
+CHUNK = 20_000
+"""Dialogues that are held as Python objects before they become a frame."""
 _LARGEST_INT = 2**63 - 1
 _IDENTITIES = {"judge": "judge_key", "adherence": "adherence_key"}
+_FACTS = [
+    column for column in COLUMNS if not column.stages and column.name not in UNSCORED_OF.values()
+]
+_SCORES = [column for column in COLUMNS if column not in _FACTS]
 
 Row = dict[str, Any]
+Judged = Judgment | Unscored | None
+Scored = AdherenceScore | Unscored | None
 
 
 def score_table(
@@ -53,46 +71,118 @@ def score_table(
         `label_<name>` for each label with a scalar value, by name (booleans, integers, reals, or text
         where values are of several kinds).
     """
-    rows = (_row(dialogue, judgments, adherence) for dialogue in dialogues)
-    frames = [_frame(chunk) for chunk in _chunks(rows)]
+    frames = []
+    for chunk in _chunks(dialogues):
+        facts, keys = facts_frame(chunk), [dialogue.content_hash for dialogue in chunk]
+        judged = None if judgments is None else [judgments.get(key) for key in keys]
+        scored = None if adherence is None else [adherence.get(key) for key in keys]
+        frames.append(with_scores(facts, judged, scored))
     if not frames:
         return pl.DataFrame(schema=SCHEMA)
     table = pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
     return table.select(*SCHEMA, *sorted(set(table.columns) - set(SCHEMA)))
 
 
-def mixed_identities(table: pl.DataFrame) -> dict[str, list[str]]:
+def facts_frame(dialogues: Sequence[Dialogue]) -> pl.DataFrame:
+    """The columns that no stage makes: what is known of dialogues once they are read, labels last."""
+    rows = [_facts(dialogue) for dialogue in dialogues]
+    labels = {name: None for row in rows for name in row["labels"]}
+    return pl.DataFrame(
+        [
+            *_series(_FACTS, rows),
+            *(_label_series(name, [row["labels"].get(name) for row in rows]) for name in labels),
+        ]
+    )
+
+
+def with_scores(
+    facts: pl.DataFrame, judged: Sequence[Judged] | None, scored: Sequence[Scored] | None
+) -> pl.DataFrame:
+    """`facts` with the columns of the scores, in the order of `SCHEMA`.
+
+    Args:
+        facts: as `facts_frame` gives it.
+        judged: for each of its rows the judge's record, None where there is none yet; None for all where
+            the stage is not part of the run.
+        scored: likewise, of role adherence.
+    """
+    nothing: list[None] = [None] * facts.height
+    rows = [
+        _scores(judgment, score, has_judge=judged is not None, has_adherence=scored is not None)
+        for judgment, score in zip(judged or nothing, scored or nothing, strict=True)
+    ]
+    table = facts.hstack(_series(_SCORES, rows))
+    return table.select(*SCHEMA, *(name for name in facts.columns if name not in SCHEMA))
+
+
+def mixed_identities(table: pl.DataFrame | pl.LazyFrame) -> dict[str, list[str]]:
     """Stages whose scores come from several judge identities, with the identities' keys.
 
     Scores of two identities do not compare; whoever filters or ranks on such a column should be told.
     """
     keys = {
-        stage: table[column].drop_nulls().unique().sort().to_list()
+        stage: table.lazy()
+        .select(pl.col(column).drop_nulls().unique().sort())
+        .collect()
+        .to_series()
+        .to_list()
         for stage, column in _IDENTITIES.items()
     }
     return {stage: found for stage, found in keys.items() if len(found) > 1}
 
 
-def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    rows = iter(rows)
-    while chunk := list(islice(rows, _CHUNK)):
+@dataclass(frozen=True, slots=True)
+class StageOutcome:
+    """What the rows of a stage are, dialogues of equal content counted once.
+
+    Attributes:
+        rows: contents with a row.
+        reasons: of those without a score, by reason code.
+        verdicts: of those the rubric judge scored.
+    """
+
+    rows: int
+    reasons: dict[str, int]
+    verdicts: dict[str, int]
+
+
+def outcome_of(table: pl.LazyFrame, stage: Stage) -> StageOutcome:
+    """Count what came of a stage, from the score table."""
+    score, reason = SCORE_OF[stage], UNSCORED_OF[stage]
+    once = pl.col("content_hash").is_first_distinct()
+    held = table.select("content_hash", score, reason).filter(once).select(score, reason).collect()
+    reasons = held[reason].drop_nulls()
+    reasons = reasons.filter(reasons != NOT_SCORED)
+    scored = held[score].drop_nulls()
+    return StageOutcome(
+        rows=len(scored) + len(reasons),
+        reasons=dict(reasons.value_counts(sort=True).iter_rows()),
+        verdicts=dict(scored.value_counts(sort=True).iter_rows()) if stage == "judge" else {},
+    )
+
+
+def unscored_contents(table: pl.LazyFrame) -> int:
+    """Different contents that some stage was asked for and could not score."""
+    lacking = pl.any_horizontal(
+        pl.col(column).is_not_null() & ~pl.col(column).is_in([SKIPPED, NOT_SCORED])
+        for column in UNSCORED_OF.values()
+    )
+    return int(table.filter(lacking).select(pl.col("content_hash").n_unique()).collect().item())
+
+
+def _chunks(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:
+    dialogues = iter(dialogues)
+    while chunk := list(islice(dialogues, CHUNK)):
         yield chunk
 
 
-def _frame(rows: list[Row]) -> pl.DataFrame:
-    fixed = {
-        column.name: pl.Series(
+def _series(columns: Iterable[Column], rows: Sequence[Row]) -> list[pl.Series]:
+    return [
+        pl.Series(
             column.name, [row.get(column.name) for row in rows], dtype=column.dtype, strict=True
         )
-        for column in COLUMNS
-    }
-    labels = {name: None for row in rows for name in row["labels"]}
-    return pl.DataFrame(
-        [
-            *fixed.values(),
-            *(_label_series(name, [row["labels"].get(name) for row in rows]) for name in labels),
-        ]
-    )
+        for column in columns
+    ]
 
 
 def _label_series(name: str, values: list[Any]) -> pl.Series:
@@ -110,27 +200,19 @@ def _label_series(name: str, values: list[Any]) -> pl.Series:
     return pl.Series(column, texts, dtype=pl.String)
 
 
-def _row(
-    dialogue: Dialogue,
-    judgments: Mapping[str, Judgment | Unscored] | None,
-    adherence: Mapping[str, AdherenceScore | Unscored] | None,
-) -> Row:
-    row = _facts(dialogue)
+def _scores(judged: Judged, scored: Scored, *, has_judge: bool, has_adherence: bool) -> Row:
+    row: Row = {}
     doubts: list[float | None] = []
-    if judgments is not None:
-        judged = judgments.get(dialogue.content_hash)
-        if isinstance(judged, Judgment):
-            row |= _judged(judged)
-            doubts.append(_judge_doubt(judged))
-        else:
-            row["judge_unscored"] = NOT_SCORED if judged is None else judged.reason
-    if adherence is not None:
-        scored = adherence.get(dialogue.content_hash)
-        if isinstance(scored, AdherenceScore):
-            row |= _adherent(scored)
-            doubts.append(_adherence_doubt(scored))
-        else:
-            row["adherence_unscored"] = NOT_SCORED if scored is None else scored.reason
+    if isinstance(judged, Judgment):
+        row |= _judged(judged)
+        doubts.append(_judge_doubt(judged))
+    elif has_judge:
+        row["judge_unscored"] = NOT_SCORED if judged is None else judged.reason
+    if isinstance(scored, AdherenceScore):
+        row |= _adherent(scored)
+        doubts.append(_adherence_doubt(scored))
+    elif has_adherence:
+        row["adherence_unscored"] = NOT_SCORED if scored is None else scored.reason
     row["uncertainty"] = _largest(*doubts)
     lowest, session = row.get("lowest_score"), row.get("adherence")
     row["attention"] = _largest(

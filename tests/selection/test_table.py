@@ -153,7 +153,7 @@ def test_chunks_make_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
         for i in range(5)
     ]
     whole = score_table(given)
-    monkeypatch.setattr(module, "_CHUNK", 2)
+    monkeypatch.setattr(module, "CHUNK", 2)
     chunked = score_table(iter(given))
     assert chunked.equals(whole)
     assert chunked.schema == whole.schema
