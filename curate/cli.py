@@ -123,7 +123,7 @@ def estimate(
         Path | None, typer.Option(metavar="RUN", help="Take the rates from an earlier run.")
     ] = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Ask the judge up to 8 questions to measure them.")
+        bool, typer.Option("--measure", help="Ask the judge up to 16 questions to measure them.")
     ] = False,
     fork_share: Annotated[
         float | None, typer.Option(min=0, max=1, help="Share of dialogues that are forked.")

@@ -166,7 +166,8 @@ class _Scale:
         unseen = 1 - self.sampled / self.total_dialogues
         half = student_t(len(values) - 1) * stdev(values) * math.sqrt(unseen / len(values))
         half *= self.total_dialogues
-        return max(0.0, middle - half), middle + half
+        # What the sample itself asks is certain.
+        return max(sum(values), middle - half), middle + half
 
     def stage(self, loads: Sequence[Load]) -> StageEstimate:
         columns = {

@@ -8,6 +8,7 @@ the schema allows in form; what they say is of no account, except that a fork go
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -130,13 +131,14 @@ class Meter:
     def _answer(self, request: Request) -> Completion:
         if self.on_request is not None:
             self.on_request(request)
-        prompt, prefilled = self._measure(self.counter.render(request))
-        completion = self._reply(request)
+        text = self.counter.render(request)
+        prompt, prefilled = self._measure(text)
+        completion = self._reply(request, text)
         tokens = 1.0 if request.labels else self.counter.count(completion.text)
         self._load += Load(1, prompt, prefilled, tokens)
         return completion
 
-    def _reply(self, request: Request) -> Completion:
+    def _reply(self, request: Request, text: str) -> Completion:
         if request.labels:
             best = request.labels[-1 if self.scores_high else 0]
             first = tuple((label, -0.1 if label == best else -4.0) for label in request.labels)
@@ -144,10 +146,11 @@ class Meter:
         if request.schema is not None:
             value = likely_instance(request.schema, last=self.scores_high)
             return Completion(text=orjson.dumps(value).decode())
-        # Replies to repeated samples differ, or a fork would drop them as duplicates. The digit before
-        # the words makes them differ in substance.
+        # A number of its own makes each reply differ in substance from the others, or a fork would drop
+        # candidates as duplicates.
+        number = zlib.crc32(f"{request.sample} {text}".encode())
         words = int(min(request.max_tokens, FREE_REPLY_TOKENS) * CHARACTERS_PER_TOKEN / 5)
-        return Completion(text=f"{request.sample + 7} " + "word " * words)
+        return Completion(text=f"{number} " + "word " * words)
 
     def _measure(self, text: str) -> tuple[float, float]:
         """Tokens of a prompt, and of what it does not share with the start of the one before it.

@@ -15,7 +15,8 @@ from curate.recipe import Recipe
 from curate.records import Manifest, Rates
 from curate.steps import adherence_step, judge_step
 
-_MEASURED_REPLY = 32
+_COUNTED = 64
+_COUNT = "Count from 1 to 200, in figures separated by commas. Write nothing else."
 
 
 def parse_rates(text: str) -> Rates:
@@ -80,29 +81,25 @@ class _Longest:
             self.request, self.size = request, size
 
 
-async def measure_rates(
-    recipe: Recipe, sample: Sequence[Dialogue], engine: Engine, *, calls: int = 8
-) -> Measured:
-    """Ask the judge a few real questions, as many at once as a run would, and take the time.
+async def measure_rates(recipe: Recipe, sample: Sequence[Dialogue], engine: Engine) -> Measured:
+    """Ask the judge a few real questions, as many at once as a run would (2 to 8), and take the time.
 
-    Each prompt is the longest of one dialogue, sent twice: for one token, which is all prefill, and for
-    some more, whose prompt is then cached.
+    First the longest prompt of each dialogue, for one token, which is all prefill. Then as many short
+    prompts that call for a long reply.
 
     Args:
         recipe: says what the prompts are.
-        sample: dialogues; up to `calls` / 2 of them are used.
+        sample: dialogues; as many are used as are asked at once.
         engine: the opened judge.
-        calls: the most calls to make.
 
     Raises:
         EngineError: a call failed, or the engine reports no token counts.
     """
-    number = max(1, min(calls // 2, engine.open_dialogues, len(sample)))
+    number = min(max(2, min(engine.open_dialogues, 8)), len(sample))
     prompts = [await _longest_prompt(recipe, dialogue, engine) for dialogue in sample[:number]]
     first = [replace(prompt, max_tokens=1, schema=None) for prompt in prompts]
-    more = [
-        replace(prompt, max_tokens=_MEASURED_REPLY, schema=None, labels=()) for prompt in prompts
-    ]
+    counting = ({"role": "user", "content": _COUNT},)
+    more = [Request(counting, max_tokens=_COUNTED, sample=index) for index in range(number)]
     filled, prefill_seconds = await _timed(engine, first)
     decoded, decode_seconds = await _timed(engine, more)
     done, out = filled.prompt_tokens - filled.cached_tokens, decoded.completion_tokens
@@ -119,7 +116,7 @@ async def measure_rates(
         filled.completion_tokens + out,
     )
     source = (
-        f"measured with {2 * number} calls, {number} at once: {prefill:,.0f} tokens/s prefilled, "
+        f"measured with {2 * number} calls: {prefill:,.0f} tokens/s prefilled, "
         f"{decode:,.0f} generated"
     )
     return Measured(Rates(prefill=prefill, decode=decode, source=source), 2 * number, usage)
