@@ -1,24 +1,36 @@
 """Reading sources into `dialogues.jsonl` and `quarantine.jsonl`, with every row accounted for.
 
 A run starts with it, and `curate ingest` is nothing else.
+
+`dialogues.parquet` is the index of `dialogues.jsonl`: one row a dialogue, in the same order, with what the
+score table says of it before anybody is asked, and the place of its line. What needs no more than an id, a
+content hash or a group reads that, and parses no dialogue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
+from types import TracebackType
 from typing import Any
+
+import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.recipe import load_recipe
 from curate.records import QuarantinedRow
+from curate.selection.table import CHUNK, facts_frame
 from curate.sources import Source, SourceConfig, Tally, open_source
-from curate.store import LineFile, read_lines
+from curate.store import FrameFile, LineFile, read_lines
 
 DIALOGUES = "dialogues.jsonl"
 QUARANTINE = "quarantine.jsonl"
+INDEX = "dialogues.parquet"
+OFFSET = "offset"
+"""Column of the index: where the dialogue's line begins, in bytes."""
 _EXAMPLES = 3
 
 
@@ -61,7 +73,7 @@ def read_sources(
     progress: Callable[[int], None] = lambda _: None,
     see: Callable[[Dialogue], None] = lambda _: None,
 ) -> list[SourceReport]:
-    """Write both files of a folder anew, whole or not at all.
+    """Write dialogues, their index and the quarantine of a folder anew, whole or not at all.
 
     A source gives each of its dialogues an id of its own; where two sources give the same, the later
     dialogue's is prefixed with its source's name, so that ids are unique in the run.
@@ -79,7 +91,7 @@ def read_sources(
         part.unlink(missing_ok=True)
     reports, written = [], 0
     taken: set[str] = set()
-    with LineFile(parts[0]) as dialogues, LineFile(parts[1]) as quarantine:
+    with _DialogueFile(parts[0], folder / INDEX) as dialogues, LineFile(parts[1]) as quarantine:
         for source in sources:
             tally = Tally()
             for unit in source.read(role=role, scenario=scenario):
@@ -87,7 +99,7 @@ def read_sources(
                 for dialogue in unit.dialogues:
                     if len(sources) > 1:
                         dialogue = _renamed(dialogue, source.config.source_name, taken)
-                    dialogues.append(dialogue.model_dump_json(exclude_defaults=True).encode())
+                    dialogues.append(dialogue)
                     see(dialogue)
                 for row in unit.quarantined:
                     quarantine.append(row.model_dump_json().encode())
@@ -107,10 +119,69 @@ def _renamed(dialogue: Dialogue, source: str, taken: set[str]) -> Dialogue:
     return dialogue if new == dialogue.id else dialogue.model_copy(update={"id": new})
 
 
-def read_dialogues(folder: Path) -> Iterator[Dialogue]:
-    """The dialogues that `read_sources` wrote, one at a time."""
-    for line in read_lines(folder / DIALOGUES):
+class _DialogueFile:
+    """`dialogues.jsonl` and its index in the making; a context manager."""
+
+    def __init__(self, lines: Path, index: Path) -> None:
+        self._lines = LineFile(lines)
+        self._index = FrameFile(index)
+        self._chunk: list[Dialogue] = []
+        self._offsets: list[int] = []
+        self._written = 0
+
+    def append(self, dialogue: Dialogue) -> None:
+        line = dialogue.model_dump_json(exclude_defaults=True).encode()
+        self._lines.append(line)
+        self._chunk.append(dialogue)
+        self._offsets.append(self._written)
+        self._written += len(line) + 1
+        if len(self._chunk) >= CHUNK:
+            self._settle()
+
+    def _settle(self) -> None:
+        offsets = pl.Series(OFFSET, self._offsets, dtype=pl.Int64)
+        self._index.append(facts_frame(self._chunk).with_columns(offsets))
+        self._chunk, self._offsets = [], []
+
+    def __enter__(self) -> _DialogueFile:
+        self._index.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lines.close()
+        if error is None and (self._chunk or not self._written):
+            self._settle()
+        self._index.__exit__(kind, error, trace)
+
+
+def read_index(folder: Path) -> pl.LazyFrame:
+    """The index of the folder's dialogues: the facts of the score table, and `offset`."""
+    return pl.scan_parquet(folder / INDEX)
+
+
+def read_dialogues(folder: Path, wanted: pl.Series | None = None) -> Iterator[Dialogue]:
+    """The dialogues that `read_sources` wrote, one at a time.
+
+    Args:
+        folder: where they lie.
+        wanted: for each of them whether it is wanted; the others are not parsed. None: all.
+    """
+    lines = read_lines(folder / DIALOGUES)
+    for line in lines if wanted is None else compress(lines, wanted):
         yield Dialogue.model_validate_json(line)
+
+
+def read_dialogues_at(folder: Path, offsets: pl.Series) -> Iterator[Dialogue]:
+    """The dialogues whose lines begin at `offsets` (of the index), in that order."""
+    with (folder / DIALOGUES).open("rb") as lines:
+        for offset in offsets:
+            lines.seek(offset)
+            yield Dialogue.model_validate_json(lines.readline())
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,10 @@ from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.ingesting import read_dialogues
 from curate.records import Manifest
-from curate.store import StageRows, read_lines
+from curate.store import read_lines, stored_record
 from curate.validation import load_record
+
+_BATCH = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,20 @@ def read_table(run: Path) -> Iterator[dict[str, Any]]:
     scores, decisions = run / "scores.parquet", run / "select" / "decisions.jsonl"
     if not scores.is_file():
         raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
-    sets: dict[str, list[str]] = {}
-    if decisions.is_file():
-        for line in read_lines(decisions):
-            decision = orjson.loads(line)
-            sets[decision["dialogue_id"]] = decision["sets"]
-    for row in pl.read_parquet(scores).iter_rows(named=True):
-        yield {**row, "sets": sets.get(row["id"], [])}
+    # Decisions stand in the order of the table; those of an earlier table are told by their ids.
+    decided = read_lines(decisions) if decisions.is_file() else iter(())
+    for frame in _frames(scores):
+        for row in frame.iter_rows(named=True):
+            decision = orjson.loads(next(decided, b"{}"))
+            is_of_row = decision.get("dialogue_id") == row["id"]
+            yield {**row, "sets": decision["sets"] if is_of_row else []}
+
+
+def _frames(path: Path) -> Iterator[pl.DataFrame]:
+    """A Parquet file bit by bit."""
+    whole = pl.scan_parquet(path)
+    for start in range(0, whole.select(pl.len()).collect().item(), _BATCH):
+        yield whole.slice(start, _BATCH).collect()
 
 
 def read_judged(run: Path, dialogue_id: str) -> JudgedDialogue:
@@ -84,7 +93,5 @@ def _stored(run: Path, manifest: Manifest, name: str, dialogue: Dialogue) -> dic
     print_ = manifest.fingerprints.get(name)
     if print_ is None:
         return None
-    rows: StageRows[dict[str, Any]] = StageRows(
-        run / name / print_, dump=orjson.dumps, load=orjson.loads
-    )
-    return next((record for key, record in rows.read() if key == dialogue.content_hash), None)
+    record = stored_record(run / name / print_, dialogue.content_hash)
+    return None if record is None else orjson.loads(record)

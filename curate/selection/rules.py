@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol, get_args
 
 import polars as pl
 
+from curate.errors import UsageError
 from curate.records import Collision, Decision
 from curate.selection.columns import SCORE_OF, SKIPPED, UNSCORED_OF, Stage
 from curate.selection.config import Removal, SelectConfig, Share
@@ -76,34 +77,35 @@ def select(
     Args:
         table: as `selection.table.score_table` gives it.
         config: checked against the columns every table has.
-        cleaning: of the same dialogues; without it nothing is removed as contaminated or duplicate, and
-            there is no split.
+        cleaning: of the same dialogues; needed where `config.needs_cleaning`.
 
     Returns:
         One decision a row, in the table's order.
 
     Raises:
-        UsageError: a condition names a label that no dialogue has, or does not suit its values.
+        UsageError: a condition names a label that no dialogue has, or does not suit its values; or
+            `cleaning` is needed and not given.
     """
-    decided = decide(table, config, cleaning)
-    columns = (decided[name].to_list() for name in decided.columns)
-    return [
-        Decision(
-            dialogue_id=name,
-            content_hash=content_hash,
-            sets=(
-                "rejected" if reasons else "sft",
-                *(("review",) if review else ()),
-                *(("active",) if active else ()),
-            ),
-            reasons=tuple(reasons),
-            collisions=tuple(Collision(**collision) for collision in collisions),
-            split=split,
-        )
-        for name, content_hash, reasons, review, active, collisions, split in zip(
-            *columns, strict=True
-        )
+    rows = decision_columns(decide(table, config, cleaning)).iter_rows(named=True)
+    return [Decision.model_validate(row) for row in rows]
+
+
+def decision_columns(decided: pl.DataFrame) -> pl.DataFrame:
+    """What `decide` gives, in the fields of `records.Decision`: its rows as JSON are the records."""
+    sets = [
+        pl.when(pl.col("reasons").list.len() == 0)
+        .then(pl.lit("sft"))
+        .otherwise(pl.lit("rejected")),
+        *(pl.when(pl.col(name)).then(pl.lit(name)) for name in ("review", "active")),
     ]
+    return decided.select(
+        pl.col("id").alias("dialogue_id"),
+        "content_hash",
+        pl.concat_list(sets).list.drop_nulls().alias("sets"),
+        "reasons",
+        "collisions",
+        "split",
+    )
 
 
 def decide(
@@ -113,6 +115,12 @@ def decide(
     `review` and `active` (booleans), `collisions` (list of structs) and `split` (text), in the table's
     order.
     """
+    if cleaning is None and config.needs_cleaning:
+        raise UsageError(
+            "duplicates, contamination and splits cannot be told from scores",
+            got="select.dedup, decontaminate or split, and no texts",
+            expected="a curate.selection.cleaning.Cleaner of the same dialogues",
+        )
     ran = stages_run(table)
     work = _scored(table)
     columns: list[str] = []
@@ -183,6 +191,8 @@ def _removals(
 
 def _collision_column(collisions: Collisions, height: int) -> pl.Series:
     none: list[dict[str, Any]] = []
+    if not collisions:
+        return pl.Series("collisions", [none], dtype=_COLLISIONS).new_from_index(0, height)
     values = [
         [c.model_dump() for c in collisions[row]] if row in collisions else none
         for row in range(height)
@@ -191,7 +201,12 @@ def _collision_column(collisions: Collisions, height: int) -> pl.Series:
 
 
 def matches(table: pl.DataFrame, expression: str, where: str = "fork.where") -> set[str]:
-    """Content hashes of the dialogues for which a condition is true (null is not).
+    """Content hashes of the dialogues for which a condition is true; see `matching`."""
+    return set(table["content_hash"].filter(matching(table, expression, where)))
+
+
+def matching(table: pl.DataFrame, expression: str, where: str = "fork.where") -> pl.Series:
+    """For each dialogue whether a condition is true (null is not, nor is one on scores there are not).
 
     Args:
         table: the score table.
@@ -204,7 +219,41 @@ def matches(table: pl.DataFrame, expression: str, where: str = "fork.where") -> 
     true = evaluate(table, expression, where).cast(pl.Boolean).fill_null(False)
     stages = stages_of(columns_of(parse(expression, where)), stages_run(table))
     scored = _scored(table).select(~_any(f"{stage}_missing" for stage in stages)).to_series()
-    return set(table["content_hash"].filter(true & scored))
+    return true & scored
+
+
+def narrowed(table: pl.LazyFrame, expressions: Mapping[str, str]) -> pl.DataFrame:
+    """The columns of a score table on disk that a decision reads: as a rule a tenth of it.
+
+    Args:
+        table: the whole table.
+        expressions: SQL by its place in the recipe, as `questions` gives it.
+
+    Raises:
+        UsageError: bad SQL, or a column that the table does not have.
+    """
+    schema = table.collect_schema()
+    needed = {"id", "content_hash", *SCORE_OF.values(), *UNSCORED_OF.values()}
+    for where, sql in expressions.items():
+        read = columns_of(parse(sql, where))
+        check_columns(read, where, schema, labels_known=True)
+        needed |= read
+    return table.select(name for name in schema if name in needed).collect()
+
+
+def questions(config: SelectConfig) -> dict[str, str]:
+    """All SQL of a selection by its place in the recipe; columns to group by are expressions, too."""
+    where = config.where if config.where is not None else dict(DEFAULT_CONDITIONS.values())
+    asked = {f"select.where.{name}": sql for name, sql in where.items()}
+    for place, rule in (("top", config.top), ("review", config.review), ("active", config.active)):
+        if isinstance(rule, Share):
+            asked[f"select.{place}.by"] = rule.by
+            asked |= {f"select.{place}.within.{name}": f'"{name}"' for name in rule.within}
+        elif rule is not None:
+            asked[f"select.{place}"] = rule
+    if config.dedup is not None and config.dedup.ranking is not None:
+        asked["select.dedup.keep"] = config.dedup.ranking
+    return asked
 
 
 def conditions(table: pl.DataFrame, config: SelectConfig) -> dict[str, str]:
