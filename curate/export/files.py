@@ -33,7 +33,8 @@ class RowFile:
         path: where the file is made.
         columns: the columns that hold lists of messages.
 
-    `numbers` has, for each row in the order it was appended, its row number in the finished file (from 0).
+    A row that goes to the head of the file is one for which `append` returns True; its row number (from 0) is
+    its place among these. The others follow, so theirs is `head_rows` plus their place among the others.
     """
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
@@ -41,14 +42,14 @@ class RowFile:
         self.columns = tuple(columns)
         self.has_tools = False
         self.has_extra_keys = False
+        self.head_rows = 0
+        self._rows = 0
         self._seen: set[tuple[object, ...]] = set()
-        self._places: list[tuple[bool, int]] = []
         self._head_path, self._tail_path = path.with_suffix(".head"), path.with_suffix(".tail")
         self._head, self._tail = self._head_path.open("wb"), self._tail_path.open("wb")
-        self._in_head = 0
 
-    def append(self, row: Mapping[str, Any]) -> None:
-        """Add a row.
+    def append(self, row: Mapping[str, Any]) -> bool:
+        """Add a row; True where it went to the head of the file.
 
         Raises:
             Refused: `not_json`; nothing is written then.
@@ -66,17 +67,12 @@ class RowFile:
             for message in row[column]
         )
         (self._head if is_new else self._tail).write(line)
-        place = self._in_head if is_new else len(self._places) - self._in_head
-        self._places.append((is_new, place))
-        self._in_head += is_new
+        self.head_rows += is_new
+        self._rows += 1
+        return is_new
 
     def __len__(self) -> int:
-        return len(self._places)
-
-    @property
-    def numbers(self) -> list[int]:
-        """Row number in the finished file of each appended row."""
-        return [place if is_head else self._in_head + place for is_head, place in self._places]
+        return self._rows
 
     def __enter__(self) -> RowFile:
         return self

@@ -8,6 +8,7 @@ cannot render ends the whole training run.
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -25,6 +26,8 @@ from curate.export.wire import Refused, wire_message, wire_target, wire_tools
 from curate.records import PreferencePair
 
 Split = Literal["sft", "dpo", "dpo_natural"]
+
+_CHUNK = 10_000  # rows of provenance held at once
 
 _COLUMNS: Final[Mapping[Split, tuple[str, ...]]] = {
     "sft": ("messages",),
@@ -139,7 +142,10 @@ class _Export:
         self.config = config
         self.counts = ExportCounts()
         self.files: dict[Split, RowFile] = {}
-        self.provenance: dict[Split, list[dict[str, Any]]] = {split: [] for split in _COLUMNS}
+        self.provenance: dict[Split, _Provenance] = {
+            split: _Provenance(folder, split, _SFT_SCHEMA if split == "sft" else _PAIR_SCHEMA)
+            for split in _COLUMNS
+        }
         self.pair_ids: set[str] = set()
 
     def write(
@@ -171,7 +177,7 @@ class _Export:
     def _add_dialogue(self, dialogue: Dialogue) -> None:
         try:
             row, cut, role_added = sft_row(dialogue, self.config)
-            self.files["sft"].append(row)
+            is_head = self.files["sft"].append(row)
         except Refused as refusal:
             self._refuse("sft", refusal, dialogue_id=dialogue.id)
             return
@@ -184,14 +190,15 @@ class _Export:
                 "messages_cut": cut,
                 "role_added": role_added,
                 **_lineage(dialogue.lineage),
-            }
+            },
+            is_head=is_head,
         )
 
     def _add_pair(self, split: Split, pair: PreferencePair) -> None:
         try:
             if pair.pair_id in self.pair_ids:
                 raise Refused("duplicate_pair_id", "a pair of this id is in the export already")
-            self.files[split].append(pair_row(pair, self.config))
+            is_head = self.files[split].append(pair_row(pair, self.config))
         except Refused as refusal:
             self._refuse(split, refusal, dialogue_id=pair.dialogue_id, pair_id=pair.pair_id)
             return
@@ -213,7 +220,8 @@ class _Export:
                 "policy": pair.policy,
                 "issue": pair.issue,
                 **_lineage(pair.lineage),
-            }
+            },
+            is_head=is_head,
         )
 
     def _refuse(self, split: Split, refusal: Refused, **ids: str) -> None:
@@ -222,16 +230,48 @@ class _Export:
         self.refused.write(orjson.dumps(record) + b"\n")
 
     def _write_provenance(self) -> None:
-        for split, file in self.files.items():
-            for known, number in zip(self.provenance[split], file.numbers, strict=True):
-                known["row"] = number
-            self.provenance[split].sort(key=lambda known: known["row"])
-        sft = pl.DataFrame(self.provenance["sft"], schema=_SFT_SCHEMA)
-        pairs = pl.DataFrame(
-            [*self.provenance["dpo"], *self.provenance["dpo_natural"]], schema=_PAIR_SCHEMA
-        )
-        sft.write_parquet(self.folder / "sft_provenance.parquet")
-        pairs.write_parquet(self.folder / "provenance.parquet")
+        tables = {split: known.table() for split, known in self.provenance.items()}
+        tables["sft"].sink_parquet(self.folder / "sft_provenance.parquet")
+        pairs = pl.concat([tables["dpo"], tables["dpo_natural"]])
+        pairs.sink_parquet(self.folder / "provenance.parquet")
+        for known in self.provenance.values():
+            known.close()
+
+
+class _Provenance:
+    """Who, why and from where of one file's rows: written as it comes, given back in the file's order."""
+
+    def __init__(self, folder: Path, split: Split, schema: pl.Schema) -> None:
+        self._parts = folder / f"{split}.provenance"
+        self._parts.mkdir()
+        self._schema = schema
+        self._held: dict[str, list[dict[str, Any]]] = {"head": [], "tail": []}
+        self._written: dict[str, int] = {"head": 0, "tail": 0}
+
+    def append(self, row: dict[str, Any], *, is_head: bool) -> None:
+        place = "head" if is_head else "tail"
+        held = self._held[place]
+        held.append(row)
+        if len(held) >= _CHUNK:
+            self._settle(place)
+
+    def _settle(self, place: str) -> None:
+        frame = pl.DataFrame(self._held[place], schema=self._schema)
+        frame.write_parquet(self._parts / f"{place}-{self._written[place]:06d}.parquet")
+        self._held[place] = []
+        self._written[place] += 1
+
+    def table(self) -> pl.LazyFrame:
+        """All rows as they stand in the file, numbered; what is on disk stays there until it is written."""
+        for place in self._held:
+            self._settle(place)
+        parts = [pl.scan_parquet(part) for part in sorted(self._parts.iterdir())]
+        whole = pl.concat(parts).drop("row").with_row_index("row")
+        return whole.with_columns(pl.col("row").cast(pl.Int64)).select(self._schema.names())
+
+    def close(self) -> None:
+        """Remove the parts."""
+        shutil.rmtree(self._parts)
 
 
 def sft_row(dialogue: Dialogue, config: ExportConfig) -> tuple[dict[str, Any], int, bool]:
