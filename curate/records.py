@@ -182,6 +182,9 @@ class AdherenceScore(Frozen):
     )
     interval_method: str
     adherent: bool
+    fitted_on: int = Field(
+        0, description="References of the role that a distribution method was fitted on."
+    )
     neutralised: int = 0
     requests: int = 0
 

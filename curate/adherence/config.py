@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from curate.adherence.reference.config import ReferenceConfig, ReferenceMethod
 from curate.dialogue import Frozen
 from curate.engines.base import Capability
 
@@ -24,7 +25,15 @@ _DISTRIBUTIONS = frozenset({Capability.TOP_LOGPROBS, Capability.LABEL_LOGPROBS})
 class AdherenceConfig(Frozen):
     """How role adherence is scored. Scores lie in [0, 1]; 1 is full adherence."""
 
-    scoring_method: Literal["llm_judge"] = "llm_judge"
+    scoring_method: Literal["llm_judge"] | ReferenceMethod = Field(
+        "llm_judge",
+        description="llm_judge reads the role and sees every kind of violation. The others compare a turn "
+        "with its references, ask no judge, and notice drift from the references only.",
+    )
+    reference: ReferenceConfig = Field(
+        default_factory=ReferenceConfig,
+        description="How the methods other than llm_judge compare; llm_judge does not read it.",
+    )
     output_mode: OutputMode = Field(
         "binary",
         description="binary: a yes or no at temperature 0, score 0 or 1. continuous: P(yes) from the "

@@ -1,0 +1,174 @@
+"""Sentence vectors: any encoder sentence-transformers can open, each unique text embedded once.
+
+Pooling, normalisation and prompts are the encoder's own business, which is why sentence-transformers runs it.
+Texts go through in batches of like length, and their vectors are kept on disk, so a changed parameter
+or a resumed run embeds only what is new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from curate.adherence.blobs import BlobStore, key_of
+from curate.adherence.reference.config import ReferenceConfig
+from curate.errors import EngineError, missing_extra
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[Any]
+
+_TOGETHER = 2048
+_BATCH = 16
+"""Small batches stay in the processor's cache; larger ones were slower on CPU and pad more."""
+
+
+class Encoder(Protocol):
+    """Texts in, one vector a text out."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What determines a vector: model, revision, precision."""
+        ...
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of length 1 in the order of the texts, float32, shape (texts, dimensions)."""
+        ...
+
+    @property
+    def cut(self) -> int:
+        """Texts so far that were longer than the encoder reads."""
+        ...
+
+
+class SentenceEncoder:
+    """An encoder by Hub id or folder. It is loaded when first needed."""
+
+    def __init__(self, config: ReferenceConfig) -> None:
+        self._config = config
+        self.cut = 0
+
+    @cached_property
+    def _model(self) -> Any:
+        try:
+            import torch
+            from sentence_transformers import SentenceTransformer
+        except ImportError as error:
+            raise missing_extra("sentence-transformers", "scorers") from error
+        config = self._config
+        with opening(config.encoder):
+            return SentenceTransformer(
+                config.encoder,
+                revision=config.revision,
+                device=config.device,
+                model_kwargs={"dtype": getattr(torch, config.precision)},
+            )
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Model, revision and precision."""
+        model = self._model
+        commit = getattr(getattr(model[0], "auto_model", None), "config", None)
+        return {
+            "encoder": model_name(self._config.encoder),
+            "revision": revision_of(self._config.encoder, commit),
+            "precision": self._config.precision,
+        }
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """As in `Encoder`; a text longer than the encoder reads is cut there, and counted."""
+        model = self._model
+        limit = model.max_seq_length
+        if limit:
+            tokens = model.tokenizer(list(texts), truncation=True, max_length=limit + 1)
+            self.cut += sum(len(ids) > limit for ids in tokens["input_ids"])
+        found: Vectors = model.encode(
+            list(texts),
+            batch_size=_BATCH,
+            normalize_embeddings=True,
+            convert_to_numpy=True,
+            show_progress_bar=False,
+        )
+        return found.astype("float32")
+
+
+class Embedder:
+    """An encoder behind a store: each unique text goes through the encoder once.
+
+    Attributes:
+        embedded: texts that went through the encoder.
+    """
+
+    def __init__(self, encoder: Encoder, store: BlobStore) -> None:
+        self.encoder, self._store = encoder, store
+        self.embedded = 0
+
+    @cached_property
+    def _name(self) -> str:
+        return repr(sorted(self.encoder.identity.items()))
+
+    def warm(self, texts: Iterable[str]) -> None:
+        """Embed those of the texts that are not in the store."""
+        unique = iter(dict.fromkeys(texts))
+        while part := list(islice(unique, _TOGETHER)):
+            keys = {key_of(self._name, text): text for text in part}
+            missing = self._store.missing(keys)
+            owed = [(key, text) for key, text in keys.items() if key in missing]
+            if owed:
+                vectors = self.encoder.encode([text for _, text in owed])
+                self.embedded += len(owed)
+                self._store.put(
+                    {key: row.tobytes() for (key, _), row in zip(owed, vectors, strict=True)}
+                )
+
+    def vectors(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of the texts, in order, shape (texts, dimensions), float64; embeds what is missing."""
+        import numpy as np
+
+        keys = [key_of(self._name, text) for text in texts]
+        kept = self._store.get(list(dict.fromkeys(keys)))
+        if any(key not in kept for key in keys):
+            self.warm(texts)
+            kept = self._store.get(list(dict.fromkeys(keys)))
+        rows = np.frombuffer(b"".join(kept[key] for key in keys), dtype=np.float32)
+        return rows.reshape(len(texts), -1).astype(np.float64)
+
+
+@contextmanager
+def opening(model: str) -> Iterator[None]:
+    """Turn what the model libraries raise on opening into an EngineError that names the model."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as error:  # Hub, file and format errors
+        raise EngineError(
+            f"the model '{model}' cannot be opened",
+            got=(str(error).strip() or type(error).__name__).splitlines()[0],
+            expected="a Hub id that can be reached, or a folder with config.json and weights",
+        ) from error
+
+
+def model_name(model: str) -> str:
+    """A Hub id as it is; of a folder its last name, so that a score does not depend on where it lies."""
+    return Path(model).resolve().name if Path(model).is_dir() else model
+
+
+def revision_of(model: str, config: Any) -> str:
+    """The Hub commit a model was loaded from; of a folder, a hash of its files."""
+    folder = Path(model)
+    if not folder.is_dir():
+        return str(getattr(config, "_commit_hash", None) or "")
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in {".json", ".safetensors", ".bin", ".txt", ".model"}:
+            digest.update(os.fsencode(path.relative_to(folder)) + b"\0")
+            with path.open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,103 @@
+"""Parameters of the reference methods: which encoder, how neighbours and distributions are read.
+
+Defaults are the paper's ("Role Adherence", Fritz and Fiorenza 2026). Where its text and its experiments
+differ, a parameter chooses between them and says which is which.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from curate.dialogue import Frozen
+
+ReferenceMethod = Literal[
+    "cosine",
+    "knn",
+    "bertscore",
+    "nli",
+    "mahalanobis",
+    "kl",
+    "pca_mahalanobis",
+    "rouge",
+    "bleu",
+]
+
+EVALUATION_ONLY = frozenset({"pca_mahalanobis", "rouge", "bleu"})
+"""Methods that are there to be compared with: the first ranks violations above adherent turns, the
+others punish paraphrase. Filtering on one gives a warning."""
+
+DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+class ReferenceConfig(Frozen):
+    """How turns are compared with their references. Each method reads the keys that name it."""
+
+    encoder: str = Field(
+        DEFAULT_ENCODER,
+        description="Sentence encoder, a Hub id or a folder: cosine, knn, mahalanobis, "
+        "pca_mahalanobis, and nli with `nli_base: cosine`.",
+    )
+    revision: str | None = Field(None, description="Commit, tag or branch of the models' Hub ids.")
+    device: str | None = Field(
+        None, description="Where models run, as `cpu` or `cuda:0`; the best there is by default."
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="Of the models' weights. bfloat16 is faster where the hardware has it, and moves "
+        "scores by about 0.001.",
+    )
+    k: int = Field(1, ge=1, description="knn: mean over the k most similar references.")
+    pool: Literal["turn", "role"] = Field(
+        "turn",
+        description="knn: among the turn's own references (the paper's text), or all references of its "
+        "role in the run (the paper's experiments).",
+    )
+    alpha: float = Field(
+        1.0,
+        gt=0,
+        description="mahalanobis, pca_mahalanobis: score = exp(-alpha * distance / scale).",
+    )
+    scale: Literal["median", "none"] = Field(
+        "median",
+        description="median: distances are divided by their median over the role's turns in the run "
+        "(the paper's experiments). none: exp(-alpha * distance), the paper's text, which with 384 "
+        "dimensions leaves every score below 0.01.",
+    )
+    ridge: float = Field(
+        0.01, gt=0, description="mahalanobis, pca_mahalanobis: added to every variance."
+    )
+    components: int = Field(32, ge=1, description="pca_mahalanobis: principal components kept.")
+    beta: float = Field(1.0, gt=0, description="kl: score = exp(-beta * divergence).")
+    vocabulary: int = Field(
+        500, ge=1, description="kl: most frequent words of the role's references that count."
+    )
+    bertscore_model: str = Field(
+        "roberta-large", description="bertscore: a transformers encoder, a Hub id or a folder."
+    )
+    layer: int | None = Field(
+        None,
+        ge=1,
+        description="bertscore: layer whose states are compared. By default the bert-score package's "
+        "choice for well-known models; for any other model it must be given.",
+    )
+    idf: bool = Field(
+        False,
+        description="bertscore: weight tokens by inverse document frequency in the references.",
+    )
+    baseline: Path | None = Field(
+        None,
+        description="bertscore: rescale with a table in the bert-score package's format "
+        "(LAYER,P,R,F); no rescaling by default.",
+    )
+    nli_model: str = Field(
+        "FacebookAI/roberta-large-mnli",
+        description="nli: a sequence classifier with a contradiction label, a Hub id or a folder.",
+    )
+    nli_base: Literal["cosine", "one"] = Field(
+        "cosine",
+        description="nli: score of a turn unless it contradicts each of its references, which gives 0. cosine: "
+        "its cosine similarity (the paper's text). one: 1, a binary classifier (its experiments).",
+    )

@@ -1,0 +1,149 @@
+"""NLI: a turn that contradicts what would have been right is not adherent, however similar it is."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from curate.adherence.blobs import BlobStore, key_of
+from curate.adherence.embedding import Embedder, model_name, opening, revision_of
+from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, Case, Reading
+from curate.adherence.reference.config import ReferenceConfig
+from curate.errors import UsageError, missing_extra
+
+_BATCH = 16
+_NUMBER = struct.Struct("<?")
+
+
+class PairClassifier:
+    """A transformers sequence classifier whose labels include contradiction.
+
+    Attributes:
+        classified: pairs that went through the model.
+    """
+
+    def __init__(self, config: ReferenceConfig) -> None:
+        self._config = config
+        self.classified = 0
+
+    @cached_property
+    def _loaded(self) -> tuple[Any, Any, int]:
+        try:
+            import torch
+            from transformers import AutoModelForSequenceClassification, AutoTokenizer
+        except ImportError as error:
+            raise missing_extra("transformers", "scorers") from error
+        config = self._config
+        with opening(config.nli_model):
+            tokenizer = AutoTokenizer.from_pretrained(config.nli_model, revision=config.revision)
+            model = AutoModelForSequenceClassification.from_pretrained(
+                config.nli_model, revision=config.revision, dtype=getattr(torch, config.precision)
+            )
+        labels = {int(index): str(name) for index, name in model.config.id2label.items()}
+        found = [index for index, name in labels.items() if name.lower().startswith("contradict")]
+        if len(found) != 1:
+            raise UsageError(
+                "this model is no NLI classifier",
+                got=f"{config.nli_model} with labels {', '.join(labels.values())}",
+                expected="one label named contradiction",
+            )
+        device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        return tokenizer, model.eval().to(device), found[0]
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Model, revision and precision."""
+        return {
+            "nli_model": model_name(self._config.nli_model),
+            "nli_revision": revision_of(self._config.nli_model, self._loaded[1].config),
+            "precision": self._config.precision,
+        }
+
+    def contradictions(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
+        """For (premise, hypothesis) pairs, in order: is contradiction the most likely label?"""
+        import torch
+
+        tokenizer, model, label = self._loaded
+        found = [False] * len(pairs)
+        order = sorted(range(len(pairs)), key=lambda at: -sum(map(len, pairs[at])))
+        for start in range(0, len(order), _BATCH):
+            places = order[start : start + _BATCH]
+            batch = tokenizer(
+                [pairs[place][0] for place in places],
+                [pairs[place][1] for place in places],
+                truncation=True,
+                padding=True,
+                return_tensors="pt",
+            ).to(model.device)
+            with torch.inference_mode():
+                best = model(**batch).logits.argmax(dim=-1)
+            for place, index in zip(places, best.tolist(), strict=True):
+                found[place] = index == label
+        self.classified += len(pairs)
+        return found
+
+
+class Entailment:
+    """0 for a turn that contradicts each of its references, else its similarity to them, or 1.
+
+    Contradicting one of several valid replies says nothing, as they may contradict each other.
+    """
+
+    needs_second_pass = False
+
+    def __init__(
+        self, classifier: PairClassifier, embedder: Embedder | None, store: BlobStore
+    ) -> None:
+        self._classifier, self._embedder, self._store = classifier, embedder, store
+
+    def learn(self, cases: Sequence[Case]) -> None:
+        """Classify the pairs, and embed the texts where similarity is the base."""
+        self._contradicts(
+            [(text, case.candidate) for case in cases if case.candidate for text in case.references]
+        )
+        if self._embedder is not None:
+            self._embedder.warm(
+                text for case in cases for text in (case.candidate, *case.references) if text
+            )
+
+    def settle(self, cases: Sequence[Case]) -> None:
+        """Nothing: one pass is enough."""
+
+    def score(self, case: Case) -> Reading:
+        """0, or the base in [-1, 1]."""
+        if not case.candidate:
+            return NO_TEXT
+        if not case.references:
+            return NO_REFERENCE
+        if all(self._contradicts([(text, case.candidate) for text in case.references])):
+            return Reading(0.0)
+        if self._embedder is None:
+            return Reading(1.0)
+        references = self._embedder.vectors(case.references)
+        return Reading(float((references @ self._embedder.vectors([case.candidate])[0]).max()))
+
+    def fitted_on(self) -> dict[str, int]:
+        """Nothing is fitted."""
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        """What the identity records."""
+        base = {"nli_base": "one"} if self._embedder is None else self._embedder.encoder.identity
+        return {**base, **self._classifier.identity}
+
+    @cached_property
+    def _name(self) -> str:
+        return repr(("nli", sorted(self._classifier.identity.items())))
+
+    def _contradicts(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
+        keys = [key_of(self._name, *pair) for pair in pairs]
+        kept = {key: _NUMBER.unpack(blob)[0] for key, blob in self._store.get(keys).items()}
+        owed = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in kept}
+        if owed:
+            found = self._classifier.contradictions(list(owed.values()))
+            fresh = dict(zip(owed, found, strict=True))
+            self._store.put({key: _NUMBER.pack(value) for key, value in fresh.items()})
+            kept |= fresh
+        return [bool(kept[key]) for key in keys]

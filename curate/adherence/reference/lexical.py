@@ -1,0 +1,175 @@
+"""Methods that count words: KL divergence of vocabularies, and the baselines ROUGE-L and BLEU.
+
+No package beyond the standard library is needed. KL is fitted on the references of a role; the other two
+compare a turn with its own references. The paper considered ROUGE and BLEU and discarded them, because they
+punish paraphrase: they are here to be compared with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, TOO_FEW, Case, Reading
+from curate.adherence.reference.config import ReferenceConfig
+
+_WORDS = re.compile(r"\w+")
+_TOKENS = re.compile(r"\w+|[^\w\s]")
+BLEU_ORDER = 4
+
+
+class Divergence:
+    """exp(-beta * KL(P || Q)): P the words of a role's references, Q those of a turn.
+
+    Both are counts over the `vocabulary` most frequent words of the references (ties to the word that came
+    first), plus one (Laplace). Words are what stands between white space, in lower case, punctuation
+    included: so the paper's figures are reproduced.
+    """
+
+    needs_second_pass = False
+
+    def __init__(self, config: ReferenceConfig) -> None:
+        self.beta, self.size = config.beta, config.vocabulary
+        self._counts: dict[str, Counter[str]] = {}
+        self._references: Counter[str] = Counter()
+        self._digest = hashlib.blake2b(digest_size=8)
+        self._fitted: dict[str, _Vocabulary] = {}
+
+    def learn(self, cases: Sequence[Case]) -> None:
+        """Count the references' words."""
+        for case in cases:
+            for reference in case.references:
+                self._digest.update(f"{case.role}\0{reference}\0".encode())
+                self._references[case.role] += 1
+                self._counts.setdefault(case.role, Counter()).update(reference.lower().split())
+
+    def settle(self, cases: Sequence[Case]) -> None:
+        """Nothing: one pass is enough."""
+
+    def score(self, case: Case) -> Reading:
+        """In (0, 1]; a role without references has no distribution."""
+        if not case.candidate:
+            return NO_TEXT
+        if not self._counts.get(case.role):
+            return TOO_FEW
+        if case.role not in self._fitted:
+            self._fitted[case.role] = _Vocabulary(self._counts[case.role], self.size)
+        return Reading(math.exp(-self.beta * self._fitted[case.role].divergence(case.candidate)))
+
+    def fitted_on(self) -> dict[str, int]:
+        """References of each role."""
+        return dict(self._references)
+
+    def describe(self) -> dict[str, Any]:
+        """What the identity records."""
+        return {"beta": self.beta, "vocabulary": self.size, "fit": self._digest.hexdigest()}
+
+
+class _Vocabulary:
+    """A role's smoothed word distribution, laid out so that a turn costs only its own words.
+
+    KL(P || Q) = sum P log P - sum P log(count + 1) + log(words + V), and a word the turn does not hold
+    adds log 1 = 0 to the middle sum.
+    """
+
+    def __init__(self, counts: Mapping[str, int], size: int) -> None:
+        kept = Counter(counts).most_common(size)
+        total = sum(count for _, count in kept) + len(kept)
+        self.shares = {word: (count + 1) / total for word, count in kept}
+        self.entropy = math.fsum(p * math.log(p) for p in self.shares.values())
+
+    def divergence(self, text: str) -> float:
+        """In nats."""
+        seen = Counter(word for word in text.lower().split() if word in self.shares)
+        cross = math.fsum(self.shares[word] * math.log(n + 1) for word, n in seen.items())
+        return max(0.0, self.entropy - cross + math.log(seen.total() + len(self.shares)))
+
+
+class Overlap:
+    """A function of a turn and its own references, nothing fitted."""
+
+    needs_second_pass = False
+
+    def __init__(self, measure: Callable[[str, Sequence[str]], float], name: str) -> None:
+        self._measure, self._name = measure, name
+
+    def learn(self, cases: Sequence[Case]) -> None:
+        """Nothing is fitted."""
+
+    def settle(self, cases: Sequence[Case]) -> None:
+        """Nothing is fitted."""
+
+    def score(self, case: Case) -> Reading:
+        """The measure of the turn."""
+        if not case.candidate:
+            return NO_TEXT
+        if not case.references:
+            return NO_REFERENCE
+        return Reading(self._measure(case.candidate, case.references))
+
+    def fitted_on(self) -> dict[str, int]:
+        """Nothing is fitted."""
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        """What the identity records."""
+        return {"measure": self._name}
+
+
+def rouge_l(candidate: str, references: Sequence[str]) -> float:
+    """F1 of the longest common subsequence of words (Lin 2004), the best over the references, in [0, 1]."""
+    words = _WORDS.findall(candidate.lower())
+    best = 0.0
+    for reference in references:
+        others = _WORDS.findall(reference.lower())
+        if words and others:
+            best = max(best, 2 * _common_subsequence(words, others) / (len(words) + len(others)))
+    return best
+
+
+def bleu(candidate: str, references: Sequence[str]) -> float:
+    """Sentence BLEU-4 (Papineni et al. 2002) in [0, 1] over words and punctuation marks, in lower case.
+
+    Counts are clipped at the most any reference holds, the brevity penalty takes the reference nearest in
+    length (ties to the shorter). Orders above one are smoothed by adding one (Lin and Och 2004); a
+    candidate shorter than four tokens is measured on the orders it has.
+    """
+    words = _TOKENS.findall(candidate.lower())
+    others = [_TOKENS.findall(reference.lower()) for reference in references]
+    if not words or not any(others):
+        return 0.0
+    logs = []
+    for order in range(1, min(BLEU_ORDER, len(words)) + 1):
+        mine = _ngrams(words, order)
+        most: Counter[tuple[str, ...]] = Counter()
+        for other in others:
+            most |= _ngrams(other, order)
+        added = 0 if order == 1 else 1
+        found = (mine & most).total() + added
+        if not found:
+            return 0.0
+        logs.append(math.log(found / (mine.total() + added)))
+    nearest = min((abs(len(other) - len(words)), len(other)) for other in others)[1]
+    brevity = min(0.0, 1 - nearest / len(words))
+    return math.exp(brevity + math.fsum(logs) / len(logs))
+
+
+def _ngrams(words: Sequence[str], order: int) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(words[start : start + order]) for start in range(len(words) - order + 1))
+
+
+def _common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
+    """Length of the longest common subsequence, bit-parallel: one row of the table is one integer."""
+    places: dict[str, int] = {}
+    for index, word in enumerate(first):
+        places[word] = places.get(word, 0) | 1 << index
+    full = (1 << len(first)) - 1
+    row = full
+    for word in second:
+        matched = row & places.get(word, 0)
+        row = ((row + matched) | (row - matched)) & full
+    return len(first) - row.bit_count()

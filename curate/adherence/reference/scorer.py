@@ -1,0 +1,188 @@
+"""One reference method over a run: fitted on all dialogues, then asked about each.
+
+Dialogues are read once or twice before the first is scored: models then see full batches of texts of like
+length, and distributions are whole. What that costs is kept in a file, so each dialogue's own scoring is a
+few look-ups, and a second run over the same texts runs no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from curate.adherence.blobs import BlobStore
+from curate.adherence.config import AdherenceConfig
+from curate.adherence.embedding import Embedder, Encoder, SentenceEncoder
+from curate.adherence.reference.bertscore import BertScore, TokenEncoder
+from curate.adherence.reference.cases import Case, Reading, cases_of, chunks
+from curate.adherence.reference.config import ReferenceConfig
+from curate.adherence.reference.entailment import Entailment, PairClassifier
+from curate.adherence.reference.lexical import Divergence, Overlap, bleu, rouge_l
+from curate.adherence.reference.vectors import Distance, Nearest
+from curate.adherence.session import NoSession, aggregate
+from curate.dialogue import Dialogue
+from curate.records import AdherenceScore, AdherenceTurn, JudgeIdentity, Unscored
+
+VERSION = "reference-1"
+STAGE = "adherence"
+
+
+class Method(Protocol):
+    """A way to compare turns with references."""
+
+    needs_second_pass: bool
+
+    def learn(self, cases: Sequence[Case]) -> None:
+        """First pass over all cases, a chunk at a time."""
+        ...
+
+    def settle(self, cases: Sequence[Case]) -> None:
+        """Second pass, where one is needed."""
+        ...
+
+    def score(self, case: Case) -> Reading:
+        """The method's own score, not yet brought into [0, 1]."""
+        ...
+
+    def fitted_on(self) -> dict[str, int]:
+        """References that the distribution of each role was fitted on; empty where nothing is fitted."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """All that determines a score beside the text; read after the last pass."""
+        ...
+
+
+def open_method(
+    name: str, config: ReferenceConfig, store: BlobStore, encoder: Encoder | None = None
+) -> Method:
+    """The method of that name, unfitted; no model is loaded yet.
+
+    Args:
+        name: one of `ReferenceMethod`.
+        config: encoder and parameters.
+        store: where vectors and pair scores are kept.
+        encoder: an open sentence encoder in place of the config's.
+    """
+    if name in ("kl", "rouge", "bleu"):
+        if name == "kl":
+            return Divergence(config)
+        return Overlap(rouge_l, "rouge_l_f1") if name == "rouge" else Overlap(bleu, "bleu_4")
+    if name == "bertscore":
+        return BertScore(TokenEncoder(config), store, config)
+    embedder = Embedder(encoder or SentenceEncoder(config), store)
+    if name == "nli":
+        base = embedder if config.nli_base == "cosine" else None
+        return Entailment(PairClassifier(config), base, store)
+    if name == "mahalanobis":
+        return Distance(embedder, config)
+    if name == "pca_mahalanobis":
+        return Distance(embedder, config, config.components)
+    return Nearest(embedder, *((config.k, config.pool) if name == "knn" else (1, "turn")))
+
+
+def fit(method: Method, dialogues: Callable[[], Iterable[Dialogue]]) -> None:
+    """Take a method through its passes over all dialogues."""
+    for cases in chunks(dialogues()):
+        method.learn(cases)
+    if method.needs_second_pass:
+        for cases in chunks(dialogues()):
+            method.settle(cases)
+
+
+class ReferenceScorer:
+    """A fitted method, ready to score dialogues.
+
+    Args:
+        config: names the method; `reference` holds its parameters.
+        dialogues: gives all dialogues of the run, in the same order each time it is called.
+        store: file that keeps vectors and pair scores; None keeps them in memory.
+
+    Attributes:
+        identity: who scores, and how; covers the texts a distribution was fitted on.
+        config: the config in force: `output_mode` says what scores these are.
+    """
+
+    def __init__(
+        self,
+        config: AdherenceConfig,
+        dialogues: Callable[[], Iterable[Dialogue]],
+        store: Path | None = None,
+    ) -> None:
+        assert config.scoring_method != "llm_judge"
+        binary = config.scoring_method == "nli" and config.reference.nli_base == "one"
+        self.config = config.model_copy(
+            update={"output_mode": "binary" if binary else "continuous"}
+        )
+        self._method = open_method(config.scoring_method, config.reference, BlobStore(store))
+        fit(self._method, dialogues)
+        self._fitted_on = self._method.fitted_on()
+        described = self._method.describe()
+        self.identity = JudgeIdentity(
+            engine="reference",
+            model=str(described.pop("encoder", "")),
+            revision=str(described.pop("revision", "")),
+            quantisation="",
+            mode=config.scoring_method,
+            prompt_version=VERSION,
+            sampling=described,
+        )
+
+    def score(self, dialogue: Dialogue) -> AdherenceScore | Unscored:
+        """Score every assistant turn of a dialogue against its references.
+
+        Scores below 0 (a negative cosine) are 0 in the record. The role definition names the distribution
+        and is otherwise not read.
+
+        Returns:
+            The score, or `Unscored` with reason `missing_role` (`skipped` where the config says so),
+            `references_mismatch` (more references than assistant turns), `no_assistant_turn`,
+            `weights_mismatch`, or the reason its turns have no score: `no_reference`, `no_text`,
+            `too_few_references` (a role's distribution cannot be fitted), `unscored_turns` where these differ.
+        """
+        config = self.config
+        if not (dialogue.role_definition or "").strip():
+            skip = config.missing_role == "skip"
+            return _unscored(dialogue, "skipped" if skip else "missing_role", "no role definition")
+        cases = cases_of(dialogue)
+        if cases is None:
+            detail = f"{len(dialogue.references)} references for fewer assistant turns"
+            return _unscored(dialogue, "references_mismatch", detail)
+        per_turn = [self._turn(case) for case in cases]
+        session = aggregate(per_turn, config)
+        if isinstance(session, NoSession):
+            return _unscored(dialogue, session.reason, session.detail)
+        return AdherenceScore(
+            dialogue_id=dialogue.id,
+            content_hash=dialogue.content_hash,
+            identity=self.identity,
+            scoring_method=config.scoring_method,
+            output_mode=config.output_mode,
+            evaluation_granularity=config.evaluation_granularity,
+            definition=config.definition,
+            per_turn=tuple(per_turn),
+            session_score=session.score,
+            interval=session.interval,
+            interval_method=session.interval_method,
+            adherent=session.adherent,
+            fitted_on=self._fitted_on.get(cases[0].role, 0),
+        )
+
+    def _turn(self, case: Case) -> AdherenceTurn:
+        reading = self._method.score(case)
+        if reading.score is None:
+            return AdherenceTurn(turn=case.turn, unscored=reading.unscored)
+        score = min(1.0, max(0.0, reading.score))
+        adherent = score >= self.config.turn_threshold
+        return AdherenceTurn(turn=case.turn, score=score, adherent=adherent)
+
+
+def _unscored(dialogue: Dialogue, reason: str, detail: str) -> Unscored:
+    return Unscored(
+        dialogue_id=dialogue.id,
+        content_hash=dialogue.content_hash,
+        stage=STAGE,
+        reason=reason,
+        detail=detail,
+    )
