@@ -11,7 +11,7 @@ from typing import Protocol
 from curate.engines.accounting import Accounting
 from curate.engines.asking import Asker, CallBudget, Replies
 from curate.engines.base import Ask, Capability, Engine, EngineIdentity
-from curate.engines.config import EngineConfig, open_engine
+from curate.engines.config import EngineConfig, OpenAIConfig, open_engine
 from curate.engines.redaction import redactor
 from curate.errors import UsageError
 from curate.recipe import Recipe
@@ -137,6 +137,7 @@ class Asks:
                 engine,
                 cache,
                 retries=config.retries,
+                deadline=config.deadline if isinstance(config, OpenAIConfig) else None,
                 prices=config.prices,
                 accounting=accounting,
                 budget=budget,

@@ -71,7 +71,10 @@ class Accounting:
 
     def of(self, purpose: str) -> Tally:
         """The tally of one purpose, made when it is not there yet."""
-        return self.purposes.setdefault(purpose, Tally())
+        tally = self.purposes.get(purpose)
+        if tally is None:
+            tally = self.purposes[purpose] = Tally()
+        return tally
 
     @property
     def stages(self) -> dict[str, Tally]:

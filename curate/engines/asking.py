@@ -1,22 +1,25 @@
 """How stages ask: kept replies first, then the engine, with retries, accounting and a budget.
 
-`Asker` is the `Ask` that a stage gets. Each call goes to the engine by itself, so that its reply is in
+`Asker` is the `Ask` that a stage gets. Each request goes to the engine by itself, so that its reply is in
 the log the moment it is there, whatever becomes of its siblings. The first of several siblings goes
-alone: it puts their common start into the engine's prefix cache for the others.
+alone: it puts their common start into the engine's prefix cache for the others. An engine with
+`Capability.BATCH` is handed all siblings in one call and shares their start itself; their replies are in
+the log the moment the call returns, and only those that failed are asked for again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Capability, Completion, Engine, Request, Usage
 from curate.engines.config import Prices
-from curate.errors import EngineError, UsageError
+from curate.errors import BudgetReached, EngineError, UsageError
 
 __all__ = ["Accounting", "Asker", "Budget", "CallBudget", "Replies"]
 
@@ -52,6 +55,9 @@ class CallBudget(Protocol):
         ...
 
 
+Calls = list[tuple[str, Request]]
+"""Cache key and request of each call."""
+
 _FATAL = frozenset({"auth", "connection"})
 
 
@@ -76,6 +82,7 @@ class Asker:
         fatal_after: after so many `auth` or `connection` faults in a row (each counted once, when its
             retries are spent) the engine is given up: better than marking every dialogue unscored.
         base_delay: seconds before the first retry; doubled for each further one, jittered, at most 60.
+        deadline: seconds since a request's first try after which no further one begins; None for none.
 
     Raises:
         EngineError: on asking, when the engine is given up (then on each further call too).
@@ -95,6 +102,7 @@ class Asker:
         prices: Prices | None = None,
         fatal_after: int = 3,
         base_delay: float = 0.5,
+        deadline: float | None = None,
     ) -> None:
         if budget is not None and budget.money is not None and prices is None:
             raise UsageError(
@@ -112,6 +120,7 @@ class Asker:
         self._prices = prices
         self._fatal_after = fatal_after
         self._base_delay = base_delay
+        self._deadline = deadline
         self._identity = engine.identity
         self._flights: dict[str, asyncio.Future[Completion]] = {}
         self._fatal_streak = 0
@@ -153,10 +162,14 @@ class Asker:
         stage = request.purpose.partition(".")[0]
         return not self._refresh.isdisjoint((key, request.purpose, stage))
 
-    async def _ask_all(self, missing: list[tuple[str, Request]]) -> dict[str, Completion]:
+    async def _ask_all(self, missing: Calls) -> dict[str, Completion]:
+        if Capability.BATCH in self.engine.capabilities:
+            return await self._ask_together(missing)
         alone = missing[:1] if Capability.PARALLEL in self.engine.capabilities else missing
         answers = {key: await self._ask_once(key, request) for key, request in alone}
         rest = missing[len(alone) :]
+        if len(rest) == 1:
+            return answers | {key: await self._ask_once(key, request) for key, request in rest}
         # Siblings in flight are waited for also when one of them raises: their replies are kept.
         outcomes = await asyncio.gather(
             *(self._ask_once(key, request) for key, request in rest), return_exceptions=True
@@ -167,65 +180,128 @@ class Asker:
             answers[key] = outcome
         return answers
 
-    async def _ask_once(self, key: str, request: Request) -> Completion:
+    async def _ask_together(self, missing: Calls) -> dict[str, Completion]:
+        """All in one call, but those that are in flight already, whose replies are waited for."""
+        theirs = {key: self._flights[key] for key, _ in missing if key in self._flights}
+        mine = [(key, request) for key, request in missing if key not in theirs]
+        answers = await self._fly(mine) if mine else {}
+        for key, request in missing:
+            if key in theirs:
+                answers[key] = await self._ask_once(key, request, theirs[key])
+        return answers
+
+    async def _ask_once(
+        self, key: str, request: Request, flight: asyncio.Future[Completion] | None = None
+    ) -> Completion:
         """One call for equal requests in flight; the others wait for its reply."""
-        while (flight := self._flights.get(key)) is not None:
+        flight = flight or self._flights.get(key)
+        while flight is not None:
             await asyncio.wait([flight])
             if not flight.cancelled():
                 self._accounting.of(request.purpose).hits += 1
                 return flight.result()
-        flight = asyncio.get_running_loop().create_future()
-        self._flights[key] = flight
+            flight = self._flights.get(key)
+        return (await self._fly([(key, request)]))[key]
+
+    async def _fly(self, calls: Calls) -> dict[str, Completion]:
+        """Call for requests that are not in flight, and give their replies to whoever waits for them."""
+        loop = asyncio.get_running_loop()
+        for key, _ in calls:
+            self._flights[key] = loop.create_future()
         try:
-            completion = await self._call_with_retries(key, request)
-        except BaseException:
-            # Whoever waited tries for itself: the reason (a cancelled stage, a budget) may be ours alone.
-            flight.cancel()
-            raise
-        else:
-            flight.set_result(completion)
-            return completion
+            return await self._call_with_retries(calls)
         finally:
-            del self._flights[key]
+            for key, _ in calls:
+                flight = self._flights.pop(key)
+                if not flight.done():
+                    # Whoever waited tries for itself: the reason (a cancelled stage, a budget) may be
+                    # ours alone.
+                    flight.cancel()
 
-    async def _call_with_retries(self, key: str, request: Request) -> Completion:
+    async def _call_with_retries(self, calls: Calls) -> dict[str, Completion]:
+        """Repeat what fails in passing, and only that, until all is answered or patience ends."""
+        answers: dict[str, Completion] = {}
+        began = time.monotonic()
         for attempt in range(self._retries + 1):
-            completion = await self._call(key, request)
-            fault = completion.fault
-            if fault is None or not fault.is_transient or attempt == self._retries:
+            granted, stop = await self._grant(calls)
+            completions = await self._call(granted)
+            failed: dict[str, Completion] = {}
+            for (key, _), completion in zip(granted, completions, strict=True):
+                fault = completion.fault
+                if fault is not None and fault.is_transient and attempt < self._retries:
+                    failed[key] = completion
+                else:
+                    answers[key] = completion
+                    self._flights[key].set_result(completion)
+            if stop is not None:
+                raise stop
+            pause = self._pause(attempt, failed.values()) if failed else 0.0
+            if self._deadline is not None and time.monotonic() + pause - began > self._deadline:
+                for key, completion in failed.items():
+                    answers[key] = completion
+                    self._flights[key].set_result(completion)
+                failed = {}
+            if not failed:
                 break
-            backoff = min(self._base_delay * 2**attempt, 60.0)
-            await asyncio.sleep(max(backoff * random.uniform(0.5, 1.0), fault.retry_after or 0.0))
-        self._watch_for_the_end(completion)
-        return completion
+            await asyncio.sleep(pause)
+            calls = [call for call in calls if call[0] in failed]
+        self._watch_for_the_end(completions)
+        return answers
 
-    async def _call(self, key: str, request: Request) -> Completion:
+    def _pause(self, attempt: int, failed: Iterable[Completion]) -> float:
+        """Seconds before the next try: doubled each time, jittered, never less than a server asked for."""
+        doubled: float = self._base_delay * 2**attempt
+        asked = (completion.fault.retry_after for completion in failed if completion.fault)
+        return max(
+            min(doubled, 60.0) * random.uniform(0.5, 1.0), *(seconds or 0.0 for seconds in asked)
+        )
+
+    async def _grant(self, calls: Calls) -> tuple[Calls, BudgetReached | None]:
+        """Take the calls from the budget: those that it allows, and the end where it is reached."""
         if self._given_up is not None:
             raise self._give_up()
-        if self._budget is not None:
-            granted = self._budget.start_call()
-            if granted is not None:
-                await granted
-        tally = self._accounting.of(request.purpose)
-        tally.sent += 1
-        [completion] = await self.engine.complete([request])
-        # Nothing may come between the reply and the log.
-        is_reply = completion.fault is None or completion.fault.kind == "refused"
-        kept: Awaitable[None] | None = None
-        if self._cache is not None and is_reply:
-            kept = self._cache.put(key, completion)
-            if self._refresh:
-                self._refreshed.add(key)
-        tally.add_call(completion)
-        if self._budget is not None:
-            self._budget.add_usage(completion.usage, self._prices)
-        if kept is not None:
-            await kept
-        return completion
+        if self._budget is None:
+            return calls, None
+        for index in range(len(calls)):
+            try:
+                waiting = self._budget.start_call()
+                if waiting is not None:
+                    await waiting
+            except BudgetReached as reached:
+                if index == 0:
+                    raise
+                return calls[:index], reached
+        return calls, None
 
-    def _watch_for_the_end(self, completion: Completion) -> None:
-        fault = completion.fault
-        if fault is None or fault.kind not in _FATAL:
+    async def _call(self, calls: Calls) -> list[Completion]:
+        tallies = [self._accounting.of(request.purpose) for _, request in calls]
+        for tally in tallies:
+            tally.sent += 1
+        completions = await self.engine.complete([request for _, request in calls])
+        # Nothing may come between the replies and the log.
+        waiting: list[Awaitable[None]] = []
+        if self._cache is not None:
+            for (key, _), completion in zip(calls, completions, strict=True):
+                if completion.fault is None or completion.fault.kind == "refused":
+                    kept = self._cache.put(key, completion)
+                    if kept is not None:
+                        waiting.append(kept)
+                    if self._refresh:
+                        self._refreshed.add(key)
+        for tally, completion in zip(tallies, completions, strict=True):
+            tally.add_call(completion)
+            if self._budget is not None:
+                self._budget.add_usage(completion.usage, self._prices)
+        for kept in waiting:
+            await kept
+        return completions
+
+    def _watch_for_the_end(self, completions: Sequence[Completion]) -> None:
+        """Count calls in a row (a list of siblings is one) of which nothing came back but the same end."""
+        fault = completions[-1].fault
+        if fault is None or any(
+            one.fault is None or one.fault.kind not in _FATAL for one in completions
+        ):
             self._fatal_streak = 0
             return
         self._fatal_streak += 1

@@ -311,3 +311,102 @@ async def test_accounts_add_up_over_purposes_stages_and_processes():
     assert twice.total.completion_tokens == 12
     assert accounting.total.completion_tokens == 6
     assert twice.total.as_dict()["sent"] == 6
+
+
+BATCHING = DEFAULT_CAPABILITIES | {Capability.BATCH}
+
+
+class Batching(ScriptedEngine):
+    """Answers lists; a reply that is a list of completions is used up by its text, one a call."""
+
+    def __init__(self, script=None, **options):
+        super().__init__([], capabilities=BATCHING, **options)
+        self.script = script or {}
+        self.calls = []
+
+    async def complete(self, requests):
+        self.calls.append("".join(text_of(request) for request in requests))
+        await asyncio.sleep(0.01)
+        replies = []
+        for request in requests:
+            waiting = self.script.get(text_of(request))
+            replies.append(waiting.pop(0) if waiting else Completion(text=text_of(request).upper()))
+        return replies
+
+
+async def test_an_engine_that_batches_gets_all_siblings_in_one_call(cache):
+    engine, accounting = Batching(), Accounting()
+    ask = make_asker(engine, cache, accounting=accounting)
+    replies = await ask([make_request(letter) for letter in "abca"])
+    assert [reply.text for reply in replies] == ["A", "B", "C", "A"]
+    assert engine.calls == ["abc"]
+    assert (accounting.total.requests, accounting.total.hits, accounting.total.sent) == (4, 1, 3)
+    await ask([make_request(letter) for letter in "abcd"])
+    assert engine.calls == ["abc", "d"]
+
+
+async def test_only_those_that_failed_are_asked_again_and_the_others_are_kept_at_once(cache):
+    down = Completion(finish="error", fault=Fault("server"))
+    engine = Batching({"b": [down, down], "d": [down]})
+    requests = [make_request(letter) for letter in "abcd"]
+    kept = []
+
+    async def watch():
+        while len(engine.calls) < 2:
+            await asyncio.sleep(0)
+        keys = [request.key(engine.identity) for request in requests]
+        kept.extend(index for index, key in enumerate(keys) if key in cache.get_many(keys))
+
+    accounting = Accounting()
+    watcher = asyncio.create_task(watch())
+    replies = await make_asker(engine, cache, accounting=accounting)(requests)
+    await watcher
+    assert [reply.text for reply in replies] == ["A", "B", "C", "D"]
+    assert engine.calls == ["abcd", "bd", "b"]
+    assert kept == [0, 2]
+    assert (accounting.total.sent, accounting.total.faults["server"]) == (7, 3)
+
+
+async def test_equal_requests_of_two_batches_in_flight_are_one_call(cache):
+    engine = Batching()
+    ask = make_asker(engine, cache)
+    first, second = await asyncio.gather(
+        ask([make_request(letter) for letter in "abc"]),
+        ask([make_request(letter) for letter in "bcd"]),
+    )
+    assert [reply.text for reply in first] == ["A", "B", "C"]
+    assert [reply.text for reply in second] == ["B", "C", "D"]
+    assert engine.calls == ["abc", "d"]
+
+
+async def test_a_budget_cuts_a_batch_exactly_and_keeps_what_it_paid_for(cache):
+    engine = Batching()
+    requests = [make_request(letter) for letter in "abcde"]
+    ask = make_asker(engine, cache, budget=Budget(calls=3))
+    waiting = asyncio.create_task(ask(requests[:1]))
+    with pytest.raises(BudgetReached):
+        await ask(requests)
+    # Whoever waited for a reply that came gets it, though the batch as a whole was stopped.
+    assert (await waiting)[0].text == "A"
+    assert "".join(engine.calls) == "abc"
+    assert len(cache.get_many([request.key(engine.identity) for request in requests])) == 3
+    await make_asker(engine, cache)(requests)
+    assert engine.calls[-1] == "de"
+
+
+async def test_a_failing_batch_counts_once_towards_giving_up():
+    refuse = Completion(finish="error", fault=Fault("auth", "HTTP 401"))
+    engine = Batching({letter: [refuse] * 9 for letter in "abc"})
+    ask = make_asker(engine, fatal_after=2)
+    requests = [make_request(letter) for letter in "abc"]
+    assert {reply.fault.kind for reply in await ask(requests)} == {"auth"}
+    with pytest.raises(EngineError):
+        await ask(requests)
+
+
+async def test_no_try_begins_after_the_deadline():
+    engine = ScriptedEngine(lambda request: Fault("server", retry_after=0.02))
+    ask = make_asker(engine, retries=50, deadline=0.07)
+    [reply] = await ask([make_request("a")])
+    assert reply.fault.kind == "server"
+    assert 2 <= len(engine.requests) <= 4
