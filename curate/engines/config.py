@@ -164,6 +164,37 @@ class VllmConfig(Frozen):
         return False
 
 
+class TransformersConfig(Frozen):
+    """A Hugging Face model run in this process by transformers: exact log-probabilities."""
+
+    engine: Literal["transformers"] = "transformers"
+    model: str = Field(description="Folder of a model, or a Hub id owner/name.")
+    revision: str | None = Field(None, description="Commit, tag or branch of a Hub repository.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Type of the weights; auto is that of the files. float32 is exact."
+    )
+    device: str | None = Field(None, description="As torch names it; cuda when there is one.")
+    attention: Literal["sdpa", "eager"] | None = Field(
+        None, description="How attention is computed; the model's default when not given."
+    )
+    context: int | None = Field(
+        None, ge=256, description="Tokens of prompt and reply; the model's own when not given."
+    )
+    max_new: int = Field(4096, ge=1, description="Upper bound of any reply, in tokens.")
+    cache_tokens: int = Field(
+        16384, ge=0, description="Prompt tokens whose keys and values are kept between calls."
+    )
+    threads: int | None = Field(None, ge=1, description="CPU threads; all cores when not given.")
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    retries: int = Field(0, ge=0)
+    prices: Prices | None = None
+
+    @property
+    def is_hosted(self) -> bool:
+        """False: nothing leaves this machine."""
+        return False
+
+
 class ScriptedConfig(Frozen):
     """Fixed replies, for tests and for replaying a recording."""
 
@@ -182,7 +213,8 @@ class ScriptedConfig(Frozen):
 
 
 EngineConfig = Annotated[
-    LlamaCppConfig | OpenAIConfig | VllmConfig | ScriptedConfig, Field(discriminator="engine")
+    LlamaCppConfig | OpenAIConfig | VllmConfig | TransformersConfig | ScriptedConfig,
+    Field(discriminator="engine"),
 ]
 
 
@@ -215,7 +247,7 @@ def _looks_like_key(value: str) -> bool:
 
 
 async def open_engine(
-    config: LlamaCppConfig | OpenAIConfig | VllmConfig | ScriptedConfig,
+    config: LlamaCppConfig | OpenAIConfig | VllmConfig | TransformersConfig | ScriptedConfig,
 ) -> Engine:
     """Open an engine and check that it can answer.
 
@@ -239,6 +271,12 @@ async def open_engine(
         from curate.engines.vllm import open_vllm
 
         return await open_vllm(config)
+    if isinstance(config, TransformersConfig):
+        for package in ("torch", "transformers", "jinja2", "llguidance"):
+            _need(package, "transformers")
+        from curate.engines.transformers_loading import open_transformers
+
+        return await open_transformers(config)
     from curate.engines.scripted import ScriptedEngine
 
     options: Mapping[str, Any] = (

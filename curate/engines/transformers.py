@@ -1,0 +1,333 @@
+"""A Hugging Face model in this process: the exact reference for log-probabilities.
+
+All siblings of a `complete` are read in one tree (see `engines.token_tree`), so their common start costs
+nothing twice; the longest prompt's keys and values are kept for the dialogue's next call. A label read is
+the model's full head at the prompt's last position, and only there: the normaliser is taken over the
+whole vocabulary in float32, so the figures are those of a plain forward pass.
+
+A schema is kept to by llguidance, which also says which tokens are forced: those are appended without
+asking the model for each. The model runs in one thread of its own, so the event loop stays free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import orjson
+
+from curate.engines.base import Capability, Completion, EngineIdentity, Fault, Request, Usage
+from curate.engines.config import TransformersConfig
+from curate.engines.structured import strict
+from curate.engines.token_tree import TokenTree
+from curate.engines.tokens import PromptRefused, PromptTokens
+from curate.engines.wire import failed
+from curate.errors import EngineError
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger(__name__)
+
+# What llguidance may put between the parts of an object: free blanks are what a small model fills with
+# newlines until its tokens are spent.
+_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+@dataclass
+class _Row:
+    """One request being answered.
+
+    Attributes:
+        slot: of the last token in the tree, whose logits say what comes next.
+        limit: tokens the reply may have, by the request, the config and the context.
+        matcher: llguidance's state, where there is a schema.
+    """
+
+    request: Request
+    ids: list[int]
+    limit: int
+    matcher: Any = None
+    slot: int = -1
+    cached: int = 0
+    reply: list[int] = field(default_factory=list)
+    first_token: tuple[tuple[str, float], ...] = ()
+    is_open: bool = True
+    is_cut: bool = False
+    fault: Fault | None = None
+    generator: torch.Generator | None = None
+
+
+class TransformersEngine:
+    """A loaded model. Made by `engines.transformers_loading.open_transformers`.
+
+    Args:
+        model: a causal language model of transformers, in evaluation mode.
+        prompts: its tokenizer and chat template.
+        identity: what determines its replies.
+        config: how it is run.
+        context: tokens a prompt and its reply may have together.
+        stops: ids of the tokens that end a reply.
+        grammars: llguidance's tokenizer; None where the tokenizer is not one it can read.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        prompts: PromptTokens,
+        identity: EngineIdentity,
+        config: TransformersConfig,
+        *,
+        context: int,
+        stops: frozenset[int],
+        grammars: Any = None,
+    ) -> None:
+        self._model = model
+        self._prompts = prompts
+        self._identity = identity
+        self._config = config
+        self._context = context
+        self._stops = stops
+        self._grammars = grammars
+        self._kept: deque[TokenTree] = deque()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="transformers")
+
+    @property
+    def identity(self) -> EngineIdentity:
+        """Model, hash of its files or commit, type of the weights, template and tokenizer."""
+        return self._identity
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """All but top_logprobs (labels are read exactly) and parallel siblings (they come together)."""
+        known = {
+            Capability.LABEL_LOGPROBS,
+            Capability.PREFILL,
+            Capability.TOKEN_PROMPTS,
+            Capability.SEED,
+            Capability.BATCH,
+        }
+        return frozenset(known if self._grammars is None else known | {Capability.JSON_SCHEMA})
+
+    @property
+    def open_dialogues(self) -> int:
+        """Two: one is in the model while the next is being rendered and tokenised."""
+        return 2
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens of prompt and reply together."""
+        return self._context
+
+    async def complete(self, requests: Sequence[Request]) -> list[Completion]:
+        """Answer siblings together, each token they share read once."""
+        if self._model is None:
+            raise EngineError("the engine was asked after it had been closed")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._answer, list(requests))
+
+    async def close(self) -> None:
+        """Wait for calls in flight and free the model."""
+        await asyncio.to_thread(self._thread.shutdown)
+        self._kept.clear()
+        self._model = None
+
+    def _answer(self, requests: list[Request]) -> list[Completion]:
+        import torch
+
+        prepared = [self._prepare(request) for request in requests]
+        rows = [row for row in prepared if isinstance(row, _Row)]
+        if rows:
+            try:
+                self._run(rows)
+            except torch.OutOfMemoryError as error:
+                # Nothing half-read may be taken for a trunk, and the memory is needed.
+                self._kept.clear()
+                for row in rows:
+                    row.fault = Fault("server", f"out of memory: {str(error)[:200]}")
+        return [self._finish(row) if isinstance(row, _Row) else row for row in prepared]
+
+    def _prepare(self, request: Request) -> _Row | Completion:
+        try:
+            ids = self._prompts.prompt_ids(request)
+        except PromptRefused as error:
+            return failed("bad_request", str(error))
+        room = self._context - len(ids)
+        if room < 1:
+            return failed(
+                "context_overflow",
+                f"the prompt has {len(ids)} tokens, the context {self._context}",
+            )
+        row = _Row(request, ids, min(request.max_tokens, self._config.max_new, room))
+        if request.schema is not None and self._grammars is not None:
+            try:
+                row.matcher = _matcher(self._grammars, request)
+            except (jsonschema.SchemaError, ValueError) as error:
+                return failed("bad_request", f"the schema cannot be kept to: {error}")
+        if request.temperature > 0:
+            row.generator = _generator_of(request.sample)
+        return row
+
+    def _run(self, rows: list[_Row]) -> None:
+        tree = self._take_tree([row.ids for row in rows])
+        for row in rows:
+            row.slot, new = tree.place(row.ids)
+            row.cached = len(row.ids) - new
+        for row in rows:
+            if row.matcher is not None:
+                self._extend(row, _consume_forced(row.matcher), tree)
+        open_rows = [row for row in rows if row.is_open]
+        while open_rows:
+            logits = tree.read([row.slot for row in open_rows])
+            for row in open_rows:
+                self._advance(row, logits[row.slot], tree)
+            open_rows = [row for row in open_rows if row.is_open]
+        self._keep(tree, max((row.ids for row in rows), key=len))
+
+    def _advance(self, row: _Row, logits: torch.Tensor, tree: TokenTree) -> None:
+        """Choose the next token of a row and put it, and what it forces, into the tree."""
+        if row.request.labels and not row.reply:
+            row.first_token = self._read_labels(row.request, logits)
+        if row.matcher is not None:
+            logits = _masked(row.matcher, logits)
+        token = _choose(logits, row.request, row.generator)
+        if token in self._stops:
+            row.is_open = False
+        elif row.matcher is None:
+            self._extend(row, [token], tree)
+        else:
+            row.matcher.consume_token(token)
+            self._extend(row, [token, *_consume_forced(row.matcher)], tree)
+
+    def _extend(self, row: _Row, tokens: list[int], tree: TokenTree) -> None:
+        """Append tokens, which the row's matcher has consumed, to its reply."""
+        kept = tokens[: row.limit - len(row.reply)]
+        row.reply += kept
+        if row.matcher is not None and row.matcher.is_error():
+            row.fault = Fault("server", f"llguidance: {row.matcher.get_error()[:300]}")
+            row.is_open = False
+        elif row.matcher is not None and row.matcher.is_stopped() and len(kept) == len(tokens):
+            row.is_open = False
+        elif len(row.reply) >= row.limit:
+            row.is_open, row.is_cut = False, True
+        else:
+            row.slot = tree.grow(row.slot, kept)
+
+    def _read_labels(self, request: Request, logits: torch.Tensor) -> tuple[tuple[str, float], ...]:
+        wanted = self._prompts.label_ids(request)
+        logprobs = logits.log_softmax(-1)
+        found = [(text, float(logprobs[index])) for index, text in wanted.items()]
+        return tuple(sorted(found, key=lambda pair: -pair[1]))
+
+    def _finish(self, row: _Row) -> Completion:
+        usage = Usage(len(row.ids), row.cached, len(row.reply))
+        if row.fault is not None:
+            return Completion(finish="error", usage=usage, fault=row.fault)
+        if row.is_cut and row.limit < min(row.request.max_tokens, self._config.max_new):
+            return failed(
+                "context_overflow",
+                f"the prompt of {len(row.ids)} tokens left room for {row.limit} of "
+                f"{row.request.max_tokens} reply tokens in a context of {self._context}",
+            )
+        return Completion(
+            text=self._prompts.tokenizer.decode(row.reply, skip_special_tokens=True),
+            finish="length" if row.is_cut else "stop",
+            first_token=row.first_token,
+            exact_labels=bool(row.request.labels),
+            usage=usage,
+        )
+
+    def _take_tree(self, prompts: Sequence[list[int]]) -> TokenTree:
+        """A kept tree that begins as these prompts do, cut to what they share; else an empty one."""
+        best, shared = None, 0
+        for tree in self._kept:
+            length = max(tree.shared_with(ids) for ids in prompts)
+            if length > shared:
+                best, shared = tree, length
+        if best is None:
+            return TokenTree(self._model)
+        # A prompt the tree holds to its end has its last token read again: its logits were not kept.
+        held = [len(ids) for ids in prompts if best.shared_with(ids) == len(ids)]
+        shared = min([shared, *(length - 1 for length in held)])
+        if shared <= 0:
+            return TokenTree(self._model)
+        # More than half of it is one dialogue going on; less is a rubric that two dialogues share.
+        if 2 * shared >= len(best):
+            self._kept.remove(best)
+        return best.branch_off(shared)
+
+    def _keep(self, tree: TokenTree, ids: list[int]) -> None:
+        tree.read([])  # what stands before a reply that a schema forced to its end
+        tree.keep_path(ids)
+        self._kept.append(tree)
+        total = sum(len(kept) for kept in self._kept)
+        while total > self._config.cache_tokens and self._kept:
+            total -= len(self._kept.popleft())
+
+
+def _generator_of(seed: int) -> torch.Generator:
+    """A generator of one row: what it draws does not depend on its siblings."""
+    import torch
+
+    return torch.Generator().manual_seed(seed)
+
+
+def _choose(logits: torch.Tensor, request: Request, generator: torch.Generator | None) -> int:
+    """The next token: the most likely one, or a draw from the nucleus of probability `top_p`."""
+    if request.temperature <= 0 or generator is None:
+        return int(logits.argmax())
+    import torch
+
+    probabilities = (logits.cpu() / request.temperature).softmax(-1)
+    if request.top_p < 1.0:
+        ranked, order = probabilities.sort(descending=True)
+        # The token that reaches top_p still belongs to it, so at least one is always left.
+        ranked[ranked.cumsum(-1) - ranked >= request.top_p] = 0.0
+        return int(order[torch.multinomial(ranked, 1, generator=generator)])
+    return int(torch.multinomial(probabilities, 1, generator=generator))
+
+
+def _matcher(grammars: Any, request: Request) -> Any:
+    """llguidance's matcher for a request's schema.
+
+    Raises:
+        jsonschema.SchemaError: the schema is none.
+        ValueError: llguidance cannot keep to it.
+    """
+    from llguidance import LLMatcher
+
+    assert request.schema is not None
+    schema = dict(request.schema)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    spaced = {**strict(schema), "x-guidance": _SPACING}
+    grammar = LLMatcher.grammar_from_json_schema(orjson.dumps(spaced).decode())
+    matcher = LLMatcher(grammars, grammar)
+    if matcher.is_error():
+        raise ValueError(matcher.get_error()[:300])
+    return matcher
+
+
+def _consume_forced(matcher: Any) -> list[int]:
+    """The tokens that must come next, which the matcher takes as said."""
+    forced: list[int] = matcher.compute_ff_tokens()
+    if forced:
+        matcher.consume_tokens(forced)
+    return forced
+
+
+def _masked(matcher: Any, logits: torch.Tensor) -> torch.Tensor:
+    """The logits of the tokens a matcher allows; the rest are -inf."""
+    import torch
+
+    # One byte a token. The model's head may have more rows than the tokenizer has tokens.
+    bias = torch.frombuffer(bytearray(matcher.compute_logit_bias()), dtype=torch.uint8)
+    allowed = torch.zeros(len(logits), dtype=torch.bool)
+    size = min(len(bias), len(logits))
+    allowed[:size] = bias[:size] > 0
+    return logits.masked_fill(~allowed.to(logits.device), float("-inf"))
