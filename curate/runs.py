@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.ingesting import read_dialogues
 from curate.records import Manifest
-from curate.store import read_lines, stored_record
+from curate.store import read_frames, read_lines, stored_record
 from curate.validation import load_record
 
 _BATCH = 20_000
@@ -51,18 +50,11 @@ def read_table(run: Path) -> Iterator[dict[str, Any]]:
         raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
     # Decisions stand in the order of the table; those of an earlier table are told by their ids.
     decided = read_lines(decisions) if decisions.is_file() else iter(())
-    for frame in _frames(scores):
+    for frame in read_frames(scores, _BATCH):
         for row in frame.iter_rows(named=True):
             decision = orjson.loads(next(decided, b"{}"))
             is_of_row = decision.get("dialogue_id") == row["id"]
             yield {**row, "sets": decision["sets"] if is_of_row else []}
-
-
-def _frames(path: Path) -> Iterator[pl.DataFrame]:
-    """A Parquet file bit by bit."""
-    whole = pl.scan_parquet(path)
-    for start in range(0, whole.select(pl.len()).collect().item(), _BATCH):
-        yield whole.slice(start, _BATCH).collect()
 
 
 def read_judged(run: Path, dialogue_id: str) -> JudgedDialogue:

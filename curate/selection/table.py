@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -32,11 +31,8 @@ from curate.selection.columns import (
     LABEL_PREFIX,
     NOT_SCORED,
     SCHEMA,
-    SCORE_OF,
-    SKIPPED,
     UNSCORED_OF,
     Column,
-    Stage,
 )
 
 CHUNK = 20_000
@@ -129,45 +125,6 @@ def mixed_identities(table: pl.DataFrame | pl.LazyFrame) -> dict[str, list[str]]
         for stage, column in _IDENTITIES.items()
     }
     return {stage: found for stage, found in keys.items() if len(found) > 1}
-
-
-@dataclass(frozen=True, slots=True)
-class StageOutcome:
-    """What the rows of a stage are, dialogues of equal content counted once.
-
-    Attributes:
-        rows: contents with a row.
-        reasons: of those without a score, by reason code.
-        verdicts: of those the rubric judge scored.
-    """
-
-    rows: int
-    reasons: dict[str, int]
-    verdicts: dict[str, int]
-
-
-def outcome_of(table: pl.LazyFrame, stage: Stage) -> StageOutcome:
-    """Count what came of a stage, from the score table."""
-    score, reason = SCORE_OF[stage], UNSCORED_OF[stage]
-    once = pl.col("content_hash").is_first_distinct()
-    held = table.select("content_hash", score, reason).filter(once).select(score, reason).collect()
-    reasons = held[reason].drop_nulls()
-    reasons = reasons.filter(reasons != NOT_SCORED)
-    scored = held[score].drop_nulls()
-    return StageOutcome(
-        rows=len(scored) + len(reasons),
-        reasons=dict(reasons.value_counts(sort=True).iter_rows()),
-        verdicts=dict(scored.value_counts(sort=True).iter_rows()) if stage == "judge" else {},
-    )
-
-
-def unscored_contents(table: pl.LazyFrame) -> int:
-    """Different contents that some stage was asked for and could not score."""
-    lacking = pl.any_horizontal(
-        pl.col(column).is_not_null() & ~pl.col(column).is_in([SKIPPED, NOT_SCORED])
-        for column in UNSCORED_OF.values()
-    )
-    return int(table.filter(lacking).select(pl.col("content_hash").n_unique()).collect().item())
 
 
 def _chunks(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:

@@ -1,0 +1,138 @@
+"""What a run writes between and after its stages: score table, decisions, sets, pairs.
+
+Each is one pass over files that lie in the same order (dialogues, their index, the rows of the stages), and
+each file is replaced whole when it is done. Nothing here holds more than a chunk of dialogues or rows; what
+grows with the run are columns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+
+import orjson
+import polars as pl
+
+from curate.dialogue import Dialogue
+from curate.ingesting import DIALOGUES, INDEX, OFFSET, read_dialogues_at, read_index
+from curate.records import AdherenceScore, Judgment, PreferencePair, Unscored
+from curate.selection.columns import SCHEMA
+from curate.selection.rules import decision_columns
+from curate.selection.table import CHUNK, with_scores
+from curate.store import FrameFile, StageRows, atomic_file, read_frames, read_lines
+
+SCORES = "scores.parquet"
+SETS = ("sft", "rejected", "review", "active")
+PAIRS, NATURAL_PAIRS, REFUSED_PAIRS = "pairs", "natural_pairs", "refused_pairs"
+
+
+def write_scores(
+    run: Path,
+    judgments: StageRows[Judgment | Unscored] | None,
+    adherence: StageRows[AdherenceScore | Unscored] | None,
+) -> pl.LazyFrame:
+    """Write `scores.parquet`, and give it back unread.
+
+    Args:
+        run: the run folder, its dialogues read.
+        judgments: rows compacted in the order of the dialogues; None where the stage is not part of the run.
+        adherence: likewise.
+    """
+    keys = read_index(run).select("content_hash").collect().to_series()
+    judged = None if judgments is None else judgments.aligned(keys)
+    scored = None if adherence is None else adherence.aligned(keys)
+    with FrameFile(run / SCORES, first=tuple(SCHEMA)) as table:
+        for facts in read_frames(run / INDEX, CHUNK):
+            table.append(
+                with_scores(
+                    facts.drop(OFFSET),
+                    None if judged is None else list(islice(judged, facts.height)),
+                    None if scored is None else list(islice(scored, facts.height)),
+                )
+            )
+    return pl.scan_parquet(run / SCORES)
+
+
+def write_selection(run: Path, decided: pl.DataFrame) -> dict[str, int]:
+    """Write decisions and sets; returns the size of each set that is not empty.
+
+    Args:
+        run: the run folder.
+        decided: as `selection.rules.decide` gives it, one row a dialogue, in their order.
+    """
+    folder = run / "select"
+    decisions = decision_columns(decided)
+    with atomic_file(folder / "decisions.jsonl") as out:
+        for part in decisions.iter_slices(CHUNK):
+            part.write_ndjson(out)
+    counts: Counter[str] = Counter()
+    with ExitStack() as opened:
+        files = {name: opened.enter_context(atomic_file(folder / f"{name}.jsonl")) for name in SETS}
+        parts = decisions.select("reasons", "sets").iter_slices(CHUNK)
+        rows = chain.from_iterable(part.iter_rows() for part in parts)
+        for line, (reasons, sets) in zip(read_lines(run / DIALOGUES), rows, strict=True):
+            # A line is a dialogue as it is written here, too: nothing is parsed.
+            row = b'{"reasons":%b,"dialogue":%b}\n' % (orjson.dumps(reasons), line.rstrip(b"\n"))
+            counts.update(sets)
+            for name in sets:
+                files[name].write(row)
+    return {name: counts[name] for name in SETS if counts[name]}
+
+
+def grouped_dialogues(run: Path) -> Iterator[Dialogue]:
+    """Dialogues that have a group, those of one group together, groups in order of appearance."""
+    members = (
+        read_index(run)
+        .select("source", "group", OFFSET)
+        .filter(pl.col("group").is_not_null())
+        .collect()
+    )
+    first = pl.col(OFFSET).min().over("source", "group")
+    return read_dialogues_at(run, members.sort(first, OFFSET)[OFFSET])
+
+
+@dataclass(slots=True)
+class PairCounts:
+    """Pairs that were written: made by the judge, held by the data, refused by reason."""
+
+    pairs: int = 0
+    natural: int = 0
+    refusals: Counter[str] = field(default_factory=Counter)
+
+
+def write_pairs(
+    run: Path, forked: Iterable[PreferencePair], natural: Iterable[PreferencePair]
+) -> PairCounts:
+    """Write accepted and refused pairs, each kind in the order it comes."""
+    counts = PairCounts()
+    with ExitStack() as opened:
+        made, held, refused = (
+            opened.enter_context(atomic_file(_pair_file(run, name)))
+            for name in (PAIRS, NATURAL_PAIRS, REFUSED_PAIRS)
+        )
+        for pair in forked:
+            counts.pairs += pair.refusal is None
+            (made if pair.refusal is None else refused).write(_pair_line(pair, counts))
+        for pair in natural:
+            counts.natural += pair.refusal is None
+            (held if pair.refusal is None else refused).write(_pair_line(pair, counts))
+    return counts
+
+
+def read_pairs(run: Path, name: str) -> Iterator[PreferencePair]:
+    """The pairs of one of the files that `write_pairs` made."""
+    return map(PreferencePair.model_validate_json, read_lines(_pair_file(run, name)))
+
+
+def _pair_file(run: Path, name: str) -> Path:
+    return run / "pairs" / f"{name}.jsonl"
+
+
+def _pair_line(pair: PreferencePair, counts: PairCounts) -> bytes:
+    if pair.refusal is not None:
+        counts.refusals[pair.refusal] += 1
+    return pair.model_dump_json().encode() + b"\n"
