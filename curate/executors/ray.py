@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import socket
 import tempfile
 import time
@@ -64,7 +65,7 @@ class Started:
 class Worker:
     """The actor: engines, and the stage functions bound to them. Opened by the first call."""
 
-    def __init__(self, recipe: Recipe, keeper: Any, spool: Path, folder: Path) -> None:
+    def __init__(self, recipe: Recipe, keeper: str, spool: Path, folder: Path) -> None:
         if folder.is_dir():
             os.chdir(folder)  # paths in the recipe are meant from there
         self._recipe = recipe
@@ -106,15 +107,15 @@ class Worker:
         return await asyncio.shield(self._opening)
 
     async def _open(self) -> tuple[StageWorker, ModelFacts, KeptReplies]:
+        import ray
+
         models = await self._stack.enter_async_context(open_models(self._recipe))
-        accounting = Accounting()
+        accounting, keeper = Accounting(), ray.get_actor(self._keeper)
 
         async def exchange(batch: Batch) -> Answer:
-            from ray.exceptions import RayActorError
-
             try:
-                answer: Answer = await self._keeper.exchange.remote(batch)
-            except RayActorError as error:
+                answer: Answer = await keeper.exchange.remote(batch)
+            except ray.exceptions.RayActorError as error:
                 raise CurateError(
                     "the process that holds the reply log has died",
                     got=str(error).strip().splitlines()[0],
@@ -260,9 +261,12 @@ class RayExecutor:
         """
         ray, config = self._ray, self._recipe.executor
         self._here = ray.get_runtime_context().get_node_id()
+        # Workers get its name: with a handle among its arguments Ray could not start one again once it
+        # has dropped them.
+        name = f"curate-keeper-{secrets.token_hex(8)}"
         self._keeper = (
             ray.remote(Keeper)
-            .options(num_cpus=0, scheduling_strategy=self._on(self._here))
+            .options(name=name, num_cpus=0, scheduling_strategy=self._on(self._here))
             .remote(replies, self._spool, self._budget)
         )
         worker = ray.remote(Worker).options(
@@ -271,7 +275,7 @@ class RayExecutor:
             max_restarts=-1,
             max_concurrency=_CALLS,
         )
-        arguments = (self._recipe, self._keeper, self._spool, Path.cwd())
+        arguments = (self._recipe, name, self._spool, Path.cwd())
         self._actors = [_Actor(worker.remote(*arguments)) for _ in range(workers)]
         # Every process before this run is gone: what it left is taken over before the first question.
         nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
@@ -473,9 +477,10 @@ async def open_ray(
     is_ours = _connect(ray, recipe.executor)
     replies, spool = _places(replies)
     try:
+        workers = _count_workers(ray, recipe.executor)
         executor = RayExecutor(ray, recipe, spool, accounting, budget)
         try:
-            await executor.start(replies, _count_workers(ray, recipe.executor))
+            await executor.start(replies, workers)
             yield executor
         finally:
             await executor.close()
@@ -493,8 +498,6 @@ def _places(replies: Path) -> tuple[Path, Path]:
 
 def _connect(ray: Any, config: ExecutorConfig) -> bool:
     """Join the cluster, or start one; False where this process was in one already."""
-    if ray.is_initialized():
-        return False
     address = config.address
     if address is not None and address.startswith("ray://"):
         raise UsageError(
@@ -503,6 +506,8 @@ def _connect(ray: Any, config: ExecutorConfig) -> bool:
             expected="`auto` or host:port, on a machine of the cluster",
             fix="start curate on the head node, or with `ray job submit`",
         )
+    if ray.is_initialized():
+        return False
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

@@ -1,0 +1,312 @@
+"""Two workers on a real local Ray cluster, against a real HTTP server that counts what it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from curate.dialogue import Dialogue, Message
+from curate.errors import EngineError, UsageError
+from curate.executors.ray import Feed
+from curate.executors.work import WorkItem
+from curate.pipeline import RunResult, run_recipe
+from curate.recipe import Recipe, parse_recipe
+from tests.live import live_server
+from tests.servers import CountingServer
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.ray
+
+WORKERS, IN_FLIGHT = 2, 3
+RAY = {"kind": "ray", "workers": WORKERS}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """Two CPUs; runs in this process join it instead of starting one each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init(
+            num_cpus=WORKERS,
+            include_dashboard=False,
+            log_to_driver=False,
+            object_store_memory=80 * 2**20,
+        )
+        yield
+        ray.shutdown()
+
+
+@pytest.fixture
+def server() -> Iterator[CountingServer]:
+    with live_server(delay=(0.002, 0.02)) as running:
+        yield running
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Dialogues of one to four turns, and one that comes twice."""
+    rows = [chat(number, 1 + number % 4) for number in range(11)]
+    rows.append({**chat(3, 4), "id": "chat-3-again"})
+    path = tmp_path / "chats.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def spools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where workers keep what they have not handed over; the names tell their process ids."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def chat(number: int, turns: int) -> dict[str, Any]:
+    messages = []
+    for turn in range(1, turns + 1):
+        messages += [
+            {"role": "user", "content": f"Question {turn} of chat {number}?"},
+            {"role": "assistant", "content": f"Answer {turn} in chat {number}."},
+        ]
+    return {"id": f"chat-{number}", "messages": messages}
+
+
+def recipe(server: CountingServer, data: Path, **sections: Any) -> Recipe:
+    model = {
+        "engine": "openai",
+        "model": "fake-judge",
+        "base_url": server.base_url,
+        "in_flight": IN_FLIGHT,
+    }
+    return parse_recipe(
+        {
+            "name": "test",
+            "source": {"path": str(data)},
+            "scenario": "A person asks for help.",
+            "role": "A patient shop assistant.",
+            "models": {"judge": model, "policy": model},
+            "adherence": {"output_mode": "continuous"},
+            "select": {"where": {"helpful": "mean_helpfulness >= 3"}},
+            "fork": {"where": "weakest_turn IS NOT NULL", "resamples": 1},
+            "max_unscored": 1.0,
+        }
+        | sections
+    )
+
+
+def contents(run: Path) -> dict[str, object]:
+    """All that a run leaves for its user; manifest and reply log tell of the way there."""
+    found: dict[str, object] = {}
+    for path in sorted(run.rglob("*")):
+        if path.suffix == ".parquet":
+            found[str(path.relative_to(run))] = pl.read_parquet(path).to_dicts()
+        elif path.suffix == ".jsonl":
+            found[str(path.relative_to(run))] = path.read_bytes()
+    return found
+
+
+@contextlib.contextmanager
+def counted(server: CountingServer) -> Iterator[Callable[[], dict[str, int]]]:
+    """How often each question about a dialogue was asked in the block (probes hold none)."""
+    before = len(server.requests)
+
+    def counts() -> dict[str, int]:
+        found: dict[str, int] = {}
+        for body in server.requests[before:]:
+            text = json.dumps(body, sort_keys=True)
+            if "chat " in text:
+                found[text] = found.get(text, 0) + 1
+        return found
+
+    yield counts
+
+
+def living(spools: Path) -> set[int]:
+    """Process ids of workers."""
+    ids = {int(lock.stem.rsplit("-", 2)[1]) for lock in spools.glob("*/*/*.lock")}
+    return {process for process in ids if Path(f"/proc/{process}").exists()}
+
+
+@pytest.fixture
+def local(server: CountingServer, data: Path, tmp_path: Path) -> RunResult:
+    """The same recipe in this process."""
+    return run_recipe(recipe(server, data), out=tmp_path / "local")
+
+
+def item(number: int) -> WorkItem:
+    messages = (Message(role="user", content=str(number)),)
+    return WorkItem("judge", Dialogue(id=f"d{number}", messages=messages))
+
+
+def home(made: WorkItem, workers: int) -> int:
+    return int(made.dialogue.content_hash[:8], 16) % workers
+
+
+async def test_a_dialogue_goes_to_its_own_worker_while_that_keeps_all_busy() -> None:
+    items = [item(number) for number in range(400)]
+    feed = Feed(iter(items), 4, ahead=64)
+    taken = [(index % 4, await feed.take(index % 4)) for index in range(300)]
+    strangers = sum(home(made, 4) != worker for worker, made in taken if made)
+    assert strangers <= 30
+    rest = [await feed.take(0) for _ in range(100)]
+    assert {made.dialogue.id for _, made in taken if made} | {
+        made.dialogue.id for made in rest if made
+    } == {made.dialogue.id for made in items}, "an idle worker takes what others hold"
+
+
+async def test_items_are_pulled_only_as_far_ahead_as_allowed() -> None:
+    pulled = 0
+
+    def endless() -> Iterator[WorkItem]:
+        nonlocal pulled
+        while True:
+            pulled += 1
+            yield item(pulled)
+
+    feed = Feed(endless(), 3, ahead=10)
+    for _ in range(50):
+        await feed.take(0)
+    assert pulled <= 60
+
+
+async def test_a_lost_item_is_given_to_another_and_not_for_ever() -> None:
+    feed = Feed([item(1)], 2, ahead=4)
+    first = await feed.take(0)
+    waiting = asyncio.create_task(feed.take(1))
+    await asyncio.sleep(0)
+    assert not waiting.done(), "it may still come back"
+    assert first is not None
+    feed.give_back(first)
+    assert await waiting is first
+    assert not feed.over.is_set()
+    feed.give_back(first)
+    assert await feed.take(0) is first
+    with pytest.raises(EngineError, match="died 3 times while it worked on dialogue d1"):
+        feed.give_back(first)
+
+
+async def test_it_is_over_when_all_are_finished_or_it_was_stopped() -> None:
+    for stopped in (False, True):
+        feed = Feed([item(1), item(2)] if stopped else [item(1)], 1, ahead=4)
+        assert await feed.take(0) is not None
+        waiting = asyncio.create_task(feed.take(0))
+        if stopped:
+            assert await waiting is not None
+            feed.stop()
+            feed.finish()
+            assert await feed.take(0) is None
+            assert not feed.over.is_set(), "one is still out"
+            feed.finish()
+            assert await feed.take(0) is None
+        else:
+            await asyncio.sleep(0)
+            feed.finish()
+            assert await waiting is None
+        assert feed.over.is_set()
+
+
+def test_same_rows_and_counts_as_in_one_process(
+    cluster: None,
+    server: CountingServer,
+    data: Path,
+    tmp_path: Path,
+    spools: Path,
+    local: RunResult,
+) -> None:
+    with counted(server) as counts:
+        result = run_recipe(recipe(server, data, executor=RAY), out=tmp_path / "ray")
+        asked = counts()
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+    assert set(asked.values()) == {1}
+    assert len(asked) == result.manifest.requests == local.manifest.requests
+    assert result.manifest.tokens_in == local.manifest.tokens_in
+    for name, stage in local.manifest.stages.items():
+        assert result.manifest.stages[name].requests == stage.requests
+    with counted(server) as counts:
+        again = run_recipe(recipe(server, data, executor=RAY), out=tmp_path / "ray")
+        assert counts() == {}
+    assert again.manifest.stages["judge"].reused == 11
+    assert not living(spools)
+
+
+@pytest.mark.parametrize("stage", ["judge", "fork"])
+def test_a_killed_worker_loses_nothing_and_repeats_only_calls_in_flight(
+    cluster: None,
+    server: CountingServer,
+    data: Path,
+    tmp_path: Path,
+    spools: Path,
+    local: RunResult,
+    stage: str,
+) -> None:
+    killed: list[int] = []
+
+    def kill(name: str, finished: int, _: int) -> None:
+        if name == stage and finished >= 2 and not killed:
+            killed.append(min(living(spools)))
+            os.kill(killed[0], signal.SIGKILL)
+
+    with counted(server) as counts:
+        run_recipe(recipe(server, data, executor=RAY), out=tmp_path / "ray", progress=kill)
+        asked = counts()
+    assert killed
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+    # The killed worker had no more calls than this open; one more would be a reply it had received.
+    assert sum(asked.values()) - len(asked) <= IN_FLIGHT
+    assert max(asked.values()) <= 2
+
+
+def test_a_budget_of_calls_holds_over_all_workers_and_the_run_goes_on(
+    cluster: None,
+    server: CountingServer,
+    data: Path,
+    tmp_path: Path,
+    spools: Path,
+    local: RunResult,
+) -> None:
+    with counted(server) as counts:
+        limited = recipe(server, data, executor=RAY, budget={"calls": 25})
+        result = run_recipe(limited, out=tmp_path / "ray")
+        assert sum(counts().values()) == 25
+        assert result.manifest.status == "budget"
+        assert result.manifest.requests == 25
+        # What one executor received, the other does not ask for.
+        run_recipe(recipe(server, data), out=tmp_path / "ray")
+        assert set(counts().values()) == {1}
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
+def test_an_error_in_a_worker_is_the_error_of_the_run(
+    cluster: None, server: CountingServer, data: Path, tmp_path: Path, spools: Path
+) -> None:
+    wrong = recipe(server, data, executor=RAY).model_dump(mode="json")
+    wrong["models"]["judge"]["model"] = "another"
+    with pytest.raises(UsageError, match="fake-judge"):
+        run_recipe(parse_recipe(wrong), out=tmp_path / "wrong")
+    server.key = "secret"
+    with pytest.raises(EngineError):
+        run_recipe(recipe(server, data, executor=RAY), out=tmp_path / "refused")
+
+
+def test_workers_that_do_not_fit_are_refused(
+    cluster: None, server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    greedy = {"kind": "ray", "gpus_per_worker": 1}
+    with pytest.raises(UsageError, match="do not fit"):
+        run_recipe(recipe(server, data, executor=greedy), out=tmp_path / "run")
+
+
+def test_a_ray_client_is_refused(server: CountingServer, data: Path, tmp_path: Path) -> None:
+    client = {"kind": "ray", "address": "ray://head:10001"}
+    with pytest.raises(UsageError, match="Ray client"):
+        run_recipe(recipe(server, data, executor=client), out=tmp_path / "run")
