@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from curate.adherence.config import AdherenceConfig
+from curate.cleaning import prepare_cleaning
 from curate.dialogue import Dialogue
 from curate.engines.asking import Accounting, Asker
 from curate.engines.base import Ask, Engine
@@ -156,13 +157,22 @@ def select(
     adherence: Iterable[AdherenceScore | Unscored] | None = None,
     config: SelectConfig | None = None,
 ) -> list[Decision]:
-    """Put every dialogue into sets by named conditions; no model is asked."""
+    """Put every dialogue into sets by named conditions; no model is asked.
+
+    With `dedup`, `decontaminate` or `split` in the config all dialogues are held at once.
+    """
+    config = config or SelectConfig()
+    given = dialogues if not config.needs_cleaning else list(dialogues)
     table = score_table(
-        dialogues,
+        given,
         {record.content_hash: record for record in judgments},
         None if adherence is None else {record.content_hash: record for record in adherence},
     )
-    return select_rows(table, config or SelectConfig())
+    cleaning = prepare_cleaning(config)
+    if cleaning is None:
+        return select_rows(table, config)
+    with cleaning.open(lambda: given) as cleaner:
+        return select_rows(table, config, cleaner)
 
 
 def fork_pairs(

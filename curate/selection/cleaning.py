@@ -192,7 +192,7 @@ class Cleaner:
         if config.embedding is None:
             return None
         if self._embed is None:
-            raise missing_extra("sentence-transformers", "embeddings")
+            raise missing_extra("sentence-transformers", "scorers")
         return similar_pairs(self._read, order, config.embedding, self._embed, self._folder)
 
     def _check(self, table: pl.DataFrame) -> None:

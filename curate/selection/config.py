@@ -93,8 +93,8 @@ class EvalSet(Frozen):
     path: str = Field(min_length=1, description="File, folder, glob or Hub dataset id.")
     field: str | tuple[str, ...] | None = Field(
         None,
-        description="Columns that hold the texts; nested ones with dots. null: dialogues of any known "
-        "shape, or the lines of a .txt file.",
+        description="Columns that hold the text; nested ones with dots. null: every text in a row, "
+        "whatever its shape. A .txt file has one text a line.",
     )
     name: str | None = Field(None, description="In reports; defaults to the path's last part.")
     config: str | None = Field(None, description="Hub: the dataset's configuration.")
@@ -165,6 +165,11 @@ class SelectConfig(Frozen):
         (), description="Evaluation sets that no dialogue may share a run of words with."
     )
     split: SplitConfig | None = Field(None, description="Divides into train and validation.")
+
+    @property
+    def needs_cleaning(self) -> bool:
+        """True where the dialogues' texts are wanted, not their scores only."""
+        return bool(self.dedup or self.decontaminate or self.split)
 
     @field_validator("decontaminate", mode="before")
     @classmethod

@@ -36,7 +36,7 @@ def open_embedder(config: EmbeddingConfig) -> Embed:
     try:
         from sentence_transformers import SentenceTransformer
     except ModuleNotFoundError:
-        raise missing_extra("sentence-transformers", "embeddings") from None
+        raise missing_extra("sentence-transformers", "scorers") from None
     model = SentenceTransformer(config.model)
 
     def embed(texts: Sequence[str]) -> F32:

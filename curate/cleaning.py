@@ -1,0 +1,162 @@
+"""What the cleaning of a selection needs from outside: the texts of eval sets, and an embedding model.
+
+Opened before any model is asked, so that a missing file or package costs nothing. Selection itself reads
+no files: what it compares with is handed to it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from curate.dialogue import Dialogue
+from curate.errors import SourceError, UsageError, missing_extra
+from curate.selection.config import EvalSet, SelectConfig
+from curate.sources.config import SourceConfig
+from curate.sources.files import list_files
+from curate.sources.hub import hub_rows, is_hub_source
+from curate.sources.rows import read_rows
+
+if TYPE_CHECKING:
+    from curate.selection.cleaning import Cleaner
+    from curate.selection.contamination import EvalIndex, EvalText
+    from curate.selection.embedding import Embed
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """A selection's `dedup`, `decontaminate` and `split`, ready for the dialogues."""
+
+    config: SelectConfig
+    evals: tuple[EvalIndex, ...]
+    embed: Embed | None
+
+    @property
+    def warnings(self) -> list[str]:
+        """What of the eval sets cannot be found."""
+        return [warning for index in self.evals if (warning := index.warning) is not None]
+
+    def open(self, read: Callable[[], Iterable[Dialogue]], folder: Path | None = None) -> Cleaner:
+        """Read the dialogues once; see `curate.selection.cleaning.Cleaner`."""
+        from curate.selection.cleaning import Cleaner
+
+        return Cleaner(self.config, read, self.evals, folder, self.embed)
+
+
+def prepare_cleaning(config: SelectConfig) -> Cleaning | None:
+    """Read the eval sets and open the embedding model; None where the selection asks for none of this.
+
+    Raises:
+        UsageError: an extra is not installed, or an eval set has no column of the name given.
+        SourceError: an eval set cannot be read, or holds no text.
+    """
+    if not config.needs_cleaning:
+        return None
+    for package in ("numpy", "rensa"):
+        try:
+            __import__(package)
+        except ModuleNotFoundError:
+            raise missing_extra(package, "dedup") from None
+    from curate.selection.contamination import EvalIndex
+    from curate.selection.embedding import open_embedder
+
+    evals = []
+    for given in config.decontaminate:
+        index = EvalIndex(given, eval_texts(given))
+        if not index.texts:
+            raise SourceError(
+                f"the eval set {given.label} holds no text",
+                got=given.path,
+                fix="mend select.decontaminate: its path, or its field",
+            )
+        evals.append(index)
+    embedding = config.dedup.embedding if config.dedup is not None else None
+    return Cleaning(config, tuple(evals), open_embedder(embedding) if embedding else None)
+
+
+def eval_texts(config: EvalSet) -> Iterator[EvalText]:
+    """The texts of an eval set, one a row (or line of a .txt file), each named by its number.
+
+    Raises:
+        UsageError, SourceError: as `prepare_cleaning`.
+    """
+    from curate.selection.contamination import EvalText
+
+    seen: set[str] = set()
+    found: set[str] = set()
+    rows = 0
+    for name, row in _rows(config):
+        rows += 1
+        if isinstance(row, Mapping):
+            seen.update(row)
+        values = [value for field in config.fields if (value := _at(row, field)) is not None]
+        found.update(field for field in config.fields if _at(row, field) is not None)
+        text = "\n".join(_strings(values if config.fields else row))
+        if text.strip():
+            yield EvalText(name, text)
+    if rows and (missing := [field for field in config.fields if field not in found]):
+        raise UsageError(
+            f"no row of the eval set {config.label} has the column '{missing[0]}'",
+            got=f"columns {', '.join(sorted(seen)) or 'none'}",
+            fix="name one of these as `field`, or leave `field` out to take all texts of a row",
+        )
+
+
+def _rows(config: EvalSet) -> Iterator[tuple[str, Any]]:
+    """Each row with its number, behind the file's name where there are several files."""
+    source = SourceConfig(
+        path=config.path, config=config.config, split=config.split, revision=config.revision
+    )
+    if config.path.lower().endswith(".txt"):
+        yield from _lines(Path(config.path).expanduser())
+        return
+    if is_hub_source(source):
+        for number, row in enumerate(hub_rows(source), start=1):
+            yield str(number), row
+        return
+    files, _ = list_files(source)
+    for file in files:
+        prefix = f"{file.path.name}:" if len(files) > 1 else ""
+        for raw in read_rows(file.path):
+            if raw.fault is not None:
+                raise SourceError(
+                    f"the eval set {config.label} has a row that cannot be read",
+                    got=f"row {raw.number} of {file.label}: {raw.detail or raw.fault}",
+                    fix="mend or remove the row: what is in it could not be kept out of training",
+                )
+            yield f"{prefix}{raw.number}", raw.value
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                yield str(number), line
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(
+            f"the eval set {path} cannot be read", got=error, expected="a text file in UTF-8"
+        ) from error
+
+
+def _at(row: Any, field: str) -> Any:
+    """A value by name, or by names joined with dots; None where there is none."""
+    if not isinstance(row, Mapping):
+        return None
+    if field in row:
+        return row[field]
+    first, _, rest = field.partition(".")
+    return _at(row.get(first), rest) if rest else None
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All texts in a value, in order."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _strings(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _strings(inner)

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from curate.dialogue import Dialogue, Lineage
+from curate.selection.cleaning import Cleaner
+from curate.selection.config import DedupConfig, NearConfig, SelectConfig, SplitConfig
+from curate.selection.minhash import Groups
+from curate.selection.rules import select
+from curate.selection.splits import assign_splits
+from curate.selection.table import score_table
+from tests.selection.test_dedup import jaccard, talk, varied
+
+
+def sides(dialogues: list[Dialogue], config: SelectConfig) -> dict[str, str]:
+    with Cleaner(config, lambda: dialogues) as cleaner:
+        decisions = select(score_table(dialogues), config, cleaner)
+    assert all(d.split is not None for d in decisions)
+    return {d.dialogue_id: str(d.split) for d in decisions}
+
+
+def config(**fields: object) -> SelectConfig:
+    return SelectConfig(where={}, split=SplitConfig(**fields))  # type: ignore[arg-type]
+
+
+def apart(dialogues: list[Dialogue]) -> list[Dialogue]:
+    """Each from a row of its own."""
+    return [
+        d.model_copy(update={"lineage": Lineage(source="logs", file="a", rows=(n,))})
+        for n, d in enumerate(dialogues, start=1)
+    ]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    groups=st.lists(st.sampled_from([None, "a", "b", "c", "d"]), min_size=40, max_size=40),
+    fraction=st.sampled_from([0.05, 0.3, 0.5]),
+)
+def test_the_sides_share_no_group_row_or_near_duplicate(
+    seed: int, groups: list[str | None], fraction: float
+) -> None:
+    given = [
+        d.model_copy(update={"group": group})
+        for d, group in zip(apart(varied(seed, 40)), groups, strict=True)
+    ]
+    side = sides(given, config(validation=fraction, threshold=0.7))
+    for one, other in combinations(given, 2):
+        if one.group is not None and one.group == other.group:
+            assert side[one.id] == side[other.id]
+        # 0.75: of the pairs that far above the threshold MinHash misses next to none
+        if jaccard(one, other) >= 0.75:
+            assert side[one.id] == side[other.id]
+    held = sum(value == "validation" for value in side.values())
+    assert held <= max(1, round(fraction * 40))
+
+
+def test_chains_of_different_ties_hold_together() -> None:
+    text = "the very same words in a fairly long message about shoes"
+    given = [
+        talk("a", "one", "x", group="g", lineage=Lineage(source="s", file="f", rows=(1,))),
+        talk("b", text, text + " y", group="g", lineage=Lineage(source="s", file="f", rows=(2,))),
+        talk("c", text, text, group="h", lineage=Lineage(source="s", file="f", rows=(3, 4))),
+        talk("d", "four", "z", group=None, lineage=Lineage(source="s", file="f", rows=(4,))),
+        *apart([talk(f"e{n}", f"other{n}", f"thing{n}") for n in range(20)]),
+    ]
+    given[4:] = [
+        d.model_copy(update={"lineage": Lineage(source="t", file="f", rows=(n,))})
+        for n, d in enumerate(given[4:])
+    ]
+    for seed in range(6):
+        side = sides(given, config(validation=0.5, seed=seed))
+        assert len({side[name] for name in "abcd"}) == 1
+        assert sum(value == "validation" for value in side.values()) == 12
+
+
+def test_the_same_prompt_stays_on_one_side_and_so_do_equal_short_dialogues() -> None:
+    prompt = "Write a long poem about the sea and its many ships"
+    given = [talk(f"p{n}", prompt, f"answer {n} " * 20) for n in range(4)]
+    given += [talk(f"s{n}", "hi", "hello") for n in range(4)]
+    given += [talk(f"o{n}", f"o{n}", f"x{n}") for n in range(12)]
+    for seed in range(5):
+        side = sides(apart(given), config(validation=0.4, seed=seed))
+        assert len({side[f"p{n}"] for n in range(4)}) == len({side[f"s{n}"] for n in range(4)}) == 1
+
+
+def test_ties_that_are_not_asked_for_do_not_hold() -> None:
+    given = [talk(f"d{n}", "same words", "for all", group="g") for n in range(20)]
+    alone = {"validation": 0.5, "by": ("conversation",)}
+    assert set(sides(apart(given), config(**alone)).values()) == {"train", "validation"}
+    assert set(sides(apart(given), config(validation=0.5)).values()) == {"train"}
+    assert set(sides(given, config(**alone)).values()) == {"train"}
+
+
+def test_the_order_of_the_rows_does_not_matter_and_the_seed_does() -> None:
+    given = apart(varied(3, 60))
+    before = sides(given, config(validation=0.3))
+    assert sides(given[::-1], config(validation=0.3)) == before
+    assert sides(given, config(validation=0.3, seed=1)) != before
+
+
+def test_a_removed_duplicate_is_on_the_side_of_the_one_that_is_kept() -> None:
+    given = apart(varied(5, 80))
+    asked = SelectConfig(
+        where={},
+        dedup=DedupConfig(near=NearConfig(threshold=0.7)),
+        split=SplitConfig(validation=0.4),
+    )
+    with Cleaner(asked, lambda: given) as cleaner:
+        decisions = select(score_table(given), asked, cleaner)
+    side = {d.dialogue_id: d.split for d in decisions}
+    collisions = [(d.dialogue_id, c.other) for d in decisions for c in d.collisions]
+    assert len(collisions) > 10
+    assert all(side[one] == side[other] for one, other in collisions)
+
+
+def test_selected_and_rejected_are_dealt_apart() -> None:
+    groups = Groups(200)
+    names = [f"{n:03}" for n in range(200)]
+    selected = [n < 40 for n in range(200)]
+    found = assign_splits(groups, names, selected, 0.1, seed=0)
+    assert [found[:40].count("validation"), found[40:].count("validation")] == [4, 16]
+
+
+@pytest.mark.parametrize(("rows", "held"), [(0, 0), (1, 0), (2, 1), (5, 1)])
+def test_small_sets_keep_something_to_train_on(rows: int, held: int) -> None:
+    names = [str(n) for n in range(rows)]
+    found = assign_splits(Groups(rows), names, [True] * rows, 0.05, seed=0)
+    assert found.count("validation") == held
+
+
+def test_union_find_is_transitive() -> None:
+    groups = Groups(6)
+    for one, other in [(4, 5), (0, 2), (2, 5)]:
+        groups.unite(one, other)
+    assert list(groups.roots()) == [0, 1, 0, 3, 0, 0]
