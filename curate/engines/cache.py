@@ -15,10 +15,10 @@ are not forced to the disk one by one.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
-import queue
 import secrets
 import sqlite3
 import threading
@@ -69,7 +69,11 @@ class ReplyCache:
         self._folder = self.path.with_name(f"{self.path.name}.logs")
         self._pending: dict[str, bytes] = {}
         self._guard = threading.Lock()
-        self._queue: queue.SimpleQueue[_Record | None] = queue.SimpleQueue()
+        # Records for the writer. It is woken by the first one, sleeps while a batch gathers, and is woken
+        # again when that is full: waking it for each record costs more than writing one.
+        self._fresh: list[_Record] = []
+        self._has_some = threading.Event()
+        self._is_full = threading.Event()
         self._failure: BaseException | None = None
         self._closed = False
         try:
@@ -113,7 +117,12 @@ class ReplyCache:
         self._append(_line(key, reply))
         with self._guard:
             self._pending[key] = reply
-        self._queue.put(_Record(key, reply, self._segment))
+            self._fresh.append(_Record(key, reply, self._segment))
+            count = len(self._fresh)
+        if count == 1:
+            self._has_some.set()
+        elif count == _ROWS:
+            self._is_full.set()
 
     def get_many(self, keys: Sequence[str]) -> dict[str, Completion]:
         """The replies that are there, of those asked for.
@@ -148,8 +157,10 @@ class ReplyCache:
         """
         if self._closed:
             return
-        self._closed = True
-        self._queue.put(None)
+        with self._guard:  # or the writer, about to sleep, could miss it
+            self._closed = True
+        self._has_some.set()
+        self._is_full.set()
         self._writer.join()
         os.close(self._log)
         try:
@@ -200,37 +211,38 @@ class ReplyCache:
             self._failure = error
 
     def _write_all(self, connection: sqlite3.Connection) -> None:
-        oldest, ended = 0, False
-        while not ended:
-            batch, ended = self._take_batch()
+        oldest = 0
+        while True:
+            # Read before the batch is taken: whatever was put before closing is in this one.
+            is_last = self._closed
+            batch = self._take_batch()
             if not batch:
+                if is_last:
+                    return
+                self._has_some.wait()
+                self._is_full.wait(_SECONDS)
                 continue
-            _insert(connection, ((record.key, record.reply) for record in batch))
-            with self._guard:
-                for record in batch:
-                    # A newer reply under the same key may be on its way.
-                    if self._pending.get(record.key) is record.reply:
-                        del self._pending[record.key]
+            for start in range(0, len(batch), _ROWS):
+                some = batch[start : start + _ROWS]
+                _insert(connection, ((record.key, record.reply) for record in some))
+                with self._guard:
+                    for record in some:
+                        # A newer reply under the same key may be on its way.
+                        if self._pending.get(record.key) is record.reply:
+                            del self._pending[record.key]
             if batch[-1].segment > oldest:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
                 for segment in range(oldest, batch[-1].segment):
                     self._segment_path(segment).unlink(missing_ok=True)
                 oldest = batch[-1].segment
 
-    def _take_batch(self) -> tuple[list[_Record], bool]:
-        first = self._queue.get()
-        if first is None:
-            return [], True
-        batch, deadline = [first], time.monotonic() + _SECONDS
-        while len(batch) < _ROWS:
-            try:
-                record = self._queue.get(timeout=max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
-                break
-            if record is None:
-                return batch, True
-            batch.append(record)
-        return batch, False
+    def _take_batch(self) -> list[_Record]:
+        with self._guard:
+            batch, self._fresh = self._fresh, []
+            if not self._closed:
+                self._has_some.clear()
+                self._is_full.clear()
+        return batch
 
     # -- logs
 
@@ -339,3 +351,27 @@ def _parse_line(line: bytes) -> tuple[str, bytes] | None:
         return None
     key, _, reply = body.partition(b" ")
     return key.decode(), reply
+
+
+def replies_since(path: Path, row: int, limit: int) -> list[tuple[int, str, bytes]]:
+    """Replies in the order they came into SQLite, for copying them elsewhere while a run goes on.
+
+    Args:
+        path: the SQLite file; a missing one has none.
+        row: number of the first row wanted, from 1.
+        limit: at most so many.
+
+    Returns:
+        (row, key, reply) with rising rows. A reply that replaced another stands under a new row, or under
+        the same one if that was the last: ask from the last row you know, not from the one after it.
+    """
+    if not path.exists():
+        return []
+    with contextlib.closing(sqlite3.connect(path, timeout=60)) as connection:
+        return [
+            (number, key.hex(), reply)
+            for number, key, reply in connection.execute(
+                "SELECT rowid, key, reply FROM replies WHERE rowid >= ? ORDER BY rowid LIMIT ?",
+                (row, limit),
+            )
+        ]
