@@ -182,10 +182,11 @@ class RawConnection(asyncio.Protocol):
         self.waiter.set_result(b"".join(self.parts))
 
 
-async def run_raw(url: str, count: int, width: int) -> None:
+async def open_raw(url: str, width: int) -> tuple[list[RawConnection], list[bytes]]:
+    """Open connections, and the whole bytes of some requests."""
     host, port = url.removeprefix("http://").removesuffix("/v1").split(":")
     loop = asyncio.get_running_loop()
-    idle = [
+    connections = [
         (await loop.create_connection(RawConnection, host, int(port)))[1] for _ in range(width)
     ]
     payloads = []
@@ -196,6 +197,11 @@ async def run_raw(url: str, count: int, width: int) -> None:
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         payloads.append(head.encode() + body)
+    return connections, payloads
+
+
+async def run_raw(url: str, count: int, width: int) -> None:
+    idle, payloads = await open_raw(url, width)
 
     async def ask(index: int) -> None:
         connection = idle.pop()

@@ -323,8 +323,10 @@ class Batching(ScriptedEngine):
         super().__init__([], capabilities=BATCHING, **options)
         self.script = script or {}
         self.calls = []
+        self.on_call = lambda: None
 
     async def complete(self, requests):
+        self.on_call()
         self.calls.append("".join(text_of(request) for request in requests))
         await asyncio.sleep(0.01)
         replies = []
@@ -349,21 +351,15 @@ async def test_only_those_that_failed_are_asked_again_and_the_others_are_kept_at
     down = Completion(finish="error", fault=Fault("server"))
     engine = Batching({"b": [down, down], "d": [down]})
     requests = [make_request(letter) for letter in "abcd"]
+    keys = [request.key(engine.identity) for request in requests]
     kept = []
-
-    async def watch():
-        while len(engine.calls) < 2:
-            await asyncio.sleep(0)
-        keys = [request.key(engine.identity) for request in requests]
-        kept.extend(index for index, key in enumerate(keys) if key in cache.get_many(keys))
+    engine.on_call = lambda: kept.append([key in cache.get_many(keys) for key in keys])
 
     accounting = Accounting()
-    watcher = asyncio.create_task(watch())
     replies = await make_asker(engine, cache, accounting=accounting)(requests)
-    await watcher
     assert [reply.text for reply in replies] == ["A", "B", "C", "D"]
     assert engine.calls == ["abcd", "bd", "b"]
-    assert kept == [0, 2]
+    assert kept == [[False] * 4, [True, False, True, False], [True, False, True, True]]
     assert (accounting.total.sent, accounting.total.faults["server"]) == (7, 3)
 
 
