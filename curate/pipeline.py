@@ -10,37 +10,44 @@ from __future__ import annotations
 import asyncio
 from collections.abc import (
     Callable,
-    Collection,
     Iterable,
     Iterator,
-    Mapping,
 )
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 import orjson
 import polars as pl
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from curate.dialogue import Dialogue
 from curate.errors import BudgetReached, SourceError
 from curate.executors.opening import open_executor
 from curate.executors.work import Executor, WorkItem
 from curate.export.trl import export_trl
-from curate.ingesting import QUARANTINE, read_dialogues, read_sources
+from curate.ingesting import QUARANTINE, read_dialogues, read_index, read_sources
 from curate.models import ModelFacts, trust_warning
-from curate.pairs.natural import natural_pairs
+from curate.outputs import (
+    NATURAL_PAIRS,
+    PAIRS,
+    grouped_dialogues,
+    read_pairs,
+    write_pairs,
+    write_scores,
+    write_selection,
+)
+from curate.pairs.config import ForkConfig
+from curate.pairs.natural import iter_natural_pairs
 from curate.recipe import Recipe
-from curate.records import AdherenceScore, Decision, Judgment, Manifest, PreferencePair, Unscored
+from curate.records import AdherenceScore, Judgment, Manifest, PreferencePair, Unscored
 from curate.runlog import RunLog, Status
 from curate.runs import read_manifest
-from curate.selection.rules import matches, select
-from curate.selection.table import mixed_identities, score_table
+from curate.selection.rules import decide, matching, narrowed, questions
+from curate.selection.table import mixed_identities
 from curate.sources import Source, open_source
 from curate.steps import Step, adherence_step, fork_step, judge_step
-from curate.store import RunFolder, StageRows, write_atomically
+from curate.store import RunFolder, StageRows
 from curate.validation import load_record
 
 S = TypeVar("S", Judgment, AdherenceScore)
@@ -139,7 +146,7 @@ class _Run:
                 adherence = (
                     self._take_over("adherence", AdherenceScore) if self.recipe.adherence else None
                 )
-                self._export(self._select(self._table(judge, adherence)), [])
+                self._finish(self._tabulate(judge, adherence))
         except BudgetReached as reached:
             self.log.warn(str(reached))
             return self._write_manifest("budget")
@@ -163,26 +170,21 @@ class _Run:
             step = adherence_step(self.recipe.adherence, models.judge)
             with self.log.timed("adherence"):
                 adherence = await self._score("adherence", AdherenceScore, step, executor)
-        with self.log.timed("table"):
-            table = self._table(judgments, adherence)
-        with self.log.timed("select"):
-            decisions = self._select(table)
-        forked = []
+        table = self._tabulate(judgments, adherence)
+        forked = None
         if self.recipe.fork and self.recipe.judge and judged and judgments is not None:
             _, print_ = fork_step(self.recipe.fork, self.recipe.judge, judged, models)
-            admitted = matches(table, self.recipe.fork.where)
             with self.log.timed("fork"):
-                forked = await self._fork(print_, admitted, judgments, executor)
-        with self.log.timed("export"):
-            self._export(decisions, forked)
+                forked = await self._fork(self.recipe.fork, print_, table, judgments, executor)
+        self._finish(table, forked)
 
     def _write_manifest(self, status: Status) -> RunResult:
         manifest = self.log.manifest(status)
         self.folder.write_manifest(manifest.model_dump(mode="json"))
         return RunResult(self.folder.path, manifest)
 
-    def _dialogues(self) -> Iterator[Dialogue]:
-        return read_dialogues(self.folder.path)
+    def _dialogues(self, wanted: pl.Series | None = None) -> Iterator[Dialogue]:
+        return read_dialogues(self.folder.path, wanted)
 
     def _ingest(self) -> None:
         recipe = self.recipe
@@ -219,16 +221,18 @@ class _Run:
         rows = self._rows(name, step.fingerprint, kind)
         hashes = self._hashes()
         if self.recipe.reuse is not None:
-            _copy_rows(_stored_rows(self.recipe.reuse, name, step.fingerprint, kind), rows, hashes)
+            rows.adopt(_stored_rows(self.recipe.reuse, name, step.fingerprint, kind), hashes)
         again: frozenset[str] = frozenset()
         if self.retry_unscored:
             again = frozenset(k for k, record in rows.read() if isinstance(record, Unscored))
             rows.forget(again)
 
-        def item(dialogue: Dialogue) -> WorkItem:
-            return WorkItem(name, dialogue, again=dialogue.content_hash in again)
-
-        await self._complete(name, rows, hashes, item, executor)
+        owed = hashes.is_first_distinct() & ~hashes.is_in(rows.done().implode())
+        items = (
+            WorkItem(name, dialogue, again=dialogue.content_hash in again)
+            for dialogue in self._dialogues(owed)
+        )
+        await self._complete(name, rows, hashes, items, executor)
         self._count(name, rows, hashes)
         return rows
 
@@ -245,11 +249,12 @@ class _Run:
         self.log.fingerprints[name] = print_
         self.log.identities[name] = manifest.identities[name]
         rows, hashes = self._rows(name, print_, kind), self._hashes()
-        _copy_rows(_stored_rows(run, name, print_, kind), rows, hashes)
+        rows.adopt(_stored_rows(run, name, print_, kind), hashes)
         rows.compact(hashes)
-        self.log.tally(name).reused = len(rows.keys & hashes.keys())
+        has_row = hashes.is_in(rows.done().implode())
+        self.log.tally(name).reused = hashes.filter(has_row).n_unique()
         self._count(name, rows, hashes)
-        if missing := len(hashes) - self.log.tally(name).reused:
+        if missing := hashes.filter(~has_row).n_unique():
             self.log.warn(
                 f"{missing} dialogues have no {name} row in {run}; they fail every filter."
             )
@@ -258,97 +263,81 @@ class _Run:
     def _rows(self, name: str, print_: str, kind: type[S]) -> StageRows[S | Unscored]:
         return _stored_rows(self.folder.path, name, print_, kind)
 
-    def _hashes(self) -> dict[str, None]:
-        """Content hashes of this run's dialogues, in order, each once."""
-        return dict.fromkeys(dialogue.content_hash for dialogue in self._dialogues())
+    def _hashes(self) -> pl.Series:
+        """The content hash of each of this run's dialogues, in order."""
+        return read_index(self.folder.path).select("content_hash").collect().to_series()
 
-    def _count(
-        self, name: str, rows: StageRows[S | Unscored], hashes: Mapping[str, object]
-    ) -> None:
-        for key, record in rows.read():
-            if key in hashes:
-                self.log.add_row(name, record)
+    def _count(self, name: str, rows: StageRows[S | Unscored], hashes: pl.Series) -> None:
+        for key, record in rows.stored(hashes):
+            said = orjson.loads(record)
+            self.log.add_row(name, key, verdict=said.get("verdict"), reason=said.get("reason"))
         self.log.warn_about_data(name)
 
     async def _complete(
         self,
         name: str,
         rows: StageRows[R],
-        keys: Mapping[str, object],
-        item: Callable[[Dialogue], WorkItem],
+        keys: pl.Series,
+        items: Iterator[WorkItem],
         executor: Executor,
     ) -> None:
-        """Make the rows that are owed for `keys`, each on disk as soon as it is there; then compact."""
-        finished = self.log.tally(name).reused = sum(key in rows for key in keys)
-
-        def owed() -> Iterator[WorkItem]:
-            taken: set[str] = set()
-            for dialogue in self._dialogues():
-                key = dialogue.content_hash
-                if key in keys and key not in rows and key not in taken:
-                    taken.add(key)
-                    yield item(dialogue)
+        """Make the rows of `items`, each on disk as soon as it is there; then compact in the order of `keys`."""
+        total = keys.n_unique()
+        finished = self.log.tally(name).reused = total - len(_missing(keys, rows))
 
         def done(made: WorkItem, row: R) -> None:
             nonlocal finished
             rows.append(made.dialogue.content_hash, row)
             finished += 1
-            self.progress(name, finished, len(keys))
+            self.progress(name, finished, total)
 
         try:
-            await executor.run(owed(), done)
+            await executor.run(items, done)
         finally:
             rows.close()
         rows.compact(keys)
 
-    def _table(
+    def _tabulate(
         self,
         judgments: StageRows[Judgment | Unscored] | None,
         adherence: StageRows[AdherenceScore | Unscored] | None,
-    ) -> pl.DataFrame:
-        table = score_table(
-            self._dialogues(),
-            dict(judgments.read()) if judgments is not None else None,
-            dict(adherence.read()) if adherence is not None else None,
-        )
-        for stage, keys in mixed_identities(table).items():
-            self.log.warn(
-                f"{stage} scores come from several judges and do not compare: {', '.join(keys)}."
-            )
-        buffer = BytesIO()
-        table.write_parquet(buffer)
-        write_atomically(self.folder.path / "scores.parquet", buffer.getvalue())
+    ) -> pl.LazyFrame:
+        """The score table, on disk."""
+        with self.log.timed("table"):
+            table = write_scores(self.folder.path, judgments, adherence)
+            for stage, keys in mixed_identities(table).items():
+                self.log.warn(
+                    f"{stage} scores come from several judges and do not compare: {', '.join(keys)}."
+                )
         return table
 
-    def _select(self, table: pl.DataFrame) -> list[Decision]:
-        if not self.recipe.select:
-            return []
-        decisions = select(table, self.recipe.select)
-        self.log.add_decisions(decisions)
-        folder = self.folder.path / "select"
-        _write_lines(folder / "decisions.jsonl", decisions)
-        for name in ("sft", "rejected", "review", "active"):
-            chosen = {d.dialogue_id: d.reasons for d in decisions if name in d.sets}
-            lines = (
-                orjson.dumps(
-                    {
-                        "reasons": chosen[dialogue.id],
-                        "dialogue": dialogue.model_dump(mode="json", exclude_defaults=True),
-                    }
-                )
-                for dialogue in self._dialogues()
-                if dialogue.id in chosen
-            )
-            write_atomically(folder / f"{name}.jsonl", b"".join(line + b"\n" for line in lines))
-        return decisions
+    def _finish(self, table: pl.LazyFrame, forked: Iterable[PreferencePair] | None = None) -> None:
+        """What follows from the scores and asks nobody."""
+        with self.log.timed("select"):
+            selected = self._select(table)
+        with self.log.timed("pairs"):
+            self._write_pairs(forked or ())
+        with self.log.timed("export"):
+            self._export(selected)
+
+    def _select(self, table: pl.LazyFrame) -> pl.Series:
+        """Whether each dialogue is in the SFT set."""
+        config = self.recipe.select
+        if not config:
+            return pl.Series([False]).new_from_index(0, table.select(pl.len()).collect().item())
+        read = narrowed(table, questions(config))
+        decided = decide(read, config)
+        self.log.sets.update(write_selection(self.folder.path, decided))
+        return decided["reasons"].list.len() == 0
 
     async def _fork(
         self,
+        config: ForkConfig,
         print_: str,
-        admitted: Collection[str],
+        table: pl.LazyFrame,
         judgments: StageRows[Judgment | Unscored],
         executor: Executor,
-    ) -> list[PreferencePair]:
+    ) -> Iterator[PreferencePair]:
         """Fork the dialogues that `fork.where` admits; those forked before are not asked for again."""
         self.log.fingerprints["fork"] = print_
         rows: StageRows[list[PreferencePair]] = StageRows(
@@ -357,39 +346,40 @@ class _Run:
             load=_PAIRS.validate_json,
             check=_check_pairs,
         )
-        by_hash = {
-            key: record
-            for key, record in judgments.read()
-            if key in admitted and isinstance(record, Judgment)
-        }
+        read = narrowed(table, {"fork.where": config.where})
+        admitted = matching(read, config.where) & read["verdict"].is_not_null()
+        hashes = read["content_hash"]
+        # Of equal dialogues the first that is admitted; a condition may read more than the content.
+        both = pl.struct("hash", "admitted").is_first_distinct() & pl.col("admitted")
+        first = pl.DataFrame({"hash": hashes, "admitted": admitted}).select(both).to_series()
+        keys = hashes.filter(first)
+        owed = first & ~hashes.is_in(rows.done().implode())
+        judged = judgments.aligned(hashes, owed)
+        items = (
+            WorkItem("fork", dialogue, judgment)
+            for dialogue, judgment in zip(self._dialogues(owed), judged, strict=True)
+            if isinstance(judgment, Judgment)
+        )
+        await self._complete("fork", rows, keys, items, executor)
+        self.log.tally("fork").rows = len(keys)
+        return (pair for pairs in rows.aligned(keys) for pair in pairs or ())
 
-        def item(dialogue: Dialogue) -> WorkItem:
-            return WorkItem("fork", dialogue, by_hash[dialogue.content_hash])
+    def _write_pairs(self, forked: Iterable[PreferencePair]) -> None:
+        natural = iter_natural_pairs(grouped_dialogues(self.folder.path), self.recipe.natural)
+        counts = write_pairs(self.folder.path, forked, natural)
+        self.log.pairs, self.log.natural_pairs = counts.pairs, counts.natural
+        self.log.refusals.update(counts.refusals)
 
-        await self._complete("fork", rows, by_hash, item, executor)
-        made = [pairs for key, pairs in rows.read() if key in by_hash]
-        self.log.tally("fork").rows = len(made)
-        return [pair for pairs in made for pair in pairs]
-
-    def _export(self, decisions: Iterable[Decision], forked: list[PreferencePair]) -> None:
-        kept = {decision.dialogue_id for decision in decisions if "sft" in decision.sets}
-        natural = natural_pairs(self._dialogues(), self.recipe.natural)
-        sets = {
-            "pairs": [pair for pair in forked if pair.refusal is None],
-            "natural_pairs": [pair for pair in natural if pair.refusal is None],
-            "refused_pairs": [pair for pair in (*forked, *natural) if pair.refusal is not None],
-        }
-        self.log.add_pairs(*sets.values())
-        for name, pairs in sets.items():
-            _write_lines(self.folder.path / "pairs" / f"{name}.jsonl", pairs)
+    def _export(self, selected: pl.Series) -> None:
         if not self.recipe.export:
             return
+        run = self.folder.path
         for trainer in self.recipe.export.trainers:
             self.log.exports[trainer] = export_trl(
-                self.folder.path / "export" / trainer,
-                sft=(dialogue for dialogue in self._dialogues() if dialogue.id in kept),
-                pairs=sets["pairs"],
-                natural=sets["natural_pairs"],
+                run / "export" / trainer,
+                sft=self._dialogues(selected),
+                pairs=read_pairs(run, PAIRS),
+                natural=read_pairs(run, NATURAL_PAIRS),
                 config=self.recipe.export,
             ).as_dict()
 
@@ -404,27 +394,20 @@ def _stored_rows(run: Path, name: str, print_: str, kind: type[S]) -> StageRows[
     )
 
 
+def _missing(keys: pl.Series, rows: StageRows[R]) -> pl.Series:
+    """Those of `keys` that have no row, each once."""
+    return keys.filter(~keys.is_in(rows.done().implode())).unique()
+
+
 def _check_record(kind: type[BaseModel], line: bytes) -> None:
-    value = orjson.loads(line)
-    load_record(Unscored if "stage" in value else kind, value)
-
-
-def _copy_rows(
-    source: StageRows[S | Unscored],
-    target: StageRows[S | Unscored],
-    wanted: Mapping[str, object],
-) -> None:
-    for key, record in source.read():
-        if key in wanted and key not in target:
-            target.append(key, record)
+    try:
+        # What a strict reading takes fits the schema, at a tenth of the cost; the rest gets the schema's words.
+        (Unscored if b'"stage":' in line else kind).model_validate_json(line, strict=True)
+    except ValidationError:
+        value = orjson.loads(line)
+        load_record(Unscored if "stage" in value else kind, value)
 
 
 def _check_pairs(line: bytes) -> None:
     for value in orjson.loads(line):
         load_record(PreferencePair, value)
-
-
-def _write_lines(path: Path, records: Iterable[Decision | PreferencePair]) -> None:
-    write_atomically(
-        path, b"".join(record.model_dump_json().encode() + b"\n" for record in records)
-    )

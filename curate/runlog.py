@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,14 +16,10 @@ from curate.engines.accounting import Accounting, Budget, Tally
 from curate.ingesting import SourceReport
 from curate.recipe import Recipe
 from curate.records import (
-    Decision,
     Estimate,
     JudgeIdentity,
-    Judgment,
     Manifest,
-    PreferencePair,
     StageCounts,
-    Unscored,
 )
 
 Status = Literal["running", "done", "failed", "budget", "unscored"]
@@ -99,16 +95,18 @@ class RunLog:
         """Unscored share of each judging stage."""
         return {name: tally.unscored_share for name, tally in self.stages.items()}
 
-    def add_row(self, stage: str, record: object) -> None:
-        """Count a row of a judging stage: its verdict, or the reason it has no score."""
+    def add_row(
+        self, stage: str, content_hash: str, *, verdict: str | None, reason: str | None
+    ) -> None:
+        """Count a row of a judging stage: its verdict, where it has one, or the reason it has no score."""
         tally = self.tally(stage)
         tally.rows += 1
-        if isinstance(record, Unscored):
-            tally.reasons[record.reason] += 1
-            if record.reason != "skipped":
-                self.unscored.add(record.content_hash)
-        elif isinstance(record, Judgment):
-            self.verdicts[record.verdict] += 1
+        if reason is not None:
+            tally.reasons[reason] += 1
+            if reason != "skipped":
+                self.unscored.add(content_hash)
+        elif verdict is not None:
+            self.verdicts[verdict] += 1
 
     def warn_about_data(self, stage: str) -> None:
         """Say what the data lacks, where a stage could not score for want of it."""
@@ -121,22 +119,6 @@ class RunLog:
                     f"{number} dialogues have no {key} and could not be scored ({stage}): write "
                     f"`{key}:` in the recipe, or `{skip}: skip`."
                 )
-
-    def add_decisions(self, decisions: Iterable[Decision]) -> None:
-        """Count the sets dialogues were put in."""
-        for decision in decisions:
-            self.sets.update(decision.sets)
-
-    def add_pairs(
-        self,
-        pairs: Iterable[PreferencePair],
-        natural: Iterable[PreferencePair],
-        refused: Iterable[PreferencePair],
-    ) -> None:
-        """Count pairs, and refused ones by reason."""
-        self.pairs += sum(1 for _ in pairs)
-        self.natural_pairs += sum(1 for _ in natural)
-        self.refusals.update(pair.refusal or "" for pair in refused)
 
     def rows(self, name: str) -> int:
         """A row count (`rows_in`, `dialogues`, …) over all sources."""

@@ -249,9 +249,6 @@ class StageRows(Generic[R]):
         """Keys of the rows that are done; made anew with each look, `done` is the column."""
         return set(self.done())
 
-    def __contains__(self, key: str) -> bool:
-        return key in self.keys
-
     def done(self) -> pl.Series:
         """Keys of the rows that are done, each once."""
         keys = self._keys.column().unique()
