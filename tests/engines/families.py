@@ -182,3 +182,36 @@ def _tokenizer_of(family: str, kept: Path) -> Any:
     tokenizer.save_pretrained(unfinished)
     os.replace(unfinished, folder)
     return tokenizer
+
+
+PLAIN = (
+    "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
+    "{% for call in m.tool_calls or [] %}{{ call.function.arguments | tojson }}{% endfor %}"
+    "<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def small_tokenizer(template: str | None = PLAIN, *, splits: bool = True) -> Any:
+    """A byte-level tokenizer of some hundred tokens, trained here.
+
+    Args:
+        template: its chat template.
+        splits: False leaves out the regular expression, so that tokens grow across lines.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=splits)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<s>", "<|user|>", "<|assistant|>", "<|end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    line = "[1.user]\nyes yes or no no, say 1 2 3 4 5\n</dialogue>\n[2.user]\n"
+    backend.train_from_iterator([line * 20], trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", eos_token="<|end|>", chat_template=template
+    )
