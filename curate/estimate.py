@@ -12,16 +12,20 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import NormalDist, fmean, stdev
+
+import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.engines.accounting import cost_of
 from curate.engines.base import Ask, Request, Usage
 from curate.engines.config import Prices
 from curate.metering import FREE_REPLY_TOKENS, Load, Meter, TokenCounter, token_counter
-from curate.models import ForkModels
+from curate.models import ForkModels, ModelFacts
 from curate.recipe import Recipe
 from curate.records import Estimate, Judgment, Rates, RubricScores, StageEstimate
+from curate.selection.rules import matches
 from curate.steps import adherence_step, fork_step, judge_step
 
 SAMPLE = 50
@@ -61,11 +65,24 @@ class ForkShare:
     source: str = "assumed; no earlier run tells"
 
 
+def last_fork_share(recipe: Recipe, folder: Path) -> ForkShare:
+    """The share of dialogues that `fork.where` admits in the scores an earlier run left in the folder."""
+    scores = folder / "scores.parquet"
+    if not recipe.fork or not scores.is_file():
+        return ForkShare()
+    table = pl.read_parquet(scores)
+    if not len(table):
+        return ForkShare()
+    admitted = matches(table, recipe.fork.where)
+    share = table["content_hash"].is_in(list(admitted)).mean()
+    return ForkShare(float(share), f"as in the last scores of {folder}")  # type: ignore[arg-type]
+
+
 async def estimate(
     recipe: Recipe,
     sample: Sequence[Dialogue],
     total: int,
-    models: ForkModels,
+    models: ForkModels | ModelFacts,
     *,
     rates: Rates | None = None,
     fork_share: ForkShare | None = None,
@@ -76,7 +93,7 @@ async def estimate(
         recipe: with a judge named.
         sample: drawn evenly from the source.
         total: how many dialogues there are.
-        models: opened; give the capabilities that resolve the modes, and are not asked.
+        models: opened, or what is known of them; give the capabilities that resolve the modes, and are not asked.
         rates: tokens a second; without them there is no time.
         fork_share: share of the dialogues that are forked, if the recipe forks.
     """
@@ -86,8 +103,8 @@ async def estimate(
     judged = judge_step(recipe.judge, models.judge) if recipe.judge else None
     if judged is not None:
         stages["judge"] = await _loads(sample, judged.work, counter)
-    if recipe.adherence:
-        step = adherence_step(recipe.adherence, models.judge)
+    if recipe.judged_adherence:
+        step = adherence_step(recipe.judged_adherence, models.judge)
         stages["adherence"] = await _loads(sample, step.work, counter)
     if recipe.fork and recipe.judge and judged is not None:
         share = fork_share or ForkShare()

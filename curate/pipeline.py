@@ -22,7 +22,8 @@ import polars as pl
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from curate.dialogue import Dialogue
-from curate.errors import BudgetReached, SourceError
+from curate.errors import BudgetReached, CurateError, SourceError
+from curate.estimate import Reservoir, estimate, last_fork_share
 from curate.executors.opening import open_executor
 from curate.executors.work import Executor, WorkItem
 from curate.export.trl import export_trl
@@ -39,6 +40,7 @@ from curate.outputs import (
 )
 from curate.pairs.config import ForkConfig
 from curate.pairs.natural import iter_natural_pairs
+from curate.rates import last_rates
 from curate.recipe import Recipe
 from curate.records import AdherenceScore, Judgment, Manifest, PreferencePair, Unscored
 from curate.runlog import RunLog, Status
@@ -129,6 +131,8 @@ class _Run:
         self.retry_unscored = retry_unscored
         self.progress = progress
         self.log = RunLog(recipe)
+        self.sample = Reservoir()
+        self.rates = last_rates(folder.path)
 
     async def go(self) -> RunResult:
         """All stages; the manifest is written at the start and however it ends."""
@@ -162,6 +166,7 @@ class _Run:
         models = executor.models
         self._warn_about(models)
         judged = judge_step(self.recipe.judge, models.judge) if self.recipe.judge else None
+        await self._estimate(models)
         judgments = adherence = None
         if judged is not None:
             with self.log.timed("judge"):
@@ -177,6 +182,21 @@ class _Run:
             with self.log.timed("fork"):
                 forked = await self._fork(self.recipe.fork, print_, table, judgments, executor)
         self._finish(table, forked)
+
+    async def _estimate(self, models: ModelFacts) -> None:
+        """Foretell the run from the sample that ingestion drew, for the manifest of its end."""
+        recipe, sample = self.recipe, self.sample
+        share = last_fork_share(recipe, self.folder.path)
+        try:
+            self.log.estimate = await estimate(
+                recipe, sample.kept, sample.seen, models, rates=self.rates, fork_share=share
+            )
+        except CurateError:
+            raise
+        except Exception as error:
+            # The stages' own code runs here; where it fails, it is to fail one dialogue, not the run.
+            self.log.warn(f"no estimate could be made: {type(error).__name__}: {error}")
+        self.sample = Reservoir()
 
     def _write_manifest(self, status: Status) -> RunResult:
         manifest = self.log.manifest(status)
@@ -194,6 +214,7 @@ class _Run:
             role=recipe.role,
             scenario=recipe.scenario,
             progress=lambda made: self.progress("ingest", made, made),
+            see=self.sample.add,
         )
         self.log.sources.extend(reports)
         if not self.log.rows("dialogues"):

@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from curate.engines.base import EngineIdentity
 from curate.errors import CurateError, UsageError
-from curate.estimate import SAMPLE, ForkShare, Reservoir, estimate
+from curate.estimate import SAMPLE, ForkShare, Reservoir, estimate, last_fork_share
 from curate.ingesting import SourceReport
 from curate.models import ForkModels, open_models
 from curate.pipeline import open_sources
@@ -19,7 +17,6 @@ from curate.rates import Measured, measure_rates, rates_of
 from curate.recipe import Recipe
 from curate.records import Estimate, JudgeIdentity, Rates
 from curate.runs import read_manifest
-from curate.selection.rules import matches
 from curate.sources import Source, Tally
 from curate.steps import adherence_step, judge_step
 
@@ -111,8 +108,8 @@ async def make_plan(
         judged = judge_step(recipe.judge, models.judge) if recipe.judge else None
         if judged is not None:
             plan.identities["judge"] = judged.identity
-        if recipe.adherence:
-            step = adherence_step(recipe.adherence, models.judge)
+        if recipe.judged_adherence:
+            step = adherence_step(recipe.judged_adherence, models.judge)
             plan.identities["adherence"] = step.identity
             plan.warnings.extend([step.warning] if step.warning else [])
         measured = None
@@ -148,19 +145,6 @@ async def _estimate(
     else:
         share = last_fork_share(recipe, folder)
     return await estimate(recipe, sample.kept, sample.seen, models, rates=rates, fork_share=share)
-
-
-def last_fork_share(recipe: Recipe, folder: Path) -> ForkShare:
-    """The share of dialogues that `fork.where` admits in the scores an earlier run left in the folder."""
-    scores = folder / "scores.parquet"
-    if not recipe.fork or not scores.is_file():
-        return ForkShare()
-    table = pl.read_parquet(scores)
-    if not len(table):
-        return ForkShare()
-    admitted = matches(table, recipe.fork.where)
-    share = table["content_hash"].is_in(list(admitted)).mean()
-    return ForkShare(float(share), f"as in the last scores of {folder}")  # type: ignore[arg-type]
 
 
 def _read(

@@ -6,13 +6,15 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from curate.dialogue import Dialogue
 from curate.engines.base import Engine, Request, Usage
-from curate.errors import EngineError, UsageError
+from curate.errors import CurateError, EngineError, UsageError
 from curate.metering import Meter, token_counter
 from curate.recipe import Recipe
 from curate.records import Manifest, Rates
+from curate.runs import read_manifest
 from curate.steps import adherence_step, judge_step
 
 _COUNTED = 64
@@ -59,6 +61,14 @@ def rates_of(manifest: Manifest, name: str) -> Rates | None:
     rate = done / seconds
     source = f"{rate:,.0f} tokens/s, prefilled and generated together, as in {name}"
     return Rates(prefill=rate, decode=rate, source=source)
+
+
+def last_rates(run: Path) -> Rates | None:
+    """Rates of the run that a folder holds; None where there is none that tells."""
+    try:
+        return rates_of(read_manifest(run), str(run))
+    except (CurateError, ValueError):
+        return None  # no run yet, or one that cannot be read: the run to come says so itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +137,8 @@ async def _longest_prompt(recipe: Recipe, dialogue: Dialogue, engine: Engine) ->
     meter = Meter(token_counter(engine), on_request=longest.see)
     if recipe.judge:
         await judge_step(recipe.judge, engine).work(dialogue, meter)
-    if recipe.adherence:
-        await adherence_step(recipe.adherence, engine).work(dialogue, meter)
+    if recipe.judged_adherence:
+        await adherence_step(recipe.judged_adherence, engine).work(dialogue, meter)
     if longest.request is None:
         raise UsageError(
             "the rates cannot be measured",

@@ -296,3 +296,73 @@ def test_a_missing_extra_names_the_line_that_mends_it(data: Path, tmp_path: Path
         text=True,
     )
     fails(result, 2, "pip install 'curate-dialogues[openai]'")
+
+
+# --- what is expected, and what it may cost
+
+
+def scripted_recipe(folder: Path, data: Path, more: str = "") -> Path:
+    """A recipe that asks a scripted judge with prices: 1,000 tokens in, 600 of them cached, 10 out."""
+    path = folder / "scripted.yaml"
+    replies = folder / "replies.jsonl"
+    reply = {"text": "YES", "usage": [1000, 600, 10]}
+    replies.write_text("".join(json.dumps(reply) + "\n" for _ in range(40)))
+    path.write_text(
+        f"source: {{path: {data}}}\nrole: A clerk.\njudge: false\nadherence: {{output_mode: binary}}\n"
+        f"select: false\nmodels:\n  judge: {{engine: scripted, replies: {replies},\n"
+        "    prices: {input: 1000, output: 5000, cached_input: 100}}\n" + more
+    )
+    return path
+
+
+def test_a_budget_of_money_stops_the_run_and_a_larger_one_goes_on(
+    data: Path, tmp_path: Path
+) -> None:
+    """Three dialogues of two turns are six calls, each 0.4 uncached, 0.06 cached and 0.05 out: 0.51."""
+    recipe = scripted_recipe(tmp_path, data)
+    stopped = curate("run", recipe, "--out", tmp_path / "run", "--set", "budget.money=1.5")
+    assert stopped.returncode == 1, stopped.stdout + stopped.stderr
+    said = " ".join(stopped.stdout.split())
+    for word in ("the budget of money is used up", "1.53 used", "less than 1.5", "goes on"):
+        assert word in said
+    first = json.loads((tmp_path / "run/manifest.json").read_text())
+    assert (first["status"], first["requests"]) == ("budget", 3)
+    assert first["cost"] == pytest.approx(1.53)
+    rest = curate("run", recipe, "--out", tmp_path / "run", "--set", "budget.money=5")
+    assert rest.returncode == 0, rest.stdout + rest.stderr
+    second = json.loads((tmp_path / "run/manifest.json").read_text())
+    assert (second["status"], second["requests"]) == ("done", 3)
+    assert second["cost"] == pytest.approx(1.53)
+
+
+def test_estimate_says_what_a_run_then_asks(data: Path, tmp_path: Path) -> None:
+    recipe = scripted_recipe(tmp_path, data)
+    out = ("--out", tmp_path / "run")
+    said = curate("estimate", recipe, *out, "--rate", "prefill=1000,decode=10")
+    assert said.returncode == 0, said.stderr
+    for word in ("requests", "after sharing", "time:", "cost at the recipe's prices", "assumed:"):
+        assert word in said.stdout
+    assert max(map(len, said.stdout.splitlines())) <= 80
+    found = json.loads(curate("estimate", recipe, *out, "--json").stdout)["estimate"]
+    assert found["total"]["requests"] == 6
+    assert found["seconds"] is None
+    assert not (tmp_path / "run").exists()
+
+    result = curate("run", recipe, *out)
+    assert result.returncode == 0, result.stdout + result.stderr
+    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
+    assert manifest["estimate"]["total"] == found["total"]
+    for shown in (result.stdout, curate("show", tmp_path / "run").stdout):
+        assert "expected" in shown
+        assert ["requests", "6", "6"] in [line.split() for line in shown.splitlines()]
+    again = json.loads(
+        curate("estimate", recipe, *out, "--json", "--rate-from", tmp_path / "run").stdout
+    )
+    assert again["estimate"]["seconds"] > 0
+
+
+def test_estimate_refuses_what_it_cannot_use(data: Path, tmp_path: Path) -> None:
+    recipe = scripted_recipe(tmp_path, data)
+    fails(curate("estimate", recipe, "--rate", "fast"), 2, "prefill=2000,decode=80")
+    fails(curate("estimate", recipe, "--measure", "--rate", "prefill=1,decode=1"), 2, "one of")
+    fails(curate("estimate", recipe, "--rate-from", tmp_path), 2, "not a run folder")

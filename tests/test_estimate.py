@@ -202,6 +202,13 @@ def test_the_engines_own_tokenizer_counts_where_there_is_one() -> None:
     assert "own tokenizer" in counter.described
 
 
+@pytest.mark.parametrize("mode", ["binary", "continuous"])
+def test_no_question_is_asked_twice(mode: str) -> None:
+    found = foretell(recipe(judge=False, adherence={"output_mode": mode}), [dialogue(0, turns=4)])
+    assert found.total.requests == 4
+    assert found.total.completion_tokens <= 4
+
+
 def test_a_likely_reply_is_valid() -> None:
     schema = {
         "type": "object",
