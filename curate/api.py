@@ -9,7 +9,6 @@ written to disk unless a `replies` folder is named; `run_recipe` is the way to r
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from curate.adherence.config import AdherenceConfig
+from curate.adherence.reference.scorer import ReferenceScorer
+from curate.adherence.reference.scorer import check as check_method
 from curate.cleaning import prepare_cleaning
 from curate.dialogue import Dialogue
 from curate.engines.asking import Accounting, Asker
@@ -27,6 +28,7 @@ from curate.engines.cache import ReplyCache
 from curate.engines.config import EngineConfig, open_engine
 from curate.errors import UsageError
 from curate.executors.local import for_each
+from curate.executors.loop import run as run_in_loop
 from curate.judging.config import RubricConfig
 from curate.models import ForkModels
 from curate.pairs.config import ForkConfig
@@ -137,16 +139,35 @@ def judge_dialogues(
 
 def score_adherence(
     dialogues: Iterable[Dialogue],
-    model: Model,
+    model: Model | None = None,
     config: AdherenceConfig | None = None,
     *,
     replies: str | Path | None = None,
+    embeddings: str | Path | None = None,
 ) -> list[AdherenceScore | Unscored]:
-    """Score how well the assistant keeps its role; arguments and errors as in `judge_dialogues`."""
+    """Score how well the assistant keeps its role; errors as in `judge_dialogues`.
+
+    Args:
+        dialogues: what to score.
+        model: the judge; not needed where `scoring_method` compares with references.
+        config: as the recipe's section `adherence`.
+        replies: folder of a reply log; a reply in it is not asked for again.
+        embeddings: file that keeps what the encoders of reference methods made; memory by default.
+    """
+    chosen = config or AdherenceConfig()
+    if chosen.scoring_method != "llm_judge":
+        check_method(chosen)
+        held = list(dialogues)
+        scorer = ReferenceScorer(
+            chosen, lambda: held, None if embeddings is None else Path(embeddings)
+        )
+        return [scorer.score(dialogue) for dialogue in held]
+    if model is None:
+        raise UsageError("scoring_method llm_judge needs a judge", expected="model")
     return _score(
         dialogues,
         model,
-        lambda engine: adherence_step(config or AdherenceConfig(), engine),
+        lambda engine: adherence_step(chosen, engine),
         replies,
     )
 
@@ -222,7 +243,7 @@ def fork_pairs(
             made = await _in_order(chosen, one, models.judge.open_dialogues)
         return [pair for pairs in made for pair in pairs]
 
-    return asyncio.run(run())
+    return run_in_loop(run())
 
 
 def _score(
@@ -240,7 +261,7 @@ def _score(
                 list(dialogues), lambda dialogue: step.work(dialogue, ask), engine.open_dialogues
             )
 
-    return asyncio.run(run())
+    return run_in_loop(run())
 
 
 async def _in_order(
