@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from curate.dialogue import Dialogue
 from curate.errors import SourceError, UsageError, missing_extra
+from curate.records import PreferencePair
 from curate.selection.config import EvalSet, SelectConfig
 from curate.sources.config import SourceConfig
 from curate.sources.files import list_files
@@ -43,6 +44,23 @@ class Cleaning:
         from curate.selection.cleaning import Cleaner
 
         return Cleaner(self.config, read, self.evals, folder, self.embed)
+
+    def refuse_contaminated(self, pairs: Iterable[PreferencePair]) -> Iterator[PreferencePair]:
+        """Pairs with those refused (`contaminated`) of which a side, prompt included, shares text with an eval.
+
+        A chosen side need not stand in any dialogue, so each pair is looked at on its own.
+        """
+        from curate.selection.dedup import Texts
+
+        for pair in pairs:
+            if pair.refusal is None and self.evals:
+                ends = [end for end in (pair.chosen, pair.rejected) if end is not None]
+                texts = Texts([Dialogue(id="-", messages=(*pair.prompt, end)) for end in ends])
+                hits = [hit for index in self.evals for hit in index.collisions(texts).values()]
+                if hits:
+                    detail = f"{hits[0].other}: {hits[0].text}"
+                    pair = pair.model_copy(update={"refusal": "contaminated", "detail": detail})
+            yield pair
 
 
 def prepare_cleaning(config: SelectConfig) -> Cleaning | None:

@@ -27,6 +27,7 @@ from curate.store import FrameFile, StageRows, atomic_file, read_frames, read_li
 
 SCORES = "scores.parquet"
 SETS = ("sft", "rejected", "review", "active")
+VALIDATION = "validation"
 PAIRS, NATURAL_PAIRS, REFUSED_PAIRS = "pairs", "natural_pairs", "refused_pairs"
 
 
@@ -93,6 +94,50 @@ def grouped_dialogues(run: Path) -> Iterator[Dialogue]:
     )
     first = pl.col(OFFSET).min().over("source", "group")
     return read_dialogues_at(run, members.sort(first, OFFSET)[OFFSET])
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPart:
+    """One side of an export.
+
+    Attributes:
+        name: of its folder within the trainer's; empty for all there is, or for train.
+        selected: for each dialogue whether it is in the SFT set and on this side; None where nothing was
+            selected.
+        only: ids of the dialogues whose pairs belong here; None for all but `not_of`.
+        not_of: ids of the dialogues whose pairs do not.
+    """
+
+    name: str
+    selected: pl.Series | None
+    only: frozenset[str] | None = None
+    not_of: frozenset[str] = frozenset()
+
+    def pairs(self, given: Iterable[PreferencePair]) -> Iterator[PreferencePair]:
+        """Those of the pairs that are on this side."""
+        for pair in given:
+            inside = self.only is None or pair.dialogue_id in self.only
+            if inside and pair.dialogue_id not in self.not_of:
+                yield pair
+
+
+def export_parts(decided: pl.DataFrame | None) -> list[ExportPart]:
+    """What is exported where: everything in one part, or train and validation.
+
+    Args:
+        decided: as `selection.rules.decide` gives it; None without a selection.
+    """
+    if decided is None:
+        return [ExportPart("", None)]
+    selected = decided["reasons"].list.len() == 0
+    held_out = (decided["split"] == VALIDATION).fill_null(False)
+    if not decided["split"].is_not_null().any():
+        return [ExportPart("", selected)]
+    ids = frozenset(decided["id"].filter(held_out))
+    return [
+        ExportPart("", selected & ~held_out, not_of=ids),
+        ExportPart(VALIDATION, selected & held_out, only=ids),
+    ]
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ received are not asked for twice.
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import (
     Callable,
     Iterable,
@@ -21,6 +22,7 @@ import orjson
 import polars as pl
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from curate.cleaning import Cleaning, prepare_cleaning
 from curate.dialogue import Dialogue
 from curate.errors import BudgetReached, CurateError, SourceError
 from curate.estimate import Reservoir, estimate, last_fork_share
@@ -32,6 +34,8 @@ from curate.models import ModelFacts, trust_warning
 from curate.outputs import (
     NATURAL_PAIRS,
     PAIRS,
+    VALIDATION,
+    export_parts,
     grouped_dialogues,
     read_pairs,
     write_pairs,
@@ -133,11 +137,13 @@ class _Run:
         self.log = RunLog(recipe)
         self.sample = Reservoir()
         self.rates = last_rates(folder.path)
+        self.cleaning: Cleaning | None = None
 
     async def go(self) -> RunResult:
         """All stages; the manifest is written at the start and however it ends."""
         self._write_manifest("running")
         try:
+            self._prepare_cleaning()
             with self.log.timed("ingest"):
                 self._ingest()
             if self.recipe.asks_models:
@@ -205,6 +211,13 @@ class _Run:
 
     def _dialogues(self, wanted: pl.Series | None = None) -> Iterator[Dialogue]:
         return read_dialogues(self.folder.path, wanted)
+
+    def _prepare_cleaning(self) -> None:
+        """Read eval sets before any model is asked."""
+        if self.recipe.select:
+            self.cleaning = prepare_cleaning(self.recipe.select)
+        for warning in self.cleaning.warnings if self.cleaning else ():
+            self.log.warn(warning)
 
     def _ingest(self) -> None:
         recipe = self.recipe
@@ -335,21 +348,27 @@ class _Run:
     def _finish(self, table: pl.LazyFrame, forked: Iterable[PreferencePair] | None = None) -> None:
         """What follows from the scores and asks nobody."""
         with self.log.timed("select"):
-            selected = self._select(table)
+            decided = self._select(table)
         with self.log.timed("pairs"):
             self._write_pairs(forked or ())
         with self.log.timed("export"):
-            self._export(selected)
+            self._export(decided)
 
-    def _select(self, table: pl.LazyFrame) -> pl.Series:
-        """Whether each dialogue is in the SFT set."""
+    def _select(self, table: pl.LazyFrame) -> pl.DataFrame | None:
+        """What was decided, as `decide` gives it; None where the recipe leaves selection out."""
         config = self.recipe.select
         if not config:
-            return pl.Series([False]).new_from_index(0, table.select(pl.len()).collect().item())
+            return None
         read = narrowed(table, questions(config))
-        decided = decide(read, config)
+        if self.cleaning is None:
+            decided = decide(read, config)
+        else:
+            folder = self.folder.path / "select"
+            folder.mkdir(parents=True, exist_ok=True)
+            with self.cleaning.open(self._dialogues, folder) as cleaner:
+                decided = decide(read, config, cleaner)
         self.log.sets.update(write_selection(self.folder.path, decided))
-        return decided["reasons"].list.len() == 0
+        return decided
 
     async def _fork(
         self,
@@ -387,22 +406,30 @@ class _Run:
 
     def _write_pairs(self, forked: Iterable[PreferencePair]) -> None:
         natural = iter_natural_pairs(grouped_dialogues(self.folder.path), self.recipe.natural)
+        if self.cleaning is not None:
+            forked, natural = map(self.cleaning.refuse_contaminated, (forked, natural))
         counts = write_pairs(self.folder.path, forked, natural)
         self.log.pairs, self.log.natural_pairs = counts.pairs, counts.natural
         self.log.refusals.update(counts.refusals)
 
-    def _export(self, selected: pl.Series) -> None:
+    def _export(self, decided: pl.DataFrame | None) -> None:
+        """Train into a trainer's folder, and where there is a split, validation into one within it."""
         if not self.recipe.export:
             return
-        run = self.folder.path
         for trainer in self.recipe.export.trainers:
-            self.log.exports[trainer] = export_trl(
-                run / "export" / trainer,
-                sft=self._dialogues(selected),
-                pairs=read_pairs(run, PAIRS),
-                natural=read_pairs(run, NATURAL_PAIRS),
-                config=self.recipe.export,
-            ).as_dict()
+            folder = self.folder.path / "export" / trainer
+            for part in export_parts(decided):
+                inside = folder / part.name if part.name else folder
+                self.log.exports["/".join(filter(None, (trainer, part.name)))] = export_trl(
+                    inside,
+                    sft=() if part.selected is None else self._dialogues(part.selected),
+                    pairs=part.pairs(read_pairs(self.folder.path, PAIRS)),
+                    natural=part.pairs(read_pairs(self.folder.path, NATURAL_PAIRS)),
+                    config=self.recipe.export,
+                ).as_dict()
+            if decided is None or not decided["split"].is_not_null().any():
+                # of an earlier run with a split: what it holds is in train now
+                shutil.rmtree(folder / VALIDATION, ignore_errors=True)
 
 
 def _stored_rows(run: Path, name: str, print_: str, kind: type[S]) -> StageRows[S | Unscored]:

@@ -251,7 +251,7 @@ class PreferencePair(Frozen):
     `prompts_differ`, `diverges_at_user`, `diverges_at_tool`, `rejected_preferred` (by both orders),
     `duplicate` (of another candidate), `not_best` (a better candidate of the fork passed),
     `prompt_end` (not a user or tool message), `engine_error`, `empty_side`, `no_counterpart`,
-    `over_limit`.
+    `over_limit`, `contaminated` (shares text with an eval set).
     """
 
     pair_id: str
