@@ -46,6 +46,7 @@ from curate.pairs.config import ForkConfig
 from curate.pairs.natural import iter_natural_pairs
 from curate.rates import last_rates
 from curate.recipe import Recipe
+from curate.remote import open_run_folder
 from curate.records import AdherenceScore, Judgment, Manifest, PreferencePair, Unscored
 from curate.runlog import RunLog, Status
 from curate.runs import read_manifest
@@ -91,7 +92,7 @@ def run_recipe(
 
     Args:
         recipe: what to do; see `curate.recipe.load_recipe`.
-        out: run folder; `runs/<recipe name>` by default.
+        out: run folder, or the URL of one (see `curate.remote`); `runs/<recipe name>` by default.
         limit: read only the first rows (conversations, where one spans several rows) of each source.
         retry_unscored: ask again for dialogues that an earlier run could not score.
         progress: told how far each stage is.
@@ -107,7 +108,7 @@ def run_recipe(
     """
     recipe = recipe.checked()
     sources = open_sources(recipe, limit)
-    with RunFolder(Path(out) if out is not None else Path("runs") / recipe.name) as folder:
+    with open_run_folder(out if out is not None else Path("runs") / recipe.name) as folder:
         run = _Run(recipe, sources, folder, retry_unscored, progress or (lambda *_: None))
         return asyncio.run(run.go())
 
