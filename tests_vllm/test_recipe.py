@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import orjson
 import pytest
 import yaml
 
@@ -35,16 +34,11 @@ def run(folder: Path, model: Path, **parts: object) -> RunResult:
     return run_recipe(load_recipe(path), out=folder / "run", limit=2)
 
 
-def rows(folder: Path, pattern: str) -> list[dict[str, object]]:
-    found = sorted((folder / "run").rglob(pattern))
-    return [orjson.loads(line) for path in found for line in path.read_bytes().splitlines()]
-
-
 def test_json_mode(model_folder: Path, tmp_path: Path) -> None:
     result = run(tmp_path, model_folder, judge={"mode": "json", "text": "off"})
     manifest = result.manifest
     print(manifest.model_dump_json(exclude_defaults=True))
-    assert manifest.identities["judge"].scoring_mode == "json"
+    assert manifest.identities["judge"].mode == "json"
     assert (manifest.dialogues, manifest.unscored) == (2, 0)
     assert sum(manifest.verdicts.values()) == 2
     assert manifest.tokens_out > 2 * 40
@@ -62,13 +56,6 @@ def test_label_reads_and_adherence_share_their_trunks(model_folder: Path, tmp_pa
     assert manifest.dialogues == 2
     assert manifest.tokens_out == manifest.requests  # one token each
     assert manifest.tokens_cached / manifest.tokens_in > 0.6
-    again = run(
-        tmp_path,
-        model_folder,
-        judge={"mode": "tokens"},
-        adherence={"output_mode": "continuous"},
-    )
-    assert again.manifest.requests == 0
 
 
 @pytest.fixture(autouse=True)

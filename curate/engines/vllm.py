@@ -51,6 +51,7 @@ _CAPABILITIES = frozenset(
         Capability.PARALLEL,
     }
 )
+_ENDS_WITHIN = 30.0
 # Set where the user has not: our own process has threads, which a forked one would not survive; vLLM
 # reports on its use to its makers; and its log would stand between the lines of ours.
 _ENVIRONMENT = {
@@ -126,7 +127,8 @@ class VllmEngine:
         for task in running:
             task.cancel()  # vLLM would never end them
         await asyncio.gather(*running, return_exceptions=True)
-        llm.shutdown()
+        # Unhurried: vLLM kills what has not ended in time, and leaves shared memory behind.
+        llm.shutdown(timeout=_ENDS_WITHIN)
         # Lets vLLM's own tasks see that they are cancelled before the loop goes away.
         await asyncio.sleep(0)
 
