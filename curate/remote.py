@@ -6,7 +6,7 @@ is brought up to date, then copied out every `interval` seconds and at the end. 
 machine; another machine that goes on misses at most what came since the last copy.
 
     <url>/…                          files of the run folder, as they are
-    <url>/.replies/<copy>-<n>.jsonl.zst   the reply log, in parts that are written once and never changed
+    <url>/.replies/<time>-<copy>.jsonl.zst   the reply log, in parts that are written once and stay
     <url>/.sync.json                 which files belong together; written last
     <url>/.lock.json                 who writes
 
@@ -273,7 +273,7 @@ class RemoteFolder:
                 raise self._is_locked(holder)
             self._write_lock()
             self._copy_replies()
-            if self._copy_files(everything):
+            if self._copy_files(everything) or not self._state["generation"]:
                 generation = secrets.token_hex(8)
                 files = {name: entry[2] for name, entry in self._state["files"].items()}
                 sync = {"format": 1, "generation": generation, "files": files}
@@ -292,7 +292,8 @@ class RemoteFolder:
                 del lines[0]
             if not lines:
                 return
-            name = f"{self._state['copy']}-{first + 1:012d}-{secrets.token_hex(4)}.jsonl.zst"
+            # In order of time, so that whoever reads them all ends with the newest reply to a question.
+            name = f"{time.time_ns():020d}-{self._state['copy']}.jsonl.zst"
             data = zstandard.ZstdCompressor().compress(b"\n".join(lines) + b"\n")
             self._put(f".replies/{name}", data)
             self._state["parts"].append(name)
