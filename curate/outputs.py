@@ -84,6 +84,12 @@ def write_selection(run: Path, decided: pl.DataFrame) -> dict[str, int]:
     return {name: counts[name] for name in SETS if counts[name]}
 
 
+def rejections(decided: pl.DataFrame) -> dict[str, int]:
+    """How many dialogues were rejected, each counted by the first of its reasons; as `decide` gives them."""
+    first = decided.select(reason=pl.col("reasons").list.first()).drop_nulls()
+    return dict(first.group_by("reason", maintain_order=True).len().iter_rows())
+
+
 def grouped_dialogues(run: Path) -> Iterator[Dialogue]:
     """Dialogues that have a group, those of one group together, groups in order of appearance."""
     members = (

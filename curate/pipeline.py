@@ -38,6 +38,7 @@ from curate.outputs import (
     export_parts,
     grouped_dialogues,
     read_pairs,
+    rejections,
     write_pairs,
     write_scores,
     write_selection,
@@ -369,6 +370,7 @@ class _Run:
             with self.cleaning.open(self._dialogues, folder) as cleaner:
                 decided = decide(read, config, cleaner)
         self.log.sets.update(write_selection(self.folder.path, decided))
+        self.log.rejections.update(rejections(decided))
         return decided
 
     async def _fork(

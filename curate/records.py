@@ -365,6 +365,10 @@ class Manifest(Frozen):
     verdicts: dict[str, int] = Field(default_factory=dict)
     selected: int = Field(0, description="Dialogues in the SFT set.")
     sets: dict[str, int] = Field(default_factory=dict)
+    rejections: dict[str, int] = Field(
+        default_factory=dict,
+        description="Dialogues not selected, each by the first of its reasons: with those selected, all.",
+    )
     pairs: int = Field(0, description="Made and verified by the judge.")
     natural_pairs: int = Field(0, description="Held by the data itself; no judge saw them.")
     refused: int = 0

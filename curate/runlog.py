@@ -60,6 +60,7 @@ class RunLog:
     unscored: set[str] = field(default_factory=set)
     verdicts: Counter[str] = field(default_factory=Counter)
     sets: Counter[str] = field(default_factory=Counter)
+    rejections: Counter[str] = field(default_factory=Counter)
     pairs: int = 0
     natural_pairs: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
@@ -143,6 +144,7 @@ class RunLog:
             verdicts=dict(self.verdicts),
             selected=self.sets["sft"],
             sets=dict(self.sets),
+            rejections=dict(self.rejections),
             pairs=self.pairs,
             natural_pairs=self.natural_pairs,
             refused=self.refusals.total(),

@@ -139,6 +139,10 @@ def _closing_table(manifest: Manifest) -> Table:
             manifest.selected,
             listed({k: v for k, v in manifest.sets.items() if k != "sft"}),
         ),
+        *(
+            (f"rejected: {name}", number, "")
+            for name, number in sorted(manifest.rejections.items(), key=lambda item: -item[1])
+        ),
         ("pairs", manifest.pairs, "made, and verified by the judge"),
         ("natural pairs", manifest.natural_pairs, "held by the data; no judge saw them"),
         ("refused pairs", manifest.refused, listed(manifest.refusals)),

@@ -100,6 +100,7 @@ def test_planted_duplicates_and_contamination_are_removed_with_what_they_collide
     # every dialogue read is in the SFT set or rejected for a reason
     reasons = Counter(d["reasons"][0] for d in decisions.values() if d["reasons"])
     assert result.manifest.dialogues == result.manifest.selected + reasons.total() == len(ROWS)
+    assert result.manifest.rejections == reasons
     assert len(lines(tmp_path / "run/export/trl/sft.jsonl")) == result.manifest.selected == 16
     assert any("1 are shorter than 13 words" in warning for warning in result.manifest.warnings)
     assert sorted(path.name for path in (tmp_path / "run/select").iterdir()) == [
