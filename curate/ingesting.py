@@ -22,7 +22,7 @@ from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.recipe import load_recipe
 from curate.records import QuarantinedRow
-from curate.selection.table import CHUNK, facts_frame
+from curate.selection.table import CHUNK, facts_frame, facts_row
 from curate.sources import Source, SourceConfig, Tally, open_source
 from curate.store import FrameFile, LineFile, read_lines
 
@@ -125,23 +125,23 @@ class _DialogueFile:
     def __init__(self, lines: Path, index: Path) -> None:
         self._lines = LineFile(lines)
         self._index = FrameFile(index)
-        self._chunk: list[Dialogue] = []
+        self._facts: list[dict[str, Any]] = []
         self._offsets: list[int] = []
         self._written = 0
 
     def append(self, dialogue: Dialogue) -> None:
         line = dialogue.model_dump_json(exclude_defaults=True).encode()
         self._lines.append(line)
-        self._chunk.append(dialogue)
+        self._facts.append(facts_row(dialogue))
         self._offsets.append(self._written)
         self._written += len(line) + 1
-        if len(self._chunk) >= CHUNK:
+        if len(self._facts) >= CHUNK:
             self._settle()
 
     def _settle(self) -> None:
         offsets = pl.Series(OFFSET, self._offsets, dtype=pl.Int64)
-        self._index.append(facts_frame(self._chunk).with_columns(offsets))
-        self._chunk, self._offsets = [], []
+        self._index.append(facts_frame(self._facts).with_columns(offsets))
+        self._facts, self._offsets = [], []
 
     def __enter__(self) -> _DialogueFile:
         self._index.__enter__()
@@ -154,7 +154,7 @@ class _DialogueFile:
         trace: TracebackType | None,
     ) -> None:
         self._lines.close()
-        if error is None and (self._chunk or not self._written):
+        if error is None and (self._facts or not self._written):
             self._settle()
         self._index.__exit__(kind, error, trace)
 

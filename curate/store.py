@@ -34,10 +34,10 @@ from curate.errors import CurateError, RunLockedError
 
 R = TypeVar("R")
 
-_BATCH = 5_000  # rows of a file that are held at once
-_ROW_GROUP = (
-    20_000  # rows that are sorted at once, or kept as Python objects before they become a column
-)
+_BATCH = 1_000  # rows of a file held at once while it is read
+_SORTED = 5_000  # rows sorted at once
+_KEYS = 10_000  # keys that are Python objects before they become a column
+_ROW_GROUP = 10_000  # rows of a row group in a table
 _BUCKETS = 200  # files open at once while many rows are sorted
 
 
@@ -196,7 +196,7 @@ class KeyLog:
     def append(self, key: str) -> None:
         """Add a key at the end."""
         self._tail.append(key)
-        if len(self._tail) >= _ROW_GROUP:
+        if len(self._tail) >= _KEYS:
             self._settle()
 
     def column(self) -> pl.Series:
@@ -466,7 +466,7 @@ def _dealt(
     ranked: Iterable[tuple[int, tuple[str, str]]], count: int, folder: Path
 ) -> Iterator[list[tuple[int, str, str]]]:
     """Buckets of neighbouring ranks, in order, each a list; all but one of them on disk."""
-    size = max(_ROW_GROUP, -(-count // _BUCKETS))
+    size = max(_SORTED, -(-count // _BUCKETS))
     if count <= size:
         yield [(rank, *row) for rank, row in ranked]
         return

@@ -35,8 +35,8 @@ from curate.selection.columns import (
     Column,
 )
 
-CHUNK = 20_000
-"""Dialogues that are held as Python objects before they become a frame."""
+CHUNK = 5_000
+"""Rows that are held as Python objects before they become a frame: tens of MB."""
 _LARGEST_INT = 2**63 - 1
 _IDENTITIES = {"judge": "judge_key", "adherence": "adherence_key"}
 _FACTS = [
@@ -69,7 +69,8 @@ def score_table(
     """
     frames = []
     for chunk in _chunks(dialogues):
-        facts, keys = facts_frame(chunk), [dialogue.content_hash for dialogue in chunk]
+        facts = facts_frame([facts_row(dialogue) for dialogue in chunk])
+        keys = facts["content_hash"]
         judged = None if judgments is None else [judgments.get(key) for key in keys]
         scored = None if adherence is None else [adherence.get(key) for key in keys]
         frames.append(with_scores(facts, judged, scored))
@@ -79,9 +80,8 @@ def score_table(
     return table.select(*SCHEMA, *sorted(set(table.columns) - set(SCHEMA)))
 
 
-def facts_frame(dialogues: Sequence[Dialogue]) -> pl.DataFrame:
-    """The columns that no stage makes: what is known of dialogues once they are read, labels last."""
-    rows = [_facts(dialogue) for dialogue in dialogues]
+def facts_frame(rows: Sequence[Row]) -> pl.DataFrame:
+    """The columns that no stage makes, of rows that `facts_row` made; labels come last."""
     labels = {name: None for row in rows for name in row["labels"]}
     return pl.DataFrame(
         [
@@ -180,7 +180,8 @@ def _scores(judged: Judged, scored: Scored, *, has_judge: bool, has_adherence: b
     return row
 
 
-def _facts(dialogue: Dialogue) -> Row:
+def facts_row(dialogue: Dialogue) -> Row:
+    """What is known of a dialogue once it is read, by column, its scalar labels under `labels`."""
     language = dialogue.metadata.get("language", dialogue.metadata.get("lang"))
     lineage = dialogue.lineage
     shown = [message for message in dialogue.messages if message.role != "system"]
