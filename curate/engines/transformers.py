@@ -171,7 +171,7 @@ class TransformersEngine:
             except (jsonschema.SchemaError, ValueError) as error:
                 return failed("bad_request", f"the schema cannot be kept to: {error}")
         if request.temperature > 0:
-            row.generator = _generator_of(request.sample)
+            row.generator = generator_of(request.sample)
         return row
 
     def _run(self, rows: list[_Row]) -> None:
@@ -196,7 +196,7 @@ class TransformersEngine:
             row.first_token = self._read_labels(row.request, logits)
         if row.matcher is not None:
             logits = _masked(row.matcher, logits)
-        token = _choose(logits, row.request, row.generator)
+        token = choose_token(logits, row.request, row.generator)
         if token in self._stops:
             row.is_open = False
         elif row.matcher is None:
@@ -271,14 +271,14 @@ class TransformersEngine:
             total -= len(self._kept.popleft())
 
 
-def _generator_of(seed: int) -> torch.Generator:
+def generator_of(seed: int) -> torch.Generator:
     """A generator of one row: what it draws does not depend on its siblings."""
     import torch
 
     return torch.Generator().manual_seed(seed)
 
 
-def _choose(logits: torch.Tensor, request: Request, generator: torch.Generator | None) -> int:
+def choose_token(logits: torch.Tensor, request: Request, generator: torch.Generator | None) -> int:
     """The next token: the most likely one, or a draw from the nucleus of probability `top_p`."""
     if request.temperature <= 0 or generator is None:
         return int(logits.argmax())
