@@ -77,33 +77,50 @@ def run(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Read only the first rows of each source.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder (default runs/<name>).")] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Run folder, or URL of one (default runs/<name>).")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Validate everything and print the plan.")
     ] = False,
     retry: Annotated[
         str | None, typer.Option(help="'unscored': ask again for dialogues without a score.")
     ] = None,
+    executor: Annotated[
+        str | None, typer.Option(help="'local' or 'ray': where stages run; as in the recipe.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster to join ('auto', host:port); implies ray.")
+    ] = None,
 ) -> None:
     """Run a recipe from source to export, or resume it where it stopped."""
     from curate.pipeline import run_recipe
     from curate.recipe import load_recipe
+    from curate.remote import is_url, local_folder
     from curate.showing import RunProgress, show_run
 
     if retry not in (None, "unscored"):
         raise UsageError("unknown value of --retry", got=retry, expected="unscored")
-    loaded = load_recipe(recipe, set_ or [])
+    changes = list(set_ or [])
+    if executor is not None or address is not None:
+        changes.append(f"executor.kind={executor or 'ray'}")
+    if address is not None:
+        changes.append(f'executor.address="{address}"')
+    loaded = load_recipe(recipe, changes)
     if dry_run:
         from curate.plan import make_plan
         from curate.showing_plan import show_plan
 
-        show_plan(_out, asyncio.run(make_plan(loaded, limit=limit, out=out)))
+        folder = None if out is None else local_folder(out)
+        show_plan(_out, asyncio.run(make_plan(loaded, limit=limit, out=folder)))
         return
     with _resumable(), RunProgress(_err) as progress:
         result = run_recipe(
             loaded, out=out, limit=limit, retry_unscored=retry is not None, progress=progress
         )
     show_run(_out, result)
+    if out is not None and is_url(out):
+        _out.print(f"copied to {out}", soft_wrap=True)
     raise typer.Exit(result.exit_code)
 
 

@@ -67,6 +67,11 @@ def working_copy(url: str) -> Path:
     return Path(root) / "runs" / f"{name}-{digest}"
 
 
+def local_folder(place: str | Path) -> Path:
+    """The folder on this machine: the place itself, or the working copy of a URL."""
+    return working_copy(str(place)) if is_url(place) else Path(place)
+
+
 @contextlib.contextmanager
 def open_run_folder(place: str | Path, *, interval: float = _INTERVAL) -> Iterator[RunFolder]:
     """Hold a run folder for writing, wherever it is.
