@@ -22,7 +22,6 @@ import os
 import secrets
 import sqlite3
 import threading
-import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,6 +40,7 @@ _SECONDS = 0.2
 _SEGMENT_BYTES = 32 * 2**20
 _LOOKUP = 500
 _FORMAT = 1
+_PENDING = 20_000  # replies on their way to SQLite; who is faster than the disk waits for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,7 @@ class ReplyCache:
         self._folder = self.path.with_name(f"{self.path.name}.logs")
         self._pending: dict[str, bytes] = {}
         self._guard = threading.Lock()
+        self._room = threading.Condition(self._guard)
         # Records for the writer. It is woken by the first one, sleeps while a batch gathers, and is woken
         # again when that is full: waking it for each record costs more than writing one.
         self._fresh: list[_Record] = []
@@ -111,6 +112,10 @@ class ReplyCache:
         """
         if self._closed:
             raise ValueError("the reply cache is closed")
+        with self._room:
+            # Blocks the event loop, and means to: memory would fill with what the disk cannot take.
+            while len(self._pending) >= _PENDING and self._failure is None:
+                self._room.wait()
         if self._failure is not None:
             raise self._explain(self._failure) from self._failure
         reply = orjson.dumps(completion_to_json(completion))
@@ -208,7 +213,9 @@ class ReplyCache:
                 connection.close()
         # Whatever it is, the thread must hand it over: the next `put` or `close` raises it.
         except BaseException as error:
-            self._failure = error
+            with self._room:
+                self._failure = error
+                self._room.notify_all()
 
     def _write_all(self, connection: sqlite3.Connection) -> None:
         oldest = 0
@@ -230,6 +237,7 @@ class ReplyCache:
                         # A newer reply under the same key may be on its way.
                         if self._pending.get(record.key) is record.reply:
                             del self._pending[record.key]
+                    self._room.notify_all()
             if batch[-1].segment > oldest:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
                 for segment in range(oldest, batch[-1].segment):

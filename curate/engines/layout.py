@@ -57,6 +57,8 @@ def defuse(text: str) -> Defused:
 
     A space is put after the opening bracket of each such string; nothing else changes.
     """
+    if "<" not in text and "[" not in text:
+        return Defused(text, 0)  # every pattern begins with one of the two; most texts have neither
     text, special = _SPECIAL.subn(lambda match: match.group(0) + " ", text)
     text, headers = _HEADER.subn(lambda match: match.group(0) + " ", text)
     return Defused(text, special + headers)
