@@ -163,6 +163,8 @@ class CountingServer:
             `usage`, `tool_calls`.
         delay: seconds before a reply, or (low, high) to draw from.
         owned_by: what /v1/models says, by which clients know the flavour of a server.
+        token_prompts: what /v1/completions does with lists of token ids: `exact` gives the log-probabilities
+            of `logprob_token_ids` as vLLM does, `top` does not know that field, None has no such path.
         key: when set, the bearer token that is asked for.
         log: file that gets a JSON line when a request arrives and when its reply has been written.
         requests: bodies in order of arrival.
@@ -175,6 +177,7 @@ class CountingServer:
     models: tuple[str, ...] = ("fake-judge",)
     owned_by: str = "llamacpp"
     context: int | None = None
+    token_prompts: str | None = None
     key: str | None = None
     log: Path | None = None
     port: int = 0
@@ -204,6 +207,8 @@ class CountingServer:
         )
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_post("/v1/chat/completions", self._complete)
+        if self.token_prompts is not None:
+            app.router.add_post("/v1/completions", self._complete)
         app.router.add_get("/v1/models", self._models)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -258,6 +263,9 @@ class CountingServer:
                     self.delay if isinstance(self.delay, tuple) else (self.delay, self.delay)
                 )
                 await asyncio.sleep(random.uniform(low, high))
+            if request.path.endswith("/v1/completions"):
+                is_exact = self.token_prompts == "exact"
+                return web.json_response(token_completion(body, is_exact=is_exact))
             answer = self.answer(body)
             if isinstance(answer, Awaitable):
                 answer = await answer
@@ -298,6 +306,31 @@ def chat_completion(answer: str | Body, body: Body) -> Body:
         "choices": [choice],
         "usage": parts.get("usage", usage),
     }
+
+
+def token_completion(body: Body, *, is_exact: bool) -> Body:
+    """A `/completions` reply to a list of token prompts; each prompt's figures follow from its ids alone."""
+    choices = []
+    for index, prompt in enumerate(body["prompt"]):
+        wanted = body.get("logprob_token_ids") if is_exact else None
+        top = {
+            f"token_id:{token}": -1.0 - (sum(prompt) + token) % 97 / 10
+            for token in wanted or range(40, 40 + body["logprobs"])
+        }
+        if not (wanted and body.get("return_tokens_as_token_ids")):
+            top = {name.replace("token_id:", "t"): value for name, value in top.items()}
+        logprobs = {"tokens": [next(iter(top))], "top_logprobs": [top]}
+        choices.append(
+            {"index": index, "text": "x", "logprobs": logprobs, "finish_reason": "length"}
+        )
+    # As vLLM counts: all prompts together, and what was cached for the last of them.
+    usage = {
+        "prompt_tokens": sum(map(len, body["prompt"])),
+        "completion_tokens": len(choices),
+        "prompt_tokens_details": {"cached_tokens": 4},
+    }
+    choices.reverse()
+    return {"id": "cmpl-fake", "object": "text_completion", "choices": choices, "usage": usage}
 
 
 async def _serve(options: argparse.Namespace) -> None:

@@ -191,14 +191,12 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        if self._waiter is None:
-            self.abort()  # a reply nobody asked for: what comes after it could not be trusted
-            return
         self._has_begun = True
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(BrokenReplyError(f"it is not HTTP: {error}"))
+            self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_lost = True
@@ -216,6 +214,10 @@ class _Connection(asyncio.Protocol):
         return any(name.lower() in _FRAMING for name, _ in self._headers)
 
     # -- httptools
+
+    def on_message_begin(self) -> None:
+        if self._waiter is None:
+            self.abort()  # a reply nobody asked for: what comes after it could not be trusted
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name, value))

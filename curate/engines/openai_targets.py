@@ -48,7 +48,8 @@ class Target:
             return
         if fault.kind == "rate_limited" or "HTTP 503" in fault.detail:
             self.gate.slow_down()
-        if is_down(completion) or fault.kind == "timeout":
+        # A burst of calls that fail together is one piece of news.
+        if self.is_up and (is_down(completion) or fault.kind == "timeout"):
             self._pause = min(LONGEST_PAUSE, self._pause * 2 or FIRST_PAUSE)
             self._down_until = time.monotonic() + self._pause
 

@@ -1,0 +1,204 @@
+"""Label reads as lists of token prompts: one call a dialogue, exact labels, and what to do when it fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from curate.engines import openai_probe
+from curate.engines.asking import Accounting, Asker
+from curate.engines.base import Capability, Completion, Request
+from curate.engines.config import OpenAIConfig, open_engine
+from curate.engines.openai_tokens import TokenReads, is_label_read
+from curate.engines.tokens import PromptTokens
+from curate.errors import UsageError
+
+pytest.importorskip("transformers", reason="needs the extra [transformers]")
+pytest.importorskip("jinja2", reason="needs the extra [transformers]")
+
+from tests.engines.families import small_tokenizer
+from tests.servers import Body, CountingServer, answer_by_hash
+
+YES_NO = ("yes", "no")
+TRUNK = "Rubric.\n[1.user]\nyes or no\n[1.assistant]\nno 3\n"
+
+
+@pytest.fixture(scope="module")
+def prompts() -> PromptTokens:
+    return PromptTokens(small_tokenizer())
+
+
+def label_read(text: str, **fields: Any) -> Request:
+    fields = {"max_tokens": 1, "labels": YES_NO, **fields}
+    return Request(messages=({"role": "user", "content": TRUNK + text},), **fields)
+
+
+def without_counts(body: Body) -> Body:
+    answer = answer_by_hash(body)
+    parts = {"text": answer} if isinstance(answer, str) else dict(answer)
+    return {**parts, "usage": {}}
+
+
+@pytest.fixture
+async def open_on(monkeypatch):
+    monkeypatch.setattr(openai_probe, "load_tokenizer", lambda name: small_tokenizer())
+    cleanup = []
+
+    async def opener(server: CountingServer, **options: Any):
+        await server.start()
+        cleanup.append(server.stop)
+        fields = {"model": "fake-judge", "base_url": server.base_url, "tokenizer": "here"}
+        engine = await open_engine(OpenAIConfig(**fields, retries=0, **options))
+        cleanup.append(engine.close)
+        server.requests.clear()
+        return engine
+
+    yield opener
+    for close in reversed(cleanup):
+        await close()
+
+
+async def test_all_label_reads_of_a_dialogue_are_one_call_with_exact_labels(open_on, prompts):
+    server = CountingServer(without_counts, owned_by="vllm", token_prompts="exact")
+    engine = await open_on(server)
+    assert {
+        Capability.BATCH,
+        Capability.TOKEN_PROMPTS,
+        Capability.LABEL_LOGPROBS,
+    } <= engine.capabilities
+    requests = [label_read("One?"), label_read("Two?", labels=("3", "no")), label_read("Three?")]
+    replies = await engine.complete(requests)
+    [body] = server.requests
+    assert body["prompt"] == [prompts.prompt_ids(request) for request in requests]
+    wanted = set().union(*(prompts.label_ids(request) for request in requests))
+    assert body["logprob_token_ids"] == sorted(wanted)
+    assert body["logprobs"] == len(wanted)
+    for request, reply, ids in zip(requests, replies, body["prompt"], strict=True):
+        spelt = prompts.label_ids(request)
+        assert reply.exact_labels
+        # Each from its own prompt, though the server answered in another order.
+        expected = {text: -1.0 - (sum(ids) + token) % 97 / 10 for token, text in spelt.items()}
+        assert dict(reply.first_token) == pytest.approx(expected)
+        assert [value for _, value in reply.first_token] == sorted(expected.values(), reverse=True)
+        assert reply.usage.prompt_tokens == len(ids)
+    assert [reply.usage.cached_tokens for reply in replies] == [0, 0, 4]
+
+
+async def test_through_the_asker_siblings_stay_one_call(open_on):
+    server = CountingServer(without_counts, owned_by="vllm", token_prompts="exact")
+    engine = await open_on(server)
+    accounting = Accounting()
+    ask = Asker(engine, None, accounting=accounting)
+    await ask([label_read(f"{index}?") for index in range(12)])
+    assert len(server.requests) == 1
+    assert accounting.total.sent == 12
+
+
+async def test_text_and_schemas_stay_with_chat(open_on):
+    server = CountingServer(without_counts, owned_by="vllm", token_prompts="exact")
+    engine = await open_on(server)
+    text = label_read("Say?", labels=(), max_tokens=9)
+    bound = label_read("JSON?", labels=(), max_tokens=9, schema={"type": "object"})
+    replies = await engine.complete([label_read("One?"), text, label_read("Two?"), bound])
+    assert [reply.exact_labels for reply in replies] == [True, False, True, False]
+    assert sorted("prompt" in body for body in server.requests) == [False, False, True]
+    assert not is_label_read(text)
+
+
+async def test_a_server_without_the_field_gives_its_most_likely_tokens(open_on):
+    server = CountingServer(without_counts, owned_by="someone", token_prompts="top")
+    engine = await open_on(server)
+    assert Capability.TOKEN_PROMPTS in engine.capabilities
+    assert Capability.LABEL_LOGPROBS not in engine.capabilities
+    [reply] = await engine.complete([label_read("One?")])
+    assert not reply.exact_labels
+    assert len(reply.first_token) == 20
+
+
+async def test_a_server_without_the_path_is_asked_by_chat(open_on):
+    server = CountingServer(without_counts, owned_by="vllm")
+    engine = await open_on(server)
+    assert not {Capability.TOKEN_PROMPTS, Capability.BATCH} & engine.capabilities
+    assert engine.facts["prompts as token ids"] is False
+    await engine.complete([label_read("One?")])
+    assert "messages" in server.requests[0]
+
+
+async def test_a_tokenizer_that_is_not_the_servers_is_refused(open_on):
+    with pytest.raises(UsageError, match="is not the one"):
+        await open_on(CountingServer(owned_by="vllm", token_prompts="exact"))
+
+
+async def test_the_tokenizer_and_the_way_of_reading_are_part_of_the_identity(open_on):
+    exact = await open_on(
+        CountingServer(without_counts, owned_by="vllm", token_prompts="exact"), revision="7"
+    )
+    top = await open_on(
+        CountingServer(without_counts, owned_by="vllm", token_prompts="top"), revision="7"
+    )
+    assert {"tokenizer", "chat_template", "label_reads"} <= dict(exact.identity.detail).keys()
+    assert exact.identity.key != top.identity.key
+
+
+def reads(prompts: PromptTokens) -> TokenReads:
+    config = OpenAIConfig(model="m", base_url="http://h/v1", extra_body={"priority": 3})
+    return TokenReads(config, prompts, is_exact=True, flavour="vllm")
+
+
+async def no_chat(_: Request) -> Completion:
+    raise AssertionError("a label read must not go by chat")
+
+
+async def test_one_prompt_that_is_too_long_does_not_fail_its_siblings(prompts):
+    from curate.engines.wire import read_error
+    from tests.servers import token_completion
+
+    calls = []
+
+    async def exchange(path: str, body: Body, affinity: str) -> Any:
+        calls.append(len(body["prompt"]))
+        if any(len(prompt) > 60 for prompt in body["prompt"]):
+            return read_error(400, "longer than the maximum model length of 60")
+        return token_completion(body, is_exact=True)
+
+    requests = [label_read("a?"), label_read("yes " * 60), label_read("b?")]
+    good, bad, other = await reads(prompts).complete(requests, exchange, no_chat)
+    assert calls == [3, 1, 1, 1]
+    assert good.exact_labels
+    assert other.exact_labels
+    assert bad.fault.kind == "context_overflow"
+
+
+async def test_a_server_that_is_busy_fails_all_at_once_and_is_not_asked_one_by_one(prompts):
+    from curate.engines.wire import failed
+
+    calls = []
+
+    async def exchange(path: str, body: Body, affinity: str) -> Any:
+        calls.append(body)
+        return failed("rate_limited", "HTTP 429", 3.0)
+
+    replies = await reads(prompts).complete([label_read("a?"), label_read("b?")], exchange, no_chat)
+    assert [reply.fault.retry_after for reply in replies] == [3.0, 3.0]
+    [body] = calls
+    assert body["priority"] == 3
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        [],
+        {},
+        {"choices": []},
+        {"choices": [{"index": 0, "text": "", "logprobs": None}]},
+        {"choices": [{"index": 0, "text": "", "logprobs": {"top_logprobs": [{"token_id:1": -1}]}}]},
+        {"choices": [{"logprobs": {"top_logprobs": [{"yes": -1}]}}]},
+    ],
+)
+async def test_a_reply_that_is_something_else_is_a_fault(prompts, reply):
+    async def exchange(path: str, body: Body, affinity: str) -> Any:
+        return reply
+
+    [completion] = await reads(prompts).complete([label_read("a?")], exchange, no_chat)
+    assert completion.fault.kind == "server"
