@@ -9,12 +9,14 @@ at the threshold fewer than one in a hundred is missed, and of those above it fa
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +59,15 @@ def signatures(runs: Runs, permutations: int, seed: int) -> U32:
     matrix = RMinHash.digest_matrix_from_flat_token_hashes(
         runs.hashes, runs.offsets.astype(np.uint64), permutations, seed
     )
-    return np.array(matrix.to_rows(), dtype=np.uint32).reshape(-1, permutations)
+    return rows_of(matrix, permutations)
+
+
+def rows_of(matrix: Any, permutations: int) -> U32:
+    """A digest matrix of rensa as an array; an `array` takes its lists of integers in three times as fast."""
+    flat = array("I")
+    for row in matrix.to_rows():
+        flat.fromlist(row)
+    return np.frombuffer(flat, np.uint32).reshape(-1, permutations)
 
 
 class Bands:
@@ -73,8 +83,12 @@ class Bands:
     def add(self, runs: Runs, present: Sequence[bool]) -> None:
         """Add a batch; texts not `present` (too short to compare) are candidates of nothing."""
         if len(present):
-            self._chunks.append(self.of(signatures(runs, self._permutations, self._seed)))
-            self._present.append(np.array(present, dtype=np.bool_))
+            self.add_signatures(signatures(runs, self._permutations, self._seed), present)
+
+    def add_signatures(self, signature: U32, present: Sequence[bool]) -> None:
+        """Add texts by their signatures, one row each."""
+        self._chunks.append(self.of(signature))
+        self._present.append(np.array(present, dtype=np.bool_))
 
     def of(self, signature: U32) -> U32:
         """The bands of signatures, each hashed to 32 bits: accidental candidates are refuted later."""
@@ -123,6 +137,14 @@ class Buckets:
         self._numbers = numbers[order]
         self.items, starts = np.unique(items[order], return_index=True)
         self._starts = np.append(starts, len(items))
+
+    def pairs(self) -> set[tuple[int, int]]:
+        """All pairs of texts, the lower first, that share a bucket; for small sets and measurements."""
+        members: dict[int, list[int]] = defaultdict(list)
+        for item in self.items.tolist():
+            for bucket in self.of(item):
+                members[bucket].append(item)
+        return {pair for inside in members.values() for pair in combinations(inside, 2)}
 
     def place(self, item: int) -> int | None:
         """The position of a text in `items`; None where nothing shares a band with it."""
