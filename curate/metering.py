@@ -53,11 +53,11 @@ class TokenCounter:
 
 def token_counter(engine: object) -> TokenCounter:
     """The engine's own tokenizer where it is at hand in this process, else 4 characters a token."""
-    tokens = getattr(engine, "tokens", None)
-    if isinstance(tokens, Tokens):
-        encode = tokens.encode
+    prompts = getattr(engine, "prompts", None)
+    if isinstance(prompts, Tokens):
+        encode = prompts.encode
         return TokenCounter(
-            tokens.prompt_text, lambda text: float(len(encode(text))), "the judge's own tokenizer"
+            prompts.prompt_text, lambda text: float(len(encode(text))), "the judge's own tokenizer"
         )
     return TokenCounter(
         plain_text, lambda text: len(text) / CHARACTERS_PER_TOKEN, "4 characters a token"

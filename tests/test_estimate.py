@@ -195,7 +195,7 @@ def test_the_engines_own_tokenizer_counts_where_there_is_one() -> None:
 
     engine = ScriptedEngine([])
     assert token_counter(engine).count("eight characters") == 4
-    engine.tokens = Words()  # type: ignore[attr-defined]
+    engine.prompts = Words()  # type: ignore[attr-defined]
     counter = token_counter(engine)
     asked = Request(({"role": "user", "content": "one two three"},), max_tokens=1)
     assert counter.count(counter.render(asked)) == 4

@@ -125,6 +125,11 @@ class TransformersEngine:
         """Tokens of prompt and reply together."""
         return self._context
 
+    @property
+    def prompts(self) -> PromptTokens:
+        """Its tokenizer and chat template, for whoever counts tokens before asking."""
+        return self._prompts
+
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer siblings together, each token they share read once."""
         if self._model is None:

@@ -95,6 +95,11 @@ class VllmEngine:
         """Tokens that prompt and reply may have together."""
         return self._context
 
+    @property
+    def prompts(self) -> PromptTokens:
+        """Its tokenizer and chat template, for whoever counts tokens before asking."""
+        return self._prompts
+
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer all at once; completions in order. Cancelling it takes the requests out of vLLM.
 
