@@ -82,7 +82,9 @@ def canned_reply() -> bytes:
 
 
 def http_response(body: bytes) -> bytes:
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
     return head.encode() + body
 
 
@@ -363,7 +365,9 @@ def report(rates: dict[str, dict[str, float]], how: str) -> dict[str, Any]:
         rows.append(row("engine / openai SDK", 0.0, "x", ">= 15", None, missing))
     share = cpu["engine"] / cpu["raw"]
     beside = f"{cpu['engine']:.0f} against {cpu['raw']:.0f} requests/s/core"
-    rows.append(row("engine / raw asyncio + httptools", share, "", ">= 0.15", share >= 0.15, beside))
+    rows.append(
+        row("engine / raw asyncio + httptools", share, "", ">= 0.15", share >= 0.15, beside)
+    )
     for name, rate in rates.items():
         wall = f"{rate['wall']:.0f} requests/s of wall time"
         rows.append(row(f"{name} client", rate["cpu"], "requests/s/core", "", None, wall))

@@ -28,6 +28,8 @@ Exchange = Callable[[str, dict[str, Any], str], Awaitable[Any]]
 
 MOST_LABEL_IDS = 128
 """vLLM's own bound of `logprob_token_ids` (MAX_LOGPROB_TOKEN_IDS in 0.32)."""
+MOST_PROMPTS = 32
+"""Prompts in a call: by then HTTP costs nothing, and a slow server still answers within its timeout."""
 _TOKEN_ID = "token_id:"
 
 
@@ -64,10 +66,14 @@ class TokenReads:
         """Answer siblings, in order: label reads in lists, whatever else one by one through `chat`."""
         groups: dict[tuple[object, ...], list[int]] = {}
         for index, request in enumerate(requests):
+            kind: tuple[object, ...] = (index,)
             if is_label_read(request):
-                kind: tuple[object, ...] = (request.sample, request.temperature, request.affinity)
-            else:
-                kind = (index,)
+                kind = (
+                    request.sample,
+                    request.temperature,
+                    request.affinity,
+                    index // MOST_PROMPTS,
+                )
             groups.setdefault(kind, []).append(index)
 
         async def answer(indices: list[int]) -> list[Completion]:

@@ -93,6 +93,8 @@ async def test_through_the_asker_siblings_stay_one_call(open_on):
     await ask([label_read(f"{index}?") for index in range(12)])
     assert len(server.requests) == 1
     assert accounting.total.sent == 12
+    await ask([label_read(f"{index} again?") for index in range(70)])
+    assert [len(body["prompt"]) for body in server.requests[1:]] == [32, 32, 6]
 
 
 async def test_text_and_schemas_stay_with_chat(open_on):

