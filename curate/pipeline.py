@@ -7,7 +7,6 @@ received are not asked for twice.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import (
     Callable,
@@ -26,6 +25,7 @@ from curate.cleaning import Cleaning, prepare_cleaning
 from curate.dialogue import Dialogue
 from curate.errors import BudgetReached, CurateError, SourceError
 from curate.estimate import Reservoir, estimate, last_fork_share
+from curate.executors.loop import run as run_in_loop
 from curate.executors.opening import open_executor
 from curate.executors.work import Executor, WorkItem
 from curate.export.trl import export_trl
@@ -111,7 +111,7 @@ def run_recipe(
     sources = open_sources(recipe, limit)
     with open_run_folder(out if out is not None else Path("runs") / recipe.name) as folder:
         run = _Run(recipe, sources, folder, retry_unscored, progress or (lambda *_: None))
-        return asyncio.run(run.go())
+        return run_in_loop(run.go())
 
 
 def open_sources(recipe: Recipe, limit: int | None = None) -> list[Source]:

@@ -68,7 +68,7 @@ def judge_step(config: RubricConfig, engine: Described) -> Step[Judgment | Unsco
     identity = _identity(engine.identity, mode, prompt_version(resolved))
 
     async def work(dialogue: Dialogue, ask: Ask) -> Judgment | Unscored:
-        return await judge_dialogue(dialogue, ask, resolved, identity)
+        return await judge_dialogue(dialogue, _about(dialogue, ask), resolved, identity)
 
     print_ = _fingerprint("judging", resolved.model_dump(mode="json"), identity)
     return Step(work, identity, print_, mode=mode)
@@ -81,7 +81,7 @@ def adherence_step(config: AdherenceConfig, engine: Described) -> Step[Adherence
     identity = _identity(engine.identity, mode, ADHERENCE_PROMPTS)
 
     async def work(dialogue: Dialogue, ask: Ask) -> AdherenceScore | Unscored:
-        return await score_adherence(dialogue, ask, resolved, identity)
+        return await score_adherence(dialogue, _about(dialogue, ask), resolved, identity)
 
     return Step(
         work,
@@ -107,7 +107,9 @@ def fork_step(
     async def work(
         dialogue: Dialogue, judgment: Judgment, judge: Ask, policy: Ask, reviser: Ask
     ) -> list[PreferencePair]:
-        judge, policy, reviser = (_counted_as_fork(ask) for ask in (judge, policy, reviser))
+        judge, policy, reviser = (
+            _about(dialogue, ask, stage="fork") for ask in (judge, policy, reviser)
+        )
 
         async def rescore(part: Dialogue, turn: int, wording: int) -> TurnReading | Unscored:
             return await score_turn(part, turn, judge, resolved, wording=wording)
@@ -170,18 +172,23 @@ def _identity(engine: EngineIdentity, mode: str, prompts: str) -> JudgeIdentity:
     )
 
 
-def _counted_as_fork(ask: Ask) -> Ask:
-    """The same ask, its requests accounted to the fork whatever stage wrote them."""
+def _about(dialogue: Dialogue, ask: Ask, *, stage: str | None = None) -> Ask:
+    """The same ask, its requests marked as being about a dialogue, so that one server gets them all.
 
-    async def tagged(requests: Sequence[Request]) -> list[Completion]:
-        return await ask(
-            [
-                replace(request, purpose="fork." + request.purpose.partition(".")[2])
-                for request in requests
-            ]
-        )
+    With a stage they are accounted to it, whatever stage wrote them.
+    """
+    affinity = dialogue.content_hash
 
-    return tagged
+    def mark(request: Request) -> Request:
+        if stage is None:
+            return replace(request, affinity=affinity)
+        purpose = f"{stage}.{request.purpose.partition('.')[2]}"
+        return replace(request, affinity=affinity, purpose=purpose)
+
+    async def marked(requests: Sequence[Request]) -> list[Completion]:
+        return await ask([mark(request) for request in requests])
+
+    return marked
 
 
 def _label(identity: EngineIdentity) -> str:
