@@ -9,6 +9,7 @@ This module is imported where it is needed: it wants numpy and rensa, of the ext
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,11 +25,11 @@ from curate.selection.contamination import EvalIndex
 from curate.selection.dedup import (
     Duplicate,
     Earlier,
+    ExactKeys,
     Read,
     Sketches,
     Texts,
     batches,
-    exact_key,
     find_duplicates,
 )
 from curate.selection.embedding import Embed, similar_pairs
@@ -39,7 +40,6 @@ from curate.selection.splits import (
     assign_splits,
     conversation_keys,
     group_key,
-    unite_keys,
 )
 
 _VIEWS: tuple[View, ...] = ("dialogue", "first_user")
@@ -75,8 +75,9 @@ class Cleaner:
         self._near: dict[View, NearTexts] | None = None
         self.contaminated: dict[int, tuple[Collision, ...]] = {}
         self._rows = 0
-        self._exact: list[bytes] = []
-        self._keys: list[tuple[int, bytes]] = []
+        self._exact = ExactKeys()
+        self._tied = array("Q")
+        self._ties = array("Q")
         self._sketches = self._new_sketches()
         for batch in batches(read()):
             self._take(Texts(batch), evals)
@@ -118,7 +119,7 @@ class Cleaner:
         texts = self._near_texts(compared) if views else {}
         removed = find_duplicates(
             order,
-            self._exact if config.exact else None,
+            self._exact.groups() if config.exact else None,
             {view: texts[view] for view in views},
             threshold,
             self._similar(config, order),
@@ -136,9 +137,9 @@ class Cleaner:
         if config is None:
             return None
         groups = Groups(self._rows)
-        unite_keys(groups, self._keys)
+        groups.unite_equal(self._tied, self._ties)
         if "near_duplicates" in config.by:
-            unite_keys(groups, enumerate(self._exact))
+            groups.unite_equal(np.arange(self._rows), self._exact.groups())
             for texts in self._near_texts(range(self._rows)).values():
                 texts.join(groups, self._split_threshold())
         names = table.select(pl.concat_str("content_hash", "id", separator=" ")).to_series()
@@ -166,15 +167,16 @@ class Cleaner:
             for place, collision in index.collisions(texts).items():
                 row = self._rows + place
                 self.contaminated[row] = (*self.contaminated.get(row, ()), collision)
-        self._exact.extend(exact_key(dialogue) for dialogue in texts.dialogues)
+        self._exact.add(texts.dialogues)
         if self._sketches is not None:
             self._sketches.add(texts)
         ties = self._config.split.by if self._config.split is not None else ()
         for row, dialogue in enumerate(texts.dialogues, start=self._rows):
+            keys = list(conversation_keys(dialogue)) if "conversation" in ties else []
             if "group" in ties and (key := group_key(dialogue)) is not None:
-                self._keys.append((row, key))
-            if "conversation" in ties:
-                self._keys.extend((row, key) for key in conversation_keys(dialogue))
+                keys.append(key)
+            self._ties.extend(keys)
+            self._tied.extend([row] * len(keys))
         self._rows += len(texts.dialogues)
 
     def _near_texts(self, rows: Iterable[int]) -> dict[View, NearTexts]:

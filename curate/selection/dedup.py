@@ -85,6 +85,23 @@ def exact_key(dialogue: Dialogue) -> bytes:
     return hashlib.blake2b(dumped, digest_size=16).digest()
 
 
+class ExactKeys:
+    """The exact keys of many dialogues, 16 bytes each."""
+
+    def __init__(self) -> None:
+        self._keys = bytearray()
+
+    def add(self, dialogues: Iterable[Dialogue]) -> None:
+        """Take dialogues in."""
+        for dialogue in dialogues:
+            self._keys += exact_key(dialogue)
+
+    def groups(self) -> npt.NDArray[np.int64]:
+        """A number for every dialogue, the same for those that are the same."""
+        keys = np.frombuffer(bytes(self._keys), dtype=np.dtype("V16"))
+        return np.unique(keys, return_inverse=True)[1].astype(np.int64)
+
+
 def batches(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:
     """Dialogues in lists of `BATCH`, the last one shorter."""
     dialogues = iter(dialogues)
@@ -173,7 +190,7 @@ class Sketches:
 
 def find_duplicates(
     order: Iterable[int],
-    exact: Sequence[bytes] | None,
+    exact: npt.NDArray[np.int64] | None,
     near: Mapping[View, NearTexts],
     threshold: float,
     embedded: Earlier | None = None,
@@ -182,7 +199,7 @@ def find_duplicates(
 
     Args:
         order: rows, the most preferred first.
-        exact: by row, `exact_key`; None where exact duplicates may stay.
+        exact: by row, as `ExactKeys.groups`; None where exact duplicates may stay.
         near: candidates among the rows, by what of them is compared.
         threshold: Jaccard similarity from which on two are near-duplicates; not below the one the
             candidates were made for.
@@ -192,26 +209,24 @@ def find_duplicates(
         By row: an exact duplicate's one collision, else its nearest kept neighbour by each measure.
     """
     keepers = {view: texts.keeper(threshold) for view, texts in near.items()}
-    first: dict[bytes, int] = {}
-    kept: set[int] = set()
+    first = None if exact is None else np.full(len(exact), -1, np.int64)
     removed: dict[int, tuple[Duplicate, ...]] = {}
     for row in order:
-        if exact is not None and exact[row] in first:
-            removed[row] = (Duplicate("duplicate_exact", first[exact[row]], 1.0),)
+        if exact is not None and first is not None and (same := int(first[exact[row]])) >= 0:
+            removed[row] = (Duplicate("duplicate_exact", same, 1.0),)
             continue
         collisions = []
         for view, keeper in keepers.items():
             if (nearest := keeper.nearest(row)) is not None:
                 collisions.append(Duplicate(NEAR_REASONS[view], *nearest))
-        similar = [pair for pair in (embedded or {}).get(row, ()) if pair[0] in kept]
+        similar = [pair for pair in (embedded or {}).get(row, ()) if pair[0] not in removed]
         if similar:
             best = max(similar, key=lambda pair: pair[1])
             collisions.append(Duplicate("embedding_duplicate", *best))
         if collisions:
             removed[row] = tuple(collisions)
             continue
-        kept.add(row)
-        if exact is not None:
+        if exact is not None and first is not None:
             first[exact[row]] = row
         for keeper in keepers.values():
             keeper.add(row)
@@ -260,13 +275,15 @@ class Deduplication:
         self._stack = ExitStack()
         near = config.near
         sketches = Sketches(near, near.on, near.threshold) if near is not None else None
-        keys: list[bytes] = []
+        keys = ExactKeys()
+        count = 0
         for batch in batches(read()):
-            keys.extend(exact_key(dialogue) for dialogue in batch)
+            count += len(batch)
+            keys.add(batch)
             if sketches is not None:
                 sketches.add(Texts(batch))
-        self._exact = keys if config.exact else None
-        self._order = tuple(range(len(keys)) if order is None else order)
+        self._exact = keys.groups() if config.exact else None
+        self._order = tuple(range(count) if order is None else order)
         rows = np.array(sorted(self._order), dtype=np.int64)
         self._near = sketches.open(rows, read, folder, self._stack) if sketches else {}
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -274,8 +274,10 @@ class Keeper:
 
     def add(self, item: int) -> None:
         """Keep a text."""
-        self._turn[item] = len(self._turn)
-        for bucket in self._buckets.of(item):
+        buckets = self._buckets.of(item)
+        if buckets:
+            self._turn[item] = len(self._turn)
+        for bucket in buckets:
             self._kept[bucket].append(item)
 
 
@@ -300,11 +302,14 @@ class Groups:
         one, other = self.find(one), self.find(other)
         self._parent[max(one, other)] = min(one, other)
 
-    def unite_equal(self, items: Iterable[int], keys: Iterable[object]) -> None:
-        """Unite the items that have the same key."""
-        first: dict[object, int] = {}
-        for item, key in zip(items, keys, strict=True):
-            self.unite(first.setdefault(key, item), item)
+    def unite_equal(self, items: npt.ArrayLike, keys: npt.ArrayLike) -> None:
+        """Unite the items that have a key in common, of two arrays of the same length; an item may have several."""
+        rows, values = np.asarray(items), np.asarray(keys)
+        order = np.argsort(values, kind="stable")
+        rows, values = rows[order], values[order]
+        same = np.flatnonzero(values[1:] == values[:-1])
+        for one, other in zip(rows[same].tolist(), rows[same + 1].tolist(), strict=True):
+            self.unite(one, other)
 
     def roots(self) -> Iterator[int]:
         """The root of every number, in order."""

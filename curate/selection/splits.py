@@ -8,7 +8,7 @@ which pairs may be made) are dealt apart, so that both sides hold their share of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from curate.dialogue import Dialogue
@@ -17,16 +17,16 @@ from curate.selection.minhash import Groups
 Split = Literal["train", "validation"]
 
 
-def group_key(dialogue: Dialogue) -> bytes | None:
-    """8 bytes for the dialogue's group within its source; None where it has none."""
+def group_key(dialogue: Dialogue) -> int | None:
+    """A 64-bit hash of the dialogue's group within its source; None where it has none."""
     if dialogue.group is None:
         return None
     source = dialogue.lineage.source if dialogue.lineage else ""
     return _hashed("group", source, dialogue.group)
 
 
-def conversation_keys(dialogue: Dialogue) -> tuple[bytes, ...]:
-    """8 bytes for each row of the source that the dialogue stands on."""
+def conversation_keys(dialogue: Dialogue) -> tuple[int, ...]:
+    """A 64-bit hash of each row of the source that the dialogue stands on."""
     lineage = dialogue.lineage
     if lineage is None:
         return ()
@@ -80,13 +80,7 @@ def _dealt(sizes: Sequence[tuple[int, int]], fraction: float) -> set[int]:
     return taken
 
 
-def unite_keys(groups: Groups, keys: Iterable[tuple[int, bytes]]) -> None:
-    """Unite rows that have a key in common; a row may have several."""
-    first: dict[bytes, int] = {}
-    for row, key in keys:
-        groups.unite(first.setdefault(key, row), row)
-
-
-def _hashed(*parts: str) -> bytes:
+def _hashed(*parts: str) -> int:
     joined = "\0".join(parts)
-    return hashlib.blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    digest = hashlib.blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
