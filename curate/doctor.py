@@ -164,8 +164,11 @@ async def _examine_engine(
 
 def _facts(engine: Engine) -> dict[str, str]:
     """What an engine tells beyond the protocol, if it does."""
-    facts: Mapping[str, object] = getattr(engine, "facts", {})
-    return {str(name): str(value) for name, value in facts.items()}
+    facts: Mapping[str, str | bool] = getattr(engine, "facts", {})
+    return {
+        name: ("yes" if value else "no") if isinstance(value, bool) else value
+        for name, value in facts.items()
+    }
 
 
 def modes(recipe: Recipe, capabilities: frozenset[Capability]) -> tuple[ModeReport, ...]:
@@ -173,8 +176,8 @@ def modes(recipe: Recipe, capabilities: frozenset[Capability]) -> tuple[ModeRepo
     found = []
     if recipe.judge:
         found.append(_judge_mode(recipe.judge, capabilities))
-    if recipe.adherence:
-        found.append(_adherence_mode(recipe.adherence, capabilities))
+    if recipe.judged_adherence:
+        found.append(_adherence_mode(recipe.judged_adherence, capabilities))
     return tuple(found)
 
 

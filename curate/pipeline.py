@@ -21,10 +21,13 @@ import orjson
 import polars as pl
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from curate.adherence.config import AdherenceConfig
+from curate.adherence.reference.config import EVALUATION_ONLY
 from curate.cleaning import Cleaning, prepare_cleaning
 from curate.dialogue import Dialogue
 from curate.errors import BudgetReached, CurateError, SourceError
 from curate.estimate import Reservoir, estimate, last_fork_share
+from curate.executors.comparing import ComparingExecutor, Runner
 from curate.executors.loop import run as run_in_loop
 from curate.executors.opening import open_executor
 from curate.executors.work import Executor, WorkItem
@@ -54,7 +57,7 @@ from curate.runs import read_manifest
 from curate.selection.rules import decide, matching, narrowed, questions
 from curate.selection.table import mixed_identities
 from curate.sources import Source, open_source
-from curate.steps import Step, adherence_step, fork_step, judge_step
+from curate.steps import Step, adherence_step, fork_step, judge_step, reference_step
 from curate.store import RunFolder, StageRows
 from curate.validation import load_record
 
@@ -155,9 +158,11 @@ class _Run:
                     await self._ask(executor)
             else:
                 judge = self._take_over("judge", Judgment) if self.recipe.judge else None
-                adherence = (
-                    self._take_over("adherence", AdherenceScore) if self.recipe.adherence else None
-                )
+                adherence = None
+                if self.recipe.judged_adherence:
+                    adherence = self._take_over("adherence", AdherenceScore)
+                elif self.recipe.compared_adherence:
+                    adherence = await self._compare(self.recipe.compared_adherence)
                 self._finish(self._tabulate(judge, adherence))
         except BudgetReached as reached:
             self.log.warn(str(reached))
@@ -179,10 +184,12 @@ class _Run:
         if judged is not None:
             with self.log.timed("judge"):
                 judgments = await self._score("judge", Judgment, judged, executor)
-        if self.recipe.adherence:
-            step = adherence_step(self.recipe.adherence, models.judge)
+        if self.recipe.judged_adherence:
+            step = adherence_step(self.recipe.judged_adherence, models.judge)
             with self.log.timed("adherence"):
                 adherence = await self._score("adherence", AdherenceScore, step, executor)
+        elif self.recipe.compared_adherence:
+            adherence = await self._compare(self.recipe.compared_adherence)
         table = self._tabulate(judgments, adherence)
         forked = None
         if self.recipe.fork and self.recipe.judge and judged and judgments is not None:
@@ -248,7 +255,7 @@ class _Run:
             )
 
     async def _score(
-        self, name: ScoringStage, kind: type[S], step: Step[S | Unscored], executor: Executor
+        self, name: ScoringStage, kind: type[S], step: Step[S | Unscored], executor: Runner
     ) -> StageRows[S | Unscored]:
         """Run a judging stage on every dialogue that has no row yet; equal dialogues share one."""
         self.log.warn(step.warning)
@@ -271,6 +278,19 @@ class _Run:
         await self._complete(name, rows, hashes, items, executor)
         self._count(name, rows, hashes)
         return rows
+
+    async def _compare(self, config: AdherenceConfig) -> StageRows[AdherenceScore | Unscored]:
+        """Adherence by comparison with references; asks no model."""
+        if config.scoring_method in EVALUATION_ONLY and self.recipe.filters_on_adherence:
+            self.log.warn(
+                f"adherence: {config.scoring_method} is for evaluation only, and this recipe filters on "
+                "it: it does not tell adherent turns from others. Choose another scoring_method."
+            )
+        with self.log.timed("adherence"):
+            store = self.folder.path / "embeddings.sqlite"
+            step = reference_step(config, self._dialogues, store)
+            executor = ComparingExecutor(step)
+            return await self._score("adherence", AdherenceScore, step, executor)
 
     def _take_over(self, name: str, kind: type[S]) -> StageRows[S | Unscored] | None:
         """The rows of another run as they are, without asking anybody; None where it has none."""
@@ -315,7 +335,7 @@ class _Run:
         rows: StageRows[R],
         keys: pl.Series,
         items: Iterator[WorkItem],
-        executor: Executor,
+        executor: Runner,
     ) -> None:
         """Make the rows of `items`, each on disk as soon as it is there; then compact in the order of `keys`."""
         total = keys.n_unique()

@@ -7,6 +7,7 @@ Every room owns its own config model; this module only composes them, fills in `
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -15,6 +16,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from curate.adherence.config import AdherenceConfig
+from curate.adherence.reference.scorer import check as check_method
 from curate.engines.config import EngineConfig
 from curate.engines.redaction import PersonalData
 from curate.errors import UsageError
@@ -24,6 +26,9 @@ from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.selection.config import SelectConfig
 from curate.selection.expressions import check_condition
 from curate.sources.config import SourceConfig
+
+_ADHERENCE = re.compile(r"adheren|off_role|attention", re.IGNORECASE)
+"""Finds a column of adherence, or one derived from it, in a condition."""
 
 _JUDGE_EXAMPLE = """write in the recipe, for instance:
     models:
@@ -64,7 +69,9 @@ class ExecutorConfig(_Model):
         "of the run, when not given.",
     )
     workers: int | None = Field(
-        None, ge=1, description="Actors, each with engines of its own; as many as fit when not given."
+        None,
+        ge=1,
+        description="Actors, each with engines of its own; as many as fit when not given.",
     )
     gpus_per_worker: float = Field(0, ge=0, description="GPUs an actor holds.")
     cpus_per_worker: float = Field(1, ge=0, description="CPUs an actor holds.")
@@ -114,9 +121,31 @@ class Recipe(_Model):
     executor: ExecutorConfig = ExecutorConfig()
 
     @property
+    def judged_adherence(self) -> AdherenceConfig | Literal[False]:
+        """Adherence where a judge scores it; False where the stage compares, or is left out."""
+        asks = self.adherence is not False and self.adherence.scoring_method == "llm_judge"
+        return self.adherence if asks else False
+
+    @property
+    def compared_adherence(self) -> AdherenceConfig | Literal[False]:
+        """Adherence where turns are compared with references; False where it is judged or left out."""
+        return self.adherence if self.judged_adherence is False else False
+
+    @property
+    def filters_on_adherence(self) -> bool:
+        """True when what is selected or forked depends on adherence scores."""
+        conditions = [self.fork.where] if self.fork is not False else []
+        if self.select is not False:
+            if self.select.where is None:
+                return True
+            ranked = self.select.top.by if self.select.top is not None else ""
+            conditions += [*self.select.where.values(), ranked]
+        return any(_ADHERENCE.search(condition) for condition in conditions)
+
+    @property
     def asks_models(self) -> bool:
         """True when a stage needs a model; without one, judgments come from `reuse` or there are none."""
-        scores = self.judge is not False or self.adherence is not False
+        scores = self.judge is not False or self.judged_adherence is not False
         return self.fork is not False or (
             scores and (self.models.judge is not None or not self.reuse)
         )
@@ -129,6 +158,8 @@ class Recipe(_Model):
                 expected="models.judge",
                 fix=_JUDGE_EXAMPLE,
             )
+        if self.compared_adherence is not False:
+            check_method(self.compared_adherence)
         if self.fork is not False:
             check_condition(self.fork.where, "fork.where")
         if self.fork is not False and self.judge is False:

@@ -8,15 +8,17 @@ functions of the judge that verification needs (stages do not import each other)
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.llm import PROMPT_VERSION as ADHERENCE_PROMPTS
 from curate.adherence.llm import resolve_output_mode, score_adherence
+from curate.adherence.reference.scorer import ReferenceScorer
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Completion, EngineIdentity, Request
 from curate.judging.config import RubricConfig, resolve_mode
@@ -86,9 +88,35 @@ def adherence_step(config: AdherenceConfig, engine: Described) -> Step[Adherence
     return Step(
         work,
         identity,
-        _fingerprint("adherence", resolved.model_dump(mode="json"), identity),
+        _fingerprint(
+            "adherence", resolved.model_dump(mode="json", exclude={"reference"}), identity
+        ),
         warning=warning,
     )
+
+
+def reference_step(
+    config: AdherenceConfig,
+    dialogues: Callable[[], Iterable[Dialogue]],
+    store: Path | None = None,
+) -> Step[AdherenceScore | Unscored]:
+    """Role adherence by comparison with references: asks nobody, and is fitted on all dialogues first.
+
+    Args:
+        config: with a `scoring_method` other than `llm_judge`.
+        dialogues: gives all dialogues of the run each time it is called.
+        store: file that keeps embeddings; None keeps them in memory.
+    """
+    scorer = ReferenceScorer(config, dialogues, store)
+
+    async def work(dialogue: Dialogue, _: Ask) -> AdherenceScore | Unscored:
+        return scorer.score(dialogue)
+
+    print_ = fingerprint(
+        _fingerprint("adherence", scorer.config.model_dump(mode="json"), scorer.identity),
+        code_version("curate.adherence.reference"),
+    )
+    return Step(work, scorer.identity, print_, warning=scorer.warning)
 
 
 def fork_step(

@@ -73,12 +73,12 @@ class SentenceEncoder:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Model, revision and precision."""
-        model = self._model
-        commit = getattr(getattr(model[0], "auto_model", None), "config", None)
+        """Model, revision and precision. Of a folder it is known without loading the model."""
+        name = self._config.encoder
+        config = None if Path(name).is_dir() else getattr(self._model[0], "auto_model", None)
         return {
-            "encoder": model_name(self._config.encoder),
-            "revision": revision_of(self._config.encoder, commit),
+            "encoder": model_name(name),
+            "revision": revision_of(name, getattr(config, "config", None)),
             "precision": self._config.precision,
         }
 
@@ -152,6 +152,13 @@ def opening(model: str) -> Iterator[None]:
             got=(str(error).strip() or type(error).__name__).splitlines()[0],
             expected="a Hub id that can be reached, or a folder with config.json and weights",
         ) from error
+
+
+def token_limit(tokenizer: Any, model: Any) -> int:
+    """Tokens a transformers model reads, special ones included."""
+    limit = int(tokenizer.model_max_length)
+    # A tokenizer that does not know says 10^30; position tables hold up to two reserved rows.
+    return limit if limit < 10**6 else int(model.config.max_position_embeddings) - 2
 
 
 def model_name(model: str) -> str:

@@ -73,8 +73,8 @@ class StageWorker:
         if recipe.judge is not False:
             judged = judge_step(recipe.judge, models.judge)
             self._work["judge"] = lambda item: judged.work(item.dialogue, self._ask(item))
-        if recipe.adherence is not False:
-            adhered = adherence_step(recipe.adherence, models.judge)
+        if recipe.judged_adherence is not False:
+            adhered = adherence_step(recipe.judged_adherence, models.judge)
             self._work["adherence"] = lambda item: adhered.work(item.dialogue, self._ask(item))
         if recipe.fork is not False and recipe.judge is not False:
             fork, _ = fork_step(recipe.fork, recipe.judge, judged, models)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from curate.adherence.blobs import BlobStore, key_of
-from curate.adherence.embedding import model_name, opening, revision_of
+from curate.adherence.embedding import model_name, opening, revision_of, token_limit
 from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, Case, Reading
 from curate.adherence.reference.config import ReferenceConfig
 from curate.errors import UsageError, missing_extra
@@ -58,35 +58,46 @@ Triple = tuple[float, float, float]
 """Precision, recall and F1 of a pair, before rescaling."""
 
 
+def layer_of(config: ReferenceConfig) -> int:
+    """The layer whose states are compared.
+
+    Raises:
+        UsageError: none is given and none is known for the model.
+    """
+    layer = config.layer or LAYERS.get(config.bertscore_model.removeprefix("FacebookAI/"))
+    if layer is None:
+        raise UsageError(
+            "no layer is known for this BERTScore model",
+            got=config.bertscore_model,
+            expected="adherence.reference.layer, or one of " + ", ".join(sorted(LAYERS)),
+            fix="name the layer; about two thirds of the model's depth is usual",
+        )
+    return layer
+
+
+def check_options(config: ReferenceConfig) -> None:
+    """Refuse options that cannot work, before a model is loaded; errors as in `layer_of`.
+
+    Raises:
+        UsageError: the baseline cannot be read, or has no row for the layer.
+    """
+    layer = layer_of(config)
+    if config.baseline is not None:
+        _read_baseline(config.baseline, layer)
+
+
 class TokenEncoder:
     """A transformers encoder cut after one layer: texts in, token ids and states of length 1 out.
 
     Attributes:
+        layer: the layer whose states are taken.
         embedded: texts that went through the model.
         cut: texts that were longer than it reads.
     """
 
     def __init__(self, config: ReferenceConfig) -> None:
-        self._config = config
+        self._config, self.layer = config, layer_of(config)
         self.embedded = self.cut = 0
-
-    @cached_property
-    def layer(self) -> int:
-        """The layer whose states are taken.
-
-        Raises:
-            UsageError: none is given and none is known for the model.
-        """
-        known = LAYERS.get(self._config.bertscore_model.removeprefix("FacebookAI/"))
-        layer = self._config.layer or known
-        if layer is None:
-            raise UsageError(
-                "no layer is known for this BERTScore model",
-                got=self._config.bertscore_model,
-                expected="adherence.reference.layer, or one of " + ", ".join(sorted(LAYERS)),
-                fix="name the layer; about two thirds of the model's depth is usual",
-            )
-        return layer
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
@@ -127,11 +138,7 @@ class TokenEncoder:
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids with special tokens; a text longer than the model reads is cut there, and counted."""
         tokenizer, model = self._loaded
-        limit = tokenizer.model_max_length
-        if (
-            limit > 10**6
-        ):  # the tokenizer does not know; position tables hold up to two reserved rows
-            limit = model.config.max_position_embeddings - 2
+        limit = token_limit(tokenizer, model)
         # The package asks byte-level BPE tokenizers to treat the first word like any other.
         gap = " " if type(tokenizer).__name__.startswith(("Roberta", "GPT2")) else ""
         found: list[list[int]] = tokenizer(
@@ -227,6 +234,11 @@ class BertScore:
     def fitted_on(self) -> dict[str, int]:
         """Nothing is fitted on a role; idf is counted over all references."""
         return {}
+
+    @property
+    def cut(self) -> int:
+        """Texts so far that the encoder did not read to their end."""
+        return self.encoder.cut
 
     def describe(self) -> dict[str, Any]:
         """What the identity records."""

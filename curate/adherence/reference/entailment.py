@@ -8,7 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from curate.adherence.blobs import BlobStore, key_of
-from curate.adherence.embedding import Embedder, model_name, opening, revision_of
+from curate.adherence.embedding import (
+    Embedder,
+    model_name,
+    opening,
+    revision_of,
+    token_limit,
+)
 from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, Case, Reading
 from curate.adherence.reference.config import ReferenceConfig
 from curate.errors import UsageError, missing_extra
@@ -22,11 +28,12 @@ class PairClassifier:
 
     Attributes:
         classified: pairs that went through the model.
+        cut: pairs that were longer than it reads.
     """
 
     def __init__(self, config: ReferenceConfig) -> None:
         self._config = config
-        self.classified = 0
+        self.classified = self.cut = 0
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any, int]:
@@ -66,16 +73,16 @@ class PairClassifier:
         import torch
 
         tokenizer, model, label = self._loaded
+        limit = token_limit(tokenizer, model)
         found = [False] * len(pairs)
         order = sorted(range(len(pairs)), key=lambda at: -sum(map(len, pairs[at])))
         for start in range(0, len(order), _BATCH):
             places = order[start : start + _BATCH]
+            texts = [pairs[place][0] for place in places], [pairs[place][1] for place in places]
+            whole = tokenizer(*texts, truncation=True, max_length=limit + 1)["input_ids"]
+            self.cut += sum(len(ids) > limit for ids in whole)
             batch = tokenizer(
-                [pairs[place][0] for place in places],
-                [pairs[place][1] for place in places],
-                truncation=True,
-                padding=True,
-                return_tensors="pt",
+                *texts, truncation=True, max_length=limit, padding=True, return_tensors="pt"
             ).to(model.device)
             with torch.inference_mode():
                 best = model(**batch).logits.argmax(dim=-1)
@@ -127,6 +134,11 @@ class Entailment:
     def fitted_on(self) -> dict[str, int]:
         """Nothing is fitted."""
         return {}
+
+    @property
+    def cut(self) -> int:
+        """Texts so far that a model did not read to their end."""
+        return self._classifier.cut + (self._embedder.encoder.cut if self._embedder else 0)
 
     def describe(self) -> dict[str, Any]:
         """What the identity records."""

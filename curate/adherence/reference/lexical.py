@@ -31,6 +31,7 @@ class Divergence:
     """
 
     needs_second_pass = False
+    cut = 0
 
     def __init__(self, config: ReferenceConfig) -> None:
         self.beta, self.size = config.beta, config.vocabulary
@@ -93,6 +94,7 @@ class Overlap:
     """A function of a turn and its own references, nothing fitted."""
 
     needs_second_pass = False
+    cut = 0
 
     def __init__(self, measure: Callable[[str, Sequence[str]], float], name: str) -> None:
         self._measure, self._name = measure, name

@@ -8,13 +8,14 @@ few look-ups, and a second run over the same texts runs no model.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
 from curate.adherence.blobs import BlobStore
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.embedding import Embedder, Encoder, SentenceEncoder
-from curate.adherence.reference.bertscore import BertScore, TokenEncoder
+from curate.adherence.reference.bertscore import BertScore, TokenEncoder, check_options
 from curate.adherence.reference.cases import Case, Reading, cases_of, chunks
 from curate.adherence.reference.config import ReferenceConfig
 from curate.adherence.reference.entailment import Entailment, PairClassifier
@@ -22,6 +23,7 @@ from curate.adherence.reference.lexical import Divergence, Overlap, bleu, rouge_
 from curate.adherence.reference.vectors import Distance, Nearest
 from curate.adherence.session import NoSession, aggregate
 from curate.dialogue import Dialogue
+from curate.errors import missing_extra
 from curate.records import AdherenceScore, AdherenceTurn, JudgeIdentity, Unscored
 
 VERSION = "reference-1"
@@ -32,6 +34,11 @@ class Method(Protocol):
     """A way to compare turns with references."""
 
     needs_second_pass: bool
+
+    @property
+    def cut(self) -> int:
+        """Texts so far that a model did not read to their end."""
+        ...
 
     def learn(self, cases: Sequence[Case]) -> None:
         """First pass over all cases, a chunk at a time."""
@@ -91,6 +98,23 @@ def fit(method: Method, dialogues: Callable[[], Iterable[Dialogue]]) -> None:
             method.settle(cases)
 
 
+def check(config: AdherenceConfig) -> None:
+    """Refuse what can be seen to fail before anything is read or any model asked.
+
+    Raises:
+        UsageError: a package of the extra `scorers` is missing, no layer is known for the BERTScore
+            model, or the baseline does not hold that layer.
+    """
+    method = config.scoring_method
+    if method in ("llm_judge", "kl", "rouge", "bleu"):
+        return
+    for package in ("torch", "transformers", "sentence_transformers"):
+        if find_spec(package) is None:
+            raise missing_extra(package.replace("_", "-"), "scorers")
+    if method == "bertscore":
+        check_options(config.reference)
+
+
 class ReferenceScorer:
     """A fitted method, ready to score dialogues.
 
@@ -102,6 +126,7 @@ class ReferenceScorer:
     Attributes:
         identity: who scores, and how; covers the texts a distribution was fitted on.
         config: the config in force: `output_mode` says what scores these are.
+        warning: something the user must hear, or None.
     """
 
     def __init__(
@@ -118,6 +143,7 @@ class ReferenceScorer:
         self._method = open_method(config.scoring_method, config.reference, BlobStore(store))
         fit(self._method, dialogues)
         self._fitted_on = self._method.fitted_on()
+        self.warning = _warning(self._method, config)
         described = self._method.describe()
         self.identity = JudgeIdentity(
             engine="reference",
@@ -176,6 +202,15 @@ class ReferenceScorer:
         score = min(1.0, max(0.0, reading.score))
         adherent = score >= self.config.turn_threshold
         return AdherenceTurn(turn=case.turn, score=score, adherent=adherent)
+
+
+def _warning(method: Method, config: AdherenceConfig) -> str | None:
+    if not method.cut:
+        return None
+    return (
+        f"adherence: {method.cut} texts are longer than the model of {config.scoring_method} reads; "
+        "what stands behind its limit was not compared"
+    )
 
 
 def _unscored(dialogue: Dialogue, reason: str, detail: str) -> Unscored:

@@ -67,6 +67,11 @@ class Nearest:
         """Distinct references of each role's pool; empty where turns have their own."""
         return {role: len(texts) for role, texts in self._texts.items()}
 
+    @property
+    def cut(self) -> int:
+        """Texts so far that the encoder did not read to their end."""
+        return self._embedder.encoder.cut
+
     def describe(self) -> dict[str, Any]:
         """What the identity records."""
         fit = {"fit": self._digest.hexdigest()} if self._pool == "role" else {}
@@ -139,6 +144,11 @@ class Distance:
     def fitted_on(self) -> dict[str, int]:
         """References of each role."""
         return {role: sums.count for role, sums in self._sums.items()}
+
+    @property
+    def cut(self) -> int:
+        """Texts so far that the encoder did not read to their end."""
+        return self._embedder.encoder.cut
 
     def describe(self) -> dict[str, Any]:
         """What the identity records."""
