@@ -35,7 +35,9 @@ def run(folder: Path, model: Path, **parts: object) -> RunResult:
 
 
 def test_json_mode(model_folder: Path, tmp_path: Path) -> None:
-    result = run(tmp_path, model_folder, judge={"mode": "json", "text": "off"})
+    # Without texts: a schema of numbers bounds the reply, whatever the model makes of its figures.
+    judge = {"mode": "json", "text": "off"}
+    result = run(tmp_path, model_folder, judge=judge, adherence=False)
     manifest = result.manifest
     print(manifest.model_dump_json(exclude_defaults=True))
     assert manifest.identities["judge"].mode == "json"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import hashlib
 import itertools
 import os
@@ -134,8 +135,11 @@ class VllmEngine:
         await asyncio.gather(*running, return_exceptions=True)
         # Unhurried: vLLM kills what has not ended in time, and leaves shared memory behind.
         llm.shutdown(timeout=_ENDS_WITHIN)
-        # Lets vLLM's own tasks see that they are cancelled before the loop goes away.
+        # Lets vLLM's own tasks see that they are cancelled before the loop goes away; then the object goes,
+        # which is part of a cycle and would complain if it outlived the modules it uses.
         await asyncio.sleep(0)
+        del llm, running
+        gc.collect()
 
     async def _answer(self, request: Request) -> Completion:
         try:
