@@ -38,10 +38,11 @@ FIELDS = {
 }
 """Arguments of vLLM's that have a field of their own in the recipe."""
 
-_WOULD_BREAK = {
+_REFUSED = {
     "logprobs_mode": "scores are read from the raw softmax",
     "skip_tokenizer_init": "prompts are made with the model's tokenizer",
     "runner": "only generation is asked for",
+    "hf_token": "a recipe is written down with its run: put the token into the variable HF_TOKEN",
 }
 # What changes speed, memory or logging and not the reply; all else is part of the identity.
 _NEUTRAL = frozenset(
@@ -70,9 +71,6 @@ _NEUTRAL = frozenset(
         "async_scheduling",
         "enforce_eager",
         "download_dir",
-        "load_format",
-        "hf_token",
-        "tokenizer_mode",
         "max_parallel_loading_workers",
         "disable_log_stats",
         "enable_log_requests",
@@ -122,9 +120,9 @@ def _check_name(name: str, known: Collection[str]) -> None:
             f"{name} does not belong into engine_args",
             fix=f"write it as `{FIELDS[name]}:` beside `engine: vllm`",
         )
-    if name in _WOULD_BREAK:
+    if name in _REFUSED:
         raise UsageError(
-            f"{name} cannot be set in engine_args", got=name, expected=_WOULD_BREAK[name]
+            f"{name} cannot be set in engine_args", fix=f"leave it out: {_REFUSED[name]}"
         )
     if name not in known:
         plain = name.lstrip("-").replace("-", "_")

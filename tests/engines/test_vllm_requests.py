@@ -87,11 +87,17 @@ class TestEngineArgs:
             ("max_model_len", "write it as `context:`"),
             ("dtype", "write it as `dtype:`"),
             ("logprobs_mode", "raw softmax"),
+            ("hf_token", "variable HF_TOKEN"),
         ],
     )
     def test_an_argument_that_cannot_be_set_is_refused_with_what_to_write(self, name, hint):
         with pytest.raises(UsageError, match=hint):
             engine_args(make_config(engine_args={name: 1}), KNOWN, on_cpu=False)
+
+    def test_a_secret_is_not_repeated(self):
+        with pytest.raises(UsageError) as caught:
+            engine_args(make_config(engine_args={"hf_token": "hf_abc"}), KNOWN, on_cpu=False)
+        assert "hf_abc" not in str(caught.value)
 
     def test_only_what_may_change_a_reply_is_part_of_the_identity(self):
         fast = {"tensor_parallel_size": 2, "max_num_seqs": 8, "gpu_memory_utilization": 0.5}
