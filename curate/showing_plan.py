@@ -135,15 +135,17 @@ def _show_engine(console: Console, engine: EngineReport) -> None:
     if engine.problem is not None:
         console.print(f"  [red]cannot be used:[/red] {escape(engine.problem)}", soft_wrap=True)
         return
-    can = [name for name, has in engine.capabilities.items() if has]
-    cannot = [name for name, has in engine.capabilities.items() if not has]
-    console.print(f"  can: {', '.join(can) or 'text in, text out'}")
-    if cannot:
-        console.print(f"  cannot: {', '.join(cannot)}")
-    context = f"{engine.context_tokens:,} tokens" if engine.context_tokens else "not told"
-    console.print(f"  context {context}; {engine.open_dialogues} dialogues open at once")
-    for name, value in engine.facts.items():
-        console.print(f"  {escape(name)}: {escape(value)}")
+    if engine.facts:
+        for name, value in engine.facts.items():
+            console.print(f"  {escape(name)}: {escape(value)}")
+    else:
+        can = [name for name, has in engine.capabilities.items() if has]
+        cannot = [name for name, has in engine.capabilities.items() if not has]
+        console.print(f"  can: {', '.join(can) or 'text in, text out'}")
+        if cannot:
+            console.print(f"  cannot: {', '.join(cannot)}")
+        context = f"{engine.context_tokens:,} tokens" if engine.context_tokens else "not told"
+        console.print(f"  context {context}; {engine.open_dialogues} dialogues open at once")
     for mode in engine.modes:
         if mode.mode is None:
             console.print(f"  [red]{mode.stage}:[/red] {escape(mode.why)}", soft_wrap=True)

@@ -136,7 +136,7 @@ def test_the_command_line(server: CountingServer, tmp_path: Path) -> None:
     )
     good = curate("doctor", path, cwd=tmp_path)
     assert good.returncode == 0, good.stdout + good.stderr
-    for word in ("fake-judge", "top_logprobs", "mode tokens", "4,096", "all usable"):
+    for word in ("fake-judge", "log-probabilities: yes", "mode tokens", "4096", "all usable"):
         assert word in good.stdout
     assert max(map(len, good.stdout.splitlines())) <= 80
     found = json.loads(curate("doctor", path, "--json", cwd=tmp_path).stdout)

@@ -1,0 +1,163 @@
+"""How often a label's log-probability is there, and how exact it is.
+
+    python benchmarks/exact_labels.py [--json] [--dialogues 3]
+
+The judge's and the adherence questions about a few dialogues are answered by the `transformers` engine in fp32, which
+reads the labels from the whole softmax. The reference is the plain model: each prompt by itself, no cache, log-softmax over
+the last position. From that same distribution follows what an API with the likeliest 10 or 20 tokens would have shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from material import MODEL, ROOT, Capture, figure, parser, report, small_hf_folder
+
+from curate.adherence.config import AdherenceConfig
+from curate.dialogue import Dialogue
+from curate.engines.base import Request
+from curate.engines.config import TransformersConfig, open_engine
+from curate.engines.tokens import PromptTokens, load_tokenizer
+from curate.judging.config import RubricConfig
+from curate.sources import open_source
+from curate.sources.config import SourceConfig
+from curate.steps import adherence_step, judge_step
+
+SAMPLE = ROOT / "recipes" / "sample" / "support.jsonl"
+
+
+@dataclass
+class Counts:
+    """Over all calls and their labels.
+
+    Attributes:
+        calls: reads of a first token.
+        labels: labels that have a token of their own, over all calls.
+        exact, in_10, in_20: of these, found by the engine, and among the likeliest of the full softmax.
+        whole, whole_10, whole_20: calls in which every label was.
+        error: largest difference of a log-probability from the reference.
+    """
+
+    calls: int = 0
+    labels: int = 0
+    exact: int = 0
+    in_10: int = 0
+    in_20: int = 0
+    whole: int = 0
+    whole_10: int = 0
+    whole_20: int = 0
+    error: float = 0.0
+
+
+def reference(model: Any, ids: list[int]) -> Any:
+    """log-softmax over the vocabulary behind a prompt, in fp64 from fp32 logits."""
+    import torch
+
+    with torch.inference_mode():
+        logits = model(torch.tensor([ids]), logits_to_keep=1).logits[0, -1]
+    return logits.double().log_softmax(-1)
+
+
+def count(counts: Counts, tokens: PromptTokens, request: Request, got: Any, model: Any) -> None:
+    """Hold one reply against the reference."""
+    logprobs = reference(model, tokens.prompt_ids(request))
+    ranked = logprobs.argsort(descending=True)[:20].tolist()
+    of_label: dict[str, list[int]] = {label: [] for label in request.labels}
+    for index, text in tokens.label_ids(request).items():
+        of_label[text.strip()].append(index)
+    spelt = {label: ids for label, ids in of_label.items() if ids}
+    read: dict[str, float] = {}
+    for text, value in got.first_token:
+        read[text.strip()] = read.get(text.strip(), 0.0) + math.exp(value)
+    found = {label for label in spelt if read.get(label, 0.0) > 0}
+    in_10 = {label for label, ids in spelt.items() if set(ids) & set(ranked[:10])}
+    in_20 = {label for label, ids in spelt.items() if set(ids) & set(ranked)}
+    counts.calls += 1
+    counts.labels += len(spelt)
+    counts.exact += len(found)
+    counts.in_10 += len(in_10)
+    counts.in_20 += len(in_20)
+    counts.whole += found == spelt.keys()
+    counts.whole_10 += in_10 == spelt.keys()
+    counts.whole_20 += in_20 == spelt.keys()
+    for label in found:
+        true = math.log(sum(math.exp(float(logprobs[index])) for index in spelt[label]))
+        counts.error = max(counts.error, abs(math.log(read[label]) - true))
+
+
+async def measure(folder: Path, number: int) -> Counts:
+    from transformers import AutoModelForCausalLM
+
+    source = open_source(SourceConfig(path=str(SAMPLE)))
+    dialogues: list[Dialogue] = [item for unit in source.read() for item in unit.dialogues][:number]
+    engine = await open_engine(TransformersConfig(model=str(folder), dtype="float32"))
+    capture = Capture(engine)
+    try:
+        judged = judge_step(RubricConfig(mode="tokens", text="off"), engine)
+        adherence = adherence_step(AdherenceConfig(output_mode="continuous"), engine)
+        for dialogue in dialogues:
+            await judged.work(dialogue, capture)
+            await adherence.work(dialogue, capture)
+    finally:
+        await engine.close()
+    model = AutoModelForCausalLM.from_pretrained(str(folder), dtype="float32").eval()
+    tokens = PromptTokens(load_tokenizer(str(folder)))
+    counts = Counts()
+    for request, reply in capture.calls:
+        if request.labels:
+            count(counts, tokens, request, reply, model)
+    return counts
+
+
+def main() -> None:
+    arguments = parser(__doc__)
+    arguments.add_argument("--dialogues", type=int, default=3)
+    given = arguments.parse_args()
+    with small_hf_folder() as folder:
+        counts = asyncio.run(measure(folder, given.dialogues))
+
+    def share(part: int, whole: int) -> str:
+        return f"{100 * part / whole:.1f} %"
+
+    rows = [
+        figure(
+            "labels found / labels asked for",
+            100 * counts.exact / counts.labels,
+            unit="%",
+            target="100 %",
+            met=counts.exact == counts.labels,
+            beside=f"in the likeliest 10: {share(counts.in_10, counts.labels)}, "
+            f"20: {share(counts.in_20, counts.labels)}",
+        ),
+        figure(
+            "calls in which every label is found",
+            100 * counts.whole / counts.calls,
+            unit="%",
+            target="100 %",
+            met=counts.whole == counts.calls,
+            beside=f"in the likeliest 10: {share(counts.whole_10, counts.calls)}, "
+            f"20: {share(counts.whole_20, counts.calls)}",
+        ),
+        figure(
+            "largest error of a log-probability",
+            counts.error,
+            target="< 1e-5",
+            met=counts.error < 1e-5,
+            beside="against log-softmax over the whole vocabulary, each prompt by itself, no cache",
+        ),
+    ]
+    how = (
+        f"{counts.calls} calls with {counts.labels} labels about the first {given.dialogues} dialogues of "
+        f"recipes/sample/support.jsonl, {MODEL} unpacked to fp32, the `transformers` engine on the CPU with its "
+        "cache. Spellings of one label (with and without a blank) are added; a label that has no token "
+        "of its own is not counted."
+    )
+    report(3, "Exact label log-probabilities", rows, how, as_json=given.json)
+
+
+if __name__ == "__main__":
+    main()
