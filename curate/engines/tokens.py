@@ -22,6 +22,7 @@ import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
@@ -114,6 +115,8 @@ class PromptTokens:
         self._lock = Lock()
         self._labels: dict[tuple[str, ...], dict[int, str]] = {}
         self._vocabulary: dict[str, int] = tokenizer.get_vocab()
+        self._backend: Any = None
+        self._backend = self._find_backend()
         self._anchor = self._encode(_ANCHOR)
         self.is_segmentable = self._joins_exactly()
         self._head, self._tail, self._trim = self._take_apart()
@@ -214,6 +217,9 @@ class PromptTokens:
     def _encode(self, text: str) -> tuple[int, ...]:
         if not text:
             return ()
+        if self._backend is not None:
+            [encoding] = self._backend.encode_batch_fast([text], add_special_tokens=False)
+            return tuple(encoding.ids)
         # verbose=False: a prompt beyond the model's length is the engine's to report.
         encoded = self.tokenizer(text, add_special_tokens=False, verbose=False)
         return tuple(encoded["input_ids"])
@@ -271,6 +277,25 @@ class PromptTokens:
         ]
         texts = ["".join(lines), *("".join(pair) for pair in pairwise(lines))]
         return all(self.encode(text) == list(self._encode(text)) for text in texts)
+
+    def _find_backend(self) -> Any:
+        """The Rust tokenizer behind a fast one, which is asked directly: it need not count offsets.
+
+        A copy, because the original is left with whatever truncation its last caller wanted.
+        """
+        backend: Any = getattr(self.tokenizer, "backend_tokenizer", None)
+        if not hasattr(backend, "encode_batch_fast"):
+            return None
+        backend = copy(backend)
+        backend.no_truncation()
+        backend.no_padding()
+        same = all(
+            tuple(backend.encode_batch_fast([probe], add_special_tokens=False)[0].ids)
+            == self._encode(probe)
+            for probe in (*_CONTENT_PROBES, self.tokenizer.eos_token or "")
+            if probe
+        )
+        return backend if same else None
 
     def _describe(self) -> tuple[tuple[str, str], ...]:
         template = self.tokenizer.chat_template
