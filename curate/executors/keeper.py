@@ -147,7 +147,7 @@ class Spool:
     """
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make_private(folder)
         self.owner = f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}"
         self._path = folder / f"{self.owner}.jsonl"
         self._lock = FileLock(folder / f"{self.owner}.lock", blocking=False)
@@ -177,6 +177,26 @@ class Spool:
             os.ftruncate(self._file, 0)
             self._size = 0
 
+    def remove(self) -> None:
+        """All of it is with the keeper, and nothing more will come."""
+        os.close(self._file)
+        self._file = -1
+        self._path.unlink()
+        self._lock.release()
+        Path(self._lock.lock_file).unlink(missing_ok=True)
+
+
+def _make_private(folder: Path) -> None:
+    """A folder in a place that all users write, and its parent: this user's, or not to be used."""
+    for part in (folder.parent, folder):
+        part.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if part.stat().st_uid != os.getuid():
+            raise CurateError(
+                f"{part} belongs to another user",
+                expected="a folder that only this user writes: replies are read back from it",
+                fix="remove it, or set TMPDIR to a place of your own before the workers start",
+            )
+
 
 def sweep(folder: Path, send: Callable[[list[bytes]], object], dead: int | None = None) -> int:
     """Hand the lines of every spool whose process is gone to `send`, and remove it.
@@ -190,6 +210,7 @@ def sweep(folder: Path, send: Callable[[list[bytes]], object], dead: int | None 
         How many lines there were.
     """
     swept = 0
+    _make_private(folder)
     for lock_file in sorted(folder.glob("*.lock")):
         is_dying = dead is not None and lock_file.stem.rsplit("-", 2)[1] == str(dead)
         lock = FileLock(lock_file, timeout=_DYING_SECONDS if is_dying else 0)
@@ -239,6 +260,7 @@ class KeptReplies:
         self._calls: list[asyncio.Future[None]] = []
         self._recent: OrderedDict[str, Completion] = OrderedDict()
         self._sending: asyncio.Task[None] | None = None
+        self._failed = False
 
     def put(self, key: str, completion: Completion) -> Awaitable[None]:
         """Keep a reply: in the spool when this returns, in the reply log when it was awaited."""
@@ -283,6 +305,12 @@ class KeptReplies:
             await asyncio.wait([self._sending])
         checked(await self._exchange(self._batch()))
 
+    async def close(self) -> None:
+        """The last word; the spool goes when the keeper has all of it."""
+        await self.settle()
+        if not self._failed:
+            self._spool.remove()
+
     def _batch(self) -> Batch:
         used = self._used
         return Batch(
@@ -322,11 +350,12 @@ class KeptReplies:
             found = dict(map(_read, answer.found))
         except Exception as error:
             # Whatever it was, those who wait must hear of it.
+            self._failed = True
             for future in waiting:
                 if not future.done():
                     future.set_exception(error)
             return
-        if not self._puts:
+        if not self._puts and not self._failed:
             self._spool.clear()
         for _, arrived in puts:
             if not arrived.done():

@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from curate.engines.accounting import Accounting, Budget
+from curate.engines.base import EngineIdentity
 from curate.errors import BudgetReached, CurateError, EngineError, UsageError, missing_extra
 from curate.executors.keeper import Answer, Batch, Keeper, KeptReplies, Spool, checked, sweep
 from curate.executors.work import StageWorker, WorkItem
@@ -98,8 +99,10 @@ class Worker:
         await kept.settle()
 
     async def close(self) -> None:
-        """Close the engines."""
+        """Close the engines; what comes after this is not kept."""
+        _, _, kept = await self._opened()
         await self._stack.aclose()
+        await kept.close()
 
     async def _opened(self) -> tuple[StageWorker, ModelFacts, KeptReplies]:
         if self._opening is None:
@@ -380,11 +383,12 @@ class RayExecutor:
         actor.process = (started.node, started.process)
         if self._models is None:
             self._models = started.models
-        elif started.models != self._models:
+        expected, got = _what_scores(self._models), _what_scores(started.models)
+        if got != expected:
             raise EngineError(
                 "two workers have opened different models; their scores do not compare",
-                got=started.models.judge.identity,
-                expected=self._models.judge.identity,
+                got=got,
+                expected=expected,
                 fix="put the same files and versions on every machine",
             )
 
@@ -552,6 +556,14 @@ def _sweep_there(spool: Path, keeper: Any, dead: int | None) -> int | CurateErro
         )
     except CurateError as error:
         return error
+
+
+def _what_scores(models: ModelFacts) -> list[tuple[EngineIdentity, list[str]]]:
+    """What must be the same on every machine; how many dialogues are open need not be."""
+    return [
+        (facts.identity, sorted(facts.capabilities))
+        for facts in (models.judge, models.policy, models.reviser)
+    ]
 
 
 async def _finished(task: asyncio.Task[None] | None) -> None:

@@ -158,6 +158,31 @@ async def test_everybody_who_waits_hears_of_a_failure(tmp_path: Path) -> None:
     assert (await replies.get_many(KEYS[:1]))[KEYS[0]].text == "x"
 
 
+async def test_a_spool_goes_only_when_the_keeper_has_all_of_it(tmp_path: Path) -> None:
+    keeper, spools = make(tmp_path)
+    wire = Wire(keeper)
+    replies = client(wire, spools)
+    await replies.put(KEYS[0], Completion(text="x"))
+    await replies.close()
+    assert not list(spools.glob("*"))
+    other = client(wire, spools)
+    wire.is_cut = True
+    with pytest.raises(CurateError):
+        await other.put(KEYS[1], Completion(text="y"))
+    wire.is_cut = False
+    await other.close()
+    assert len(list(spools.glob("*.jsonl"))) == 1
+
+
+def test_a_folder_of_another_user_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spools").mkdir()
+    monkeypatch.setattr("os.getuid", lambda: 4711)
+    with pytest.raises(CurateError, match="belongs to another user"):
+        Spool(tmp_path / "spools")
+
+
 def test_spools_are_for_their_owner_only(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spools")
     assert (tmp_path / "spools").stat().st_mode & 0o077 == 0

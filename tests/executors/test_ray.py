@@ -1,4 +1,4 @@
-"""Two workers on a real local Ray cluster, against a real HTTP server that counts what it is asked."""
+"""Two workers on a real Ray cluster of two nodes on this machine, against a real HTTP server that counts what it is asked."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from tests.live import live_server
 from tests.servers import CountingServer
 
 ray = pytest.importorskip("ray")
+from ray.cluster_utils import Cluster  # noqa: E402
+
 pytestmark = pytest.mark.ray
 
 WORKERS, IN_FLIGHT = 2, 3
@@ -32,18 +34,19 @@ RAY = {"kind": "ray", "workers": WORKERS}
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    """Two CPUs; runs in this process join it instead of starting one each."""
+def cluster() -> Iterator[Cluster]:
+    """Two machines, as far as Ray is concerned, of one CPU each; this process is on the first."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init(
-            num_cpus=WORKERS,
-            include_dashboard=False,
-            log_to_driver=False,
-            object_store_memory=80 * 2**20,
+        options = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+        cluster = Cluster(
+            initialize_head=True, head_node_args=options | {"include_dashboard": False}
         )
-        yield
+        cluster.add_node(**options)
+        ray.init(address=cluster.address, log_to_driver=False)
+        yield cluster
         ray.shutdown()
+        cluster.shutdown()
 
 
 @pytest.fixture
@@ -216,7 +219,7 @@ async def test_it_is_over_when_all_are_finished_or_it_was_stopped() -> None:
 
 
 def test_same_rows_and_counts_as_in_one_process(
-    cluster: None,
+    cluster: Cluster,
     server: CountingServer,
     data: Path,
     tmp_path: Path,
@@ -239,21 +242,33 @@ def test_same_rows_and_counts_as_in_one_process(
     assert not living(spools)
 
 
-@pytest.mark.parametrize("stage", ["judge", "fork"])
+def workers_on(cluster: Cluster, machine: int, spools: Path) -> list[int]:
+    """Process ids of the workers that a machine's raylet started."""
+    node = [cluster.head_node, *cluster.worker_nodes][machine]
+    raylet = node.all_processes["raylet"][0].process.pid
+    parents = {
+        process: int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        for process in living(spools)
+    }
+    return [process for process, parent in parents.items() if parent == raylet]
+
+
+@pytest.mark.parametrize(("stage", "machine"), [("judge", 1), ("fork", 0)])
 def test_a_killed_worker_loses_nothing_and_repeats_only_calls_in_flight(
-    cluster: None,
+    cluster: Cluster,
     server: CountingServer,
     data: Path,
     tmp_path: Path,
     spools: Path,
     local: RunResult,
     stage: str,
+    machine: int,
 ) -> None:
     killed: list[int] = []
 
     def kill(name: str, finished: int, _: int) -> None:
         if name == stage and finished >= 2 and not killed:
-            killed.append(min(living(spools)))
+            killed.extend(workers_on(cluster, machine, spools))
             os.kill(killed[0], signal.SIGKILL)
 
     with counted(server) as counts:
@@ -267,7 +282,7 @@ def test_a_killed_worker_loses_nothing_and_repeats_only_calls_in_flight(
 
 
 def test_a_budget_of_calls_holds_over_all_workers_and_the_run_goes_on(
-    cluster: None,
+    cluster: Cluster,
     server: CountingServer,
     data: Path,
     tmp_path: Path,
@@ -287,7 +302,7 @@ def test_a_budget_of_calls_holds_over_all_workers_and_the_run_goes_on(
 
 
 def test_an_error_in_a_worker_is_the_error_of_the_run(
-    cluster: None, server: CountingServer, data: Path, tmp_path: Path, spools: Path
+    cluster: Cluster, server: CountingServer, data: Path, tmp_path: Path, spools: Path
 ) -> None:
     wrong = recipe(server, data, executor=RAY).model_dump(mode="json")
     wrong["models"]["judge"]["model"] = "another"
@@ -299,7 +314,7 @@ def test_an_error_in_a_worker_is_the_error_of_the_run(
 
 
 def test_workers_that_do_not_fit_are_refused(
-    cluster: None, server: CountingServer, data: Path, tmp_path: Path
+    cluster: Cluster, server: CountingServer, data: Path, tmp_path: Path
 ) -> None:
     greedy = {"kind": "ray", "gpus_per_worker": 1}
     with pytest.raises(UsageError, match="do not fit"):
