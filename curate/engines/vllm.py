@@ -32,6 +32,7 @@ from curate.engines.vllm_requests import (
     identity_args,
     overflow,
     read_output,
+    replica_of,
     sampling_args,
 )
 from curate.engines.wire import failed
@@ -72,6 +73,7 @@ class VllmEngine:
         self._prompts = prompts
         self._identity = identity
         self._context = int(settings.model_config.max_model_len)
+        self._replicas = int(settings.parallel_config.data_parallel_size)
         self._open_dialogues = open_dialogues(settings)
         self._numbers = itertools.count()
         self._running: set[asyncio.Task[Completion]] = set()
@@ -156,12 +158,12 @@ class VllmEngine:
         too_long = overflow(len(ids), self._context)
         if too_long is not None:
             return too_long
-        output = await self._generate(ids, args)
+        output = await self._generate(ids, args, replica_of(request, self._replicas))
         if isinstance(output, Completion):
             return output
         return read_output(output, request, labels, self._context)
 
-    async def _generate(self, ids: list[int], args: dict[str, Any]) -> Any:
+    async def _generate(self, ids: list[int], args: dict[str, Any], replica: int | None) -> Any:
         from vllm.exceptions import GracefulHTTPError, VLLMClientError
         from vllm.inputs import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
@@ -169,7 +171,10 @@ class VllmEngine:
         last = None
         try:
             params = _sampling_params(args)
-            stream = self._llm.generate(tokens_input(ids), params, str(next(self._numbers)))
+            number = str(next(self._numbers))
+            stream = self._llm.generate(
+                tokens_input(ids), params, number, data_parallel_rank=replica
+            )
             async for output in stream:
                 last = output
         except EngineDeadError as error:

@@ -16,6 +16,7 @@ What had to be found out by reading and trying (vLLM 0.32) and is held by tests:
 from __future__ import annotations
 
 import difflib
+import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
@@ -197,6 +198,14 @@ def _without_lengths(schema: Any) -> Any:
         elif key != "maxLength":
             bare[key] = _without_lengths(value)
     return bare
+
+
+def replica_of(request: Request, replicas: int) -> int | None:
+    """Which of vLLM's data-parallel replicas has a request's dialogue in its cache; None: any of them."""
+    if replicas < 2 or not request.affinity:
+        return None
+    digest = hashlib.blake2b(request.affinity.encode(), digest_size=8).digest()
+    return int.from_bytes(digest) % replicas
 
 
 def overflow(prompt_tokens: int, context: int) -> Completion | None:

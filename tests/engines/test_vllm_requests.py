@@ -18,6 +18,7 @@ from curate.engines.vllm_requests import (
     identity_args,
     overflow,
     read_output,
+    replica_of,
     sampling_args,
     wire_schema,
 )
@@ -242,6 +243,15 @@ class TestReadOutput:
         pairs = read_output(output, make_request(labels=("0",)), texts, CONTEXT).first_token
         assert dict(pairs) == {str(token): value for token, value in values.items()}
         assert [value for _, value in pairs] == sorted(values.values(), reverse=True)
+
+
+def test_the_requests_of_a_dialogue_go_to_one_replica():
+    requests = [make_request(affinity=f"dialogue-{number}") for number in range(64)]
+    ranks = [replica_of(request, 4) for request in requests]
+    assert set(ranks) == {0, 1, 2, 3}
+    assert ranks == [replica_of(make_request(affinity=r.affinity, sample=1), 4) for r in requests]
+    assert replica_of(requests[0], 1) is None
+    assert replica_of(make_request(), 4) is None
 
 
 def test_a_prompt_without_room_for_a_reply_is_an_overflow():
