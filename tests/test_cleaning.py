@@ -14,7 +14,7 @@ from curate.cleaning import eval_texts, prepare_cleaning
 from curate.dialogue import Dialogue
 from curate.errors import SourceError, UsageError
 from curate.pipeline import RunResult, run_recipe
-from curate.recipe import parse_recipe
+from curate.recipe import load_recipe, parse_recipe
 from curate.selection.config import EvalSet, SelectConfig
 from curate.validation import validate_record
 from tests.live import live_server
@@ -76,7 +76,7 @@ def test_planted_duplicates_and_contamination_are_removed_with_what_they_collide
         tmp_path,
         ROWS,
         {
-            "dedup": {"near": {"threshold": 0.7, "on": ["dialogue", "first_user"]}},
+            "dedup": {"near": {"threshold": 0.7, "of": ["dialogue", "first_user"]}},
             "decontaminate": [{"path": str(evals), "field": "question", "ngram": 13}],
         },
     )
@@ -119,7 +119,7 @@ def test_the_best_judged_of_equals_is_kept(tmp_path: Path) -> None:
     with live_server() as server:
         assert isinstance(server, CountingServer)
         model = {"engine": "openai", "model": "fake-judge", "base_url": server.base_url}
-        select = {"dedup": {"near": {"on": ["first_user"]}, "keep": "mean_score"}}
+        select = {"dedup": {"near": {"of": ["first_user"]}, "keep": "mean_score"}}
         run(tmp_path, rows, select, models={"judge": model}, judge={}, scenario="A shop.")
     import polars as pl
 
@@ -219,6 +219,27 @@ def test_an_eval_set_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     empty = write(tmp_path / "empty.jsonl", [{"n": 1}])
     with pytest.raises(SourceError, match="holds no text"):
         prepare_cleaning(SelectConfig(decontaminate=(EvalSet(path=str(empty)),)))
+
+
+def test_a_recipe_as_the_documentation_writes_it(tmp_path: Path) -> None:
+    text = """
+name: documented
+source: {path: chats.jsonl}
+select:
+  dedup: {near: {threshold: 0.8, of: [dialogue, first_user]}, keep: mean_score}
+  decontaminate: [{path: gsm8k_test.jsonl, field: question, ngram: 13}]
+  split: {validation: 0.05, by: [group, near_duplicates], seed: 0}
+"""
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text, encoding="utf-8")
+    config = load_recipe(path).select
+    assert isinstance(config, SelectConfig)
+    assert config.dedup is not None
+    assert config.dedup.near is not None
+    assert config.dedup.near.of == ("dialogue", "first_user")
+    assert config.dedup.ranking == "mean_score"
+    with pytest.raises(UsageError, match="mean_scare"):
+        load_recipe(path, ["select.dedup.keep=mean_scare"])
 
 
 def test_the_library_call_takes_duplicates_out_too() -> None:

@@ -114,7 +114,7 @@ class Cleaner:
             return {}
         compared = list(rows)
         order = _preferred(table, config, compared)
-        views = config.near.on if config.near is not None else ()
+        views = config.near.of if config.near is not None else ()
         threshold = config.near.threshold if config.near is not None else 1.0
         texts = self._near_texts(compared) if views else {}
         removed = find_duplicates(
@@ -148,7 +148,7 @@ class Cleaner:
     def _new_sketches(self) -> Sketches | None:
         """For all that will be asked of them, by `dedup` and by `split`."""
         near = self._config.dedup.near if self._config.dedup is not None else None
-        views: list[View] = list(near.on) if near is not None else []
+        views: list[View] = list(near.of) if near is not None else []
         thresholds = [near.threshold] if near is not None else []
         if self._config.split is not None and "near_duplicates" in self._config.split.by:
             views += _VIEWS

@@ -48,7 +48,7 @@ class NearConfig(Frozen):
     """Near-duplicates: Jaccard similarity of the sets of shingles (runs of words)."""
 
     threshold: float = Field(0.8, gt=0, le=1, description="Jaccard similarity that is too much.")
-    on: tuple[View, ...] = Field(("dialogue",), min_length=1, description="What is compared.")
+    of: tuple[View, ...] = Field(("dialogue",), min_length=1, description="What is compared.")
     shingle: int = Field(3, ge=1, description="Words a shingle.")
     min_words: int = Field(
         8, ge=0, description="First user messages of fewer words are not compared, as `hello`."
@@ -64,7 +64,7 @@ class EmbeddingConfig(Frozen):
 
     model: str = Field(description="sentence-transformers model: Hub id or folder.")
     threshold: float = Field(0.95, gt=0, le=1, description="Cosine similarity that is too much.")
-    on: View = Field("dialogue", description="What is embedded.")
+    of: View = Field("dialogue", description="What is embedded.")
 
 
 class DedupConfig(Frozen):

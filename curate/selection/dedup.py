@@ -274,7 +274,7 @@ class Deduplication:
         self._config = config
         self._stack = ExitStack()
         near = config.near
-        sketches = Sketches(near, near.on, near.threshold) if near is not None else None
+        sketches = Sketches(near, near.of, near.threshold) if near is not None else None
         keys = ExactKeys()
         count = 0
         for batch in batches(read()):

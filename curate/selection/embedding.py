@@ -67,7 +67,7 @@ def similar_pairs(
     found: dict[int, list[tuple[int, float]]] = defaultdict(list)
     with _matrix(folder) as write:
         for batch in batches(chosen):
-            write(_normalised(embed([view_text(dialogue, config.on) for dialogue in batch])))
+            write(_normalised(embed([view_text(dialogue, config.of) for dialogue in batch])))
         vectors = write(None)
         places = np.argsort([turn[row] for row in rows])
         for start in range(0, len(order), _BLOCK):

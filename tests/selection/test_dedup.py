@@ -175,9 +175,9 @@ def test_first_user_messages_are_compared_where_they_say_something() -> None:
         talk("c", "hello", "How may I help you with your parcel today?"),
         talk("d", "Hello", "What is it you want to know about the weather?"),
     ]
-    found = removed(given, DedupConfig(near=NearConfig(on=("first_user",))))
+    found = removed(given, DedupConfig(near=NearConfig(of=("first_user",))))
     assert found == {1: (Duplicate("near_duplicate_prompt", 0, 1.0),)}
-    both = removed(given, DedupConfig(near=NearConfig(on=("first_user",), min_words=0)))
+    both = removed(given, DedupConfig(near=NearConfig(of=("first_user",), min_words=0)))
     assert set(both) == {1, 3}
 
 
@@ -232,7 +232,7 @@ def test_the_best_by_score_is_kept_whatever_the_order() -> None:
         for i, reward in enumerate([0.1, None, 0.9, 0.5])
     ]
     config = SelectConfig(
-        where={}, dedup=DedupConfig(near=NearConfig(on=("first_user",)), keep="reward")
+        where={}, dedup=DedupConfig(near=NearConfig(of=("first_user",)), keep="reward")
     )
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
         shuffled = [given[i] for i in order]
