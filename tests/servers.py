@@ -264,6 +264,9 @@ class CountingServer:
                 )
                 await asyncio.sleep(random.uniform(low, high))
             if request.path.endswith("/v1/completions"):
+                if self.context and any(len(prompt) > self.context for prompt in body["prompt"]):
+                    said = f"longer than the maximum model length of {self.context}"
+                    return web.json_response({"error": {"message": said}}, status=400)
                 is_exact = self.token_prompts == "exact"
                 return web.json_response(token_completion(body, is_exact=is_exact))
             answer = self.answer(body)

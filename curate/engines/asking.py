@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from curate.engines.accounting import Accounting, Budget
-from curate.engines.base import Capability, Completion, Engine, Request, Usage
+from curate.engines.base import Capability, Completion, Engine, Request, Splitting, Usage
 from curate.engines.config import Prices
 from curate.errors import BudgetReached, EngineError, UsageError
 
@@ -163,38 +163,48 @@ class Asker:
         return not self._refresh.isdisjoint((key, request.purpose, stage))
 
     async def _ask_all(self, missing: Calls) -> dict[str, Completion]:
-        if Capability.BATCH in self.engine.capabilities:
-            return await self._ask_together(missing)
-        alone = missing[:1] if Capability.PARALLEL in self.engine.capabilities else missing
-        answers = {key: await self._ask_once(key, request) for key, request in alone}
-        rest = missing[len(alone) :]
+        """The first call alone, for the trunk; then the others, at once where the engine likes that."""
+        if not missing:
+            return {}
+        groups = self._group(missing)
+        alone = groups[:1] if Capability.PARALLEL in self.engine.capabilities else groups
+        answers: dict[str, Completion] = {}
+        for group in alone:
+            answers |= await self._ask_group(group)
+        rest = groups[len(alone) :]
         if len(rest) == 1:
-            return answers | {key: await self._ask_once(key, request) for key, request in rest}
+            return answers | await self._ask_group(rest[0])
         # Siblings in flight are waited for also when one of them raises: their replies are kept.
-        outcomes = await asyncio.gather(
-            *(self._ask_once(key, request) for key, request in rest), return_exceptions=True
-        )
-        for (key, _), outcome in zip(rest, outcomes, strict=True):
+        outcomes = await asyncio.gather(*map(self._ask_group, rest), return_exceptions=True)
+        for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
-            answers[key] = outcome
+            answers |= outcome
         return answers
 
-    async def _ask_together(self, missing: Calls) -> dict[str, Completion]:
-        """All in one call, but those that are in flight already, whose replies are waited for."""
-        theirs = {key: self._flights[key] for key, _ in missing if key in self._flights}
-        mine = [(key, request) for key, request in missing if key not in theirs]
+    def _group(self, missing: Calls) -> list[Calls]:
+        """What goes to the engine in one call: each by itself, or as the engine batches them."""
+        if Capability.BATCH not in self.engine.capabilities:
+            return [[call] for call in missing]
+        if not isinstance(self.engine, Splitting):
+            return [missing]
+        groups = self.engine.split([request for _, request in missing])
+        return [[missing[index] for index in group] for group in groups]
+
+    async def _ask_group(self, group: Calls) -> dict[str, Completion]:
+        """One call, but for those that are in flight already, whose replies are waited for."""
+        theirs = {key: self._flights[key] for key, _ in group if key in self._flights}
+        mine = [(key, request) for key, request in group if key not in theirs]
         answers = await self._fly(mine) if mine else {}
-        for key, request in missing:
+        for key, request in group:
             if key in theirs:
-                answers[key] = await self._ask_once(key, request, theirs[key])
+                answers[key] = await self._join(key, request, theirs[key])
         return answers
 
-    async def _ask_once(
-        self, key: str, request: Request, flight: asyncio.Future[Completion] | None = None
+    async def _join(
+        self, key: str, request: Request, flight: asyncio.Future[Completion] | None
     ) -> Completion:
-        """One call for equal requests in flight; the others wait for its reply."""
-        flight = flight or self._flights.get(key)
+        """The reply to an equal request in flight; a call of its own where that came to nothing."""
         while flight is not None:
             await asyncio.wait([flight])
             if not flight.cancelled():
@@ -225,6 +235,11 @@ class Asker:
         for attempt in range(self._retries + 1):
             granted, stop = await self._grant(calls)
             completions = await self._call(granted)
+            if len(granted) > 1 and all(map(_fails_as_a_list, completions)):
+                # One prompt that is too long fails its whole list; the others can be answered.
+                for call in granted:
+                    answers |= await self._call_with_retries([call])
+                granted, completions = [], []
             failed: dict[str, Completion] = {}
             for (key, _), completion in zip(granted, completions, strict=True):
                 fault = completion.fault
@@ -245,7 +260,8 @@ class Asker:
                 break
             await asyncio.sleep(pause)
             calls = [call for call in calls if call[0] in failed]
-        self._watch_for_the_end(completions)
+        if completions:
+            self._watch_for_the_end(completions)
         return answers
 
     def _pause(self, attempt: int, failed: Iterable[Completion]) -> float:
@@ -315,6 +331,11 @@ class Asker:
             got=f"{self._fatal_after} calls in a row failed, the last with {self._given_up}",
             fix="check the server and the key, then run again; replies received so far are kept",
         )
+
+
+def _fails_as_a_list(completion: Completion) -> bool:
+    fault = completion.fault
+    return fault is not None and fault.kind in ("context_overflow", "bad_request")
 
 
 def redact_request(request: Request, redact: Callable[[str], str]) -> Request:

@@ -195,6 +195,18 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class Splitting(Protocol):
+    """An engine with BATCH that answers siblings in several calls of its own.
+
+    Who keeps replies must not wait for one call until another is done, so it hands over each by itself.
+    """
+
+    def split(self, requests: Sequence[Request]) -> list[list[int]]:
+        """Indices of the requests that go in one call, in groups; every index once."""
+        ...
+
+
 Ask = Callable[[Sequence[Request]], Awaitable[list[Completion]]]
 """Engine, cache, retries and accounting, bound to a model role (judge, policy, reviser)."""
 

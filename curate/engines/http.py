@@ -25,6 +25,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import httptools
 
+CONNECT_SECONDS = 10.0
+"""A host that takes longer to accept a connection is taken for gone."""
 IDLE_SECONDS = 4.0
 """An idle connection is used again for so long; common servers close theirs after 5 seconds."""
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
@@ -96,8 +98,7 @@ class DirectPool:
         connection = self._take_idle()
         if connection is None:
             began = time.monotonic()
-            async with asyncio.timeout(seconds):
-                connection = await self._connect()
+            connection = await self._connect(min(seconds, CONNECT_SECONDS))
             seconds -= time.monotonic() - began
         try:
             reply = await connection.ask(payload, seconds)
@@ -133,13 +134,17 @@ class DirectPool:
                 return connection
         return None
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self, seconds: float) -> _Connection:
         if self._closed:
             raise ConnectionError("the engine was asked after it had been closed")
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(
-            _Connection, self._host, self._port, ssl=self._tls
-        )
+        try:
+            async with asyncio.timeout(seconds):
+                _, connection = await loop.create_connection(
+                    _Connection, self._host, self._port, ssl=self._tls
+                )
+        except TimeoutError as error:
+            raise ConnectionError(f"no connection within {seconds:g} s") from error
         return connection
 
 

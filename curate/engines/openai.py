@@ -114,6 +114,12 @@ class OpenAIEngine:
             return [await self._chat(requests[0])]
         return list(await asyncio.gather(*map(self._chat, requests)))
 
+    def split(self, requests: Sequence[Request]) -> list[list[int]]:
+        """Which requests go in one HTTP call; see `base.Splitting`."""
+        if self._reads is not None:
+            return self._reads.split(requests)
+        return [[index] for index in range(len(requests))]
+
     async def close(self) -> None:
         """Close the connections."""
         for target in self._targets:
@@ -144,8 +150,12 @@ class OpenAIEngine:
 
     async def ask_target(self, target: Target, path: str, data: bytes) -> Any:
         """One call to one address: the parsed reply, or a completion that is a fault."""
+        was_up = target.is_up
         await target.gate.enter()
         try:
+            if was_up and not target.is_up and len(self._targets) > 1:
+                # It went while this call waited for its place.
+                return failed("connection", f"{target.url} does not answer")
             reply = await self._post(target, path, data)
         finally:
             target.gate.leave()

@@ -64,17 +64,6 @@ class TokenReads:
         chat: Callable[[Request], Awaitable[Completion]],
     ) -> list[Completion]:
         """Answer siblings, in order: label reads in lists, whatever else one by one through `chat`."""
-        groups: dict[tuple[object, ...], list[int]] = {}
-        for index, request in enumerate(requests):
-            kind: tuple[object, ...] = (index,)
-            if is_label_read(request):
-                kind = (
-                    request.sample,
-                    request.temperature,
-                    request.affinity,
-                    index // MOST_PROMPTS,
-                )
-            groups.setdefault(kind, []).append(index)
 
         async def answer(indices: list[int]) -> list[Completion]:
             group = [requests[index] for index in indices]
@@ -82,39 +71,52 @@ class TokenReads:
                 return [await chat(group[0])]
             return await self._read(group, exchange)
 
+        groups = self.split(requests)
         if len(groups) == 1:
-            return await answer(next(iter(groups.values())))
-        answered = await asyncio.gather(*map(answer, groups.values()))
+            return await answer(groups[0])
+        answered = await asyncio.gather(*map(answer, groups))
         found: dict[int, Completion] = {}
-        for indices, completions in zip(groups.values(), answered, strict=True):
+        for indices, completions in zip(groups, answered, strict=True):
             found.update(zip(indices, completions, strict=True))
         return [found[index] for index in range(len(requests))]
 
-    async def _read(self, group: Sequence[Request], exchange: Exchange) -> list[Completion]:
-        prompts: list[list[int]] = []
-        for request in group:
-            try:
-                prompts.append(self._prompts.prompt_ids(request))
-            except PromptRefused as error:
-                if len(group) > 1:
-                    return await self._one_by_one(group, exchange)
-                return [failed("bad_request", str(error))]
-        labels = [self._prompts.label_ids(request) for request in group]
-        wanted = sorted(set().union(*labels))
-        if len(group) > 1 and len(wanted) > MOST_LABEL_IDS:
-            return await self._one_by_one(group, exchange)
-        body = self.body(prompts, group[0], wanted)
-        reply = await exchange("/completions", body, group[0].affinity)
-        if isinstance(reply, Completion):
-            fault = reply.fault
-            if len(group) > 1 and fault is not None and not fault.is_transient:
-                # One prompt that is too long fails its whole list; the others can be answered.
-                return await self._one_by_one(group, exchange)
-            return [reply] * len(group)
-        return self.read(reply, group, prompts, labels)
+    def split(self, requests: Sequence[Request]) -> list[list[int]]:
+        """Indices of the requests that go in one call each."""
+        groups: list[list[int]] = []
+        growing: dict[tuple[object, ...], tuple[list[int], set[int]]] = {}
+        for index, request in enumerate(requests):
+            if not is_label_read(request):
+                groups.append([index])
+                continue
+            kind = (request.sample, request.temperature, request.affinity)
+            spelt = self._prompts.label_ids(request).keys()
+            group, wanted = growing.get(kind, ([], set()))
+            if not group or len(group) == MOST_PROMPTS or len(wanted | spelt) > MOST_LABEL_IDS:
+                group, wanted = growing[kind] = ([], set())
+                groups.append(group)
+            group.append(index)
+            wanted |= spelt
+        return groups
 
-    async def _one_by_one(self, group: Sequence[Request], exchange: Exchange) -> list[Completion]:
-        return [(await self._read([request], exchange))[0] for request in group]
+    async def _read(self, group: Sequence[Request], exchange: Exchange) -> list[Completion]:
+        answers: dict[int, Completion] = {}
+        prompts: dict[int, list[int]] = {}
+        for index, request in enumerate(group):
+            try:
+                prompts[index] = self._prompts.prompt_ids(request)
+            except PromptRefused as error:
+                answers[index] = failed("bad_request", str(error))
+        if prompts:
+            asked = [group[index] for index in prompts]
+            labels = [self._prompts.label_ids(request) for request in asked]
+            body = self.body(list(prompts.values()), asked[0], sorted(set().union(*labels)))
+            reply = await exchange("/completions", body, asked[0].affinity)
+            if isinstance(reply, Completion):
+                read = [reply] * len(asked)
+            else:
+                read = self.read(reply, asked, list(prompts.values()), labels)
+            answers.update(zip(prompts, read, strict=True))
+        return [answers[index] for index in range(len(group))]
 
     def body(
         self, prompts: Sequence[Sequence[int]], request: Request, wanted: Sequence[int]

@@ -55,6 +55,13 @@ class Bytes:
             writer.close()
 
 
+async def until(condition):
+    """Wait for something that has no event to wait for; at most ten seconds."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
 async def test_a_call_is_one_plain_request():
     async with Bytes() as server:
         reply = await server.call(b'{"a": "\xc3\xa9"}')
@@ -130,8 +137,7 @@ async def test_what_is_no_whole_reply_is_an_error_and_its_connection_is_not_used
 async def test_a_cancelled_call_does_not_leave_its_reply_to_the_next_one():
     async with Bytes([b"", b"", b"", OK]) as server:
         task = asyncio.create_task(server.call(b"first"))
-        while not server.requests:  # noqa: ASYNC110 - the server is told nothing of us
-            await asyncio.sleep(0.001)
+        await until(lambda: server.requests)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -143,7 +149,7 @@ async def test_a_cancelled_call_does_not_leave_its_reply_to_the_next_one():
 async def test_a_connection_the_server_closed_meanwhile_is_not_used_again():
     async with Bytes([OK, None]) as server:
         await server.call()
-        await asyncio.sleep(0.05)
+        await until(lambda: server.pool._idle[0].is_lost)
         assert (await server.call()).body == b"ok"
         assert server.connections == 2
 
@@ -162,7 +168,7 @@ async def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch
 async def test_a_reply_that_nobody_asked_for_ends_the_connection(more, together):
     async with Bytes([OK + more] if together else [OK, more], [OK.replace(b"ok", b"2!")]) as server:
         assert (await server.call()).body == b"ok"
-        await asyncio.sleep(0.02)
+        await until(lambda: all(connection.is_lost for connection in server.pool._idle))
         assert (await server.call()).body == b"2!"
         assert server.connections == 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from curate.engines import openai_probe
 from curate.engines.asking import Accounting, Asker
 from curate.engines.base import Capability, Completion, Request
+from curate.engines.cache import ReplyCache
 from curate.engines.config import OpenAIConfig, open_engine
 from curate.engines.openai_tokens import TokenReads, is_label_read
 from curate.engines.tokens import PromptTokens
@@ -152,24 +154,38 @@ async def no_chat(_: Request) -> Completion:
     raise AssertionError("a label read must not go by chat")
 
 
-async def test_one_prompt_that_is_too_long_does_not_fail_its_siblings(prompts):
-    from curate.engines.wire import read_error
-    from tests.servers import token_completion
-
-    calls = []
-
-    async def exchange(path: str, body: Body, affinity: str) -> Any:
-        calls.append(len(body["prompt"]))
-        if any(len(prompt) > 60 for prompt in body["prompt"]):
-            return read_error(400, "longer than the maximum model length of 60")
-        return token_completion(body, is_exact=True)
-
-    requests = [label_read("a?"), label_read("yes " * 60), label_read("b?")]
-    good, bad, other = await reads(prompts).complete(requests, exchange, no_chat)
-    assert calls == [3, 1, 1, 1]
+async def test_one_prompt_that_is_too_long_does_not_fail_its_siblings(open_on):
+    server = CountingServer(without_counts, owned_by="vllm", token_prompts="exact", context=70)
+    engine = await open_on(server)
+    ask = Asker(engine, None, accounting=Accounting())
+    good, bad, other = await ask([label_read("a?"), label_read("yes " * 70), label_read("b?")])
+    assert [len(body["prompt"]) for body in server.requests] == [3, 1, 1, 1]
     assert good.exact_labels
     assert other.exact_labels
     assert bad.fault.kind == "context_overflow"
+
+
+async def test_replies_are_kept_call_by_call_not_when_the_last_one_is_there(open_on, tmp_path):
+    server = CountingServer(without_counts, owned_by="vllm", token_prompts="exact")
+    engine = await open_on(server)
+    release = asyncio.Event()
+
+    async def hold(body: Body) -> Body:
+        await release.wait()
+        return without_counts(body)
+
+    server.answer = hold
+    reads = [label_read(f"{index}?") for index in range(40)]
+    text = label_read("Say?", labels=(), max_tokens=9)
+    with ReplyCache(tmp_path / "replies.sqlite") as cache:
+        task = asyncio.create_task(Asker(engine, cache, accounting=Accounting())([*reads, text]))
+        keys = [request.key(engine.identity) for request in reads]
+        async with asyncio.timeout(10):
+            while len(cache.get_many(keys)) < len(keys):  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.01)
+        assert not task.done()
+        release.set()
+        assert len(await task) == 41
 
 
 async def test_a_server_that_is_busy_fails_all_at_once_and_is_not_asked_one_by_one(prompts):
