@@ -221,13 +221,18 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _anchor_sources(data: dict[str, Any], folder: Path) -> None:
-    """A relative source path that exists beside the recipe is meant from there, else from the cwd."""
+    """A relative path of a source or an eval set that exists beside the recipe is meant from there, else from the cwd."""
     sources = data.get("source")
     for source in sources if isinstance(sources, list) else [sources]:
         if isinstance(source, dict) and isinstance(source.get("path"), list):
             source["path"] = [_anchored(path, folder) for path in source["path"]]
         elif isinstance(source, dict):
             source["path"] = _anchored(source.get("path"), folder)
+    select = data.get("select")
+    evals = select.get("decontaminate") if isinstance(select, dict) else None
+    for given in evals if isinstance(evals, list) else [evals]:
+        if isinstance(given, dict) and "path" in given:
+            given["path"] = _anchored(given["path"], folder)
 
 
 def _anchored(path: Any, folder: Path) -> Any:

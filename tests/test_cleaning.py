@@ -232,8 +232,10 @@ select:
 """
     path = tmp_path / "recipe.yaml"
     path.write_text(text, encoding="utf-8")
+    write(tmp_path / "gsm8k_test.jsonl", [])
     config = load_recipe(path).select
     assert isinstance(config, SelectConfig)
+    assert config.decontaminate[0].path == str(tmp_path / "gsm8k_test.jsonl")
     assert config.dedup is not None
     assert config.dedup.near is not None
     assert config.dedup.near.of == ("dialogue", "first_user")
