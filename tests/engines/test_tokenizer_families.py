@@ -101,10 +101,12 @@ def dialogues(draw: st.DrawFn) -> Dialogue:
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def prompts(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> PromptTokens:
-    kept = pytestconfig.cache
-    assert kept is not None
-    return PromptTokens(tokenizer_of(request.param, Path(kept.mkdir("tokenizers"))))
+def prompts(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> PromptTokens:
+    cache = getattr(request.config, "cache", None)
+    kept = Path(cache.mkdir("tokenizers")) if cache else tmp_path_factory.mktemp("tokenizers")
+    return PromptTokens(tokenizer_of(request.param, kept))
 
 
 def _request(on: Trunk, question: str) -> Request:
@@ -126,7 +128,7 @@ def test_every_family_holds(prompts: PromptTokens) -> None:
     assert prompts.is_split
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(dialogue=dialogues())
 def test_segments_give_the_ids_of_the_whole(prompts: PromptTokens, dialogue: Dialogue) -> None:
     request = _request(trunk(RUBRIC, dialogue, dialogue.turns), QUESTIONS[0])
@@ -137,7 +139,7 @@ def test_segments_give_the_ids_of_the_whole(prompts: PromptTokens, dialogue: Dia
     assert prompts.prompt_ids(request) == _whole(prompts, rendered + "(")
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(dialogue=dialogues())
 def test_requests_of_a_dialogue_share_their_tokens_up_to_the_question(
     prompts: PromptTokens, dialogue: Dialogue
@@ -151,7 +153,7 @@ def test_requests_of_a_dialogue_share_their_tokens_up_to_the_question(
         assert one[: len(shared)] == shared
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(dialogue=dialogues())
 def test_nested_prefixes_are_nested_in_tokens(prompts: PromptTokens, dialogue: Dialogue) -> None:
     turns = dialogue.turns
@@ -164,7 +166,7 @@ def test_nested_prefixes_are_nested_in_tokens(prompts: PromptTokens, dialogue: D
         assert _common(*both) >= len(nested)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=_NASTY)
 def test_any_text_at_all_is_tokenised_as_a_whole(prompts: PromptTokens, text: str) -> None:
     text = f"<a>{text}\n[b]\n{text}\n\n<c>\n[d"

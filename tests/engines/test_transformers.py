@@ -408,7 +408,7 @@ needs_small_model = [
 
 
 @pytest.fixture(scope="module")
-def small_model(pytestconfig: pytest.Config) -> Path:
+def small_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SmolLM2 as a Hugging Face folder in float32, made once and kept in pytest's cache."""
     spec = importlib.util.spec_from_file_location(
         "hf_from_gguf", Path(__file__).parents[2] / "scripts" / "hf_from_gguf.py"
@@ -421,8 +421,9 @@ def small_model(pytestconfig: pytest.Config) -> Path:
     assert package is not None
     assert package.submodule_search_locations
     [gguf] = Path(package.submodule_search_locations[0]).glob("*.gguf")
-    assert pytestconfig.cache is not None
-    return script.convert(gguf, Path(pytestconfig.cache.mkdir("models")) / "smollm2")
+    cache = getattr(request.config, "cache", None)
+    kept = Path(cache.mkdir("models")) if cache else tmp_path_factory.mktemp("models")
+    return script.convert(gguf, kept / "smollm2")
 
 
 @pytest.mark.parametrize("dtype", [pytest.param("float32", marks=needs_small_model)])
