@@ -44,7 +44,7 @@ def make_dialogue(seed: int, turns: int, words: int) -> Dialogue:
         id=f"made-{seed}",
         messages=tuple(messages),
         role_definition="A patient shop assistant who finds orders, explains delays and never promises money back. "
-        + text(60),
+        + text(150),
         scenario="A customer asks a shop for help.",
     )
 
