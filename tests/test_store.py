@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import orjson
+import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curate import store
 from curate.errors import CurateError, RunLockedError
-from curate.store import LineFile, RunFolder, StageRows, fingerprint, read_lines, write_atomically
+from curate.store import (
+    FrameFile,
+    LineFile,
+    RunFolder,
+    StageRows,
+    atomic_file,
+    fingerprint,
+    read_frames,
+    read_lines,
+    stored_record,
+    write_atomically,
+)
 
 
 def open_rows(folder: Path) -> StageRows[dict[str, int]]:
@@ -60,6 +74,7 @@ def test_a_row_that_is_not_ours_is_named_with_file_and_line(tmp_path: Path) -> N
         open_rows(tmp_path)
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     steps=st.lists(
         st.one_of(
@@ -133,3 +148,146 @@ def test_read_lines_leaves_out_the_torn_end(tmp_path: Path) -> None:
 def test_a_fingerprint_depends_on_values_not_on_key_order() -> None:
     assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
     assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+
+
+# ---- rows in the order of the dialogues
+
+
+KEYS = st.lists(st.sampled_from("abcdef"), max_size=12)
+
+
+@settings(deadline=None, max_examples=50)
+@given(stored=KEYS, order=KEYS, wanted=st.lists(st.booleans(), min_size=12, max_size=12))
+def test_rows_come_aligned_with_the_dialogues(
+    tmp_path_factory: pytest.TempPathFactory,
+    stored: list[str],
+    order: list[str],
+    wanted: list[bool],
+) -> None:
+    rows, expected = open_rows(tmp_path_factory.mktemp("rows")), {}
+    for place, key in enumerate(stored):
+        rows.append(key, {"x": place})
+        expected[key] = {"x": place}
+    rows.compact(order)
+    keys = pl.Series(order, dtype=pl.String)
+    assert list(rows.aligned(keys)) == [expected.get(key) for key in order]
+    mask = wanted[: len(order)]
+    some = list(rows.aligned(keys, pl.Series(mask, dtype=pl.Boolean)))
+    assert some == [
+        expected.get(key) for key, is_wanted in zip(order, mask, strict=True) if is_wanted
+    ]
+    # Another order of the dialogues, no new row: the next run has its rows in that one.
+    rows.compact(list(reversed(order)))
+    assert list(rows.aligned(keys.reverse())) == [expected.get(key) for key in reversed(order)]
+
+
+def test_rows_out_of_order_are_refused_rather_than_mixed_up(tmp_path: Path) -> None:
+    rows = open_rows(tmp_path)
+    for place, key in enumerate("ab"):
+        rows.append(key, {"x": place})
+    rows.compact(["a", "b"])
+    with pytest.raises(ValueError, match="another order"):
+        list(rows.aligned(pl.Series(["b", "a"])))
+
+
+def test_rows_of_another_folder_are_taken_over_where_there_is_none(tmp_path: Path) -> None:
+    theirs, ours = open_rows(tmp_path / "theirs"), open_rows(tmp_path / "ours")
+    for key in "abc":
+        theirs.append(key, {"x": 1})
+    ours.append("a", {"x": 2})
+    ours.adopt(theirs, pl.Series(["a", "b"]))
+    assert dict(ours.read()) == {"a": {"x": 2}, "b": {"x": 1}}
+    assert stored_record(tmp_path / "ours", "b") == b'{"x":1}'
+    ours.compact()
+    assert stored_record(tmp_path / "ours", "a") == b'{"x":2}'
+    assert stored_record(tmp_path / "ours", "c") is None
+
+
+class Held:
+    """A record that knows how many of its kind are alive."""
+
+    alive = most = 0
+
+    def __init__(self, data: bytes) -> None:
+        Held.alive += 1
+        Held.most = max(Held.most, Held.alive)
+
+    def __del__(self) -> None:
+        Held.alive -= 1
+
+
+def test_reading_rows_holds_one_at_a_time(tmp_path: Path) -> None:
+    rows: StageRows[Held] = StageRows(tmp_path, dump=lambda _: b"{}", load=Held)
+    keys = [str(number) for number in range(500)]
+    for key in keys:
+        rows.append(key, Held(b""))
+    rows.compact(keys)
+    for read in (rows.read, lambda: rows.aligned(pl.Series(keys))):
+        Held.most = 0
+        for _ in read():
+            pass
+        assert Held.most <= 2
+
+
+def test_compacting_sorts_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_SORTED", 20)
+    monkeypatch.setattr(store, "_BATCH", 10)
+    rows = open_rows(tmp_path)
+    keys = [f"{number * 7919 % 400:04d}" for number in range(400)]
+    for key in keys:
+        rows.append(key, {key * 2_000: 1})  # 8 KB, 3.2 MB in all
+    rows.close()
+    tracemalloc.start()
+    rows.compact(sorted(keys))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_500_000
+    assert [key for key, _ in rows.read()] == sorted(keys)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.parquet"]
+
+
+# ---- tables made of frames
+
+
+def test_frames_become_one_table_with_the_types_that_hold_them_all(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    with FrameFile(path, first=("z",)) as table:
+        table.append(pl.DataFrame({"z": [1], "label_a": [1]}))
+        table.append(pl.DataFrame({"z": [2], "label_b": ["x"]}))
+        table.append(pl.DataFrame({"z": [3], "label_a": [0.5]}))
+    whole = pl.concat(read_frames(path, 2))
+    assert whole.columns == ["z", "label_a", "label_b"]
+    assert whole["label_a"].to_list() == [1.0, None, 0.5]
+    assert [frame.height for frame in read_frames(path, 2)] == [2, 1]
+    assert [found.name for found in tmp_path.iterdir()] == ["table.parquet"]
+
+
+def test_a_table_that_is_not_finished_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    with FrameFile(path) as table:
+        table.append(pl.DataFrame({"a": [1]}))
+
+    def fail() -> None:
+        with FrameFile(path) as table:
+            table.append(pl.DataFrame({"a": [2]}))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert pl.read_parquet(path)["a"].to_list() == [1]
+    assert [found.name for found in tmp_path.iterdir()] == ["table.parquet"]
+
+
+def test_a_file_that_is_not_finished_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"old")
+
+    def fail() -> None:
+        with atomic_file(path) as out:
+            out.write(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert path.read_bytes() == b"old"
+    assert [found.name for found in tmp_path.iterdir()] == ["lines"]
