@@ -52,6 +52,7 @@ _PATIENCE = 600.0
 _POLL = 0.5
 _CALLS = 10_000
 _SETTLE_SECONDS = 10.0
+_KNOCK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,10 +518,14 @@ def _connect(ray: Any, config: ExecutorConfig) -> bool:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         options["include_dashboard"] = False
     try:
+        if address is not None and ":" in address:
+            # Ray itself would knock for minutes at a door that is not there.
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
         ray.init(address=address, **options)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise UsageError(
-            "the Ray cluster cannot be joined",
+            f"the Ray cluster {address or ''} cannot be joined",
             got=str(error).strip().splitlines()[0],
             expected="the address of a running cluster: `auto` on one of its machines, or host:port",
             fix="`ray status` shows whether one runs here",
