@@ -9,8 +9,9 @@ used for its requests (start and imports left out), since wall time depends on w
 
 - `raw`: prebuilt bytes out, a parsed head and body back; no JSON on either side. The floor of the wire.
 - `aiohttp`: a bare session, prebuilt body out, JSON back.
-- `engine`: `OpenAIEngine.complete`, requests built as a stage builds them.
-- `asker`: the whole path: cache key, look-up, engine, reply log, accounting; ten siblings a dialogue.
+- `engine`: `OpenAIEngine.complete`: body, JSON out and in, first token read, places for calls, deadlines.
+- `asker`: the whole path: requests as a stage builds them, cache key, look-up, engine, reply log,
+  accounting; ten siblings a dialogue.
 - `openai`: `AsyncOpenAI().chat.completions.create`, in the venv that CURATE_PEERS_PYTHON names.
 
 The rounds take turns and the median of each client's rounds is reported.
@@ -244,9 +245,10 @@ async def run_engine(url: str, count: int, width: int) -> None:
     from curate.engines.config import OpenAIConfig, open_engine
 
     engine = await open_engine(OpenAIConfig(model=MODEL, base_url=url, in_flight=width))
+    requests = [make_request(index) for index in range(SIBLINGS)]
 
     async def ask(index: int) -> None:
-        [completion] = await engine.complete([make_request(index)])
+        [completion] = await engine.complete([requests[index % SIBLINGS]])
         assert completion.first_token, completion
 
     await measure(ask, count, width)
