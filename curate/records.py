@@ -35,7 +35,8 @@ class Unscored(Frozen):
     """A dialogue that a stage could not score, and why. Fails every filter.
 
     Reason codes: `context_overflow`, `bad_reply`, `reply_cut`, `engine_error`, `no_assistant_turn`,
-    `missing_role`, `missing_scenario`, `low_coverage`, `unscored_turns`, `rejected_mismatch`.
+    `missing_role`, `missing_scenario`, `low_coverage`, `unscored_turns`, `rejected_mismatch`; of reference
+    methods `no_reference`, `no_text`, `too_few_references`, `references_mismatch`.
     """
 
     dialogue_id: str
