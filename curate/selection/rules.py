@@ -101,7 +101,7 @@ def decision_columns(decided: pl.DataFrame) -> pl.DataFrame:
     return decided.select(
         pl.col("id").alias("dialogue_id"),
         "content_hash",
-        pl.concat_list(sets).list.drop_nulls().alias("sets"),
+        _listed(sets).alias("sets"),
         "reasons",
         "collisions",
         "split",
@@ -147,7 +147,7 @@ def decide(
         pl.lit(False),
         *(pl.col(name).str.ends_with(":unscored").fill_null(False) for name in columns),
     )
-    why = pl.concat_list(pl.when(missing).then(pl.lit("unscored")), *columns).list.drop_nulls()
+    why = _listed([pl.when(missing).then(pl.lit("unscored")), *map(pl.col, columns)])
     # with_columns, because without a condition the list is a constant, which must fill the rows there are
     reasons = work.with_columns(why.alias("reasons"))["reasons"]
     split = cleaning.splits(table, (reasons.list.len() == 0).to_list()) if cleaning else None
@@ -160,6 +160,13 @@ def decide(
         _collision_column(collisions, table.height),
         pl.Series("split", split or [None] * table.height, dtype=pl.String),
     )
+
+
+def _listed(words: Sequence[pl.Expr]) -> pl.Expr:
+    """The words that are not null, as a list. No word has a space; nulls taken out of lists cost 8 times more."""
+    text = pl.concat_str(words, separator=" ", ignore_nulls=True)
+    nothing = pl.lit([], dtype=pl.List(pl.String))
+    return pl.when(text != "").then(text.str.split(" ")).otherwise(nothing)
 
 
 def _met(columns: Sequence[str]) -> pl.Expr:
