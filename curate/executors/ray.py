@@ -30,192 +30,28 @@ import secrets
 import socket
 import tempfile
 import time
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import EngineIdentity
 from curate.errors import BudgetReached, CurateError, EngineError, UsageError, missing_extra
-from curate.executors.keeper import Answer, Batch, Keeper, KeptReplies, Spool, checked, sweep
-from curate.executors.work import StageWorker, WorkItem
-from curate.models import Asks, ModelFacts, open_models
+from curate.executors.feed import MOST_LOSSES, Feed
+from curate.executors.keeper import Batch, Keeper, checked, sweep
+from curate.executors.ray_worker import Worker
+from curate.executors.work import WorkItem
+from curate.models import ModelFacts
 from curate.recipe import ExecutorConfig, Recipe
 from curate.store import fingerprint
 
 _AHEAD = 4
-_LOSSES = 3
 _PATIENCE = 600.0
 _POLL = 0.5
 _CALLS = 10_000
 _SETTLE_SECONDS = 10.0
 _KNOCK_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """An actor that is ready: what its models are, and where it runs."""
-
-    models: ModelFacts
-    node: str
-    process: int
-
-
-class Worker:
-    """The actor: engines, and the stage functions bound to them. Opened by the first call."""
-
-    def __init__(self, recipe: Recipe, keeper: str, spool: Path, folder: Path) -> None:
-        if folder.is_dir():
-            os.chdir(folder)  # paths in the recipe are meant from there
-        self._recipe = recipe
-        self._keeper = keeper
-        self._spool = spool
-        self._stack = AsyncExitStack()
-        self._opening: asyncio.Task[tuple[StageWorker, ModelFacts, KeptReplies]] | None = None
-
-    async def start(self) -> Started | CurateError:
-        """Open the engines, once; an error comes back as a value, so that it stays what it is."""
-        import ray
-
-        try:
-            _, models, _ = await self._opened()
-        except CurateError as error:
-            return error
-        return Started(models, ray.get_runtime_context().get_node_id(), os.getpid())
-
-    async def work(self, item: WorkItem) -> Any:
-        """The row of an item, or the CurateError that stops the run."""
-        try:
-            worker, _, _ = await self._opened()
-            return await worker(item)
-        except CurateError as error:
-            return error
-
-    async def settle(self) -> None:
-        """Hand the last counts to the keeper."""
-        _, _, kept = await self._opened()
-        await kept.settle()
-
-    async def close(self) -> None:
-        """Close the engines; what comes after this is not kept."""
-        _, _, kept = await self._opened()
-        await self._stack.aclose()
-        await kept.close()
-
-    async def _opened(self) -> tuple[StageWorker, ModelFacts, KeptReplies]:
-        if self._opening is None:
-            self._opening = asyncio.create_task(self._open())
-        return await asyncio.shield(self._opening)
-
-    async def _open(self) -> tuple[StageWorker, ModelFacts, KeptReplies]:
-        import ray
-
-        models = await self._stack.enter_async_context(open_models(self._recipe))
-        accounting, keeper = Accounting(), ray.get_actor(self._keeper)
-
-        async def exchange(batch: Batch) -> Answer:
-            try:
-                answer: Answer = await keeper.exchange.remote(batch)
-            except ray.exceptions.RayActorError as error:
-                raise CurateError(
-                    "the process that holds the reply log has died",
-                    got=str(error).strip().splitlines()[0],
-                    fix="run again; what was received is kept",
-                ) from error
-            return answer
-
-        limits = Budget(**self._recipe.budget.model_dump())
-        kept = KeptReplies(exchange, Spool(self._spool), accounting, limits)
-        asks = Asks(self._recipe, models, kept, accounting, kept)
-        return StageWorker(self._recipe, models, asks), models.facts, kept
-
-
-class Feed:
-    """Hands items out to workers: each to the worker its hash names, as long as that keeps all busy.
-
-    Args:
-        items: pulled when they are needed.
-        workers: how many there are.
-        ahead: how many items may be held for workers that have not asked for them yet.
-
-    Attributes:
-        over: set when every item is finished, or when it was stopped and what was out is finished.
-    """
-
-    def __init__(self, items: Iterable[WorkItem], workers: int, ahead: int) -> None:
-        self._items: Iterator[WorkItem] | None = iter(items)
-        self._held: list[deque[WorkItem]] = [deque() for _ in range(workers)]
-        self._returned: deque[WorkItem] = deque()
-        self._ahead = ahead
-        self._losses: Counter[str] = Counter()
-        self._changed = asyncio.Event()
-        self._out = 0
-        self._stopped = False
-        self.over = asyncio.Event()
-
-    async def take(self, worker: int) -> WorkItem | None:
-        """The worker's next item; None when there is none left. Waits while some may be given back."""
-        while not self._stopped:
-            item = self._next(worker)
-            if item is not None:
-                self._out += 1
-                return item
-            if self._out == 0:
-                break
-            self._changed.clear()
-            await self._changed.wait()
-        if self._out == 0:
-            self.over.set()
-        return None
-
-    def stop(self) -> None:
-        """Hand out no more; what is out may still be finished."""
-        self._stopped = True
-        self._changed.set()
-
-    def finish(self) -> None:
-        """An item that was taken is done."""
-        self._out -= 1
-        if self._out == 0:
-            self._changed.set()
-
-    def give_back(self, item: WorkItem) -> None:
-        """An item that was taken is lost with its worker, and goes to whoever asks first.
-
-        Raises:
-            EngineError: it was lost too often to go on.
-        """
-        key = item.dialogue.content_hash
-        self._losses[key] += 1
-        if self._losses[key] >= _LOSSES:
-            raise EngineError(
-                f"a worker died {_LOSSES} times while it worked on dialogue {item.dialogue.id} "
-                f"({item.stage})",
-                fix="look for the reason in Ray's logs (memory, most often) and run again",
-            )
-        self._returned.append(item)
-        self._out -= 1
-        self._changed.set()
-
-    def _next(self, worker: int) -> WorkItem | None:
-        if self._returned:
-            return self._returned.popleft()
-        if self._held[worker]:
-            return self._held[worker].popleft()
-        while self._items is not None and sum(map(len, self._held)) < self._ahead:
-            item = next(self._items, None)
-            if item is None:
-                self._items = None
-                break
-            home = int(item.dialogue.content_hash[:8], 16) % len(self._held)
-            if home == worker:
-                return item
-            self._held[home].append(item)
-        longest = max(self._held, key=len)
-        return longest.popleft() if longest else None
 
 
 class _Actor:
@@ -352,7 +188,7 @@ class RayExecutor:
     async def _bury(self, actor: _Actor, error: Exception) -> None:
         """Take what a dead actor left; then its dialogues may be given to others."""
         actor.deaths += 1
-        if actor.deaths >= _LOSSES:
+        if actor.deaths >= MOST_LOSSES:
             raise EngineError(
                 f"a worker died {actor.deaths} times and finished no dialogue in between",
                 got=str(error).strip().splitlines()[0],
