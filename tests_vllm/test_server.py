@@ -37,7 +37,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 SAMPLE = Path(__file__).resolve().parent.parent / "recipes" / "sample" / "support.jsonl"
 CONTEXT = 2048
 MODEL = "small"
-STARTED_WITHIN = 300.0
+STARTED_WITHIN = 600.0
 STRUCTURED = '{"backend": "guidance", "disable_any_whitespace": true}'
 DIGITS = tuple("12345")
 TRUNK = "You are a judge.\n" + "[1.user]\nThe user asked for a refund, politely.\n" * 20
