@@ -29,7 +29,7 @@ from scale import write_dialogues
 from curate.dialogue import Dialogue
 from curate.export.config import ExportConfig
 from curate.export.trl import export_trl
-from curate.ingesting import read_dialogues, read_sources
+from curate.ingesting import read_dialogues, read_sources, stored_dialogues
 from curate.outputs import write_selection
 from curate.selection.config import SelectConfig
 from curate.selection.rules import decide, narrowed, questions
@@ -107,7 +107,7 @@ class Places:
     # -- export
 
     def export(self) -> None:
-        dialogues = read_dialogues(self.run, self.selected)
+        dialogues = stored_dialogues(self.run, self.selected)
         config = ExportConfig(formats=("jsonl",))
         export_trl(self.run / "trl", sft=dialogues, pairs=(), natural=(), config=config)
 

@@ -3,8 +3,9 @@
 A run starts with it, and `curate ingest` is nothing else.
 
 `dialogues.parquet` is the index of `dialogues.jsonl`: one row a dialogue, in the same order, with what the
-score table says of it before anybody is asked, and the place of its line. What needs no more than an id, a
-content hash or a group reads that, and parses no dialogue.
+score table says of it before anybody is asked, and its place. What needs no more than an id, a content hash or
+a group reads that, and parses no dialogue; nor does what copies lines, or messages that are exported as they lie
+(see `export.stored`).
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
+from curate.export.stored import STORED, StoredDialogues, stored_row
 from curate.recipe import load_recipe
 from curate.records import QuarantinedRow
 from curate.selection.table import CHUNK, facts_frame, facts_row
 from curate.sources import Source, SourceConfig, Tally, open_source
+from curate.spans import read_spans
 from curate.store import FrameFile, LineFile, read_lines
 
 DIALOGUES = "dialogues.jsonl"
@@ -91,7 +94,7 @@ def read_sources(
         part.unlink(missing_ok=True)
     reports, written = [], 0
     taken: set[str] = set()
-    with _DialogueFile(parts[0], folder / INDEX) as dialogues, LineFile(parts[1]) as quarantine:
+    with DialogueFile(parts[0], folder / INDEX) as dialogues, LineFile(parts[1]) as quarantine:
         for source in sources:
             tally = Tally()
             for unit in source.read(role=role, scenario=scenario):
@@ -119,31 +122,33 @@ def _renamed(dialogue: Dialogue, source: str, taken: set[str]) -> Dialogue:
     return dialogue if new == dialogue.id else dialogue.model_copy(update={"id": new})
 
 
-class _DialogueFile:
+class DialogueFile:
     """`dialogues.jsonl` and its index in the making; a context manager."""
 
     def __init__(self, lines: Path, index: Path) -> None:
         self._lines = LineFile(lines)
         self._index = FrameFile(index)
         self._facts: list[dict[str, Any]] = []
-        self._offsets: list[int] = []
+        self._places: list[dict[str, Any]] = []
         self._written = 0
 
     def append(self, dialogue: Dialogue) -> None:
+        """Write a dialogue's line, and its row of the index."""
         line = dialogue.model_dump_json(exclude_defaults=True).encode()
         self._lines.append(line)
         self._facts.append(facts_row(dialogue))
-        self._offsets.append(self._written)
+        place = stored_row(dialogue, line, self._written)
+        self._places.append({OFFSET: self._written, **place})
         self._written += len(line) + 1
         if len(self._facts) >= CHUNK:
             self._settle()
 
     def _settle(self) -> None:
-        offsets = pl.Series(OFFSET, self._offsets, dtype=pl.Int64)
-        self._index.append(facts_frame(self._facts).with_columns(offsets))
-        self._facts, self._offsets = [], []
+        places = pl.DataFrame(self._places, schema={OFFSET: pl.Int64, **STORED})
+        self._index.append(facts_frame(self._facts).hstack(places))
+        self._facts, self._places = [], []
 
-    def __enter__(self) -> _DialogueFile:
+    def __enter__(self) -> DialogueFile:
         self._index.__enter__()
         return self
 
@@ -160,7 +165,8 @@ class _DialogueFile:
 
 
 def read_index(folder: Path) -> pl.LazyFrame:
-    """The index of the folder's dialogues: the facts of the score table, and `offset`."""
+    """The index of the folder's dialogues: the facts of the score table, `offset`, and what exports need
+    (`export.stored.STORED`)."""
     return pl.scan_parquet(folder / INDEX)
 
 
@@ -174,6 +180,24 @@ def read_dialogues(folder: Path, wanted: pl.Series | None = None) -> Iterator[Di
     lines = read_lines(folder / DIALOGUES)
     for line in lines if wanted is None else compress(lines, wanted):
         yield Dialogue.model_validate_json(line)
+
+
+def read_stored(folder: Path) -> Iterator[tuple[int, list[memoryview]]]:
+    """The lines of the folder's dialogues without their newline, in blocks; see `spans.read_spans`."""
+    lines = folder / DIALOGUES
+    starts = read_index(folder).select(OFFSET).collect().to_series()
+    stops = starts.shift(-1, fill_value=lines.stat().st_size) - 1
+    yield from read_spans(lines, starts, stops)
+
+
+def stored_dialogues(folder: Path, wanted: pl.Series) -> StoredDialogues:
+    """The dialogues of a folder that are wanted, for an export that parses no more of them than it must.
+
+    Args:
+        folder: where they lie.
+        wanted: for each of them whether it is wanted.
+    """
+    return StoredDialogues(folder / DIALOGUES, folder / INDEX, wanted)
 
 
 def read_dialogues_at(folder: Path, offsets: pl.Series) -> Iterator[Dialogue]:

@@ -11,18 +11,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import compress, islice
 from pathlib import Path
 
 import orjson
 import polars as pl
 
 from curate.dialogue import Dialogue
-from curate.ingesting import DIALOGUES, INDEX, OFFSET, read_dialogues_at, read_index
+from curate.export.stored import STORED
+from curate.ingesting import INDEX, OFFSET, read_dialogues_at, read_index, read_stored
 from curate.records import AdherenceScore, Judgment, PreferencePair, Unscored
 from curate.selection.columns import SCHEMA
 from curate.selection.rules import decision_columns
 from curate.selection.table import CHUNK, with_scores
+from curate.spans import write_framed
 from curate.store import FrameFile, StageRows, atomic_file, read_frames, read_lines
 
 SCORES = "scores.parquet"
@@ -50,7 +52,7 @@ def write_scores(
         for facts in read_frames(run / INDEX, CHUNK):
             table.append(
                 with_scores(
-                    facts.drop(OFFSET),
+                    facts.drop(OFFSET, *STORED),
                     None if judged is None else list(islice(judged, facts.height)),
                     None if scored is None else list(islice(scored, facts.height)),
                 )
@@ -70,18 +72,30 @@ def write_selection(run: Path, decided: pl.DataFrame) -> dict[str, int]:
     with atomic_file(folder / "decisions.jsonl") as out:
         for part in decisions.iter_slices(CHUNK):
             part.write_ndjson(out)
-    counts: Counter[str] = Counter()
+    members = {name: decisions["sets"].list.contains(name) for name in SETS}
     with ExitStack() as opened:
         files = {name: opened.enter_context(atomic_file(folder / f"{name}.jsonl")) for name in SETS}
-        parts = decisions.select("reasons", "sets").iter_slices(CHUNK)
-        rows = chain.from_iterable(part.iter_rows() for part in parts)
-        for line, (reasons, sets) in zip(read_lines(run / DIALOGUES), rows, strict=True):
-            # A line is a dialogue as it is written here, too: nothing is parsed.
-            row = b'{"reasons":%b,"dialogue":%b}\n' % (orjson.dumps(reasons), line.rstrip(b"\n"))
-            counts.update(sets)
-            for name in sets:
-                files[name].write(row)
-    return {name: counts[name] for name in SETS if counts[name]}
+        heads = _Heads()
+        said = decisions["reasons"].list.join(" ")
+        # A line is a dialogue as it is written here, too: nothing is parsed.
+        for at, lines in read_stored(run):
+            before = [heads[reasons] for reasons in said.slice(at, len(lines))]
+            for name, file in files.items():
+                inside = members[name].slice(at, len(lines)).to_list()
+                chosen = list(compress(lines, inside))
+                write_framed(file, list(compress(before, inside)), chosen, b"}\n")
+    sizes = {name: int(inside.sum()) for name, inside in members.items()}
+    return {name: size for name, size in sizes.items() if size}
+
+
+class _Heads(dict[str, bytes]):
+    """How a row of a set begins, by its reasons, none of which has a space; there are few that differ."""
+
+    def __missing__(self, reasons: str) -> bytes:
+        self[reasons] = b'{"reasons":%b,"dialogue":' % orjson.dumps(
+            reasons.split(" ") if reasons else []
+        )
+        return self[reasons]
 
 
 def rejections(decided: pl.DataFrame) -> dict[str, int]:

@@ -32,7 +32,13 @@ from curate.executors.loop import run as run_in_loop
 from curate.executors.opening import open_executor
 from curate.executors.work import Executor, WorkItem
 from curate.export.trl import export_trl
-from curate.ingesting import QUARANTINE, read_dialogues, read_index, read_sources
+from curate.ingesting import (
+    QUARANTINE,
+    read_dialogues,
+    read_index,
+    read_sources,
+    stored_dialogues,
+)
 from curate.models import ModelFacts, trust_warning
 from curate.outputs import (
     NATURAL_PAIRS,
@@ -50,8 +56,8 @@ from curate.pairs.config import ForkConfig
 from curate.pairs.natural import iter_natural_pairs
 from curate.rates import last_rates
 from curate.recipe import Recipe
-from curate.remote import open_run_folder
 from curate.records import AdherenceScore, Judgment, Manifest, PreferencePair, Unscored
+from curate.remote import open_run_folder
 from curate.runlog import RunLog, Status
 from curate.runs import read_manifest
 from curate.selection.rules import decide, matching, narrowed, questions
@@ -445,7 +451,9 @@ class _Run:
                 inside = folder / part.name if part.name else folder
                 self.log.exports["/".join(filter(None, (trainer, part.name)))] = export_trl(
                     inside,
-                    sft=() if part.selected is None else self._dialogues(part.selected),
+                    sft=()
+                    if part.selected is None
+                    else stored_dialogues(self.folder.path, part.selected),
                     pairs=part.pairs(read_pairs(self.folder.path, PAIRS)),
                     natural=part.pairs(read_pairs(self.folder.path, NATURAL_PAIRS)),
                     config=self.recipe.export,

@@ -18,8 +18,14 @@ from curate.dialogue import Dialogue, Message
 from curate.engines.base import Request
 from curate.engines.scripted import ScriptedEngine
 from curate.estimate import Reservoir
-from curate.export import trl
-from curate.ingesting import read_dialogues, read_dialogues_at, read_index, read_sources
+from curate.export import provenance
+from curate.ingesting import (
+    DialogueFile,
+    read_dialogues,
+    read_dialogues_at,
+    read_index,
+    read_sources,
+)
 from curate.outputs import grouped_dialogues, write_selection
 from curate.pairs.natural import gather_groups
 from curate.pipeline import run_recipe
@@ -72,8 +78,9 @@ def test_decisions_are_written_as_the_records_they_are(
     dialogues = [
         Dialogue(id=name, messages=(Message(role="user", content=name),)) for name in names
     ]
-    lines = [dialogue.model_dump_json(exclude_defaults=True).encode() for dialogue in dialogues]
-    (folder / "dialogues.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    with DialogueFile(folder / "dialogues.jsonl", folder / "dialogues.parquet") as file:
+        for dialogue in dialogues:
+            file.append(dialogue)
     config = SelectConfig(where={"some": "characters > 1"}, review="characters > 2", active=None)
     table = score_table(dialogues)
     counts = write_selection(folder, decide(table, config))
@@ -124,7 +131,7 @@ def peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], int
     monkeypatch.setattr(models, "open_engine", scripted)
     for module in (ingesting, outputs):
         monkeypatch.setattr(module, "CHUNK", 10)
-    monkeypatch.setattr(trl, "_CHUNK", 10)
+    monkeypatch.setattr(provenance, "CHUNK", 10)
     # Samples are held, and meant to be: for the estimate, and to find out the shape of a file.
     monkeypatch.setattr(pipeline, "Reservoir", lambda: Reservoir(2))
     monkeypatch.setattr(source, "SAMPLE", 2)

@@ -15,14 +15,16 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import orjson
 
 from curate.errors import CurateError
 from curate.export.wire import dump
+from curate.spans import write_framed
 
 _BATCH = 2_000  # rows held at once while a Parquet file is made
+_COPY = 1 << 20  # bytes copied at once
 _PARTIAL = ".partial"
 
 
@@ -45,8 +47,10 @@ class RowFile:
         self.head_rows = 0
         self._rows = 0
         self._seen: set[tuple[object, ...]] = set()
-        self._head_path, self._tail_path = path.with_suffix(".head"), path.with_suffix(".tail")
-        self._head, self._tail = self._head_path.open("wb"), self._tail_path.open("wb")
+        # The head and then the others, in one file, until a row of the head comes after one of the others.
+        self._whole_path, self._late_path = path.with_suffix(".whole"), path.with_suffix(".late")
+        self._whole, self._late = self._whole_path.open("wb"), self._late_path.open("wb")
+        self._head_bytes = 0
 
     def append(self, row: Mapping[str, Any]) -> bool:
         """Add a row; True where it went to the head of the file.
@@ -58,18 +62,53 @@ class RowFile:
         kinds = {_kind(column, message) for column in self.columns for message in row[column]} | {
             ("tools", "tools" in row)
         }
-        is_new = not kinds <= self._seen
-        self._seen |= kinds
         self.has_tools |= "tools" in row
         self.has_extra_keys |= any(
             message.keys() != {"role", "content"}
             for column in self.columns
             for message in row[column]
         )
-        (self._head if is_new else self._tail).write(line)
-        self.head_rows += is_new
-        self._rows += 1
+        is_head = self._is_head(kinds)
+        self._file_for(is_head).write(line)
+        self._count(is_head, len(line))
+        return is_head
+
+    def extend(self, heads: bytes | Sequence[bytes], messages: Sequence[memoryview]) -> bool:
+        """Add rows whose messages are role and content, as JSON: each a head, its messages and `}`.
+
+        Args:
+            heads: of each row, or of all.
+            messages: of each row; at least one.
+
+        Returns:
+            Whether the first of them went to the head of the file. No other does.
+        """
+        is_head = self._is_head(
+            {*((column, ("role", "content"), ()) for column in self.columns), ("tools", False)}
+        )
+        if is_head:
+            head = heads if isinstance(heads, bytes) else heads[0]
+            row = head + bytes(messages[0]) + b"}\n"
+            self._file_for(True).write(row)
+            self._count(True, len(row))
+            heads, messages = heads if isinstance(heads, bytes) else heads[1:], messages[1:]
+        write_framed(self._whole, heads, messages, b"}\n")
+        self._rows += len(messages)
+        return is_head
+
+    def _is_head(self, kinds: set[tuple[object, ...]]) -> bool:
+        is_new = not kinds <= self._seen
+        self._seen |= kinds
         return is_new
+
+    def _file_for(self, is_head: bool) -> IO[bytes]:
+        return self._late if is_head and self._rows > self.head_rows else self._whole
+
+    def _count(self, is_head: bool, size: int) -> None:
+        if is_head and self._rows == self.head_rows:
+            self._head_bytes += size
+        self.head_rows += is_head
+        self._rows += 1
 
     def __len__(self) -> int:
         return self._rows
@@ -83,13 +122,21 @@ class RowFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._head.close()
-        self._tail.close()
-        if error is None:
-            with self._head_path.open("ab") as whole, self._tail_path.open("rb") as tail:
-                shutil.copyfileobj(tail, whole)
-            self._head_path.replace(self.path)
-        self._tail_path.unlink()
+        self._whole.close()
+        self._late.close()
+        if error is None and self._late_path.stat().st_size:
+            with (
+                self._whole_path.open("rb") as whole,
+                self._late_path.open("rb") as late,
+                self.path.open("wb") as file,
+            ):
+                file.write(whole.read(self._head_bytes))
+                shutil.copyfileobj(late, file, _COPY)
+                shutil.copyfileobj(whole, file, _COPY)
+            self._whole_path.unlink()
+        elif error is None:
+            self._whole_path.replace(self.path)
+        self._late_path.unlink()
 
 
 def write_parquet(rows: RowFile, path: Path) -> None:

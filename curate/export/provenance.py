@@ -1,0 +1,185 @@
+"""Who, why and from where of each row of a training file: a table beside it, in the same order.
+
+The rows that go to the head of a file are known when they come, and the others' places are known at the end. So
+rows of both kinds are kept apart on disk, or, where the dialogues' index holds what there is to say, not kept at
+all: only what the index does not know is, which is next to nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from array import array
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from curate.dialogue import Lineage
+from curate.export.stored import StoredDialogues
+
+CHUNK = 10_000  # rows held at once
+
+LINEAGE: Final[Mapping[str, pl.DataType | type[pl.DataType]]] = {
+    "lineage_source": pl.String,
+    "lineage_file": pl.String,
+    "lineage_rows": pl.List(pl.Int64),
+    "lineage_part": pl.String,
+}
+PAIR_SCHEMA: Final = pl.Schema(
+    {
+        "pair_id": pl.String,
+        "file": pl.String,
+        "row": pl.Int64,
+        "dialogue_id": pl.String,
+        "content_hash": pl.String,
+        "source": pl.String,
+        "basis": pl.String,
+        "turn": pl.Int64,
+        "margin": pl.Float64,
+        "noise": pl.Float64,
+        "token_ratio": pl.Float64,
+        "judge": pl.String,
+        "policy": pl.String,
+        "issue": pl.String,
+        **LINEAGE,
+    }
+)
+SFT_SCHEMA: Final = pl.Schema(
+    {
+        "row": pl.Int64,
+        "dialogue_id": pl.String,
+        "content_hash": pl.String,
+        "messages_cut": pl.Int64,
+        "role_added": pl.Boolean,
+        **LINEAGE,
+    }
+)
+
+
+class Provenance:
+    """Who, why and from where of one file's rows: written as it comes, given back in the file's order."""
+
+    def __init__(self, folder: Path, split: str, schema: pl.Schema) -> None:
+        self._parts = folder / f"{split}.provenance"
+        self._parts.mkdir()
+        self._schema = schema
+        self._held: dict[str, list[dict[str, Any]]] = {"head": [], "tail": []}
+        self._written: dict[str, int] = {"head": 0, "tail": 0}
+
+    def append(self, row: dict[str, Any], *, is_head: bool) -> None:
+        """Add what is known of a row, all but its number."""
+        place = "head" if is_head else "tail"
+        held = self._held[place]
+        held.append(row)
+        if len(held) >= CHUNK:
+            self._settle(place)
+
+    def _settle(self, place: str) -> None:
+        frame = pl.DataFrame(self._held[place], schema=self._schema)
+        frame.write_parquet(self._parts / f"{place}-{self._written[place]:06d}.parquet")
+        self._held[place] = []
+        self._written[place] += 1
+
+    def table(self) -> pl.LazyFrame:
+        """All rows as they stand in the file, numbered; what is on disk stays there until it is written."""
+        for place in self._held:
+            self._settle(place)
+        parts = [pl.scan_parquet(part) for part in sorted(self._parts.iterdir())]
+        return _numbered(pl.concat(parts).drop("row"), self._schema)
+
+    def close(self) -> None:
+        """Remove the parts."""
+        shutil.rmtree(self._parts)
+
+
+class StoredProvenance:
+    """The same for dialogues in a file, in whose index most of it is."""
+
+    def __init__(self, dialogues: StoredDialogues) -> None:
+        self._dialogues = dialogues
+        self._heads, self._refused = array("q"), array("q")
+        self._cut, self._cuts, self._roles = array("q"), array("q"), array("q")
+
+    def note(
+        self, at: int, *, cut: int = 0, role_added: bool = False, is_head: bool = False
+    ) -> None:
+        """Say of the row of a wanted dialogue what the index does not; there is nothing to say of most.
+
+        Args:
+            at: the dialogue's number among those wanted.
+            cut: messages cut from its end.
+            role_added: whether its role definition was added.
+            is_head: whether the row went to the head of the file.
+        """
+        if is_head:
+            self._heads.append(at)
+        if cut:
+            self._cut.append(at)
+            self._cuts.append(cut)
+        if role_added:
+            self._roles.append(at)
+
+    def note_roles(self, at: int, count: int) -> None:
+        """Say of so many rows that the role definition was added, from one dialogue's number on."""
+        self._roles.extend(range(at, at + count))
+
+    def refuse(self, at: int) -> None:
+        """Say that a wanted dialogue has no row."""
+        self._refused.append(at)
+
+    def table(self) -> pl.LazyFrame:
+        """All rows as they stand in the file, numbered; unread."""
+        wanted = self._dialogues.wanted
+        height, numbers = len(wanted), wanted.arg_true()
+
+        def rows_of(at: array[int]) -> pl.Series:
+            return numbers.gather(pl.Series(at, dtype=pl.UInt32))
+
+        def marked(at: array[int]) -> pl.Series:
+            return pl.repeat(False, height, eager=True).scatter(rows_of(at), True)
+
+        cuts = pl.zeros(height, pl.Int64, eager=True)
+        cuts.scatter(rows_of(self._cut), pl.Series(self._cuts, dtype=pl.Int64))
+        is_head = marked(self._heads)
+        is_tail = wanted & ~is_head & ~marked(self._refused)
+        told = pl.DataFrame(
+            {
+                "messages_cut": cuts,
+                "role_added": marked(self._roles),
+                "is_head": is_head,
+                "is_tail": is_tail,
+            }
+        )
+        index = pl.scan_parquet(self._dialogues.index).select(
+            "content_hash",
+            "lineage_rows",
+            "lineage_part",
+            dialogue_id="id",
+            lineage_source="source",
+            lineage_file="file",
+        )
+        whole = pl.concat([index, told.lazy()], how="horizontal")
+        # As a rule the head is what comes first anyway, and one pass will do.
+        heads = is_head.arg_true()
+        in_order = heads.is_empty() or not is_tail.head(heads[-1]).any()
+        head, tail = pl.col("is_head"), pl.col("is_tail")
+        parts = [head | tail] if in_order else [head, tail]
+        return _numbered(pl.concat([whole.filter(part) for part in parts]), SFT_SCHEMA)
+
+
+def lineage_columns(lineage: Lineage | None) -> dict[str, Any]:
+    """The columns of `LINEAGE`."""
+    if lineage is None:
+        return dict.fromkeys(LINEAGE)
+    return {
+        "lineage_source": lineage.source,
+        "lineage_file": lineage.file,
+        "lineage_rows": list(lineage.rows),
+        "lineage_part": lineage.part,
+    }
+
+
+def _numbered(rows: pl.LazyFrame, schema: pl.Schema) -> pl.LazyFrame:
+    numbered = rows.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    return numbered.select(schema.names())
