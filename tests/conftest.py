@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A test says what is right, not how fast a busy machine is.
+settings.register_profile("curate", deadline=None)
+settings.load_profile("curate")
 
 ROOT = Path(__file__).parent.parent
 

@@ -55,7 +55,7 @@ class RubricConfig(Frozen):
         ge=0,
         le=10,
         description="How often a reply that cannot be used is asked again (in tokens mode: a score whose "
-        "labels hold too little of the mass, in another wording).",
+        "labels hold too little of the mass, in another wording behind `spare_prefix`).",
     )
     paraphrases: int = Field(
         1,
@@ -84,6 +84,11 @@ class RubricConfig(Frozen):
         description="Forced start of a one-label answer, where the engine can (tokens mode). No trailing "
         "space: tokenizers would put the label into another token.",
     )
+    spare_prefix: str = Field(
+        "Score: [[",
+        description="Forced start instead, when a score whose labels held too little of the mass is asked "
+        "again (tokens mode).",
+    )
     prompt_file: Path | None = Field(
         None,
         description="A file whose text replaces the rubric; `{anchors}` and `{examples}` are filled in.",
@@ -101,8 +106,10 @@ class RubricConfig(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> RubricConfig:
-        if self.answer_prefix != self.answer_prefix.rstrip():
-            raise ValueError("answer_prefix must not end with a space or newline")
+        for name in ("answer_prefix", "spare_prefix"):
+            value = getattr(self, name)
+            if value != value.rstrip():
+                raise ValueError(f"{name} must not end with a space or newline")
         if self.mode == "tokens" and self.text == "joint":
             raise ValueError(
                 "text: joint needs a JSON reply; with mode: tokens use separate or off"

@@ -187,8 +187,8 @@ async def ask_tokens(
     Args:
         wording: the one paraphrase to ask; None for the config's number of them, averaged.
 
-    A score whose labels hold too little of the mass is asked again in the next wording, `retries` times
-    (not where the caller named the wording). An item that could not be read leaves its turn unscored (or
+    A score whose labels hold too little of the mass is asked again in the next wording, behind the spare
+    prefix, `retries` times (not where the caller named the wording). An item that could not be read leaves its turn unscored (or
     the conversation scores, or only the judge's own opinion); a prompt that does not fit fails the whole
     scope, which can then be split.
     """
@@ -200,7 +200,7 @@ async def ask_tokens(
         again = {key for key, part in found.items() if _is_low(part) and key[1] in SCORED}
         if not again:
             break
-        found |= await _ask_items(session, trunk, scope, range(spare, spare + 1), only=again)
+        found |= await _ask_items(session, trunk, scope, range(spare, spare + 1), again=again)
     for part in found.values():
         if isinstance(part, Failure) and part.is_overflow:
             return part
@@ -217,20 +217,19 @@ async def _ask_items(
     scope: Scope,
     wordings: range,
     *,
-    only: Collection[Key] | None = None,
+    again: Collection[Key] | None = None,
 ) -> Found:
-    """The scope's items (or some of them) in each wording; verdict and weakest turn have only one."""
+    """The scope's items in each wording (verdict and weakest turn have only one), or some items again."""
     config = session.config
+    prefix = config.answer_prefix if again is None else config.spare_prefix
     asked: dict[Key, list[Item]] = {}
     for wording in wordings:
         for item in items_of(scope, session.texts, wording=wording):
             key = (item.turn, item.name)
-            wanted = only is None or key in only
+            wanted = again is None or key in again
             if wanted and (wording == wordings.start or item.name in SCORED):
                 asked.setdefault(key, []).append(item)
-    requests = [
-        request_of(item, trunk, config.answer_prefix) for items in asked.values() for item in items
-    ]
+    requests = [request_of(item, trunk, prefix) for items in asked.values() for item in items]
     replies = iter(await session.ask(requests))
     return {
         key: read_item([next(replies) for _ in items], items[0], config.min_coverage)

@@ -71,7 +71,13 @@ def resolve_texts(config: RubricConfig) -> Texts:
             template = f"{template.rstrip()}\n{{{key}}}"
     rubric = fill(template, anchors="\n".join(scales), examples=examples).strip() + "\n"
     content = orjson.dumps(
-        [rubric, dict(shipped.questions), dict(shipped.asks), config.answer_prefix],
+        [
+            rubric,
+            dict(shipped.questions),
+            dict(shipped.asks),
+            config.answer_prefix,
+            config.spare_prefix,
+        ],
         option=orjson.OPT_SORT_KEYS,
     )
     digest = hashlib.blake2b(content, digest_size=4).hexdigest()
