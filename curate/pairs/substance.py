@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
+from itertools import zip_longest
 
 from curate.dialogue import Message
 from curate.pairs.prefix import canonical
@@ -74,6 +76,9 @@ _TOKEN = re.compile(
     r"|[<>=+^%$€£¥₹°&@~|\\/]"  # symbols that carry meaning in prose
 )
 
+_PAUSE = re.compile(r"(?<=[.!?,;:])\s")
+_PIECE = 1_000  # characters, at least, that are looked at together
+
 
 def is_identical(left: Message, right: Message) -> bool:
     """True when both say the same, letter by letter, apart from surrounding space and call ids."""
@@ -87,7 +92,7 @@ def is_cosmetic(left: Message, right: Message) -> bool:
     tool calls are compared as parsed objects and code verbatim. What remains is compared in order,
     since "Ann pays Ben" is not "Ben pays Ann".
     """
-    return same_calls(left, right) and substance(left.content) == substance(right.content)
+    return same_calls(left, right) and _is_same(left.content, right.content)
 
 
 def same_calls(left: Message, right: Message) -> bool:
@@ -101,6 +106,17 @@ def substance(text: str) -> tuple[str, ...]:
 
     A text of nothing but courtesy keeps its words, so that "Sure." still differs from "Thanks.".
     """
+    return tuple(_tokens(text))
+
+
+def _is_same(left: str, right: str) -> bool:
+    """True where two texts have the same substance; long ones are read only as far as they are alike."""
+    both = zip_longest(_tokens(left), _tokens(right))
+    return left == right or all(one == other for one, other in both)
+
+
+def _tokens(text: str) -> Iterator[str]:
+    """`substance`, made as it is asked for."""
     verbatim: list[str] = []
 
     def put_aside(match: re.Match[str]) -> str:
@@ -109,12 +125,33 @@ def substance(text: str) -> tuple[str, ...]:
 
     text = unicodedata.normalize("NFKC", text).replace("’", "'").replace("−", "-")
     text = _VERBATIM.sub(put_aside, text.replace("\x00", "")).casefold()
+    has_substance = False
+    for piece in _pieces(text):
+        for token in _content(piece):
+            has_substance = True
+            yield verbatim[int(token.strip("\x00"))] if token[0] == "\x00" else token
+    if not has_substance:
+        yield from (token for piece in _pieces(text) for token in _TOKEN.findall(_plain(piece)))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A folded text cut at pauses: no phrase, contraction or token reaches over such a place."""
+    start = 0
+    while start < len(text):
+        pause = _PAUSE.search(text, start + _PIECE)
+        stop = pause.end() if pause else len(text)
+        yield text[start:stop]
+        start = stop
+
+
+def _plain(piece: str) -> str:
+    """A piece with contractions written out, single spaces and no commas in numbers."""
     for pattern, plain in _CONTRACTIONS:
-        text = pattern.sub(plain, text)
-    text = _THOUSANDS.sub("", " ".join(text.split()))
-    bare = _FILLER_CJK.sub(" ", _FILLER.sub(" ", text))
-    tokens = [token for token in _TOKEN.findall(bare) if token not in _EMPTY_WORDS]
-    return tuple(
-        verbatim[int(token.strip("\x00"))] if token[0] == "\x00" else token
-        for token in tokens or _TOKEN.findall(text)
-    )
+        piece = pattern.sub(plain, piece)
+    return _THOUSANDS.sub("", " ".join(piece.split()))
+
+
+def _content(piece: str) -> list[str]:
+    """The tokens of a piece without courtesy and empty words; verbatim pieces as their marks."""
+    bare = _FILLER_CJK.sub(" ", _FILLER.sub(" ", _plain(piece)))
+    return [token for token in _TOKEN.findall(bare) if token not in _EMPTY_WORDS]

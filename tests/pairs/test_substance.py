@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.dialogue import Message, ToolCall
+from curate.pairs import substance as module
 from curate.pairs.substance import is_cosmetic, is_identical, substance
 from tests.pairs.scripted import say
 
@@ -100,3 +101,45 @@ def test_any_text_can_be_read_and_equals_itself(text: str) -> None:
 def test_an_added_number_is_always_substance(tokens: list[str], at: int, number: int) -> None:
     changed = [*tokens[:at], str(number), *tokens[at:]]
     assert not cosmetic(" ".join(tokens), " ".join(changed))
+
+
+scraps = st.sampled_from(
+    ["thank you", "you are", "welcome", "great", "sure", "it's", "n't", "1,000", "1,", "000", "-3.5", "10:30",
+     "the", "A", "is", "`a. b`", "```x.\ny```", "`", "i", "'m", "happy to help", "谢谢", "好的", "refund", "…", "ﬁ"]
+)  # fmt: skip
+gaps = st.sampled_from([" ", "", ". ", "! ", "?\n", ", ", ",", ".", " . ", ": ", "\u3000"])
+
+
+@given(st.lists(st.tuples(scraps, gaps), max_size=14))
+def test_where_a_text_is_cut_makes_no_difference(parts: list[tuple[str, str]]) -> None:
+    text = "".join(scrap + gap for scrap, gap in parts)
+    whole = substance(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_PIECE", 1)
+        assert substance(text) == whole
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Characters of each piece that is taken apart."""
+    sizes: list[int] = []
+    content = module._content
+
+    def counted(piece: str) -> list[str]:
+        sizes.append(len(piece))
+        return content(piece)
+
+    monkeypatch.setattr(module, "_content", counted)
+    return sizes
+
+
+def test_huge_texts_are_read_only_as_far_as_they_are_alike(read: list[int]) -> None:
+    sentences = [f"Parcel {n} left depot {n % 7}, and it's on its way." for n in range(20_000)]
+    text = " ".join(sentences)
+    assert not cosmetic(text, " ".join(sentences[::-1]))
+    assert sum(read) < 5_000
+    read.clear()
+    changed = " ".join(["Sure!", *sentences, "Thank you!"])
+    assert cosmetic(text, changed)
+    assert sum(read) == len(text) + len(changed)
+    assert max(read) < 2_000
