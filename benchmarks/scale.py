@@ -2,6 +2,7 @@
 
     python benchmarks/scale.py [--json] [--dialogues 20000] [--folder DIR] [--keep]
     python benchmarks/scale.py --dialogues 1000000        # the target; needs about 10 GB of disk
+    python benchmarks/scale.py --dialogues 1000000 --once # that size alone, run once: no growth, no resuming
 
 Dialogues of 2 to 8 turns (about 1 KB) are written to a temporary folder: one in 50 repeats the content of an
 earlier one, one in 20 belongs to a pair of trials of one task with different rewards. A process of its own then
@@ -44,10 +45,12 @@ RECIPE: dict[str, Any] = {
     "max_unscored": 0.0,
 }
 WORDS = (
-    "order parcel refund invoice delivery tracking number address shop lamp table cushion colour size "
-    "return label courier Monday Friday morning please could you check when where already again still "
-    "thanks kindly found nothing inside the box was broken missing late early exactly sorry of course"
-).split()
+    "order", "parcel", "refund", "invoice", "delivery", "tracking", "number", "address", "shop",
+    "lamp", "table", "cushion", "colour", "size", "return", "label", "courier", "Monday", "Friday",
+    "morning", "please", "could", "you", "check", "when", "where", "already", "again", "still",
+    "thanks", "kindly", "found", "nothing", "inside", "the", "box", "was", "broken", "missing",
+    "late", "early", "exactly", "sorry", "of", "course",
+)  # fmt: skip
 
 
 # ---- data ---------------------------------------------------------------------------------------
@@ -167,15 +170,15 @@ def run_here(data: Path, out: Path) -> dict[str, Any]:
 # ---- what is printed ----------------------------------------------------------------------------
 
 
-def measure(folder: Path, count: int, keep: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A fresh run and one that finds everything done, of `count` dialogues."""
+def measure(folder: Path, count: int, keep: bool, times: int = 2) -> list[dict[str, Any]]:
+    """A fresh run of `count` dialogues, and where it runs twice one that finds everything done."""
     place = folder / str(count)
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     write_dialogues(place / "chats.jsonl", count)
     runs = []
     try:
-        for _ in range(2):
+        for _ in range(times):
             command = [sys.executable, __file__, "--child", str(place)]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             runs.append(json.loads(done.stdout.splitlines()[-1]))
@@ -189,33 +192,39 @@ def measure(folder: Path, count: int, keep: bool) -> tuple[dict[str, Any], dict[
     finally:
         if not keep:
             shutil.rmtree(place)
-    if runs[0]["exit_code"] or runs[1]["exit_code"] or runs[1]["requests"]:
+    if any(run["exit_code"] for run in runs) or any(run["requests"] for run in runs[1:]):
         raise RuntimeError(f"the run is not what it should be: {runs}")
-    return runs[0], runs[1]
+    return runs
 
 
-def table(small: dict[str, Any], large: dict[str, Any], again: dict[str, Any]) -> str:
+def table(
+    large: dict[str, Any], small: dict[str, Any] | None = None, again: dict[str, Any] | None = None
+) -> str:
+    """What is printed; `small` and `again` are columns of their own where they were run."""
     count = large["dialogues"]
-    more = count - small["dialogues"]
     lines = [
         f"{count:,} dialogues, {large['requests']:,} requests, {large['selected']:,} selected, "
         f"{large['natural_pairs']:,} natural pairs; at the start {large['start'] / GIB:.2f} GiB",
         f"{'stage':<12}{'seconds':>9}{'CPU s':>9}{'dialogues/s':>13}{'peak GiB':>10}"
-        f"{'at a quarter':>14}{'bytes/dialogue':>16}{'again, s':>10}",
+        + (f"{'at a quarter':>14}{'bytes/dialogue':>16}" if small else "")
+        + (f"{'again, s':>10}" if again else ""),
     ]
-    for name, stage in large["stages"].items():
-        before = small["stages"][name]["peak"]
-        lines.append(
+    wholes = [run and {**run, "peak": peak_of(run)} for run in (large, small, again)]
+    stages = [
+        (name, [run and run["stages"].get(name) for run in (large, small, again)])
+        for name in large["stages"]
+    ]
+    for name, (stage, before, repeated) in [*stages, ("whole run", wholes)]:
+        line = (
             f"{name:<12}{stage['seconds']:>9.1f}{stage['cpu']:>9.1f}"
             f"{count / max(stage['seconds'], 1e-9):>13,.0f}{stage['peak'] / GIB:>10.2f}"
-            f"{before / GIB:>14.2f}{(stage['peak'] - before) / more:>16,.0f}"
-            f"{again['stages'].get(name, {'seconds': 0})['seconds']:>10.1f}"
         )
-    lines.append(
-        f"{'whole run':<12}{large['seconds']:>9.1f}{large['cpu']:>9.1f}"
-        f"{count / large['seconds']:>13,.0f}{peak_of(large) / GIB:>10.2f}{peak_of(small) / GIB:>14.2f}"
-        f"{(peak_of(large) - peak_of(small)) / more:>16,.0f}{again['seconds']:>10.1f}"
-    )
+        if small:
+            growth = (stage["peak"] - before["peak"]) / (count - small["dialogues"])
+            line += f"{before['peak'] / GIB:>14.2f}{growth:>16,.0f}"
+        if again:
+            line += f"{repeated['seconds'] if repeated else 0:>10.1f}"
+        lines.append(line)
     sizes = ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in large["disk"].items())
     return "\n".join([*lines, f"on disk: {sizes}"])
 
@@ -224,30 +233,18 @@ def peak_of(run: dict[str, Any]) -> float:
     return max(stage["peak"] for stage in run["stages"].values())
 
 
-def report(small: dict[str, Any], large: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
-    """The one object of `--json`."""
+def row(metric: str, value: float, unit: str, target: str = "", **more: Any) -> dict[str, Any]:
+    """One figure of `--json`."""
+    figure = {"metric": metric, "value": round(value, 3), "unit": unit, "target": target}
+    return {**figure, "met": None, "beside": "", **more}
+
+
+def growth_rows(large: dict[str, Any], small: dict[str, Any]) -> list[dict[str, Any]]:
+    """What two sizes tell of a third."""
     count = large["dialogues"]
-    more = count - small["dialogues"]
-    growth = (peak_of(large) - peak_of(small)) / more
-    is_full = count >= 1_000_000
+    growth = (peak_of(large) - peak_of(small)) / (count - small["dialogues"])
     projected = peak_of(large) + growth * (1_000_000 - count)
-
-    def row(metric: str, value: float, unit: str, target: str = "", **more: Any) -> dict[str, Any]:
-        return {"metric": metric, "value": round(value, 3), "unit": unit, "target": target} | {
-            "met": None,
-            "beside": "",
-            **more,
-        }
-
-    rows = [
-        row(
-            f"peak RSS at {count:,} dialogues",
-            peak_of(large) / GIB,
-            "GiB",
-            "under 2 GiB at 1,000,000",
-            met=peak_of(large) < LIMIT_GIB * GIB if is_full else None,
-            beside=f"{peak_of(small) / GIB:.2f} GiB at {small['dialogues']:,}",
-        ),
+    return [
         row(
             "the same, projected to 1,000,000 dialogues",
             projected / GIB,
@@ -257,20 +254,41 @@ def report(small: dict[str, Any], large: dict[str, Any], again: dict[str, Any]) 
             beside="linear in the growth between the two sizes",
         ),
         row("growth of the peak", growth, "bytes/dialogue", beside="all indexes of a run together"),
-        row("whole run", large["seconds"], "s", beside=f"{again['seconds']:.1f} s to run again"),
+    ]
+
+
+def report(
+    large: dict[str, Any], small: dict[str, Any] | None = None, again: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The one object of `--json`; `small` and `again` where they were run."""
+    count = large["dialogues"]
+
+    def at_small(peak: float) -> str:
+        return f"{peak / GIB:.2f} GiB at {small['dialogues']:,}" if small else ""
+
+    rows = [
+        row(
+            f"peak RSS at {count:,} dialogues",
+            peak_of(large) / GIB,
+            "GiB",
+            "under 2 GiB at 1,000,000",
+            met=peak_of(large) < LIMIT_GIB * GIB if count >= 1_000_000 else None,
+            beside=at_small(peak_of(small)) if small else "",
+        ),
+        *(growth_rows(large, small) if small else ()),
+        row(
+            "whole run",
+            large["seconds"],
+            "s",
+            beside=f"{again['seconds']:.1f} s to run again" if again else "",
+        ),
         row("CPU", large["cpu"] / count * 1000, "ms/dialogue"),
     ]
     for name, stage in large["stages"].items():
-        before = small["stages"][name]["peak"]
-        rows.append(
-            row(
-                f"{name}: peak RSS",
-                stage["peak"] / GIB,
-                "GiB",
-                beside=f"{before / GIB:.2f} GiB at {small['dialogues']:,}; {stage['seconds']:.1f} s, "
-                f"{count / max(stage['seconds'], 1e-9):,.0f} dialogues/s",
-            )
-        )
+        speed = f"{stage['seconds']:.1f} s, {count / max(stage['seconds'], 1e-9):,.0f} dialogues/s"
+        before = [at_small(small["stages"][name]["peak"])] if small else []
+        beside = "; ".join([*before, speed])
+        rows.append(row(f"{name}: peak RSS", stage["peak"] / GIB, "GiB", beside=beside))
     how = (
         f"{count:,} generated dialogues of about 1 KB and 2 to 8 turns; {large['requests']:,} requests to the "
         "scripted engine; kernel's high-water mark of resident memory, reset at each stage"
@@ -283,6 +301,7 @@ def main() -> None:
     parser.add_argument("--dialogues", type=int, default=20_000)
     parser.add_argument("--folder", type=Path, help="where data is made; a temporary folder else")
     parser.add_argument("--keep", action="store_true", help="leave the data there")
+    parser.add_argument("--once", action="store_true", help="this size alone, and one run of it")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -291,12 +310,15 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
-        small, _ = measure(folder, given.dialogues // 4, given.keep)
-        large, again = measure(folder, given.dialogues, given.keep)
-    print(
-        json.dumps(report(small, large, again)) if given.json else table(small, large, again),
-        flush=True,
-    )
+        small = again = None
+        if given.once:
+            [large] = measure(folder, given.dialogues, given.keep, times=1)
+        else:
+            [small] = measure(folder, given.dialogues // 4, given.keep, times=1)
+            large, again = measure(folder, given.dialogues, given.keep)
+    shown = report if given.json else table
+    found = shown(large, small, again)
+    print(json.dumps(found) if given.json else found, flush=True)
 
 
 if __name__ == "__main__":
