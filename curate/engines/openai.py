@@ -27,6 +27,7 @@ from curate.engines.openai_bodies import (
 )
 from curate.engines.openai_targets import Target, Targets, is_down
 from curate.engines.openai_tokens import TokenReads
+from curate.engines.tokens import PromptTokens
 from curate.engines.wire import failed, read_chat, read_error
 
 __all__ = ["Dialect", "OpenAIEngine", "read_key"]
@@ -50,12 +51,14 @@ class OpenAIEngine:
         *,
         detail: tuple[tuple[str, str], ...] = (),
         context: int | None = None,
+        prompts: PromptTokens | None = None,
     ) -> None:
         self._config = config
         self._targets = Targets(targets)
         self._key = key
         self._detail = detail
         self._context = context
+        self._prompts = prompts
         self._reads: TokenReads | None = None
         self.dialect = dialect
         self.known: frozenset[Capability] = frozenset()
@@ -98,6 +101,11 @@ class OpenAIEngine:
     def context_tokens(self) -> int | None:
         """From the recipe, else from the server, else unknown."""
         return self._config.context or self._context
+
+    @property
+    def prompts(self) -> PromptTokens | None:
+        """Renders and tokenises as the server does, where the recipe names its `tokenizer`."""
+        return self._prompts
 
     def read_by_tokens(self, reads: TokenReads | None) -> None:
         """Send label reads as token ids, a list of prompts a call; None sends them as chats."""

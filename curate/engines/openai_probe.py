@@ -120,6 +120,7 @@ async def _open_on(
         Dialect(facts.flavour, wants_prefill),
         detail=facts.detail,
         context=min(contexts, default=None),
+        prompts=prompts,
     )
     await _probe(engine, config, targets[0], facts)
     for target in targets[1:]:

@@ -183,7 +183,9 @@ def _read_choice(
     logprobs = choice["logprobs"]
     tops = logprobs.get("top_logprobs")
     if not isinstance(tops, list):
-        pairs = read_first_token(logprobs, request)  # llama.cpp: the form of chats
+        # llama.cpp: the form of chats. It passes over the ids it was given, so nothing here is exact.
+        spelt = None
+        pairs = read_first_token(logprobs, request)
     elif spelt is None:
         pairs = keep_first_token(list(tops[0].items()), request)
     else:

@@ -120,6 +120,24 @@ async def test_a_server_without_the_field_gives_its_most_likely_tokens(open_on):
     assert len(reply.first_token) == 20
 
 
+async def test_the_tokenizer_is_there_for_counting(open_on, prompts):
+    engine = await open_on(CountingServer(without_counts, owned_by="vllm"))
+    assert engine.prompts.prompt_ids(label_read("One?")) == prompts.prompt_ids(label_read("One?"))
+
+
+async def test_alternatives_in_the_form_of_chats_are_never_taken_for_exact(prompts):
+    tops = [{"token": word, "logprob": -1.0 - rank} for rank, word in enumerate(("so", "yes"))]
+    said = {"index": 0, "text": "so", "logprobs": {"content": [{**tops[0], "top_logprobs": tops}]}}
+
+    async def exchange(path: str, body: Body, affinity: str) -> Any:
+        assert "logprob_token_ids" in body  # llama.cpp takes the field and passes over it
+        return {"choices": [said]}
+
+    [reply] = await reads(prompts).complete([label_read("a?")], exchange, no_chat)
+    assert reply.first_token == (("so", -1.0), ("yes", -2.0))
+    assert not reply.exact_labels
+
+
 async def test_a_server_without_the_path_is_asked_by_chat(open_on):
     server = CountingServer(without_counts, owned_by="vllm")
     engine = await open_on(server)
