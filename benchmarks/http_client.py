@@ -43,15 +43,15 @@ TRUNK = "You rate a dialogue.\n" + "".join(
 """About 5.7 kB: a rubric's line and ten turns."""
 
 
-def question(index: int) -> str:
+def question(index: int, trunk: str = TRUNK) -> str:
     """The prompt of one request: a trunk by dialogue, a question by sibling."""
-    return f"{TRUNK}Dialogue {index // SIBLINGS}, score {index % SIBLINGS}? Answer with a digit."
+    return f"{trunk}Dialogue {index // SIBLINGS}, score {index % SIBLINGS}? Answer with a digit."
 
 
-def chat_body(index: int) -> dict[str, Any]:
+def chat_body(index: int, trunk: str = TRUNK) -> dict[str, Any]:
     return {
         "model": MODEL,
-        "messages": [{"role": "user", "content": question(index)}],
+        "messages": [{"role": "user", "content": question(index, trunk)}],
         "max_tokens": 1,
         "temperature": 0.0,
         "logprobs": True,
@@ -185,7 +185,9 @@ class RawConnection(asyncio.Protocol):
         self.waiter.set_result(b"".join(self.parts))
 
 
-async def open_raw(url: str, width: int) -> tuple[list[RawConnection], list[bytes]]:
+async def open_raw(
+    url: str, width: int, trunk: str = TRUNK
+) -> tuple[list[RawConnection], list[bytes]]:
     """Open connections, and the whole bytes of some requests."""
     host, port = url.removeprefix("http://").removesuffix("/v1").split(":")
     loop = asyncio.get_running_loop()
@@ -194,7 +196,7 @@ async def open_raw(url: str, width: int) -> tuple[list[RawConnection], list[byte
     ]
     payloads = []
     for index in range(SIBLINGS):
-        body = json.dumps(chat_body(index), separators=(",", ":")).encode()
+        body = json.dumps(chat_body(index, trunk), separators=(",", ":")).encode()
         head = (
             f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}:{port}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -230,11 +232,11 @@ async def run_aiohttp(url: str, count: int, width: int) -> None:
         await measure(ask, count, width)
 
 
-def make_request(index: int) -> Any:
+def make_request(index: int, trunk: str = TRUNK) -> Any:
     from curate.engines.base import Request
 
     return Request(
-        messages=({"role": "user", "content": question(index)},),
+        messages=({"role": "user", "content": question(index, trunk)},),
         max_tokens=1,
         labels=("1", "2", "3", "4", "5"),
         purpose="judge.turns",

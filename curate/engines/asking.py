@@ -17,7 +17,15 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from curate.engines.accounting import Accounting, Budget
-from curate.engines.base import Capability, Completion, Engine, Request, Splitting, Usage
+from curate.engines.base import (
+    Capability,
+    Completion,
+    Engine,
+    Request,
+    Splitting,
+    Usage,
+    request_keys,
+)
 from curate.engines.config import Prices
 from curate.errors import BudgetReached, EngineError, UsageError
 
@@ -130,7 +138,7 @@ class Asker:
         """Answer siblings, in order."""
         if self._redact is not None:
             requests = [redact_request(request, self._redact) for request in requests]
-        keys = [request.key(self._identity) for request in requests]
+        keys = request_keys(requests, self._identity)
         kept = await self._look_up(keys, requests)
         missing: dict[str, Request] = {}
         for key, request in zip(keys, requests, strict=True):
@@ -174,6 +182,8 @@ class Asker:
         rest = groups[len(alone) :]
         if len(rest) == 1:
             return answers | await self._ask_group(rest[0])
+        if not rest:
+            return answers
         # Siblings in flight are waited for also when one of them raises: their replies are kept.
         outcomes = await asyncio.gather(*map(self._ask_group, rest), return_exceptions=True)
         for outcome in outcomes:
@@ -193,7 +203,10 @@ class Asker:
 
     async def _ask_group(self, group: Calls) -> dict[str, Completion]:
         """One call, but for those that are in flight already, whose replies are waited for."""
-        theirs = {key: self._flights[key] for key, _ in group if key in self._flights}
+        flights = self._flights
+        theirs = {key: flights[key] for key, _ in group if key in flights}
+        if not theirs:
+            return await self._fly(group)
         mine = [(key, request) for key, request in group if key not in theirs]
         answers = await self._fly(mine) if mine else {}
         for key, request in group:

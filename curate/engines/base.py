@@ -85,7 +85,11 @@ class Request:
 
     def key(self, identity: EngineIdentity) -> str:
         """Cache key: 128-bit hash of the engine's identity and the canonical request."""
-        return _hash(
+        return hash_texts([self.canonical(identity)])[0]
+
+    def canonical(self, identity: EngineIdentity) -> bytes:
+        """What the cache key is the hash of: the engine's identity and the request, as sorted JSON."""
+        return _canonical(
             [
                 identity.key,
                 [dict(message) for message in self.messages],
@@ -99,6 +103,11 @@ class Request:
                 [dict(tool) for tool in self.tools],
             ]
         )
+
+
+def request_keys(requests: Sequence[Request], identity: EngineIdentity) -> list[str]:
+    """The key of each of some siblings, `Request.key`, at the cost of hashing their trunk once."""
+    return hash_texts([request.canonical(identity) for request in requests])
 
 
 FaultKind = Literal[
@@ -225,7 +234,40 @@ def _identity_key(identity: EngineIdentity) -> str:
 
 
 def _hash(value: object) -> str:
-    return hashlib.blake2b(
-        orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_DATACLASS),
-        digest_size=16,
-    ).hexdigest()
+    return hash_texts([_canonical(value)])[0]
+
+
+def _canonical(value: object) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_DATACLASS)
+
+
+_PIECE = 256
+"""Bytes by which a common start is found; a multiple of the hash's block of 128."""
+
+
+def hash_texts(texts: Sequence[bytes]) -> list[str]:
+    """128-bit blake2b of each text, in 32 hex digits; what all begin with is hashed once."""
+    shared = _common_start(texts[0], texts[1]) if len(texts) > 1 else 0
+    start = texts[0][:shared] if texts else b""
+    state = hashlib.blake2b(start, digest_size=16)
+    keys = []
+    for text in texts:
+        if text.startswith(start):
+            mine = state.copy()
+            mine.update(text[shared:])
+        else:
+            mine = hashlib.blake2b(text, digest_size=16)
+        keys.append(mine.hexdigest())
+    return keys
+
+
+def _common_start(one: bytes, other: bytes) -> int:
+    """Length of a start that both have, in whole pieces."""
+    known, beyond = 0, min(len(one), len(other)) // _PIECE + 1
+    while beyond - known > 1:
+        middle = (known + beyond) // 2
+        if one[known * _PIECE : middle * _PIECE] == other[known * _PIECE : middle * _PIECE]:
+            known = middle
+        else:
+            beyond = middle
+    return known * _PIECE

@@ -24,9 +24,8 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import orjson
 from filelock import FileLock, Timeout
@@ -36,6 +35,7 @@ from curate.engines.replies import completion_from_json, completion_to_json
 from curate.errors import CurateError
 
 _ROWS = 1000
+_STATEMENT_ROWS = (128, 32, 8, 1)
 _SECONDS = 0.2
 _SEGMENT_BYTES = 32 * 2**20
 _LOOKUP = 500
@@ -43,8 +43,7 @@ _FORMAT = 1
 _PENDING = 20_000  # replies on their way to SQLite; who is faster than the disk waits for it
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
+class _Record(NamedTuple):
     key: str
     reply: bytes
     segment: int
@@ -112,10 +111,11 @@ class ReplyCache:
         """
         if self._closed:
             raise ValueError("the reply cache is closed")
-        with self._room:
+        if len(self._pending) >= _PENDING:
             # Blocks the event loop, and means to: memory would fill with what the disk cannot take.
-            while len(self._pending) >= _PENDING and self._failure is None:
-                self._room.wait()
+            with self._room:
+                while len(self._pending) >= _PENDING and self._failure is None:
+                    self._room.wait()
         if self._failure is not None:
             raise self._explain(self._failure) from self._failure
         reply = orjson.dumps(completion_to_json(completion))
@@ -335,12 +335,21 @@ class ReplyCache:
 
 
 def _insert(connection: sqlite3.Connection, records: Iterable[tuple[str, bytes]]) -> None:
+    """Insert in one transaction, many rows a statement.
+
+    Each step of a statement gives up the interpreter's lock and takes it back, and where the event loop
+    wants it as well both threads pay a switch for it: row by row that costs more than the writing.
+    """
+    rows = [(bytes.fromhex(key), reply) for key, reply in records]
     connection.execute("BEGIN IMMEDIATE")
     try:
-        connection.executemany(
-            "INSERT OR REPLACE INTO replies VALUES (?, ?)",
-            ((bytes.fromhex(key), reply) for key, reply in records),
-        )
+        start = 0
+        for size in _STATEMENT_ROWS:
+            statement = f"INSERT OR REPLACE INTO replies VALUES {','.join(['(?,?)'] * size)}"
+            while len(rows) - start >= size:
+                values = itertools.chain.from_iterable(rows[start : start + size])
+                connection.execute(statement, tuple(values))
+                start += size
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
