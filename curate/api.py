@@ -25,7 +25,7 @@ from curate.dialogue import Dialogue
 from curate.engines.asking import Accounting, Asker
 from curate.engines.base import Ask, Engine
 from curate.engines.cache import ReplyCache
-from curate.engines.config import EngineConfig, open_engine
+from curate.engines.config import EngineConfig, OpenAIConfig, open_engine
 from curate.errors import UsageError
 from curate.executors.local import for_each
 from curate.executors.loop import run as run_in_loop
@@ -232,8 +232,12 @@ def fork_pairs(
             cache = _cache(replies, stack)
             work, _ = fork_step(fork, rubric, judge_step(rubric, models.judge), models)
             asks: list[Ask] = [
-                Asker(engine, cache, accounting=Accounting())
-                for engine in (models.judge, models.policy, models.reviser)
+                _asker(engine, model, cache)
+                for engine, model in (
+                    (models.judge, judge),
+                    (models.policy, policy),
+                    (models.reviser, policy if reviser is None else reviser),
+                )
             ]
 
             async def one(dialogue: Dialogue) -> list[PreferencePair]:
@@ -256,7 +260,7 @@ def _score(
         async with contextlib.AsyncExitStack() as stack:
             engine = await _opened(model, stack)
             step = bind(engine)
-            ask = Asker(engine, _cache(replies, stack), accounting=Accounting())
+            ask = _asker(engine, model, _cache(replies, stack))
             return await _in_order(
                 list(dialogues), lambda dialogue: step.work(dialogue, ask), engine.open_dialogues
             )
@@ -279,21 +283,39 @@ async def _in_order(
     return [results[index] for index in range(len(dialogues))]
 
 
+def _asker(engine: Engine, model: Model, cache: ReplyCache | None) -> Asker:
+    """As patient as the config says; an open engine has none, so that it gets the defaults."""
+    if isinstance(model, Engine):
+        return Asker(engine, cache, accounting=Accounting())
+    config = _config_of(model)
+    return Asker(
+        engine,
+        cache,
+        accounting=Accounting(),
+        retries=config.retries,
+        deadline=config.deadline if isinstance(config, OpenAIConfig) else None,
+    )
+
+
 async def _opened(model: Model, stack: contextlib.AsyncExitStack) -> Engine:
     if isinstance(model, Engine):
         return model
-    if isinstance(model, Mapping):
-        try:
-            model = _ENGINE.validate_python(model)
-        except ValidationError as error:
-            raise UsageError(
-                "not an engine config",
-                got=str(error.errors()[0]["msg"]),
-                expected="keys as in models.judge",
-            ) from error
-    engine = await open_engine(model)
+    engine = await open_engine(_config_of(model))
     stack.push_async_callback(engine.close)
     return engine
+
+
+def _config_of(model: EngineConfig | Mapping[str, Any]) -> EngineConfig:
+    if not isinstance(model, Mapping):
+        return model
+    try:
+        return _ENGINE.validate_python(model)
+    except ValidationError as error:
+        raise UsageError(
+            "not an engine config",
+            got=str(error.errors()[0]["msg"]),
+            expected="keys as in models.judge",
+        ) from error
 
 
 def _cache(replies: str | Path | None, stack: contextlib.AsyncExitStack) -> ReplyCache | None:

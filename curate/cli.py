@@ -6,7 +6,6 @@ share of unscored dialogues.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,11 +107,12 @@ def run(
         changes.append(f'executor.address="{address}"')
     loaded = load_recipe(recipe, changes)
     if dry_run:
+        from curate.executors.loop import run as run_in_loop
         from curate.plan import make_plan
         from curate.showing_plan import show_plan
 
         folder = None if out is None else local_folder(out)
-        show_plan(_out, asyncio.run(make_plan(loaded, limit=limit, out=folder)))
+        show_plan(_out, run_in_loop(make_plan(loaded, limit=limit, out=folder)))
         return
     with _resumable(), RunProgress(_err) as progress:
         result = run_recipe(
@@ -148,6 +148,7 @@ def estimate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say what a run would ask: requests, tokens, time and cost, from a sample."""
+    from curate.executors.loop import run as run_in_loop
     from curate.plan import Assumptions, make_plan
     from curate.rates import parse_rates
     from curate.recipe import load_recipe
@@ -161,7 +162,7 @@ def estimate(
         fork_share=fork_share,
     )
     loaded = load_recipe(recipe, set_ or [])
-    plan = asyncio.run(make_plan(loaded, limit=limit, out=out, assumptions=assumptions))
+    plan = run_in_loop(make_plan(loaded, limit=limit, out=out, assumptions=assumptions))
     if as_json:
         _print_json(plan.as_dict())
     else:
@@ -179,11 +180,12 @@ def doctor(
 ) -> None:
     """Say what is installed, and what each engine of a recipe can do; 1 when one cannot be used."""
     from curate.doctor import examine
+    from curate.executors.loop import run as run_in_loop
     from curate.recipe import load_recipe
     from curate.showing_plan import show_report
 
     loaded = load_recipe(recipe, set_ or []) if recipe is not None else None
-    report = asyncio.run(examine(loaded, out))
+    report = run_in_loop(examine(loaded, out))
     if as_json:
         _print_json(report.model_dump(mode="json") | {"usable": report.is_usable})
     else:

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 import curate
+from curate import api
 from curate.adherence.config import AdherenceConfig
 from curate.engines.scripted import ScriptedEngine
 from curate.errors import UsageError
@@ -35,6 +36,25 @@ def server() -> Iterator[CountingServer]:
 
 def model(server: CountingServer) -> dict[str, Any]:
     return {"engine": "openai", "model": "fake-judge", "base_url": server.base_url}
+
+
+def test_a_config_given_to_the_api_says_how_often_a_call_is_repeated(
+    server: CountingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience: list[tuple[int | None, float | None]] = []
+
+    class Noted(api.Asker):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            patience.append((options.get("retries"), options.get("deadline")))
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(api, "Asker", Noted)
+    judge = model(server) | {"retries": 1, "deadline": 7.0}
+    dialogues = curate.load_dialogues(SAMPLE).dialogues[:1]
+    judgments = curate.judge_dialogues(dialogues, judge)
+    policy = ScriptedEngine(lambda request: "Yes.", capabilities=frozenset())
+    curate.fork_pairs(dialogues, judgments, judge=judge, policy=policy, reviser=model(server))
+    assert patience == [(1, 7.0), (1, 7.0), (None, None), (4, 900.0)]
 
 
 def test_every_name_of_the_package_is_there() -> None:
