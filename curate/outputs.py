@@ -79,7 +79,7 @@ def write_selection(run: Path, decided: pl.DataFrame) -> dict[str, int]:
         said = decisions["reasons"].list.join(" ")
         # A line is a dialogue as it is written here, too: nothing is parsed.
         for at, lines in read_stored(run):
-            before = [heads[reasons] for reasons in said.slice(at, len(lines))]
+            before = [heads[reasons] for reasons in said.slice(at, len(lines)).to_list()]
             for name, file in files.items():
                 inside = members[name].slice(at, len(lines)).to_list()
                 chosen = list(compress(lines, inside))
