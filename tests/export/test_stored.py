@@ -20,7 +20,7 @@ from curate.export import stored
 from curate.export.config import ExportConfig
 from curate.export.stored import Copied
 from curate.export.trl import export_trl
-from curate.ingesting import DialogueFile, stored_dialogues
+from curate.ingesting import DialogueFile, read_dialogues, stored_dialogues
 from tests.export.samples import GOOD, TRACK, USER, call, dialogue, renew_dialogue, tool_dialogue
 
 CONFIGS = [
@@ -41,7 +41,7 @@ def check(
 ) -> None:
     """Both ways give the same files and counts."""
     write(folder, dialogues)
-    chosen = [made for made, is_wanted in zip(dialogues, wanted, strict=True) if is_wanted]
+    chosen = list(read_dialogues(folder, pl.Series(wanted, dtype=pl.Boolean)))
     cut = stored_dialogues(folder, pl.Series(wanted, dtype=pl.Boolean))
     counts = [
         export_trl(folder / name, sft=sft, pairs=(), natural=(), config=config)
@@ -93,7 +93,7 @@ message = st.one_of(
             st.builds(
                 ToolCall,
                 name=nasty,
-                arguments=st.sampled_from([{}, {"a": 1}, {"n": 2**64}, {"x": float("nan")}, "no"]),
+                arguments=st.sampled_from([{}, {"a": 1}, {"x": float("nan")}, "no"]),
             ),
             max_size=1,
         ).map(tuple),
@@ -114,7 +114,7 @@ dialogues = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(dialogues, st.data(), st.sampled_from(CONFIGS))
 def test_both_ways_give_the_same_files(
     tmp_path_factory: pytest.TempPathFactory,
