@@ -22,12 +22,12 @@ import polars as pl
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.export.stored import STORED, StoredDialogues, stored_row
+from curate.files import FrameFile, LineFile, read_lines
 from curate.recipe import load_recipe
 from curate.records import QuarantinedRow
 from curate.selection.table import CHUNK, facts_frame, facts_row
 from curate.sources import Source, SourceConfig, Tally, open_source
 from curate.spans import read_spans
-from curate.store import FrameFile, LineFile, read_lines
 
 DIALOGUES = "dialogues.jsonl"
 QUARANTINE = "quarantine.jsonl"

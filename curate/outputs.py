@@ -19,13 +19,14 @@ import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.export.stored import STORED
+from curate.files import FrameFile, atomic_file, read_frames, read_lines
 from curate.ingesting import INDEX, OFFSET, read_dialogues_at, read_index, read_stored
 from curate.records import AdherenceScore, Judgment, PreferencePair, Unscored
 from curate.selection.columns import SCHEMA
 from curate.selection.rules import decision_columns
 from curate.selection.table import CHUNK, with_scores
 from curate.spans import write_framed
-from curate.store import FrameFile, StageRows, atomic_file, read_frames, read_lines
+from curate.store import StageRows
 
 SCORES = "scores.parquet"
 SETS = ("sft", "rejected", "review", "active")

@@ -41,7 +41,8 @@ import zstandard
 from curate.engines.cache import ReplyCache, replies_since
 from curate.engines.replies import completion_from_json
 from curate.errors import CurateError, RunLockedError, UsageError, missing_extra
-from curate.store import RunFolder, write_atomically
+from curate.files import write_atomically
+from curate.store import RunFolder
 
 _INTERVAL = 60.0
 _SILENT = 3

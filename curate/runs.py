@@ -12,9 +12,10 @@ import orjson
 
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
+from curate.files import read_frames, read_lines
 from curate.ingesting import read_dialogues
 from curate.records import Manifest
-from curate.store import read_frames, read_lines, stored_record
+from curate.store import stored_record
 from curate.validation import load_record
 
 _BATCH = 20_000

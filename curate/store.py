@@ -15,29 +15,26 @@ last line may be torn, and that row is owed again.
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from itertools import compress
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import filelock
 import orjson
 import polars as pl
 
 from curate.errors import CurateError, RunLockedError
+from curate.files import LineFile, disk_error, read_lines, replacing, write_atomically
 
 R = TypeVar("R")
 
 _BATCH = 1_000  # rows of a file held at once while it is read
 _SORTED = 5_000  # rows sorted at once
 _KEYS = 10_000  # keys that are Python objects before they become a column
-_ROW_GROUP = 10_000  # rows of a row group in a table
 _BUCKETS = 200  # files open at once while many rows are sorted
 
 
@@ -46,144 +43,6 @@ def fingerprint(*parts: object) -> str:
     return hashlib.blake2b(
         orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=8
     ).hexdigest()
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file whole, or leave it as it was."""
-    with _replacing(path) as temporary:
-        temporary.write_bytes(data)
-
-
-@contextmanager
-def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write bit by bit; it takes its place when the block ends, else the old one stands."""
-    with _replacing(path) as temporary, temporary.open("wb") as file:
-        yield file
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Where to write what is to become `path`; it does when the block ends without an error."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        temporary.replace(path)
-    except OSError as error:
-        raise _disk_error(path, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-class LineFile:
-    """An append-only JSON Lines file; each line is one `write`, so a kill tears at most the last."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
-        try:
-            self._descriptor: int | None = os.open(
-                path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644
-            )
-        except OSError as error:
-            raise _disk_error(path, error) from error
-
-    def append(self, value: bytes) -> None:
-        """Write one JSON value as a line."""
-        if self._descriptor is None:
-            raise ValueError("the file is closed")
-        line = value + b"\n"
-        try:
-            while line:
-                line = line[os.write(self._descriptor, line) :]
-        except OSError as error:
-            raise _disk_error(self.path, error) from error
-
-    def close(self) -> None:
-        """Close the file; closing twice is harmless."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def __enter__(self) -> LineFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def read_lines(path: Path) -> Iterator[bytes]:
-    """Whole lines of a file; a torn last line (no newline, after a kill) is left out."""
-    with path.open("rb") as lines:
-        for line in lines:
-            if line.endswith(b"\n") and line.strip():
-                yield line
-
-
-class FrameFile:
-    """A Parquet file made of frames that come one after the other; a context manager.
-
-    The frames share their columns but for some that not all of them have, or have in another type: what a
-    chunk of the data holds decides about its labels. So each frame is a file of its own until all are there;
-    then they become one, in the types that hold them all, without ever being in memory together.
-
-    Args:
-        path: replaced whole when the block ends without an error; else it stays as it was.
-        first: columns that come first, in this order; the others follow by name.
-    """
-
-    def __init__(self, path: Path, first: Sequence[str] = ()) -> None:
-        self.path = path
-        self._first = tuple(first)
-        self._parts = path.with_name(f".{path.name}.parts")
-        self._columns: set[str] = set()
-        self._count = 0
-
-    def append(self, frame: pl.DataFrame) -> None:
-        """Add rows."""
-        try:
-            frame.write_parquet(self._part(self._count), compression="lz4")
-        except OSError as error:
-            raise _disk_error(self.path, error) from error
-        self._columns |= set(frame.columns)
-        self._count += 1
-
-    def _part(self, number: int) -> Path:
-        return self._parts / f"{number:06d}.parquet"
-
-    def __enter__(self) -> FrameFile:
-        shutil.rmtree(self._parts, ignore_errors=True)
-        try:
-            self._parts.mkdir(parents=True)
-        except OSError as error:
-            raise _disk_error(self.path, error) from error
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if error is None and self._count:
-                with _replacing(self.path) as temporary:
-                    self._whole().sink_parquet(temporary, row_group_size=_ROW_GROUP)
-        finally:
-            shutil.rmtree(self._parts, ignore_errors=True)
-
-    def _whole(self) -> pl.LazyFrame:
-        columns = [*self._first, *sorted(self._columns - set(self._first))]
-        parts = [pl.scan_parquet(self._part(number)) for number in range(self._count)]
-        whole = pl.concat(parts, how="diagonal_relaxed") if len(parts) > 1 else parts[0]
-        return whole.select(columns)
-
-
-def read_frames(path: Path, rows: int) -> Iterator[pl.DataFrame]:
-    """A Parquet file, so many rows at a time."""
-    whole = pl.scan_parquet(path)
-    for start in range(0, whole.select(pl.len()).collect().item(), rows):
-        yield whole.slice(start, rows).collect()
 
 
 class KeyLog:
@@ -332,7 +191,7 @@ class StageRows(Generic[R]):
             return
         rank = pl.DataFrame({"at": places}).with_row_index("rank").sort("at")["rank"]
         rows = compress(self._stored(), held.is_last_distinct())
-        with _replacing(self.folder / "rows.parquet") as temporary:
+        with replacing(self.folder / "rows.parquet") as temporary:
             _write_sorted(temporary, zip(rank, rows, strict=True), len(rank))
         self._keys = KeyLog(held.gather(places))
         for part in parts:
@@ -396,15 +255,10 @@ class RunFolder:
                 fix="wait for it to end, or name another folder with --out",
             ) from error
         except OSError as error:
-            raise _disk_error(self.path, error) from error
+            raise disk_error(self.path, error) from error
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lock.release()
 
     @property
@@ -481,12 +335,3 @@ def _dealt(
             bucket.seek(0)
             yield [orjson.loads(line) for line in bucket]
             bucket.truncate(0)
-
-
-def _disk_error(path: Path, error: OSError) -> CurateError:
-    return CurateError(
-        f"cannot write {path}",
-        got=error.strerror or str(error),
-        fix="free some room, mend the permissions or name another folder with --out; "
-        "the same command goes on where it stopped",
-    )

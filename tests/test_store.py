@@ -15,18 +15,7 @@ from hypothesis import strategies as st
 
 from curate import store
 from curate.errors import CurateError, RunLockedError
-from curate.store import (
-    FrameFile,
-    LineFile,
-    RunFolder,
-    StageRows,
-    atomic_file,
-    fingerprint,
-    read_frames,
-    read_lines,
-    stored_record,
-    write_atomically,
-)
+from curate.store import RunFolder, StageRows, fingerprint, stored_record
 
 
 def open_rows(folder: Path) -> StageRows[dict[str, int]]:
@@ -125,24 +114,6 @@ except RunLockedError as error:
 def test_the_same_process_cannot_hold_it_twice(tmp_path: Path) -> None:
     with RunFolder(tmp_path), pytest.raises(RunLockedError), RunFolder(tmp_path):
         pass
-
-
-def test_a_full_disk_is_an_error_with_a_name() -> None:
-    with pytest.raises(CurateError, match="No space left"), LineFile(Path("/dev/full")) as lines:
-        lines.append(b"{}")
-
-
-def test_an_atomic_write_leaves_nothing_behind_when_it_fails(tmp_path: Path) -> None:
-    (tmp_path / "taken").mkdir()
-    with pytest.raises(CurateError):
-        write_atomically(tmp_path / "taken", b"x")
-    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
-
-
-def test_read_lines_leaves_out_the_torn_end(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_bytes(b"1\n\n2\n3")
-    assert list(read_lines(path)) == [b"1\n", b"2\n"]
 
 
 def test_a_fingerprint_depends_on_values_not_on_key_order() -> None:
@@ -247,47 +218,3 @@ def test_compacting_sorts_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 # ---- tables made of frames
-
-
-def test_frames_become_one_table_with_the_types_that_hold_them_all(tmp_path: Path) -> None:
-    path = tmp_path / "table.parquet"
-    with FrameFile(path, first=("z",)) as table:
-        table.append(pl.DataFrame({"z": [1], "label_a": [1]}))
-        table.append(pl.DataFrame({"z": [2], "label_b": ["x"]}))
-        table.append(pl.DataFrame({"z": [3], "label_a": [0.5]}))
-    whole = pl.concat(read_frames(path, 2))
-    assert whole.columns == ["z", "label_a", "label_b"]
-    assert whole["label_a"].to_list() == [1.0, None, 0.5]
-    assert [frame.height for frame in read_frames(path, 2)] == [2, 1]
-    assert [found.name for found in tmp_path.iterdir()] == ["table.parquet"]
-
-
-def test_a_table_that_is_not_finished_leaves_the_old_one(tmp_path: Path) -> None:
-    path = tmp_path / "table.parquet"
-    with FrameFile(path) as table:
-        table.append(pl.DataFrame({"a": [1]}))
-
-    def fail() -> None:
-        with FrameFile(path) as table:
-            table.append(pl.DataFrame({"a": [2]}))
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert pl.read_parquet(path)["a"].to_list() == [1]
-    assert [found.name for found in tmp_path.iterdir()] == ["table.parquet"]
-
-
-def test_a_file_that_is_not_finished_leaves_the_old_one(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_bytes(b"old")
-
-    def fail() -> None:
-        with atomic_file(path) as out:
-            out.write(b"half")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert path.read_bytes() == b"old"
-    assert [found.name for found in tmp_path.iterdir()] == ["lines"]

@@ -38,7 +38,7 @@ from curate.engines.cache import ReplyCache
 from curate.engines.config import Prices
 from curate.engines.replies import completion_from_json, completion_to_json
 from curate.errors import BudgetReached, CurateError
-from curate.store import read_lines
+from curate.files import read_lines
 
 _REPLIES = 500
 _SPOOL_BYTES = 2**20

@@ -13,7 +13,6 @@ from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import polars as pl
@@ -85,12 +84,7 @@ class Cleaner:
     def __enter__(self) -> Cleaner:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def duplicates(

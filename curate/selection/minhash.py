@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import TracebackType
 from typing import IO, Any, cast
 
 import numpy as np
@@ -177,12 +176,7 @@ class ShingleStore:
     def __enter__(self) -> ShingleStore:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._hashes = None
         self._file.close()
 
