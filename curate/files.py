@@ -7,12 +7,13 @@ moved there at the end. Whatever a disk refuses comes out as a CurateError that 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 import polars as pl
 
@@ -46,6 +47,25 @@ def replacing(path: Path) -> Iterator[Path]:
         raise disk_error(path, error) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_table(table: pl.DataFrame | pl.LazyFrame, path: Path, **options: Any) -> None:
+    """Write a Parquet file, streaming.
+
+    Args:
+        options: those of `polars.LazyFrame.sink_parquet`.
+
+    Raises:
+        OSError: the disk refuses it. (polars says so by an error of its own, which also stands for more.)
+    """
+    try:
+        table.lazy().sink_parquet(path, **options)
+    except pl.exceptions.ComputeError as error:
+        refused = re.search(r"os error (\d+)", str(error))
+        if refused is None:
+            raise
+        number = int(refused[1])
+        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 class LineFile:
@@ -115,7 +135,7 @@ class FrameFile:
     def append(self, frame: pl.DataFrame) -> None:
         """Add rows."""
         try:
-            frame.write_parquet(self._part(self._count), compression="lz4")
+            write_table(frame, self._part(self._count), compression="lz4")
         except OSError as error:
             raise disk_error(self.path, error) from error
         self._columns |= set(frame.columns)
@@ -141,7 +161,7 @@ class FrameFile:
         try:
             if error is None and self._count:
                 with replacing(self.path) as temporary:
-                    self._whole().sink_parquet(temporary, row_group_size=ROW_GROUP)
+                    write_table(self._whole(), temporary, row_group_size=ROW_GROUP)
         finally:
             shutil.rmtree(self._parts, ignore_errors=True)
 

@@ -8,7 +8,15 @@ import polars as pl
 import pytest
 
 from curate.errors import CurateError
-from curate.files import FrameFile, LineFile, atomic_file, read_frames, read_lines, write_atomically
+from curate.files import (
+    FrameFile,
+    LineFile,
+    atomic_file,
+    read_frames,
+    read_lines,
+    write_atomically,
+    write_table,
+)
 
 
 def test_a_full_disk_is_an_error_with_a_name() -> None:
@@ -71,3 +79,14 @@ def test_a_file_that_is_not_finished_leaves_the_old_one(tmp_path: Path) -> None:
         fail()
     assert path.read_bytes() == b"old"
     assert [found.name for found in tmp_path.iterdir()] == ["lines"]
+
+
+def test_a_disk_that_refuses_a_table_is_an_error_with_a_name(tmp_path: Path) -> None:
+    """polars has an error of its own for it, which is no OSError."""
+    frame = pl.DataFrame({"a": range(10)})
+    with pytest.raises(OSError, match="No space left"):
+        write_table(frame, Path("/dev/full"))
+    table = FrameFile(tmp_path / "t.parquet")
+    table._parts = Path("/dev/null")
+    with pytest.raises(CurateError, match="cannot write"):
+        table.append(frame)

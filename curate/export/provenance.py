@@ -17,6 +17,7 @@ import polars as pl
 
 from curate.dialogue import Lineage
 from curate.export.stored import StoredDialogues
+from curate.files import write_table
 
 CHUNK = 10_000  # rows held at once
 
@@ -77,7 +78,7 @@ class Provenance:
 
     def _settle(self, place: str) -> None:
         frame = pl.DataFrame(self._held[place], schema=self._schema)
-        frame.write_parquet(self._parts / f"{place}-{self._written[place]:06d}.parquet")
+        write_table(frame, self._parts / f"{place}-{self._written[place]:06d}.parquet")
         self._held[place] = []
         self._written[place] += 1
 

@@ -31,6 +31,7 @@ from curate.export.provenance import (
 from curate.export.rows import pair_row, sft_row
 from curate.export.stored import Copied, StoredDialogues
 from curate.export.wire import Refused
+from curate.files import write_table
 from curate.records import PreferencePair
 
 Split = Literal["sft", "dpo", "dpo_natural"]
@@ -239,8 +240,8 @@ class _Export:
         tables = {split: known.table() for split, known in self.provenance.items()}
         if self.stored is not None:
             tables["sft"] = self.stored.table()
-        tables["sft"].sink_parquet(self.folder / "sft_provenance.parquet")
+        write_table(tables["sft"], self.folder / "sft_provenance.parquet")
         pairs = pl.concat([tables["dpo"], tables["dpo_natural"]])
-        pairs.sink_parquet(self.folder / "provenance.parquet")
+        write_table(pairs, self.folder / "provenance.parquet")
         for known in self.provenance.values():
             known.close()
