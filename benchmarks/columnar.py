@@ -1,6 +1,6 @@
 """Filter and export of columns beside the json loop that does the same.
 
-    python benchmarks/columnar.py [--json] [--dialogues 20000]
+    python benchmarks/columnar.py [--json] [--dialogues 100000]
 
 Both sides start from what lies on disk and end with the same rows on disk, which is checked. CPU seconds of one
 process; the two take turns, and the fastest of three rounds counts.
@@ -203,7 +203,7 @@ def report(best: dict[str, tuple[float, float]], count: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--dialogues", type=int, default=20_000)
+    parser.add_argument("--dialogues", type=int, default=100_000)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
