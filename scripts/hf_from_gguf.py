@@ -1,7 +1,7 @@
 """Make a Hugging Face model folder of a GGUF file: `python scripts/hf_from_gguf.py model.gguf folder`.
 
 The weights are unpacked to plain tensors, so that torch, vLLM and the tests can use the small model that
-pip can install. Needs the packages torch, transformers and gguf.
+pip can install. Needs the packages torch, transformers, gguf and accelerate.
 """
 
 from __future__ import annotations
