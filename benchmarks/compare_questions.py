@@ -22,7 +22,7 @@ import random
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -113,7 +113,7 @@ def views(gold: Gold, texts: Texts, bare: Texts) -> Iterator[View]:
     if gold.overall is not None:
         whole = variants(texts, None)
         yield View("levels", trunk(texts.rubric, dialogue, turns), None, whole)
-        yield View("no levels", trunk(bare.rubric, dialogue, turns), None, _only(whole, 2))
+        yield View("no levels", trunk(bare.rubric, dialogue, turns), None, whole[:2])
         return
     for rubric, name, count in ((texts, "up to the turn", None), (bare, "no levels", 2)):
         for index, turn in enumerate(turns):
@@ -122,13 +122,7 @@ def views(gold: Gold, texts: Texts, bare: Texts) -> Iterator[View]:
             yield View(name, trunk(rubric.rubric, dialogue, shown), turn.number, asked)
     whole_trunk = trunk(texts.rubric, dialogue, turns)
     for turn in turns:
-        yield View(
-            "whole dialogue", whole_trunk, turn.number, _only(variants(texts, turn.number), 2)
-        )
-
-
-def _only(asked: list[Variant], count: int) -> list[Variant]:
-    return asked[:count]
+        yield View("whole dialogue", whole_trunk, turn.number, variants(texts, turn.number)[:2])
 
 
 def without_levels(texts: Texts) -> Texts:
@@ -161,7 +155,7 @@ async def ask(args: argparse.Namespace) -> None:
     await engine.close()
 
 
-async def _read(engine: Engine, item: Gold, texts: Texts):  # type: ignore[no-untyped-def]
+async def _read(engine: Engine, item: Gold, texts: Texts) -> AsyncIterator[str]:
     for view in views(item, texts, without_levels(texts)):
         rating = item.overall if view.turn is None else item.turns[view.turn]
         requests = [

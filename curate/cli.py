@@ -28,6 +28,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _out = Console(highlight=False)
+
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", help="Override: key.path=value. Repeatable.")
+]
+Limit = Annotated[int | None, typer.Option(min=1, help="Read only the first rows of each source.")]
 _err = Console(stderr=True, highlight=False)
 
 
@@ -70,12 +75,8 @@ def ingest(
 @app.command()
 def run(
     recipe: Annotated[Path, typer.Argument(help="Recipe file (YAML).")],
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override: key.path=value. Repeatable.")
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Read only the first rows of each source.")
-    ] = None,
+    set_: Overrides = None,
+    limit: Limit = None,
     out: Annotated[
         str | None, typer.Option(help="Run folder, or URL of one (default runs/<name>).")
     ] = None,
@@ -127,12 +128,8 @@ def run(
 @app.command()
 def estimate(
     recipe: Annotated[Path, typer.Argument(help="Recipe file (YAML).")],
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override: key.path=value. Repeatable.")
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Read only the first rows of each source.")
-    ] = None,
+    set_: Overrides = None,
+    limit: Limit = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default runs/<name>).")] = None,
     sample: Annotated[int, typer.Option(min=1, help="Dialogues to scale up from.")] = 200,
     rate: Annotated[str | None, typer.Option(help="prefill=…,decode=… in tokens a second.")] = None,
@@ -172,9 +169,7 @@ def estimate(
 @app.command()
 def doctor(
     recipe: Annotated[Path | None, typer.Argument(help="Recipe file (YAML).")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override: key.path=value. Repeatable.")
-    ] = None,
+    set_: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default runs/<name>).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

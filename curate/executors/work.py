@@ -101,7 +101,7 @@ class StageWorker:
         except Exception as error:
             if item.stage == "fork":
                 raise
-            # The one broad except in the program: a bug costs one dialogue, not the run.
+            # Broad on purpose: a bug costs one dialogue, not the run.
             return Unscored(
                 dialogue_id=item.dialogue.id,
                 content_hash=item.dialogue.content_hash,

@@ -99,7 +99,7 @@ def items_of(scope: Scope, texts: Texts, *, wording: int = 0) -> list[Item]:
                 f"conversation.{wording}",
                 dimension=name,
                 asks=texts.asks[name],
-                or_na=f"{texts.question('or_na')}" if may_be_na else "",
+                or_na=texts.question("or_na") if may_be_na else "",
             )
             labels = (*DIGITS, NA_LABEL) if may_be_na else DIGITS
             items.append(Item(name, None, text, labels, "judge.conversation"))
