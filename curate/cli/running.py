@@ -1,53 +1,16 @@
-"""The command line. The only place that prints and sets exit codes.
-
-Exit codes: 0 done, 1 the run failed or stopped, 2 bad usage or recipe, 3 finished but over the allowed
-share of unscored dialogues.
-"""
+"""The commands that read, run and look: one function a command."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import orjson
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-from curate import __version__
-from curate.errors import CurateError, SourceError, UsageError
-
-app = typer.Typer(
-    name="curate",
-    help="Turn raw multi-turn chat logs into audited training sets.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-_out = Console(highlight=False)
-
-Overrides = Annotated[
-    list[str] | None, typer.Option("--set", help="Override: key.path=value. Repeatable.")
-]
-Limit = Annotated[int | None, typer.Option(min=1, help="Read only the first rows of each source.")]
-_err = Console(stderr=True, highlight=False)
+from curate.cli.console import ERR, OUT, Limit, Overrides, print_json, resumable
+from curate.errors import UsageError
 
 
-@app.callback(invoke_without_command=True)
-def _root(
-    show_version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
-    ] = False,
-) -> None:
-    if show_version:
-        _out.print(f"curate {__version__}")
-        raise typer.Exit
-
-
-@app.command()
 def ingest(
     source: Annotated[str, typer.Argument(help="File, folder, glob or Hub dataset id.")],
     shape: Annotated[str, typer.Option(help="Name the shape instead of detecting it.")] = "auto",
@@ -64,15 +27,14 @@ def ingest(
     from curate.ingesting import ingest_source
     from curate.showing import show_ingest
 
-    with _resumable():
+    with resumable():
         report = ingest_source(source, shape=shape, recipe=recipe, limit=limit, out=out)
     if as_json:
-        _print_json(report.report.as_dict() | {"folder": str(report.folder)})
+        print_json(report.report.as_dict() | {"folder": str(report.folder)})
     else:
-        show_ingest(_out, report)
+        show_ingest(OUT, report)
 
 
-@app.command()
 def run(
     recipe: Annotated[Path, typer.Argument(help="Recipe file (YAML).")],
     set_: Overrides = None,
@@ -113,19 +75,18 @@ def run(
         from curate.showing_plan import show_plan
 
         folder = None if out is None else local_folder(out)
-        show_plan(_out, run_in_loop(make_plan(loaded, limit=limit, out=folder)))
+        show_plan(OUT, run_in_loop(make_plan(loaded, limit=limit, out=folder)))
         return
-    with _resumable(), RunProgress(_err) as progress:
+    with resumable(), RunProgress(ERR) as progress:
         result = run_recipe(
             loaded, out=out, limit=limit, retry_unscored=retry is not None, progress=progress
         )
-    show_run(_out, result)
+    show_run(OUT, result)
     if out is not None and is_url(out):
-        _out.print(f"copied to {out}", soft_wrap=True)
+        OUT.print(f"copied to {out}", soft_wrap=True)
     raise typer.Exit(result.exit_code)
 
 
-@app.command()
 def estimate(
     recipe: Annotated[Path, typer.Argument(help="Recipe file (YAML).")],
     set_: Overrides = None,
@@ -161,12 +122,11 @@ def estimate(
     loaded = load_recipe(recipe, set_ or [])
     plan = run_in_loop(make_plan(loaded, limit=limit, out=out, assumptions=assumptions))
     if as_json:
-        _print_json(plan.as_dict())
+        print_json(plan.as_dict())
     else:
-        show_plan(_out, plan)
+        show_plan(OUT, plan)
 
 
-@app.command()
 def doctor(
     recipe: Annotated[Path | None, typer.Argument(help="Recipe file (YAML).")] = None,
     set_: Overrides = None,
@@ -182,13 +142,12 @@ def doctor(
     loaded = load_recipe(recipe, set_ or []) if recipe is not None else None
     report = run_in_loop(examine(loaded, out))
     if as_json:
-        _print_json(report.model_dump(mode="json") | {"usable": report.is_usable})
+        print_json(report.model_dump(mode="json") | {"usable": report.is_usable})
     else:
-        show_report(_out, report)
+        show_report(OUT, report)
     raise typer.Exit(0 if report.is_usable else 1)
 
 
-@app.command()
 def show(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     dialogue_id: Annotated[str | None, typer.Argument(metavar="ID", help="Dialogue id.")] = None,
@@ -200,14 +159,13 @@ def show(
 
     if dialogue_id is None:
         for row in read_table(run_folder):
-            show_row(_out, row)
-        show_comparison(_out, read_manifest(run_folder))
+            show_row(OUT, row)
+        show_comparison(OUT, read_manifest(run_folder))
         return
     found = read_judged(run_folder, dialogue_id)
-    show_judged(_out, found.dialogue, found.judgment, found.adherence)
+    show_judged(OUT, found.dialogue, found.judgment, found.adherence)
 
 
-@app.command()
 def schema(
     name: Annotated[str, typer.Argument(help="Record name; 'list' prints the names.")],
 ) -> None:
@@ -215,37 +173,8 @@ def schema(
     from curate.schemas import SCHEMA_NAMES, json_schema
 
     if name == "list":
-        _out.print("\n".join(SCHEMA_NAMES))
+        OUT.print("\n".join(SCHEMA_NAMES))
         return
     if name not in SCHEMA_NAMES:
         raise UsageError("no such schema", got=name, expected=", ".join(SCHEMA_NAMES))
-    _print_json(json_schema(name))
-
-
-def main() -> None:
-    """Entry point: expected errors without a traceback, exit codes as in the module's docstring."""
-    try:
-        app()
-    except (UsageError, SourceError) as error:
-        _fail(error, 2)
-    except CurateError as error:
-        _fail(error, 1)
-
-
-@contextmanager
-def _resumable() -> Iterator[None]:
-    """Ctrl-C ends a command with exit code 1 and a word about what happens next."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        _err.print("\ninterrupted; what was done is kept, the same command resumes")
-        raise typer.Exit(1) from None
-
-
-def _fail(error: CurateError, code: int) -> None:
-    _err.print(f"[bold red]error:[/bold red] {escape(str(error))}", soft_wrap=True)
-    sys.exit(code)
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
+    print_json(json_schema(name))

@@ -1,0 +1,60 @@
+"""The command line. The only place that prints and sets exit codes; a module holds one command or a few.
+
+Exit codes: 0 done, 1 the run failed or stopped, 2 bad usage or recipe, 3 finished but over the allowed
+share of unscored dialogues.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from curate import __version__
+from curate.cli import running
+from curate.cli.console import ERR, OUT
+from curate.errors import CurateError, SourceError, UsageError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="curate",
+    help="Turn raw multi-turn chat logs into audited training sets.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(running.ingest)
+app.command()(running.run)
+app.command()(running.estimate)
+app.command()(running.doctor)
+app.command()(running.show)
+app.command()(running.schema)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+    ] = False,
+) -> None:
+    if show_version:
+        OUT.print(f"curate {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point: expected errors without a traceback, exit codes as in the module's docstring."""
+    try:
+        app()
+    except (UsageError, SourceError) as error:
+        _fail(error, 2)
+    except CurateError as error:
+        _fail(error, 1)
+
+
+def _fail(error: CurateError, code: int) -> None:
+    ERR.print(f"[bold red]error:[/bold red] {escape(str(error))}", soft_wrap=True)
+    sys.exit(code)
