@@ -27,10 +27,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compare_modes import SEED, Gold, interval, load_gold, spearman
+from pydantic import TypeAdapter
 
 from curate.dialogue import Turn
 from curate.engines.base import Engine, Request
-from curate.engines.config import LlamaCppConfig, open_engine
+from curate.engines.config import EngineConfig, LlamaCppConfig, open_engine
 from curate.engines.labels import read_labels
 from curate.engines.layout import Trunk, trunk
 from curate.judging.config import RubricConfig
@@ -143,7 +144,9 @@ async def ask(args: argparse.Namespace) -> None:
     if args.out.exists():
         done = {json.loads(line)["dialogue"] for line in args.out.open(encoding="utf-8")}
     engine = await open_engine(
-        LlamaCppConfig(model=args.model, context=args.context, threads=args.threads)
+        TypeAdapter(EngineConfig).validate_json(args.engine)
+        if args.engine
+        else LlamaCppConfig(model=args.model, context=args.context, threads=args.threads)
     )
     for number, item in enumerate(gold[: args.limit]):
         if item.dialogue.id in done:
@@ -270,7 +273,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(required=True)
     asking = commands.add_parser("ask")
-    asking.add_argument("--model", required=True, help="a GGUF file")
+    judge = asking.add_mutually_exclusive_group(required=True)
+    judge.add_argument("--model", help="a GGUF file, run by llama.cpp")
+    judge.add_argument("--engine", help="an engine as in a recipe, as JSON; in place of --model")
     asking.add_argument("--data", required=True, type=Path)
     asking.add_argument("--out", required=True, type=Path)
     asking.add_argument("--limit", type=int, default=20, help="dialogues")
