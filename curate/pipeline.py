@@ -52,6 +52,7 @@ from curate.outputs import (
     write_scores,
     write_selection,
 )
+from curate.pair_checks import check_pairs
 from curate.pairs.config import ForkConfig
 from curate.pairs.natural import iter_natural_pairs
 from curate.rates import last_rates
@@ -440,6 +441,8 @@ class _Run:
         counts = write_pairs(self.folder.path, forked, natural)
         self.log.pairs, self.log.natural_pairs = counts.pairs, counts.natural
         self.log.refusals.update(counts.refusals)
+        if self.recipe.pair_checks:
+            self.log.pair_checks = check_pairs(self.folder.path, self.recipe.pair_checks)
 
     def _export(self, decided: pl.DataFrame | None) -> None:
         """Train into a trainer's folder, and where there is a split, validation into one within it."""

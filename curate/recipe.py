@@ -26,6 +26,7 @@ from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.selection.config import SelectConfig
 from curate.selection.expressions import check_condition
 from curate.sources.config import SourceConfig
+from curate.trust.pair_set import PairSetConfig
 
 _ADHERENCE = re.compile(r"adheren|off_role|attention", re.IGNORECASE)
 """Finds a column of adherence, or one derived from it, in a condition."""
@@ -111,6 +112,11 @@ class Recipe(_Model):
         False, description="Left out unless given, because it asks a policy model."
     )
     natural: NaturalConfig = NaturalConfig()
+    pair_checks: PairSetConfig | Literal[False] = Field(
+        default_factory=PairSetConfig,
+        description="Thresholds of the checks over all pairs; they warn and drop nothing. False leaves "
+        "them out.",
+    )
     export: ExportConfig | Literal[False] = Field(
         default_factory=ExportConfig, description="False leaves it out."
     )

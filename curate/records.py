@@ -276,6 +276,29 @@ class PreferencePair(Frozen):
     lineage: Lineage | None = None
 
 
+class SetCheck(Frozen):
+    """A figure over a whole set of pairs, held against a threshold. A warning drops no row."""
+
+    name: str
+    figure: float | None = Field(None, description="None where the check was not run.")
+    threshold: float | None = None
+    status: Literal["pass", "warn", "not_run"]
+    n: int = Field(0, description="Pairs it was measured on.")
+    detail: str = Field("", description="What was found, or why the check was not run.")
+
+
+class PairSetReport(Frozen):
+    """The checks over a whole set of accepted pairs, and what the set is made of."""
+
+    pairs: int
+    checks: tuple[SetCheck, ...] = ()
+    mixes: dict[str, dict[str, int]] = Field(
+        default_factory=dict,
+        description="Pairs by `made_by`, `basis`, `dimension` (that gains the most), `source` (of the "
+        "data), `role` and `language`; `unknown` where the data does not say.",
+    )
+
+
 class QuarantinedRow(Frozen):
     """A row that could not be read, whole, with the reason code it was put aside for."""
 
@@ -374,6 +397,11 @@ class Manifest(Frozen):
     natural_pairs: int = Field(0, description="Held by the data itself; no judge saw them.")
     refused: int = 0
     refusals: dict[str, int] = Field(default_factory=dict)
+    pair_checks: dict[str, PairSetReport] = Field(
+        default_factory=dict,
+        description="Checks over all pairs made by the judge (`judge`), held by the data (`natural`), and "
+        "both together (`all`), where there are any.",
+    )
     requests: int = Field(0, description="Calls sent; kept replies are not counted.")
     tokens_in: int = 0
     tokens_cached: int = Field(0, description="Of tokens_in, found in the engine's prefix cache.")

@@ -19,6 +19,7 @@ from curate.records import (
     Estimate,
     JudgeIdentity,
     Manifest,
+    PairSetReport,
     StageCounts,
 )
 
@@ -63,6 +64,7 @@ class RunLog:
     rejections: Counter[str] = field(default_factory=Counter)
     pairs: int = 0
     natural_pairs: int = 0
+    pair_checks: dict[str, PairSetReport] = field(default_factory=dict)
     refusals: Counter[str] = field(default_factory=Counter)
     exports: dict[str, dict[str, int]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -149,6 +151,7 @@ class RunLog:
             natural_pairs=self.natural_pairs,
             refused=self.refusals.total(),
             refusals=dict(self.refusals),
+            pair_checks=self.pair_checks,
             requests=total.sent,
             tokens_in=total.prompt_tokens,
             tokens_cached=total.cached_tokens,

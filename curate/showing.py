@@ -94,6 +94,8 @@ def show_run(console: Console, result: RunResult) -> None:
     if manifest.stages:
         console.print(_stage_table(manifest))
     console.print(_closing_table(manifest))
+    if manifest.pair_checks:
+        console.print(_pair_check_table(manifest))
     if manifest.estimate is not None:
         show_comparison(console, manifest)
     for warning in manifest.warnings:
@@ -156,6 +158,26 @@ def _closing_table(manifest: Manifest) -> Table:
         rows.append(("cost", f"{manifest.cost:.4f}", "at the recipe's prices"))
     for name, value, note in rows:
         table.add_row(name, str(value), escape(note))
+    return table
+
+
+def _pair_check_table(manifest: Manifest) -> Table:
+    """The checks over the sets of pairs, a line each; what was not run says why."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("pairs", "check", "figure", "limit", ""):
+        table.add_column(column, justify="right" if column in ("figure", "limit") else "left")
+    for name, report in manifest.pair_checks.items():
+        for check in report.checks:
+            style = {"warn": "yellow", "not_run": "dim"}.get(check.status, "")
+            note = "" if check.status == "pass" else escape(check.detail)
+            table.add_row(
+                name,
+                check.name,
+                "" if check.figure is None else f"{check.figure:.2f}",
+                "" if check.threshold is None else f"{check.threshold:.2f}",
+                f"{check.status.replace('_', ' ')}{': ' if note else ''}{note}",
+                style=style,
+            )
     return table
 
 

@@ -1,0 +1,347 @@
+"""What is wrong with a set of pairs that no pair shows alone: shortcuts, repeats, lopsided mixes.
+
+Each check is a figure held against a threshold of the recipe, and passes or warns. A warning drops no row:
+it says what a model may learn from the set instead of what was meant. A figure that cannot be had (too few
+pairs, an extra that is not installed, a language nobody named) is `not_run` with the reason, and no pass.
+
+Pairs stream through. Held are two numbers a pair, counters, and the words of at most `sample` pairs.
+"""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import orjson
+from pydantic import Field
+
+from curate.dialogue import Frozen, Message
+from curate.errors import UsageError
+from curate.records import TURN_DIMENSIONS, PairSetReport, PreferencePair, SetCheck
+from curate.trust.agreement import auc
+from curate.trust.words import WordCounts
+
+ReadPairs = Callable[[], Iterable[PreferencePair]]
+"""Gives the same accepted pairs whenever it is called."""
+
+UNKNOWN = "unknown"
+_OTHERS = "(others)"
+_LISTED = 20
+_SEED = 0
+
+
+class PairSetConfig(Frozen):
+    """Thresholds of the checks over all pairs of a run; null leaves a check out."""
+
+    min_pairs: int = Field(
+        50, ge=2, description="Fewer pairs tell nothing: the checks are not run on them."
+    )
+    longer_wins: float | None = Field(
+        0.6,
+        ge=0.5,
+        le=1,
+        description="Largest share of pairs in which the longer side is chosen; the shorter one likewise.",
+    )
+    length_auc: float | None = Field(
+        0.6,
+        ge=0.5,
+        le=1,
+        description="How well length may tell chosen from rejected sides, either way; 0.5 is chance.",
+    )
+    word_auc: float | None = Field(
+        0.65,
+        ge=0.5,
+        le=1,
+        description="How well a bag-of-words classifier, held out by prompt, may tell them; 0.5 is chance.",
+    )
+    repeated_prompts: float | None = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="Largest share of pairs whose prompt repeats another's, or nearly does. Needs the "
+        "extra `dedup`.",
+    )
+    dimension_share: float | None = Field(
+        0.8,
+        gt=0,
+        le=1,
+        description="Largest share of judged pairs that one dimension gains the most in.",
+    )
+    source_share: float | None = Field(
+        0.9, gt=0, le=1, description="Largest share of one data source, where there are several."
+    )
+    role_share: float | None = Field(
+        0.9, gt=0, le=1, description="Largest share of one role, where there are several."
+    )
+    language_share: float | None = Field(
+        0.9, gt=0, le=1, description="Largest share of one language, where there are several."
+    )
+    sample: int = Field(
+        20_000,
+        ge=100,
+        description="Pairs the words are counted of, drawn evenly where there are more.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PairFacts:
+    """What is known of the dialogue a pair comes from; None where the data does not say."""
+
+    role: str | None = None
+    language: str | None = None
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is kept of the pairs that went by."""
+
+    pairs: int = 0
+    chosen: array[int] = field(default_factory=lambda: array("l"))
+    rejected: array[int] = field(default_factory=lambda: array("l"))
+    sample: list[PreferencePair] = field(default_factory=list)
+    mixes: dict[str, Counter[str]] = field(
+        default_factory=lambda: {
+            name: Counter()
+            for name in ("made_by", "basis", "dimension", "source", "role", "language")
+        }
+    )
+
+
+def check_pair_set(
+    read: ReadPairs,
+    config: PairSetConfig,
+    *,
+    about: Callable[[PreferencePair], PairFacts] = lambda _: PairFacts(),
+    count_repeats: Callable[[ReadPairs], int] | None = None,
+) -> PairSetReport:
+    """Look at a whole set of accepted pairs.
+
+    Args:
+        read: the pairs; called once, and by `count_repeats`.
+        config: thresholds.
+        about: role and language of a pair's dialogue.
+        count_repeats: how many of the pairs have a prompt that equals or nearly equals that of another one
+            that is not counted. A UsageError of it (an extra is missing) is the check's reason.
+
+    Returns:
+        The checks that were asked for, in fixed order, and the mixes, the most frequent value first.
+    """
+    seen = _look(read(), config, about)
+    checks = [
+        check
+        for check in (
+            _longer_wins(seen, config),
+            _length_auc(seen, config),
+            _word_auc(seen, config),
+            _repeated_prompts(seen, config, read, count_repeats),
+            _mix("dimension_mix", seen, "dimension", config.dimension_share, config),
+            _mix("source_mix", seen, "source", config.source_share, config),
+            _mix("role_balance", seen, "role", config.role_share, config),
+            _mix("language_balance", seen, "language", config.language_share, config),
+        )
+        if check is not None
+    ]
+    mixes = {name: _listed(values) for name, values in seen.mixes.items()}
+    return PairSetReport(pairs=seen.pairs, checks=tuple(checks), mixes=mixes)
+
+
+def _look(
+    pairs: Iterable[PreferencePair],
+    config: PairSetConfig,
+    about: Callable[[PreferencePair], PairFacts],
+) -> _Seen:
+    seen, draw = _Seen(), random.Random(_SEED)
+    for pair in pairs:
+        if pair.chosen is None:
+            continue
+        seen.pairs += 1
+        seen.chosen.append(side_length(pair.chosen))
+        seen.rejected.append(side_length(pair.rejected))
+        if len(seen.sample) < config.sample:
+            seen.sample.append(pair)
+        elif (place := draw.randrange(seen.pairs)) < config.sample:
+            seen.sample[place] = pair
+        facts = about(pair)
+        values = {
+            "made_by": pair.source,
+            "basis": pair.basis,
+            "dimension": _dimension(pair),
+            "source": pair.lineage.source if pair.lineage else None,
+            "role": facts.role,
+            "language": facts.language,
+        }
+        for name, value in values.items():
+            seen.mixes[name][value or UNKNOWN] += 1
+    return seen
+
+
+def side_length(side: Message) -> int:
+    """Characters of a side, tool calls included."""
+    calls = sum(
+        len(call.name)
+        + len(call.arguments if isinstance(call.arguments, str) else orjson.dumps(call.arguments))
+        for call in side.tool_calls
+    )
+    return len(side.content.strip()) + calls
+
+
+def _dimension(pair: PreferencePair) -> str | None:
+    """The dimension that gains the most, the first of equals; None where no judge scored the sides."""
+    check = pair.check
+    if check is None or not check.chosen_scores or not check.rejected_scores:
+        return None
+    gains = {
+        name: check.chosen_scores[name] - check.rejected_scores[name]
+        for name in TURN_DIMENSIONS
+        if name in check.chosen_scores and name in check.rejected_scores
+    }
+    return max(gains, key=lambda name: gains[name]) if gains else None
+
+
+def _longer_wins(seen: _Seen, config: PairSetConfig) -> SetCheck | None:
+    longer = sum(one > other for one, other in zip(seen.chosen, seen.rejected, strict=True))
+    shorter = sum(one < other for one, other in zip(seen.chosen, seen.rejected, strict=True))
+    unequal = longer + shorter
+    share = longer / unequal if unequal else None
+    detail = f"{unequal} of {seen.pairs} pairs have sides of different length"
+    return _two_sided("longer_wins", share, config.longer_wins, unequal, detail, config)
+
+
+def _length_auc(seen: _Seen, config: PairSetConfig) -> SetCheck | None:
+    lengths = [*seen.chosen, *seen.rejected]
+    is_chosen = [True] * seen.pairs + [False] * seen.pairs
+    area = auc(lengths, is_chosen) if config.length_auc is not None else None
+    detail = "length in characters"
+    return _two_sided("length_auc", area, config.length_auc, seen.pairs, detail, config)
+
+
+def _word_auc(seen: _Seen, config: PairSetConfig) -> SetCheck | None:
+    if config.word_auc is None:
+        return None
+    if seen.pairs < config.min_pairs:
+        return _too_few("word_auc", config.word_auc, seen.pairs, config)
+    counts = WordCounts()
+    for pair in seen.sample:
+        if pair.chosen is not None:
+            counts.add(_conversation(pair), pair.chosen, pair.rejected)
+    found = counts.shortcut()
+    if found is None:
+        detail = "all pairs come from one conversation, so that nothing can be held out"
+        return _not_run("word_auc", config.word_auc, seen.pairs, detail)
+    words = ", ".join(
+        f"'{word.word}' only in chosen {word.chosen}, only in rejected {word.rejected}"
+        for word in found.words
+    )
+    return SetCheck(
+        name="word_auc",
+        figure=found.auc,
+        threshold=config.word_auc,
+        status="warn" if found.auc > config.word_auc else "pass",
+        n=found.pairs,
+        detail=words,
+    )
+
+
+def _conversation(pair: PreferencePair) -> str:
+    """What pairs of one prompt, or of one conversation that goes on, have in common."""
+    opening = next((m.content for m in pair.prompt if m.role == "user"), "")
+    return " ".join(opening.casefold().split())
+
+
+def _repeated_prompts(
+    seen: _Seen,
+    config: PairSetConfig,
+    read: ReadPairs,
+    count_repeats: Callable[[ReadPairs], int] | None,
+) -> SetCheck | None:
+    name, threshold = "repeated_prompts", config.repeated_prompts
+    if threshold is None:
+        return None
+    if seen.pairs < config.min_pairs:
+        return _too_few(name, threshold, seen.pairs, config)
+    if count_repeats is None:
+        return _not_run(name, threshold, seen.pairs, "nothing was given to compare prompts with")
+    try:
+        repeats = count_repeats(read)
+    except UsageError as missing:
+        return _not_run(name, threshold, seen.pairs, str(missing))
+    share = repeats / seen.pairs
+    return SetCheck(
+        name=name,
+        figure=share,
+        threshold=threshold,
+        status="warn" if share > threshold else "pass",
+        n=seen.pairs,
+        detail=f"{repeats} of {seen.pairs} pairs",
+    )
+
+
+def _mix(
+    name: str, seen: _Seen, mix: str, threshold: float | None, config: PairSetConfig
+) -> SetCheck | None:
+    """The largest share of one value among the pairs of which it is known."""
+    if threshold is None:
+        return None
+    known = Counter({value: n for value, n in seen.mixes[mix].items() if value != UNKNOWN})
+    total, unknown = known.total(), seen.mixes[mix][UNKNOWN]
+    note = f"; {mix} unknown for {unknown} of {seen.pairs} pairs" if unknown else ""
+    if seen.pairs and not total:
+        return _not_run(name, threshold, 0, f"{mix} unknown for all {seen.pairs} pairs")
+    if total < config.min_pairs:
+        return _too_few(name, threshold, total, config, note)
+    value, count = min(known.items(), key=lambda item: (-item[1], item[0]))
+    if len(known) == 1 and mix != "dimension":
+        return _not_run(name, threshold, total, f"only one {mix}: {value}{note}")
+    share = count / total
+    return SetCheck(
+        name=name,
+        figure=share,
+        threshold=threshold,
+        status="warn" if share > threshold else "pass",
+        n=total,
+        detail=f"most are {value}{note}",
+    )
+
+
+def _two_sided(
+    name: str,
+    figure: float | None,
+    threshold: float | None,
+    n: int,
+    detail: str,
+    config: PairSetConfig,
+) -> SetCheck | None:
+    """A figure that may not be further from 0.5 than the threshold, in either direction."""
+    if threshold is None:
+        return None
+    if figure is None or n < config.min_pairs:
+        return _too_few(name, threshold, n, config)
+    over = max(figure, 1 - figure) > threshold
+    return SetCheck(
+        name=name,
+        figure=figure,
+        threshold=threshold,
+        status="warn" if over else "pass",
+        n=n,
+        detail=detail,
+    )
+
+
+def _too_few(
+    name: str, threshold: float, n: int, config: PairSetConfig, note: str = ""
+) -> SetCheck:
+    return _not_run(name, threshold, n, f"{n} pairs, at least {config.min_pairs} are needed{note}")
+
+
+def _not_run(name: str, threshold: float, n: int, why: str) -> SetCheck:
+    return SetCheck(name=name, threshold=threshold, status="not_run", n=n, detail=why)
+
+
+def _listed(values: Counter[str]) -> dict[str, int]:
+    """Values by frequency, those beyond the first twenty in one sum."""
+    ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
+    rest = sum(count for _, count in ordered[_LISTED:])
+    return dict(ordered[:_LISTED]) | ({_OTHERS: rest} if rest else {})
