@@ -15,8 +15,10 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-RESAMPLES = 1000
-SEED = 42
+from curate.statistics import RESAMPLES as RESAMPLES
+from curate.statistics import SEED as SEED
+from curate.statistics import quantile
+
 BINS = 10
 
 Statistic = Callable[[Sequence[int]], float | None]
@@ -265,14 +267,6 @@ def paired_interval(
         return None if ours is None or theirs is None else ours - theirs
 
     return bootstrap_interval(difference, len(positive), resamples=resamples, seed=seed)
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """Linear interpolation between order statistics (Hyndman and Fan's type 7, NumPy's default)."""
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
 def _equal(first: Hashable, second: Hashable) -> bool:

@@ -21,7 +21,6 @@ from curate.trust.agreement import (
     expected_calibration_error,
     f1_scores,
     paired_interval,
-    quantile,
     roc_curve,
 )
 
@@ -166,8 +165,3 @@ def test_a_paired_interval_sees_what_two_separate_ones_would_not() -> None:
     assert found.low > 0
     assert same is not None
     assert (same.low, same.high) == (0, 0)
-
-
-def test_quantiles_interpolate() -> None:
-    assert quantile([0, 1, 2, 3], 0.5) == 1.5
-    assert quantile([7.0], 0.9) == 7
