@@ -13,7 +13,8 @@ import typer
 from rich.markup import escape
 
 from curate import __version__
-from curate.cli import running
+from curate.cli import check, running
+from curate.cli.benchmark import benchmark
 from curate.cli.console import ERR, OUT
 from curate.errors import CurateError, SourceError, UsageError
 
@@ -32,6 +33,8 @@ app.command()(running.estimate)
 app.command()(running.doctor)
 app.command()(running.show)
 app.command()(running.schema)
+app.command()(check.check)
+app.command()(benchmark)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,165 @@
+"""`curate check`: what a trainer would do with the rows of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.markup import escape
+from rich.text import Text
+
+from curate.cli.console import OUT, print_json
+from curate.errors import UsageError
+from curate.export.checking.findings import (
+    EFFECTS,
+    CheckReport,
+    FileReport,
+    Finding,
+    Lengths,
+    Replay,
+)
+
+_SHOWN: Final = 8  # row numbers printed for one kind of finding
+_COLORS: Final = {
+    "stops": "bold red",
+    "dropped": "red",
+    "corrupted": "red",
+    "mis_masked": "red",
+    "truncated": "yellow",
+    "noted": "dim",
+}
+
+
+def check(
+    path: Annotated[Path, typer.Argument(help="JSON Lines, JSON or Parquet file, or a folder.")],
+    trainer: Annotated[str, typer.Option("--for", metavar="TRAINER", help="Who would read it.")],
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Folder, tokenizer.json or Hub id; lengths need it.")
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=1, help="The trainer's limit (default: its own).")
+    ] = None,
+    stage: Annotated[
+        str | None, typer.Option(help="sft, dpo, kto or reward (default: by the columns).")
+    ] = None,
+    through: Annotated[
+        str, typer.Option(help="'installed' runs the trainer's own code, 'restated' ours only.")
+    ] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """List the rows a trainer would drop, cut, corrupt or mis-mask; 1 where there are any."""
+    from curate.export.checking.check import STAGES, TRAINERS, check_path
+
+    known = "ms-swift" if trainer == "swift" else trainer
+    if known not in TRAINERS:
+        raise UsageError("unknown trainer", got=trainer, expected=", ".join(TRAINERS))
+    if stage is not None and stage not in STAGES[known]:
+        raise UsageError(f"unknown stage of {known}", got=stage, expected=", ".join(STAGES[known]))
+    if through not in ("auto", "installed", "restated"):
+        raise UsageError(
+            "unknown value of --through", got=through, expected="auto, installed or restated"
+        )
+    report = check_path(
+        path,
+        known,
+        stage=stage,
+        tokenizer=tokenizer,
+        max_length=max_length,
+        through=through,
+    )
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        _show(report)
+    raise typer.Exit(0 if report.is_clean else 1)
+
+
+def _show(report: CheckReport) -> None:
+    for file in report.files:
+        _show_file(file, report.trainer)
+    for name, reason in report.skipped:
+        OUT.print(f"[dim]not read: {escape(name)} ({reason})[/dim]")
+    if report.tokenizer is None:
+        OUT.print("[dim]lengths and templates were not checked: give --tokenizer[/dim]")
+    if report.is_clean:
+        OUT.print(f"[green]clean[/green]: {report.trainer} would take every row as it stands")
+    else:
+        OUT.print(f"[red]not clean[/red]: {report.trainer} would lose or change rows")
+
+
+def _show_file(file: FileReport, trainer: str) -> None:
+    OUT.print(f"[bold]{escape(file.file)}[/bold]  {file.stage} for {trainer}")
+    counts = [f"{file.effects[name]:,} {_word(name)}" for name in EFFECTS if file.effects[name]]
+    OUT.print(
+        Text(f"  {file.rows:,} rows: " + ", ".join([f"{file.effects['intact']:,} intact", *counts]))
+    )
+    for group in _by_kind(file.findings):
+        _show_group(group, trainer)
+    if file.lengths is not None:
+        _show_lengths(file.lengths)
+    if file.replay is not None:
+        _show_replay(file.replay)
+    OUT.print()
+
+
+def _by_kind(findings: Sequence[Finding]) -> Iterator[list[Finding]]:
+    """Findings that say the same of different rows, the worst first."""
+
+    def kind(finding: Finding) -> tuple[int, str, str]:
+        return EFFECTS.index(finding.effect), finding.code, finding.does
+
+    for _, group in groupby(sorted(findings, key=kind), key=kind):
+        yield list(group)
+
+
+def _show_group(group: Sequence[Finding], trainer: str) -> None:
+    first = group[0]
+    rows = [finding.row for finding in group if finding.row is not None]
+    color = _COLORS[first.effect]
+    where = f": {_listed(rows)}" if rows else ""
+    OUT.print(Text.assemble(("  " + _word(first.effect), color), f"  {first.code}{where}"))
+    _indented(f"{trainer} would {first.does}")
+    if first.effect != "noted":
+        _indented(f"do: {first.do}")
+    if first.detail:
+        _indented(("e.g. " if len(rows) > 1 else "") + first.detail, "dim")
+
+
+def _indented(text: str, style: str = "") -> None:
+    for line in Text(text, style).wrap(OUT, min(OUT.width, 80) - 4):
+        OUT.print(Text("    ") + line)
+
+
+def _listed(rows: Sequence[int]) -> str:
+    named = ", ".join(str(row) for row in rows[:_SHOWN])
+    more = len(rows) - _SHOWN
+    return (
+        ("row " if len(rows) == 1 else "rows ")
+        + named
+        + (f" and {more:,} more" if more > 0 else "")
+    )
+
+
+def _word(effect: str) -> str:
+    return effect.replace("_", "-")
+
+
+def _show_lengths(lengths: Lengths) -> None:
+    limit = "none" if lengths.limit is None else f"{lengths.limit:,}"
+    OUT.print(Text(f"  {lengths.setting} {limit}"))
+    if not lengths.needed:
+        return
+    ninety_nine, longest = lengths.keeping(99), lengths.keeping(100)
+    _indented(f"tokens a row: median {lengths.keeping(50):,}, longest {longest:,}")
+    _indented(f"{lengths.setting}={ninety_nine} keeps 99 % of the rows whole, {longest} keeps all")
+    if not lengths.exact:
+        _indented("counted with the tokenizer's template; the trainer's own may differ a little")
+
+
+def _show_replay(replay: Replay) -> None:
+    said = replay.error or f"keeps {replay.rows_kept:,} of {replay.rows_in:,} rows"
+    OUT.print(Text(f"  {replay.through} itself:"))
+    _indented(said)

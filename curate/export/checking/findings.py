@@ -1,0 +1,267 @@
+"""What a check can find: each kind of finding with what to do about it, and the report that adds them up.
+
+A finding says what the trainer would do with the row, which differs by trainer and is written by its
+reading; what to do about it does not, and stands here once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+Effect = Literal["stops", "dropped", "corrupted", "mis_masked", "truncated", "noted"]
+"""What becomes of a row, worst first. `stops`: the whole training run ends with an error. `noted`: nothing
+is lost; it is worth knowing."""
+
+EFFECTS: Final[tuple[Effect, ...]] = (
+    "stops",
+    "dropped",
+    "corrupted",
+    "mis_masked",
+    "truncated",
+    "noted",
+)
+
+ADVICE: Final = {
+    "not_json": "mend or remove the line",
+    "not_a_row": "write one JSON object a row",
+    "no_rows": "check the path and what wrote the file",
+    "unknown_columns": "rename the columns to the ones this trainer reads",
+    "not_parquet": "write the rows as Parquet; this trainer reads no other kind",
+    "missing_column": "give every row of the file the same columns, or leave the row out",
+    "mixed_shapes": "write prompt and sides in one form: all lists of messages, or all text",
+    "not_messages": "write a list of messages, each with a role and a content",
+    "content_not_text": "write the content as one text",
+    "null_content": 'write "" where a message has no text',
+    "empty_prompt": "leave the row out, or give the prompt its question",
+    "prompt_not_open": "end the prompt with the user's or a tool's message",
+    "side_not_assistant": "write exactly one assistant message a side",
+    "several_messages": "keep one assistant message a side; move what comes before into the prompt",
+    "empty_side": "leave the row out, or give the side a text or a tool call",
+    "identical_sides": "leave the row out",
+    "same_tokens": "leave the row out; the sides differ only in what the template takes away",
+    "prefix_differs": "give both sides the same messages up to the last one",
+    "unknown_role": "rename the role to one the trainer knows",
+    "role_order": "make the roles alternate, or leave the dialogue out",
+    "message_count": "end the messages where this trainer expects it",
+    "no_assistant": "leave the dialogue out: there is nothing to train on",
+    "no_user": "leave the dialogue out, or give it the message that was answered",
+    "ends_open": "cut what follows the last assistant message",
+    "untrimmed": "strip white space from both ends of what is trained on",
+    "search_fails": "strip the content; the trainer looks for it verbatim in what the template wrote",
+    "tools_not_carried": "leave rows with tools out, or use a trainer and template that carry them",
+    "tools_not_json": "write tools as the JSON text of a list of function definitions",
+    "call_not_json": "write the call as the JSON text of an object with name and arguments",
+    "arguments_not_object": "write a tool call's arguments as an object, not as text",
+    "template_fails": "leave the row out, or use a template that takes such messages",
+    "prompt_not_prefix": "use a template that renders the prompt alike alone and with its answer",
+    "prompt_too_long": "raise the limit, or leave the row out",
+    "too_long": "raise the limit, or leave the row out",
+    "label_not_bool": "write the label as true or false",
+    "one_label": "add rows of the other label",
+    "extra_columns": "move what the trainer does not read to a file beside it",
+    "too_few_rows": "collect more rows",
+    "system_null": "leave the key `system` out of the file, or fill it in every row",
+    "duplicate_prompt": "check that the repeated prompts are meant",
+    "trains_on_all": "set assistant_only_loss=True unless the user's text is to be learnt too",
+    "tool_result_unread": "name the tag of tool results in dataset_info.json",
+    "no_dataset_info": "put a dataset_info.json that names this file beside it",
+    "partial_columns": "write every column the data has into `columns`; what is left out is unset",
+    "partial_tags": "write all seven tags; what is left out is unset",
+    "replay_differs": "believe the installed trainer, and report the difference",
+    "replay_failed": "see its message; the rows that cause it are listed as well, where they are known",
+}
+"""What to do about a finding, by its code."""
+
+
+class Problem(NamedTuple):
+    """Something found in a row, before it is known which row.
+
+    Attributes:
+        code: a key of `ADVICE`.
+        effect: what becomes of the row.
+        does: what the trainer would do with it, in one sentence without its subject.
+        detail: what was found, shortened.
+    """
+
+    code: str
+    effect: Effect
+    does: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem at its place.
+
+    Attributes:
+        file: the file's path as given, or below the folder given.
+        row: number of the row in its file, from 0; None for what concerns the whole file.
+    """
+
+    file: str
+    row: int | None
+    code: str
+    effect: Effect
+    does: str
+    do: str
+    detail: str
+
+    @staticmethod
+    def at(file: str, row: int | None, problem: Problem) -> Finding:
+        """The finding of a problem in a row."""
+        return Finding(
+            file,
+            row,
+            problem.code,
+            problem.effect,
+            problem.does,
+            ADVICE[problem.code],
+            problem.detail,
+        )
+
+
+@dataclass(slots=True)
+class Lengths:
+    """How long the rows of a file are for the trainer, in tokens; one number a row.
+
+    Attributes:
+        needed: the limit under which the row loses nothing.
+        limit: the limit that applies, or None where the trainer has none.
+        setting: what the trainer calls it.
+        exact: whether the trainer renders with the tokenizer's own template, as was done here.
+    """
+
+    setting: str
+    limit: int | None
+    exact: bool
+    needed: list[int] = field(default_factory=list)
+
+    def keeping(self, percent: float) -> int:
+        """The smallest limit under which so many percent of the measured rows lose nothing."""
+        ordered = sorted(self.needed)
+        at = max(0, -(-len(ordered) * percent // 100) - 1)
+        return ordered[int(at)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As in the report; without a measured row only the limit."""
+        known: dict[str, Any] = {"setting": self.setting, "limit": self.limit, "exact": self.exact}
+        if not self.needed:
+            return known | {"measured": 0}
+        return known | {
+            "measured": len(self.needed),
+            "median": self.keeping(50),
+            "longest": max(self.needed),
+            "keeps_95_percent": self.keeping(95),
+            "keeps_99_percent": self.keeping(99),
+            "keeps_all": max(self.needed),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What the installed trainer itself made of the file.
+
+    Attributes:
+        through: package and version.
+        rows_in, rows_kept: rows its loader saw, and rows left when it had prepared them.
+        dropped: numbers of the rows it dropped; None where it does not tell.
+        lengths: tokens of each kept row, the longer side's where there are two; None where it does not tell.
+        error: what it stopped with, or None.
+    """
+
+    through: str
+    rows_in: int
+    rows_kept: int
+    dropped: tuple[int, ...] | None = None
+    lengths: tuple[int, ...] | None = None
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class FileReport:
+    """What was found in one file. Every row is in `rows` and counted once, under its worst effect."""
+
+    file: str
+    stage: str
+    rows: int = 0
+    effects: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+    duplicate_prompts: int = 0
+    lengths: Lengths | None = None
+    replay: Replay | None = None
+
+    def add(self, row: int | None, problems: list[Problem]) -> None:
+        """Add a row's problems, or with None the file's own; one a code, the worst of its kind."""
+        worst = {problem.code: problem for problem in sorted(problems, key=_severity, reverse=True)}
+        for problem in sorted(worst.values(), key=_severity):
+            self.findings.append(Finding.at(self.file, row, problem))
+            self.codes[problem.code] += 1
+        if row is not None:
+            self.rows += 1
+            self.effects[min(worst.values(), key=_severity).effect if worst else "intact"] += 1
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no row, and not the file as a whole, is lost or changed."""
+        return all(finding.effect == "noted" for finding in self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As in `curate check --json`."""
+        replay = None
+        if self.replay is not None:
+            known = asdict(self.replay)
+            replay = {name: known[name] for name in ("through", "rows_in", "rows_kept", "error")}
+        return {
+            "file": self.file,
+            "stage": self.stage,
+            "rows": self.rows,
+            "effects": {name: self.effects[name] for name in ("intact", *EFFECTS)},
+            "codes": dict(sorted(self.codes.items())),
+            "duplicate_prompts": self.duplicate_prompts,
+            "lengths": None if self.lengths is None else self.lengths.as_dict(),
+            "replay": replay,
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What a trainer would do with a file or a folder.
+
+    Attributes:
+        skipped: files of the folder that were not read, with the reason.
+    """
+
+    trainer: str
+    path: str
+    tokenizer: str | None
+    files: tuple[FileReport, ...]
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no row of any file would be lost or changed."""
+        return all(file.is_clean for file in self.files)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As in `curate check --json`."""
+        totals: Counter[str] = Counter()
+        for file in self.files:
+            totals.update(file.effects)
+        return {
+            "trainer": self.trainer,
+            "path": self.path,
+            "tokenizer": self.tokenizer,
+            "clean": self.is_clean,
+            "rows": sum(file.rows for file in self.files),
+            "effects": {name: totals[name] for name in ("intact", *EFFECTS)},
+            "files": [file.as_dict() for file in self.files],
+            "skipped": [{"file": name, "reason": reason} for name, reason in self.skipped],
+        }
+
+
+def _severity(problem: Problem) -> int:
+    return EFFECTS.index(problem.effect)

@@ -1,0 +1,184 @@
+"""The rows of any data file as a trainer's loader gets them: JSON Lines, a JSON list, or Parquet.
+
+Checking reads data that others made, so a line that is no JSON is a finding and not an error. Row numbers
+start at 0 and count what `datasets` counts: blank lines are no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from curate.errors import SourceError
+from curate.export.checking.findings import Problem
+
+Row = Mapping[str, Any]
+
+KINDS: Final = {".jsonl": "json", ".json": "json", ".ndjson": "json", ".parquet": "parquet"}
+_BATCH: Final = 500  # rows of a Parquet file held at once
+_ENDS: Final = "stop: `datasets` cannot load the file"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file to check.
+
+    Attributes:
+        name: how it is called in the report.
+        kind: `json` or `parquet`.
+    """
+
+    path: Path
+    name: str
+    kind: str
+
+    def rows(self) -> Iterator[Row | Problem]:
+        """Its rows in order, a problem in place of each that is none.
+
+        Raises:
+            SourceError: the file cannot be read at all.
+        """
+        try:
+            yield from _parquet_rows(self.path) if self.kind == "parquet" else _json_rows(self.path)
+        except OSError as error:
+            raise SourceError("a file cannot be read", got=f"{self.path}: {error}") from error
+
+    def columns(self) -> tuple[str, ...]:
+        """Names of all columns, in the order they appear; a later row's count as well."""
+        if self.kind == "parquet":
+            import pyarrow.parquet as pq
+
+            with _readable(self.path):
+                return tuple(pq.read_schema(self.path).names)
+        names: dict[str, None] = {}
+        for row in self.rows():
+            if not isinstance(row, Problem):
+                names.update(dict.fromkeys(row))
+        return tuple(names)
+
+
+def find_files(path: Path) -> tuple[tuple[DataFile, ...], tuple[tuple[str, str], ...]]:
+    """The data files of a path: itself, or those directly in the folder.
+
+    Returns:
+        The files, and names with reasons of those that are passed over.
+
+    Raises:
+        SourceError: there is nothing to read.
+    """
+    if path.is_file():
+        kind = KINDS.get(path.suffix.lower())
+        if kind is None:
+            raise SourceError(
+                "a file of an unknown kind", got=path, expected=", ".join(sorted(KINDS))
+            )
+        return (DataFile(path, path.name, kind),), ()
+    if not path.is_dir():
+        raise SourceError("there is no such file or folder", got=path)
+    found: list[DataFile] = []
+    skipped: list[tuple[str, str]] = []
+    for file in sorted(path.iterdir()):
+        if file.is_dir() or file.name.startswith("."):
+            continue
+        kind = KINDS.get(file.suffix.lower())
+        if kind is None:
+            skipped.append((file.name, "not a data file"))
+        elif file.name == "refused.jsonl" or file.stem.endswith("provenance"):
+            skipped.append((file.name, "a sidecar"))
+        elif file.name == "dataset_info.json":
+            skipped.append((file.name, "describes the others"))
+        elif file.stat().st_size == 0:
+            skipped.append((file.name, "empty"))
+        else:
+            found.append(DataFile(file, file.name, kind))
+    if not found:
+        raise SourceError(
+            "the folder has no data file", got=path, expected=", ".join(sorted(KINDS))
+        )
+    return tuple(found), tuple(skipped)
+
+
+def _json_rows(path: Path) -> Iterator[Row | Problem]:
+    with path.open("rb") as file:
+        first = file.read(1)
+        while first and first.isspace():
+            first = file.read(1)
+        file.seek(0)
+        if first == b"[":
+            yield from _listed(path, file.read())
+            return
+        for line in file:
+            if line.strip():
+                yield _row_of(line)
+
+
+def _listed(path: Path, text: bytes) -> Iterator[Row | Problem]:
+    try:
+        rows = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise SourceError("a file is not valid JSON", got=f"{path}: {error}") from error
+    for row in rows:
+        yield row if isinstance(row, dict) else Problem("not_a_row", "stops", _ENDS, shown(row))
+
+
+def _row_of(line: bytes) -> Row | Problem:
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        return Problem(
+            "not_json", "stops", _ENDS, f"{error}: {shown(line.decode(errors='replace'))}"
+        )
+    return row if isinstance(row, dict) else Problem("not_a_row", "stops", _ENDS, shown(row))
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    import pyarrow.parquet as pq
+
+    with _readable(path), pq.ParquetFile(path) as file:
+        decoders = {field.name: _decoder(field.type) for field in file.schema_arrow}
+        for batch in file.iter_batches(_BATCH):
+            for row in batch.to_pylist():
+                yield {
+                    name: value if (decode := decoders[name]) is None else decode(value)
+                    for name, value in row.items()
+                }
+
+
+class _readable:  # noqa: N801 - used as a word of the language
+    """Turns pyarrow's errors into ours."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        import pyarrow as pa
+
+        if isinstance(error, pa.ArrowException):
+            raise SourceError("not a Parquet file", got=f"{self.path}: {error}") from error
+
+
+def _decoder(kind: Any) -> Callable[[Any], Any] | None:
+    """How to decode values of an Arrow type that holds JSON as text; None where it holds none."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json":
+        return lambda text: None if text is None else orjson.loads(text)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = _decoder(kind.value_type)
+        if inner is not None:
+            return lambda items: None if items is None else [inner(item) for item in items]
+    return None
+
+
+def shown(value: object, width: int = 60) -> str:
+    """A value as it stands in a finding, shortened."""
+    text = value if isinstance(value, str) else repr(value)
+    text = " ".join(text.split())
+    return text if len(text) <= width else text[: width - 1] + "…"

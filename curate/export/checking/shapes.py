@@ -1,0 +1,195 @@
+"""What any trainer's reading asks of a row first: is it messages, whose, and is anything said in them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+import orjson
+
+from curate.export.checking.findings import Effect, Problem
+from curate.export.checking.reading import shown
+
+Shape = Literal["messages", "text", "none", "empty", "other"]
+
+CHAT_ROLES: Final = ("system", "developer", "user", "assistant", "tool")
+
+
+class Outcome(NamedTuple):
+    """What a trainer's reading makes of a row.
+
+    Attributes:
+        problems: what is wrong with it, in any order.
+        prompt: what is asked in it, for finding the same prompt again; None where it has none.
+        needed: the limit in tokens under which it loses nothing; None where that was not counted.
+    """
+
+    problems: list[Problem]
+    prompt: object = None
+    needed: int | None = None
+
+
+def shape_of(value: object) -> Shape:
+    """Whether a column of a row holds messages or text."""
+    if value is None:
+        return "none"
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, list):
+        if not value:
+            return "empty"
+        if isinstance(value[0], Mapping) and "role" in value[0]:
+            return "messages"
+    return "other"
+
+
+def message_problems(
+    messages: object,
+    where: str,
+    *,
+    roles: Collection[str] = CHAT_ROLES,
+    unknown: Effect = "corrupted",
+    unknown_does: str = "learn the role's name as it stands: its template knows no such role",
+    null: Effect = "noted",
+) -> list[Problem]:
+    """What is wrong with a list of messages by itself, whatever they are for.
+
+    Args:
+        messages: the value found.
+        where: the column, for the reader of the finding.
+        roles: those the trainer knows.
+        unknown: what becomes of a row with another role, and
+        unknown_does: what the trainer does with it.
+        null: what becomes of a row with a message without content; with a tool call it is only noted.
+    """
+    if not isinstance(messages, list) or not all(isinstance(m, Mapping) for m in messages):
+        does = "stop: it expects a list of messages"
+        return [Problem("not_messages", "stops", does, f"{where}: {shown(messages)}")]
+    problems: list[Problem] = []
+    for at, message in enumerate(messages):
+        place = f"{where}[{at}]"
+        role, content = message.get("role"), message.get("content")
+        if not isinstance(role, str):
+            does = "stop: a message without a role"
+            problems.append(Problem("not_messages", "stops", does, f"{place}: {shown(message)}"))
+        elif role not in roles:
+            problems.append(Problem("unknown_role", unknown, unknown_does, f"{place}: {role}"))
+        if content is None:
+            effect: Effect = "noted" if message.get("tool_calls") else null
+            does = "hand a null to the template; some write it out as the word None"
+            problems.append(Problem("null_content", effect, does, place))
+        elif not isinstance(content, str):
+            does = "hand the parts to the template; one for plain text writes out their code"
+            problems.append(
+                Problem("content_not_text", "corrupted", does, f"{place}: {shown(content)}")
+            )
+        problems += call_problems(message.get("tool_calls"), place)
+    return problems
+
+
+def call_problems(calls: object, place: str) -> list[Problem]:
+    """What is wrong with a message's tool calls in OpenAI's form."""
+    if not calls:
+        return []
+    if not isinstance(calls, list):
+        does = "stop: tool calls that are no list"
+        return [Problem("call_not_json", "stops", does, f"{place}: {shown(calls)}")]
+    problems = []
+    for call in calls:
+        function = call.get("function", call) if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            does = "stop, or render a call without a name"
+            problems.append(Problem("call_not_json", "stops", does, f"{place}: {shown(call)}"))
+        elif not isinstance(function.get("arguments"), Mapping):
+            does = "hand the text to the template; many templates fail on it or encode it twice"
+            detail = f"{place}: {shown(function.get('arguments'))}"
+            problems.append(Problem("arguments_not_object", "noted", does, detail))
+    return problems
+
+
+def says_nothing(message: Mapping[str, Any]) -> bool:
+    """Whether a message has neither text nor a tool call."""
+    content = message.get("content")
+    text = content.strip() if isinstance(content, str) else content
+    return not text and not message.get("tool_calls")
+
+
+def is_untrimmed(message: Mapping[str, Any]) -> bool:
+    """Whether white space stands at either end of a message's text."""
+    content = message.get("content")
+    return isinstance(content, str) and content != content.strip()
+
+
+def said(messages: Sequence[Mapping[str, Any]]) -> list[tuple[object, ...]]:
+    """What messages say, call ids aside, for comparing two sides."""
+    return [
+        (
+            message.get("role"),
+            message.get("content") or "",
+            [
+                call.get("function", call) if isinstance(call, Mapping) else call
+                for call in message.get("tool_calls") or ()
+            ],
+        )
+        for message in messages
+    ]
+
+
+def uses_tools(messages: object) -> bool:
+    """Whether any message calls a tool or is a tool's result."""
+    return isinstance(messages, list) and any(
+        isinstance(message, Mapping)
+        and (message.get("tool_calls") or message.get("role") in ("tool", "function"))
+        for message in messages
+    )
+
+
+def read_tools(tools: object) -> tuple[list[Any] | None, list[Problem]]:
+    """Tool definitions of a row, decoded where they are JSON text as TRL and others do."""
+    if tools is None or tools == "" or tools == []:
+        return None, []
+    if isinstance(tools, str):
+        try:
+            tools = orjson.loads(tools)
+        except orjson.JSONDecodeError as error:
+            does = "stop: tools are text that is no JSON"
+            return None, [Problem("tools_not_json", "stops", does, str(error))]
+    if not isinstance(tools, list):
+        does = "hand something to the template that is no list of tools"
+        return None, [Problem("tools_not_json", "corrupted", does, shown(tools))]
+    return tools or None, []
+
+
+def open_prompt_problems(prompt: Sequence[Mapping[str, Any]], does: str) -> list[Problem]:
+    """Whether a prompt leaves the word to the assistant."""
+    role = prompt[-1].get("role")
+    if role in ("user", "tool"):
+        return []
+    return [Problem("prompt_not_open", "corrupted", does, f"it ends with '{role}'")]
+
+
+def side_problems(
+    side: Sequence[Mapping[str, Any]], where: str, *, several: str, empty: str
+) -> list[Problem]:
+    """Whether a side is one assistant message that says something.
+
+    Args:
+        side: at least one message.
+        where: the column.
+        several: what the trainer does with more than one message.
+        empty: what it does with a message that says nothing.
+    """
+    problems = []
+    if len(side) > 1:
+        detail = f"{where}: {len(side)} messages"
+        problems.append(Problem("several_messages", "mis_masked", several, detail))
+    elif side[0].get("role") != "assistant":
+        does = "train on another's words as if they were the assistant's"
+        detail = f"{where}: a message of '{side[0].get('role')}'"
+        problems.append(Problem("side_not_assistant", "mis_masked", does, detail))
+    if says_nothing(side[-1]):
+        problems.append(Problem("empty_side", "corrupted", empty, where))
+    if any(is_untrimmed(message) for message in side):
+        does = "train on the white space too, unless its template trims"
+        problems.append(Problem("untrimmed", "noted", does, where))
+    return problems
