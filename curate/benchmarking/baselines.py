@@ -1,0 +1,80 @@
+"""Scores that need no understanding.
+
+A method that does not beat them shows how easy a file is, not how good the method.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from curate.adherence.reference.cases import Case
+from curate.benchmarking.turns import LabelledTurn
+from curate.trust.agreement import auc
+
+BLOCK = 5
+"""Turns that make a conversation in the paper's file."""
+
+POSITION = "position"
+DESCRIPTIONS = {
+    "word_count": "number of words of the turn",
+    "overlap": "share of the turn's words that its references hold",
+    "unigram": "naive Bayes over words, fitted on the other rows; never sees the role",
+    POSITION: "place of the row in its block",
+}
+
+_WORDS = re.compile(r"\w+")
+
+
+def baselines(turns: Sequence[LabelledTurn], block: int = BLOCK) -> dict[str, list[float | None]]:
+    """Scores by name; all but `unigram` oriented so that their AUC is at least 0.5.
+
+    `word_count` of the turn; `overlap`, the share of the turn's words found in its references (None where it
+    has none); `unigram`, log-odds of a naive Bayes model of words that sees the other rows' labels and never
+    the role; `position` of the row in its block of `block` rows.
+    """
+    found = {
+        "word_count": _oriented([float(len(turn.case.candidate.split())) for turn in turns], turns),
+        "overlap": _oriented([_overlap(turn.case) for turn in turns], turns),
+    }
+    found["unigram"] = list(_unigram(turns))
+    found[POSITION] = _oriented([float(row % block) for row in range(len(turns))], turns)
+    return found
+
+
+def _oriented(scores: Sequence[float | None], turns: Sequence[LabelledTurn]) -> list[float | None]:
+    held = [
+        (score, turn.is_adherent)
+        for score, turn in zip(scores, turns, strict=True)
+        if score is not None
+    ]
+    value = auc([score for score, _ in held], [label for _, label in held])
+    sign = -1.0 if value is not None and value < 0.5 else 1.0
+    return [None if score is None else sign * score for score in scores]
+
+
+def _overlap(case: Case) -> float | None:
+    words = set(_WORDS.findall(case.candidate.lower()))
+    known = {word for text in case.references for word in _WORDS.findall(text.lower())}
+    return len(words & known) / len(words) if words and known else None
+
+
+def _unigram(turns: Sequence[LabelledTurn]) -> list[float]:
+    """Log-odds of adherent by the words of the other turns' candidates, add-one smoothed, per word."""
+    words = [_WORDS.findall(turn.case.candidate.lower()) for turn in turns]
+    counts: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
+    for turn, said in zip(turns, words, strict=True):
+        counts[turn.is_adherent].update(said)
+    size = len(counts[True] | counts[False])
+    scores = []
+    for turn, said in zip(turns, words, strict=True):
+        own = Counter(said)
+        odds = 0.0
+        for kind, sign in ((True, 1), (False, -1)):
+            without = own if kind == turn.is_adherent else Counter[str]()
+            total = counts[kind].total() - without.total() + size
+            odds += sign * sum(math.log((counts[kind][w] - without[w] + 1) / total) for w in said)
+        scores.append(odds / max(1, len(said)))
+    return scores

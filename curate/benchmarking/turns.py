@@ -1,0 +1,115 @@
+"""From a labelled file to the turns that methods are asked about."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from curate.adherence.reference.cases import Case, cases_of
+from curate.dialogue import Dialogue
+from curate.errors import SourceError, UsageError
+from curate.sources import SourceConfig, open_source
+
+ADHERENT = "adherent"
+VIOLATION = "violation"
+"""Kind of violation where the label is only true or false."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledTurn:
+    """The last assistant turn of a dialogue, with its label."""
+
+    dialogue: Dialogue
+    case: Case
+    label: str
+
+    @property
+    def is_adherent(self) -> bool:
+        """True for the positive class."""
+        return self.label == ADHERENT
+
+
+def read_turns(
+    source: SourceConfig,
+    *,
+    role: str | None = None,
+    field: str = "label",
+    adherent: str = ADHERENT,
+) -> list[LabelledTurn]:
+    """Read a benchmark: any shape that curate reads, the last assistant turn of each dialogue labelled.
+
+    Args:
+        source: the file and how to read it.
+        role: role definition of dialogues that carry none.
+        field: label that says what the turn is.
+        adherent: value of that label for a turn that keeps to its role; any other names a violation.
+
+    Raises:
+        UsageError: a row has no label, or all have the same class.
+        SourceError: nothing can be read, or a row is quarantined: rows must keep their numbers.
+    """
+    dialogues: list[Dialogue] = []
+    for unit in open_source(source).read(role=role):
+        dialogues.extend(unit.dialogues)
+        if unit.quarantined:
+            bad = unit.quarantined[0]
+            raise SourceError(
+                f"row {bad.row} of the benchmark cannot be read",
+                got=f"{bad.reason}: {bad.detail}",
+                expected="a benchmark without bad rows, since figures on the rest would not compare",
+                fix="mend or remove the row; `curate ingest` lists every such row",
+            )
+    turns = labelled_turns(dialogues, field, adherent)
+    counts = Counter(turn.is_adherent for turn in turns)
+    if len(counts) < 2:
+        raise UsageError(
+            "the benchmark has only one class of turns",
+            got=", ".join(sorted({turn.label for turn in turns})) or "no turns",
+            expected=f"'{adherent}' and at least one kind of violation in '{field}'",
+            fix="name the positive label with --adherent",
+        )
+    return turns
+
+
+def labelled_turns(
+    dialogues: Sequence[Dialogue], field: str = "label", adherent: str = ADHERENT
+) -> list[LabelledTurn]:
+    """Take the turn to be scored, and its label, from each dialogue of a benchmark.
+
+    Raises:
+        UsageError: a dialogue has no label, no assistant turn, or more references than turns.
+    """
+    found = []
+    for number, dialogue in enumerate(dialogues, start=1):
+        label, cases = _label(dialogue.labels.get(field), adherent), cases_of(dialogue)
+        if label is None or not cases:
+            raise UsageError(
+                f"row {number} of the benchmark cannot be used",
+                got=f"label {dialogue.labels.get(field)!r}, "
+                + _turns_said(dialogue, None if cases is None else len(cases)),
+                expected=f"a text in '{field}' (`{adherent}` or a kind of violation, or true and false) "
+                "and a last assistant turn",
+                fix=_other_labels(dialogue, field),
+            )
+        found.append(LabelledTurn(dialogue, cases[-1], label))
+    return found
+
+
+def _label(value: object, adherent: str) -> str | None:
+    if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
+        return ADHERENT if value else VIOLATION
+    if not isinstance(value, str) or not value.strip():
+        return None
+    return ADHERENT if value == adherent else value
+
+
+def _turns_said(dialogue: Dialogue, cases: int | None) -> str:
+    if cases is None:
+        return f"{len(dialogue.references)} lists of references for fewer assistant turns"
+    return f"{cases} assistant turns"
+
+
+def _other_labels(dialogue: Dialogue, field: str) -> str | None:
+    others = [name for name in dialogue.labels if name != field]
+    return f"name the label with --label; the row has {', '.join(others)}" if others else None

@@ -1,0 +1,126 @@
+"""`curate benchmark`: role adherence methods on labelled turns, beside baselines that understand nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from curate.cli.console import ERR, OUT, Overrides, resumable
+
+if TYPE_CHECKING:
+    from curate.benchmarking.run import Benchmark
+    from curate.benchmarking.tables import Table
+
+
+def benchmark(
+    source: Annotated[str, typer.Argument(metavar="FILE", help="Labelled turns, in any shape.")],
+    methods: Annotated[
+        str | None, typer.Option(help="cosine,knn[k=2],llm_judge,…; the usual ones by default.")
+    ] = None,
+    conditions: Annotated[
+        str | None, typer.Option(help="Numbers of first rows, as 15,50,150 (default 15,50,all).")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for tables.md, results.csv, scores, plots, replies.")
+    ] = None,
+    saved: Annotated[
+        list[Path] | None, typer.Option(help="Scores made elsewhere (JSON). Repeatable.")
+    ] = None,
+    judge: Annotated[
+        Path | None, typer.Option(help="Recipe whose judge and adherence section are taken.")
+    ] = None,
+    set_: Overrides = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="Sentence encoder: a folder or a Hub id.")
+    ] = None,
+    label: Annotated[str, typer.Option(help="Label that says what a turn is.")] = "label",
+    adherent: Annotated[
+        str, typer.Option(help="Its value for a turn that keeps its role.")
+    ] = "adherent",
+    shape: Annotated[str, typer.Option(help="Name the shape instead of detecting it.")] = "auto",
+    threshold: Annotated[
+        float | None, typer.Option(help="Give F1 and kappa of continuous methods at this score.")
+    ] = None,
+    block: Annotated[
+        int, typer.Option(min=2, help="Rows of a block, for the baseline 'position'.")
+    ] = 5,
+    no_plots: Annotated[bool, typer.Option("--no-plots", help="Draw nothing.")] = False,
+) -> None:
+    """Measure role adherence methods on labelled turns, beside baselines that understand nothing."""
+    from curate.benchmarking.output import write_benchmark
+    from curate.benchmarking.plots import check_plots, write_plots
+    from curate.benchmarking.run import Options, run_benchmark
+    from curate.benchmarking.saved import read_saved_scores
+    from curate.benchmarking.settings import load_settings, parse_conditions
+    from curate.benchmarking.turns import read_turns
+    from curate.showing import RunProgress
+
+    is_drawn = out is not None and not no_plots
+    if is_drawn:
+        check_plots()
+    settings = load_settings(
+        source, methods, shape=shape, judge=judge, overrides=set_ or (), encoder=encoder
+    )
+    sizes, recipe = parse_conditions(conditions), settings.recipe
+    turns = read_turns(recipe.source[0], role=recipe.role, field=label, adherent=adherent)
+    options = Options(
+        methods=settings.methods,
+        saved=tuple(
+            scores for path in saved or () for scores in read_saved_scores(path, len(turns))
+        ),
+        conditions=sizes,
+        recipe=recipe,
+        store=out,
+        tolerant=not settings.are_named,
+        threshold=threshold,
+        block=block,
+    )
+    with resumable(), RunProgress(ERR) as progress:
+        found = run_benchmark(turns, options, progress)
+    _show(OUT, found)
+    if out is None:
+        OUT.print("nothing was written; --out DIR keeps tables, scores and plots")
+        return
+    written = write_benchmark(found, out, Path(source).name)
+    if is_drawn:
+        written += write_plots(found, out)
+    names = ", ".join(path.name for path in written)
+    OUT.print(f"written to {escape(str(out))}: {names}", soft_wrap=True)
+
+
+def _show(console: Console, found: Benchmark) -> None:
+    from curate.benchmarking.output import origin, summary
+    from curate.benchmarking.tables import tables_of
+
+    console.print(f"[bold]benchmark[/bold]: {escape(summary(found))}")
+    for scores in found.full.methods:
+        console.print(f"  {escape(scores.name)}: {escape(origin(scores))}")
+    for name, why in found.not_run.items():
+        console.print(f"  [yellow]{escape(name)}: not run.[/yellow] {escape(why)}")
+    for warning in found.warnings:
+        console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
+    for table in tables_of(found):
+        console.print()
+        console.print(f"[bold]{escape(table.title)}[/bold]")
+        console.print(_grid(table))
+        if table.note:
+            console.print(escape(table.note), style="dim")
+
+
+def _grid(table: Table) -> Grid:
+    grid = Grid(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for place, column in enumerate(table.columns):
+        is_text = place == 0 or column in table.texts
+        side: Literal["left", "right"] = "left" if is_text else "right"
+        # A label such as scope_violation may break at its underscore, and nowhere inside a word.
+        grid.add_column(
+            escape(column.replace("_", "_\u200b")), justify=side, overflow="fold", no_wrap=False
+        )
+    for row in table.rows:
+        grid.add_row(*(escape(cell) for cell in row))
+    return grid
