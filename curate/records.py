@@ -5,11 +5,13 @@ A score that could not be had is `Unscored` with a reason: a state, never a numb
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from curate.dialogue import Frozen, Lineage, Message
+from curate.statistics import interpolate, log_odds, sigmoid
 
 TURN_DIMENSIONS = ("context_use", "helpfulness", "safety")
 CONVERSATION_DIMENSIONS = ("coherence", "task_completion", "repair_handling")
@@ -155,6 +157,28 @@ class TurnReading(Frozen):
     wording: int = Field(0, description="Number of the paraphrase of the question.")
 
 
+ViolationKind = Literal["scope", "tone", "constructive", "other"]
+"""How a turn breaks its role: outside what it covers, in another manner, by not doing what it demands."""
+
+
+class AdherenceReason(Frozen):
+    """What the judge said about its answer, asked for after the answer was given."""
+
+    text: str = Field("", description="The justification.")
+    violation: ViolationKind | None = Field(
+        None, description="Kind of the violation; null where the answer was that there is none."
+    )
+    role_words: str = Field(
+        "",
+        description="The words of the role definition that are broken, word for word as the judge saw it.",
+    )
+    fault: str | None = Field(
+        None,
+        description="What is missing, and why: `not_in_role` (no words, since those quoted do not stand in "
+        "the role), else there is no reason: `bad_reply`, `reply_cut`, `context_overflow`, `engine_error`.",
+    )
+
+
 class AdherenceTurn(Frozen):
     """Role adherence of one assistant turn (turn 0 included). `score` is None where unscored."""
 
@@ -162,8 +186,35 @@ class AdherenceTurn(Frozen):
     score: float | None = Field(None, ge=0, le=1)
     adherent: bool | None = None
     coverage: float | None = Field(None, description="Mass on yes and no, continuous mode.")
-    reason: str = Field("", description="The judge's justification, where asked for.")
+    raw_score: float | None = Field(
+        None, description="The score before recalibration, where a calibration is applied."
+    )
+    imputed: bool = Field(
+        False, description="The score is 0.5 for want of evidence (`on_missing: half`)."
+    )
+    reason: AdherenceReason | None = Field(None, description="Where `include_reason` asks for it.")
     unscored: str | None = Field(None, description="Reason code where there is no score.")
+
+
+class ConversationAdherence(Frozen):
+    """The one answer of `evaluation_granularity: conversation`, beside the session score it gives."""
+
+    coverage: float | None = None
+    raw_score: float | None = None
+    imputed: bool = False
+    reason: AdherenceReason | None = None
+
+
+class AdherenceTrend(Frozen):
+    """Does adherence change over a dialogue? Sources of the formulas: `curate.statistics.trend`."""
+
+    slope: float = Field(
+        description="Least squares, change of the score from one turn to the next."
+    )
+    interval: tuple[float, float] = Field(
+        description="95 % interval of the slope, for any number of turns (Hoeffding)."
+    )
+    p_value: float = Field(description="Mann-Kendall test, exact up to 40 turns, both directions.")
 
 
 class AdherenceScore(Frozen):
@@ -176,18 +227,118 @@ class AdherenceScore(Frozen):
     output_mode: Literal["binary", "continuous"]
     evaluation_granularity: Literal["turn", "conversation"]
     definition: Literal["constructive", "restrictive"]
-    per_turn: tuple[AdherenceTurn, ...]
+    per_turn: tuple[AdherenceTurn, ...] = Field(
+        description="Assistant turns in order; empty where the conversation was asked about as a whole."
+    )
+    conversation: ConversationAdherence | None = Field(
+        None, description="Where the conversation was asked about as a whole."
+    )
     session_score: float = Field(ge=0, le=1)
     interval: tuple[float, float] = Field(
-        description="95 % confidence interval of the session score."
+        description="95 % interval of the session score: of confidence, or credible where the recipe asks "
+        "for `interval: bayesian`."
     )
     interval_method: str
     adherent: bool
+    trend: AdherenceTrend | None = Field(
+        None, description="Of the scored turns; null for fewer than two."
+    )
+    turns_in_role: int | None = Field(
+        None,
+        description="Assistant turns before the first that is not adherent, or of which that is not known; "
+        "all of them where there is none. Null where turns were not asked about.",
+    )
     fitted_on: int = Field(
         0, description="References of the role that a distribution method was fitted on."
     )
     neutralised: int = 0
     requests: int = 0
+
+
+class AdherencePosition(Frozen):
+    """The n-th assistant turns of all dialogues that have one. Intervals are of 95 %."""
+
+    position: int = Field(description="Counts assistant turns from 1.")
+    scored: int
+    mean: float | None = Field(None, description="Mean score, 0-1.")
+    interval: tuple[float, float] | None = Field(
+        None, description="Of the mean: Wilson's, which is wide for scores between 0 and 1."
+    )
+    at_risk: int = Field(description="Dialogues known to be in role up to here.")
+    violations: int = Field(description="Of these, those that break it here for the first time.")
+    survival: float = Field(description="Share still in role after this turn (Kaplan-Meier).")
+    survival_interval: tuple[float, float] = Field(
+        description="Rothman's: Wilson's with the effective sample size of the estimate."
+    )
+
+
+class AdherenceDecay(Frozen):
+    """How adherence changes with the turns, over all dialogues of a run."""
+
+    dialogues: int
+    positions: tuple[AdherencePosition, ...] = Field(
+        description="The first 100. Later ones are of longer dialogues only, so their means do not compare; "
+        "`slope` does, since it is taken within dialogues."
+    )
+    slope: float | None = Field(
+        None, description="Change of the score from one turn to the next within dialogues, pooled."
+    )
+    slope_interval: tuple[float, float] | None = Field(
+        None, description="95 %, by the spread between dialogues (cluster-robust, Student's t)."
+    )
+    median_turns_in_role: int | None = Field(
+        None,
+        description="The turn by which half of the dialogues have broken their role (Kaplan-Meier); null "
+        "where fewer do.",
+    )
+
+
+class CalibrationFigures(Frozen):
+    """How well scores tell the labels, on turns they were not fitted to."""
+
+    brier: float
+    ece: float = Field(description="Expected calibration error, 10 bins of equal width.")
+    accuracy_at_half: float
+    accuracy_at_threshold: float = Field(description="At the threshold fitted without these turns.")
+
+
+class JudgeCalibration(Frozen):
+    """What makes one judge's scores probabilities: a curve and a threshold, fitted to labelled turns."""
+
+    identity: JudgeIdentity = Field(description="The judge it holds for, and no other.")
+    scoring_method: str
+    evaluation_granularity: Literal["turn", "conversation"]
+    definition: Literal["constructive", "restrictive"]
+    method: Literal["platt", "isotonic"]
+    threshold: float = Field(ge=0, le=1, description="Least raw score of an adherent turn.")
+    slope: float | None = Field(None, description="platt: of the log-odds of the raw score.")
+    intercept: float | None = None
+    knots: tuple[tuple[float, float], ...] = Field(
+        (), description="isotonic: (raw score, probability), straight lines between them."
+    )
+    turns: int = Field(description="Labelled turns it was fitted to.")
+    adherent: int
+    groups: int = Field(description="Dialogues (or groups of them) the turns are from.")
+    figures: dict[Literal["raw", "platt", "isotonic"], CalibrationFigures] = Field(
+        default_factory=dict, description="By cross-validation, dialogues kept together."
+    )
+
+    @model_validator(mode="after")
+    def _has_its_curve(self) -> JudgeCalibration:
+        lefts = [left for left, _ in self.knots]
+        rising = bool(lefts) and all(low < high for low, high in pairwise(lefts))
+        given = None not in (self.slope, self.intercept) if self.method == "platt" else rising
+        if not given:
+            raise ValueError("platt needs slope and intercept, isotonic knots in rising order")
+        return self
+
+    def probability(self, score: float) -> float:
+        """The probability that a turn with this raw score is adherent."""
+        if self.method == "platt":
+            assert self.slope is not None
+            assert self.intercept is not None
+            return sigmoid(self.slope * log_odds(score) + self.intercept)
+        return interpolate(self.knots, score)
 
 
 class Collision(Frozen):
@@ -238,6 +389,17 @@ class PairCheck(Frozen):
     preferred_second: bool | None = Field(None, description="Chosen won when shown second.")
     token_ratio: float | None = Field(None, description="Length of chosen over rejected.")
     required: float | None = Field(None, description="The margin that was asked for.")
+    specifics: tuple[str, ...] = Field(
+        (),
+        description="Details that only the chosen side states and nothing given to the assistant does.",
+    )
+    ungrounded: str | None = Field(
+        None, description="The one of them that the judge calls made up."
+    )
+    chosen_role: float | None = Field(None, description="Role adherence of the chosen side, 0-1.")
+    rejected_role: float | None = Field(
+        None, description="Role adherence of the rejected side, 0-1."
+    )
     neutralised: int = Field(
         0, description="Strings in the data that were defused in the comparison."
     )
@@ -247,8 +409,8 @@ class PreferencePair(Frozen):
     """One preference pair: the same prompt, one assistant message a side.
 
     `refusal` is None for a pair that passed; refused pairs are kept with their reason code:
-    `identical`, `cosmetic`, `length_only`, `order_flip`, `below_margin`, `other_dimension_fell`,
-    `original_was_fine`, `no_text_in_turn`, `earlier_turn_bad`, `unscored`, `no_candidate`,
+    `identical`, `cosmetic`, `length_only`, `order_flip`, `below_margin`, `other_dimension_fell`
+    (role adherence included), `ungrounded_specifics`, `original_was_fine`, `no_text_in_turn`, `earlier_turn_bad`, `unscored`, `no_candidate`,
     `prompts_differ`, `diverges_at_user`, `diverges_at_tool`, `rejected_preferred` (by both orders),
     `duplicate` (of another candidate), `not_best` (a better candidate of the fork passed),
     `prompt_end` (not a user or tool message), `engine_error`, `empty_side`, `no_counterpart`,
@@ -414,6 +576,9 @@ class Manifest(Frozen):
     exports: dict[str, dict[str, int]] = Field(default_factory=dict)
     sources: list[dict[str, Any]] = Field(default_factory=list)
     identities: dict[str, JudgeIdentity] = Field(default_factory=dict)
+    adherence: AdherenceDecay | None = Field(
+        None, description="Role adherence by turn over all dialogues, where turns were scored."
+    )
     fingerprints: dict[str, str] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
     recipe: dict[str, Any] = Field(default_factory=dict, description="Resolved; never holds a key.")

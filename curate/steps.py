@@ -15,12 +15,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from curate.adherence.config import AdherenceConfig
-from curate.adherence.llm import PROMPT_VERSION as ADHERENCE_PROMPTS
-from curate.adherence.llm import resolve_output_mode, score_adherence
+from curate.adherence.calibrated import settle_calibration
+from curate.adherence.config import AdherenceConfig, resolve_output_mode
+from curate.adherence.llm import score_adherence
+from curate.adherence.prompting import REASON_VERSION
+from curate.adherence.prompting import prompt_version as adherence_prompts
 from curate.adherence.reference.scorer import ReferenceScorer
 from curate.dialogue import Dialogue
-from curate.engines.base import Ask, Completion, EngineIdentity, Request
+from curate.engines.base import Ask, Capability, Completion, EngineIdentity, Request
 from curate.judging.config import RubricConfig, resolve_mode
 from curate.judging.rubric import describe_issue, judge_dialogue, prompt_version, score_turn
 from curate.models import Described, ForkModels, ModelFacts
@@ -78,22 +80,28 @@ def judge_step(config: RubricConfig, engine: Described) -> Step[Judgment | Unsco
 
 def adherence_step(config: AdherenceConfig, engine: Described) -> Step[AdherenceScore | Unscored]:
     """Role adherence on an engine; falls back to binary with a warning where it must."""
-    mode, warning = resolve_output_mode(config, engine.capabilities)
+    mode, fallback = resolve_output_mode(config, engine.capabilities)
     resolved = config.model_copy(update={"output_mode": mode})
-    identity = _identity(engine.identity, mode, ADHERENCE_PROMPTS)
+    plain = _identity(engine.identity, mode, adherence_prompts(resolved))
+    # What else changes a score and is no part of its record; left out where it is the default.
+    prefix = config.answer_prefix if Capability.PREFILL in engine.capabilities else None
+    asked = {"answer_prefix": prefix, "show_reasoning": config.show_reasoning}
+    told = plain.sampling | {key: value for key, value in asked.items() if value}
+    resolved, identity, ignored = settle_calibration(
+        resolved, plain.model_copy(update={"sampling": told})
+    )
 
     async def work(dialogue: Dialogue, ask: Ask) -> AdherenceScore | Unscored:
         return await score_adherence(dialogue, _about(dialogue, ask), resolved, identity)
 
-    return Step(
-        work,
-        identity,
-        _fingerprint(
-            "adherence", resolved.model_dump(mode="json", exclude={"reference"}), identity
-        ),
-        warning=warning,
+    print_ = _fingerprint(
+        "adherence", resolved.model_dump(mode="json", exclude={"reference"}), identity
     )
 
+    if config.include_reason:
+        print_ = fingerprint(print_, REASON_VERSION)
+    warnings = [text for text in (fallback, ignored) if text]
+    return Step(work, identity, print_, warning="\n".join(warnings) or None)
 
 def reference_step(
     config: AdherenceConfig,

@@ -8,18 +8,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from curate.adherence.reference.config import ReferenceConfig, ReferenceMethod
 from curate.dialogue import Frozen
 from curate.engines.base import Capability
+from curate.errors import UsageError
+from curate.records import JudgeCalibration
 
 OutputMode = Literal["binary", "continuous"]
 Definition = Literal["constructive", "restrictive"]
+Granularity = Literal["turn", "conversation"]
 
 _DISTRIBUTIONS = frozenset({Capability.TOP_LOGPROBS, Capability.LABEL_LOGPROBS})
+
+
+def read_calibration(value: Any) -> Any:
+    """The content of a calibration file where a path is given; anything else as it is.
+
+    Read when the config is made, so that the content is part of the run's fingerprint and travels to
+    workers on other machines.
+
+    Raises:
+        UsageError: the file cannot be read, or is none that `curate calibrate` wrote.
+    """
+    if not isinstance(value, str | Path):
+        return value
+    try:
+        return JudgeCalibration.model_validate_json(Path(value).read_bytes())
+    except (OSError, ValidationError) as error:
+        said = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
+        raise UsageError(
+            "adherence.calibration cannot be used",
+            got=f"{value}: {said}",
+            expected="a file that `curate calibrate` wrote",
+        ) from error
 
 
 class AdherenceConfig(Frozen):
@@ -39,8 +65,10 @@ class AdherenceConfig(Frozen):
         description="binary: a yes or no at temperature 0, score 0 or 1. continuous: P(yes) from the "
         "first token's distribution; needs an engine with log-probabilities.",
     )
-    evaluation_granularity: Literal["turn"] = Field(
-        "turn", description="Every assistant turn is judged with the turns before it."
+    evaluation_granularity: Granularity = Field(
+        "turn",
+        description="turn: every assistant turn is judged with the turns before it. conversation: one "
+        "question about the whole dialogue, one session score and no scores of turns.",
     )
     definition: Definition = Field(
         "constructive",
@@ -54,7 +82,29 @@ class AdherenceConfig(Frozen):
         0.5, ge=0, le=1, description="Least session score of an adherent dialogue, unless strict."
     )
     turn_threshold: float = Field(
-        0.5, ge=0, le=1, description="Least score of an adherent turn in continuous mode."
+        0.5,
+        ge=0,
+        le=1,
+        description="Least score of an adherent turn in continuous mode; where a calibration is applied, "
+        "its own threshold is used.",
+    )
+    include_reason: bool = Field(
+        False,
+        description="Ask for the reason of every answer, in a further request that does not change the "
+        "answer: a justification, and of a violation its kind and the words of the role that it breaks.",
+    )
+    interval: Literal["frequentist", "bayesian"] = Field(
+        "frequentist",
+        description="Interval of the session score. frequentist: Wilson (binary), bootstrap (continuous). "
+        "bayesian: Beta posterior from Jeffreys' prior, Bayesian bootstrap.",
+    )
+    calibration: Annotated[
+        JudgeCalibration | None,
+        BeforeValidator(read_calibration, json_schema_input_type=JudgeCalibration | str | None),
+    ] = Field(
+        None,
+        description="File that `curate calibrate` wrote: scores become probabilities and its threshold "
+        "holds for turns. Ignored with a warning where it was made for another judge or way of asking.",
     )
     weights: tuple[float, ...] | None = Field(
         None,
@@ -96,6 +146,9 @@ class AdherenceConfig(Frozen):
         ge=1,
         description="Bound of a reply in binary mode. Raise it for a judge that thinks in its reply.",
     )
+    max_reason_tokens: int = Field(
+        400, ge=1, description="Bound of a reason. Raise it for a judge that thinks in its reply."
+    )
     show_reasoning: bool = Field(False, description="Show the assistant's thinking to the judge.")
 
     @field_validator("weights")
@@ -106,6 +159,24 @@ class AdherenceConfig(Frozen):
         if any(not math.isfinite(weight) or weight < 0 for weight in weights) or not sum(weights):
             raise ValueError("weights are finite, 0 or more, and not all 0")
         return weights
+
+    @model_validator(mode="after")
+    def _ask_for_what_there_is(self) -> AdherenceConfig:
+        whole = self.evaluation_granularity == "conversation"
+        if whole and self.weights is not None:
+            raise ValueError(
+                "weights are per turn, and evaluation_granularity conversation gives no scores of turns: "
+                "leave one of the two out"
+            )
+        if whole and self.min_scored_share is not None:
+            raise ValueError(
+                "min_scored_share counts scored turns, and evaluation_granularity conversation gives "
+                "none: leave one of the two out"
+            )
+        if self.scoring_method != "llm_judge" and (whole or self.include_reason):
+            key = "evaluation_granularity conversation" if whole else "include_reason"
+            raise ValueError(f"{key} needs a judge; {self.scoring_method} compares turn by turn")
+        return self
 
 
 def resolve_output_mode(

@@ -1,34 +1,55 @@
-"""Role adherence by a judge model: one question an assistant turn.
+"""Role adherence by a judge model: one question an assistant turn, or one about the whole conversation.
 
 The judge of a turn sees the role, the turns before it and the turn itself, never a later one. The
-prompts of a dialogue are therefore nested: each begins with all of the one before (but for its closing
-fence), and they are sent together, shortest first, so that an engine with a prefix cache reads every
-turn once. The question stands behind the dialogue.
+prompts of a dialogue are nested (`adherence.prompting`) and are sent together, shortest first, so that an
+engine with a prefix cache reads every turn once. Reasons are asked for after all answers are there and never
+change one: a score with its reason is the score without it.
 
-Rendering and reading are pure; `score_adherence` is the one coroutine. A turn whose reply cannot be had
+`score_adherence` is the one coroutine; rendering and reading are pure. A turn whose reply cannot be had
 or read is unscored with a reason, never 0.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
-from importlib import resources
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from curate.adherence.config import AdherenceConfig, resolve_output_mode
-from curate.adherence.session import NoSession, aggregate
+from curate.adherence.prompting import (
+    LABELS,
+    PROMPT_VERSION,
+    conversation_trunk,
+    nested_trunks,
+    prompt,
+    reason_request,
+    turn_request,
+)
+from curate.adherence.reading import (
+    Answer,
+    ReasonRead,
+    read_answer,
+    read_binary,
+    read_continuous,
+    read_reason,
+)
+from curate.adherence.session import NoSession, Session, aggregate, trend_of, turns_in_role
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Completion, Request
-from curate.engines.labels import read_labels
-from curate.engines.layout import DIALOGUE_CLOSE, Trunk, render_turns, trunk
-from curate.records import AdherenceScore, AdherenceTurn, JudgeIdentity, Unscored
+from curate.engines.layout import Trunk, defuse
+from curate.records import (
+    AdherenceReason,
+    AdherenceScore,
+    AdherenceTurn,
+    ConversationAdherence,
+    JudgeIdentity,
+    Unscored,
+)
 
 __all__ = [
+    "LABELS",
     "PROMPT_VERSION",
     "nested_trunks",
+    "prompt",
     "read_binary",
     "read_continuous",
     "resolve_output_mode",
@@ -37,55 +58,29 @@ __all__ = [
 ]
 
 STAGE = "adherence"
-LABELS = ("yes", "Yes", "YES", "no", "No", "NO")
-"""Spellings asked for by name, for engines that look up exact labels; others are found in the top-k."""
-
-_PROMPT_FILES = ("constructive", "restrictive", "question", "retry")
-_THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
-# Spelt out, since re.IGNORECASE would let the long s of "yeſ" pass for an s.
-_YES_NO = r"([Yy][Ee][Ss]|[Nn][Oo])"
-# The first word decides where the reply ends or pauses after it: "No issues found" is not a no.
-_OPENING = re.compile(rf"[\W_]*{_YES_NO}\b[*_`\"')\]]*\s*(?:$|[\n.,;:!(\[\u2013\u2014])")
-_CLOSING = re.compile(rf"\b{_YES_NO}[\W_]*$")
-_WORD = re.compile(rf"\b{_YES_NO}\b")
-
-
-@cache
-def prompt(name: str) -> str:
-    """Text of one prompt file."""
-    return resources.files("curate.adherence").joinpath("prompts", f"{name}.md").read_text("utf-8")
-
-
-def _version() -> str:
-    digest = hashlib.blake2b(digest_size=4)
-    for name in _PROMPT_FILES:
-        digest.update(prompt(name).encode() + b"\0")
-    return f"adherence-1+{digest.hexdigest()}"
-
-
-PROMPT_VERSION = _version()
-"""Version of the prompts and a hash of their text; part of every score's identity."""
+R = TypeVar("R")
 
 
 async def score_adherence(
     dialogue: Dialogue, ask: Ask, config: AdherenceConfig, identity: JudgeIdentity
 ) -> AdherenceScore | Unscored:
-    """Score how well every assistant turn of a dialogue keeps to its role.
+    """Score how well every assistant turn of a dialogue keeps to its role, or the dialogue as a whole.
 
     Turn 0 (assistant messages before any user message) is scored; a turn without an assistant message
     is shown in later prompts and not scored.
 
     Args:
         dialogue: needs a role definition and an assistant turn.
-        ask: the judge. All turns are asked in one call, in order; bad replies again in further calls.
-        config: `output_mode` is the resolved one, see `resolve_output_mode`.
+        ask: the judge. All turns are asked in one call, in order; bad replies again in further calls, then
+            all reasons in one call.
+        config: `output_mode` is the resolved one, see `resolve_output_mode`; a calibration in it is applied.
         identity: goes into the record.
 
     Returns:
         The score, or `Unscored` with reason `missing_role` (`skipped` where the config says so),
         `no_assistant_turn`, `weights_mismatch`, or the reason its turns have no score (`bad_reply`,
         `reply_cut`, `low_coverage`, `no_logprobs`, `context_overflow`, `engine_error`, or `unscored_turns`
-        where these differ).
+        where these differ). A reason that cannot be had leaves the score as it is.
     """
     if not (dialogue.role_definition or "").strip():
         skip = config.missing_role == "skip"
@@ -99,23 +94,39 @@ async def score_adherence(
         refusal = aggregate([AdherenceTurn(turn=turn.number) for turn in turns], config)
         assert isinstance(refusal, NoSession)
         return _unscored(dialogue, refusal.reason, refusal.detail)
-    trunks = nested_trunks(dialogue, config)
-    answers, requests = await _ask_turns(trunks, ask, config)
-    per_turn = tuple(
-        AdherenceTurn(
-            turn=turn.number,
-            score=answer.score,
-            adherent=answer.adherent,
-            coverage=answer.coverage,
-            unscored=answer.reason,
-        )
-        for turn, answer in zip(turns, answers, strict=True)
+    by_turn = config.evaluation_granularity == "turn"
+    trunks = nested_trunks(dialogue, config) if by_turn else [conversation_trunk(dialogue, config)]
+    answers, requests = await _ask_answers(trunks, ask, config)
+    numbers = [turn.number for turn in turns] if by_turn else [turns[-1].number]
+    session = aggregate(
+        [_turn(number, answer) for number, answer in zip(numbers, answers, strict=True)], config
     )
-    session = aggregate(per_turn, config)
     if isinstance(session, NoSession):
         said = next((answer.detail for answer in answers if answer.detail), "")
         detail = f"{session.detail}; {said}" if said else session.detail
         return _unscored(dialogue, session.reason, detail, requests)
+    reasons: Mapping[int, AdherenceReason] = {}
+    if config.include_reason:
+        reasons, asked = await _ask_reasons(dialogue, trunks, answers, ask, config)
+        requests += asked
+    per_turn = [
+        _turn(number, answer, reasons.get(place))
+        for place, (number, answer) in enumerate(zip(numbers, answers, strict=True))
+    ]
+    return _score(dialogue, config, identity, session, per_turn, trunks[-1].neutralised, requests)
+
+
+def _score(
+    dialogue: Dialogue,
+    config: AdherenceConfig,
+    identity: JudgeIdentity,
+    session: Session,
+    per_turn: list[AdherenceTurn],
+    neutralised: int,
+    requests: int,
+) -> AdherenceScore:
+    by_turn = config.evaluation_granularity == "turn"
+    (whole, *_) = per_turn
     return AdherenceScore(
         dialogue_id=dialogue.id,
         content_hash=dialogue.content_hash,
@@ -124,153 +135,113 @@ async def score_adherence(
         output_mode=config.output_mode,
         evaluation_granularity=config.evaluation_granularity,
         definition=config.definition,
-        per_turn=per_turn,
+        per_turn=tuple(per_turn) if by_turn else (),
+        conversation=None
+        if by_turn
+        else ConversationAdherence(
+            coverage=whole.coverage,
+            raw_score=whole.raw_score,
+            imputed=whole.imputed,
+            reason=whole.reason,
+        ),
         session_score=session.score,
         interval=session.interval,
         interval_method=session.interval_method,
         adherent=session.adherent,
-        neutralised=trunks[-1].neutralised,
+        trend=trend_of(per_turn) if by_turn else None,
+        turns_in_role=turns_in_role(per_turn) if by_turn else None,
+        neutralised=neutralised,
         requests=requests,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What was read from one reply: a score in [0, 1], or a reason code and its particulars."""
-
-    score: float | None = None
-    adherent: bool | None = None
-    coverage: float | None = None
-    reason: str | None = None
-    detail: str = ""
-
-
-def turn_request(on: Trunk, config: AdherenceConfig, problem: str | None = None) -> Request:
-    """The question about the last turn of a trunk.
-
-    Args:
-        on: the trunk that ends with this turn.
-        config: says in which mode to ask.
-        problem: why an earlier reply could not be read; makes this a retry.
-    """
-    question = prompt("question")
-    if problem is not None:
-        question += prompt("retry").format(problem=problem)
-    continuous = config.output_mode == "continuous"
-    return Request(
-        messages=on.ask(question),
-        max_tokens=1 if continuous else config.max_reply_tokens,
-        prefill=config.answer_prefix or "",
-        labels=LABELS if continuous else (),
-        purpose="adherence.turn" if problem is None else "adherence.retry",
-    )
-
-
-def read_binary(completion: Completion) -> Answer:
-    """Read a yes or a no from a reply in words.
-
-    Thinking is dropped. The opening word decides if the reply ends or pauses after it ("YES.", "**No**, …"),
-    else the closing word if the reply says nothing to the contrary ("The answer is NO."). Anything else, as
-    "No issues found", can mean either and is a bad reply.
-    """
-    if completion.fault is not None:
-        return _fault(completion)
-    text = _THINKING.sub("", completion.text).strip()
-    words = {word.lower() for word in _WORD.findall(text)}
-    opening, closing = _OPENING.match(text), _CLOSING.search(text)
-    cut = completion.finish == "length"
-    if opening is not None:
-        word = opening.group(1).lower()
-    elif closing is not None and len(words) == 1 and not cut:
-        word = closing.group(1).lower()
-    elif cut:
-        return Answer(reason="reply_cut", detail=f"it was cut by its token limit: {text[:80]!r}")
-    else:
-        return Answer(reason="bad_reply", detail=f"it is neither YES nor NO: {text[:80]!r}")
-    return Answer(score=float(word == "yes"), adherent=word == "yes")
-
-
-def read_continuous(completion: Completion, config: AdherenceConfig) -> Answer:
-    """Read P(yes) / (P(yes) + P(no)) from the first token's distribution (the paper's equation 2).
-
-    The mass of all spellings of each word is added by log-sum-exp. `coverage` is the share of the whole mass
-    on both words; under `min_coverage`, or with neither word seen, `on_missing` decides. A 0.5 given for
-    want of evidence counts as neither adherent nor not, so it never satisfies strict mode.
-    """
-    if completion.fault is not None:
-        return _fault(completion)
-    if not completion.first_token:
-        return Answer(reason="no_logprobs", detail="the reply carries no log-probabilities")
-    mass = read_labels(completion, ("yes", "no"), ignore_case=True)
-    if not mass.logprobs or mass.coverage < config.min_coverage:
-        if config.on_missing == "half":
-            return Answer(score=0.5, coverage=mass.coverage)
-        return Answer(
-            reason="low_coverage",
-            coverage=mass.coverage,
-            detail=f"yes and no have {mass.coverage:.2g} of the first token's mass, "
-            f"which opens with {completion.first_token[0][0]!r}; see answer_prefix and min_coverage",
-        )
-    score = min(1.0, mass.probabilities.get("yes", 0.0))
-    return Answer(score=score, adherent=score >= config.turn_threshold, coverage=mass.coverage)
-
-
-async def _ask_turns(
+async def _ask_answers(
     trunks: list[Trunk], ask: Ask, config: AdherenceConfig
 ) -> tuple[list[Answer], int]:
-    """Ask about every turn, then again about those whose reply cannot be read; answers in order."""
-    answers: list[Answer] = [Answer()] * len(trunks)
-    problems: Mapping[int, str | None] = dict.fromkeys(range(len(trunks)))
+    """Ask on every trunk, then again where the reply cannot be read; answers in order."""
+
+    def request(place: int, problem: str | None) -> Request:
+        return turn_request(trunks[place], config, problem)
+
+    def read(_: int, completion: Completion) -> tuple[Answer, str | None]:
+        answer = read_answer(completion, config)
+        # Only words can be put differently on being asked again; a distribution stays what it is.
+        return answer, _PROBLEMS.get(answer.reason or "")
+
+    answers, sent = await _ask_until_read(range(len(trunks)), request, read, ask, config)
+    return [answers[place] for place in range(len(trunks))], sent
+
+
+_PROBLEMS = {
+    # The reply itself is not echoed: it is untrusted text, and a small model copies what it is shown.
+    "reply_cut": "it was too long",
+    "bad_reply": "it was neither YES nor NO",
+}
+
+
+async def _ask_reasons(
+    dialogue: Dialogue,
+    trunks: list[Trunk],
+    answers: list[Answer],
+    ask: Ask,
+    config: AdherenceConfig,
+) -> tuple[dict[int, AdherenceReason], int]:
+    """Ask for the reason of every answer that says adherent or not, on the trunk it was given on."""
+    role = defuse((dialogue.role_definition or "").strip()).text
+    verdicts = {
+        place: answer.adherent
+        for place, answer in enumerate(answers)
+        if answer.adherent is not None
+    }
+
+    def request(place: int, problem: str | None) -> Request:
+        return reason_request(trunks[place], config, adherent=verdicts[place], problem=problem)
+
+    def read(place: int, completion: Completion) -> tuple[ReasonRead, str | None]:
+        found = read_reason(completion, config, adherent=verdicts[place], role=role)
+        return found, found.problem
+
+    found, sent = await _ask_until_read(verdicts, request, read, ask, config)
+    return {place: held.reason for place, held in found.items()}, sent
+
+
+async def _ask_until_read(
+    places: Iterable[int],
+    request: Callable[[int, str | None], Request],
+    read: Callable[[int, Completion], tuple[R, str | None]],
+    ask: Ask,
+    config: AdherenceConfig,
+) -> tuple[dict[int, R], int]:
+    """Ask in one call, then again, with the problem, where there was one; what was read, and calls made."""
+    found: dict[int, R] = {}
+    problems: dict[int, str | None] = dict.fromkeys(places)
     sent = 0
     for _ in range(config.retries + 1):
-        requests = [
-            turn_request(trunks[index], config, problem) for index, problem in problems.items()
-        ]
-        sent += len(requests)
-        for index, completion in zip(problems, await ask(requests), strict=True):
-            answers[index] = (
-                read_binary(completion)
-                if config.output_mode == "binary"
-                else read_continuous(completion, config)
-            )
-        # Only words can be put differently on being asked again; a distribution stays what it is.
-        problems = {
-            index: _problem(answers[index])
-            for index in problems
-            if answers[index].reason in ("bad_reply", "reply_cut")
-        }
         if not problems:
             break
-    return answers, sent
+        requests = [request(place, problem) for place, problem in problems.items()]
+        sent += len(requests)
+        completions = await ask(requests)
+        again: dict[int, str | None] = {}
+        for place, completion in zip(problems, completions, strict=True):
+            found[place], problem = read(place, completion)
+            if problem is not None:
+                again[place] = problem
+        problems = again
+    return found, sent
 
 
-def nested_trunks(dialogue: Dialogue, config: AdherenceConfig) -> list[Trunk]:
-    """The trunk that ends with each assistant turn, in order; what `layout.trunk` gives for it.
-
-    Every turn is rendered once. Laying out each trunk by itself would render a dialogue of n turns
-    n (n + 1) / 2 turns over, which costs more than all else here together.
-    """
-    bare = trunk(prompt(config.definition), dialogue, (), show_scenario=False)
-    text, neutralised = bare.text.removesuffix(DIALOGUE_CLOSE), bare.neutralised
-    trunks = []
-    for turn in dialogue.turns:
-        body = render_turns((turn,), show_reasoning=config.show_reasoning)
-        text, neutralised = text + body.text, neutralised + body.count
-        if turn.has_assistant:
-            trunks.append(Trunk(text + DIALOGUE_CLOSE, neutralised))
-    return trunks
-
-
-def _problem(answer: Answer) -> str:
-    # The reply itself is not echoed: it is untrusted text, and a small model copies what it is shown.
-    return "it was too long" if answer.reason == "reply_cut" else "it was neither YES nor NO"
-
-
-def _fault(completion: Completion) -> Answer:
-    assert completion.fault is not None
-    fault = completion.fault
-    reason = "context_overflow" if fault.kind == "context_overflow" else "engine_error"
-    return Answer(reason=reason, detail=f"{fault.kind}: {fault.detail}".rstrip(": "))
+def _turn(number: int, answer: Answer, reason: AdherenceReason | None = None) -> AdherenceTurn:
+    return AdherenceTurn(
+        turn=number,
+        score=answer.score,
+        adherent=answer.adherent,
+        coverage=answer.coverage,
+        raw_score=answer.raw_score,
+        imputed=answer.imputed,
+        reason=reason,
+        unscored=answer.reason,
+    )
 
 
 def _unscored(dialogue: Dialogue, reason: str, detail: str, requests: int = 0) -> Unscored:

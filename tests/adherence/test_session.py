@@ -5,15 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.session import (
-    NoSession,
-    Session,
-    aggregate,
-    bootstrap,
-    effective_size,
+from curate.adherence.session import NoSession, Session, aggregate
+from curate.records import AdherenceTurn
+from curate.statistics import (
     wilson,
 )
-from curate.records import AdherenceTurn
 
 CONTINUOUS = AdherenceConfig(output_mode="continuous")
 scores = st.lists(st.floats(0, 1), min_size=1, max_size=12)
@@ -42,32 +38,6 @@ def no_session(values: list[AdherenceTurn], config: AdherenceConfig) -> NoSessio
     result = aggregate(values, config)
     assert isinstance(result, NoSession)
     return result
-
-
-# Wilson 1927; the values are those of statsmodels' proportion_confint(k, n, method="wilson").
-@pytest.mark.parametrize(
-    ("successes", "n", "low", "high"),
-    [
-        (0, 10, 0.0, 0.277533),
-        (1, 1, 0.206549, 1.0),
-        (5, 10, 0.236593, 0.763407),
-        (10, 10, 0.722467, 1.0),
-        (81, 263, 0.255281, 0.366195),
-    ],
-)
-def test_wilson_matches_known_values(successes: int, n: int, low: float, high: float) -> None:
-    got = wilson(successes / n, n)
-    assert got[0] == pytest.approx(low, abs=2e-5)
-    assert got[1] == pytest.approx(high, abs=2e-5)
-
-
-@given(st.integers(1, 500), st.integers(1, 500))
-def test_wilson_narrows_as_turns_are_added(successes: int, n: int) -> None:
-    share = min(successes, n) / n
-    low, high = wilson(share, n)
-    tighter = wilson(share, 4 * n)
-    assert 0 <= low <= share <= high <= 1 or math.isclose(low, share) or math.isclose(high, share)
-    assert tighter[1] - tighter[0] < high - low
 
 
 @given(scores)
@@ -113,8 +83,6 @@ def test_weights_that_weigh_nothing_are_refused(bad: tuple[float, ...]) -> None:
 
 
 def test_unequal_weights_widen_the_wilson_interval() -> None:
-    assert effective_size([1, 1, 1, 1]) == 4
-    assert effective_size([9, 1]) == pytest.approx(100 / 82)
     equal = session(turns(1, 0, 1, 0), AdherenceConfig()).interval
     unequal = session(turns(1, 0, 1, 0), AdherenceConfig(weights=(9, 9, 1, 1))).interval
     assert unequal[1] - unequal[0] > equal[1] - equal[0]
@@ -183,14 +151,3 @@ def test_one_continuous_turn_claims_no_interval() -> None:
     assert result.interval == (0.0, 1.0)
     assert result.interval_method == "none (one turn)"
     assert session(turns(1), AdherenceConfig()).interval_method == "wilson"
-
-
-def test_bootstrap_is_reproducible_and_depends_on_n() -> None:
-    few, many = [0.1, 0.9, 0.4], [0.1, 0.9, 0.4] * 10
-    assert bootstrap(few, [1] * 3) == bootstrap(few, [1] * 3)
-    (low, high), method = bootstrap(few, [1] * 3)
-    (low_many, high_many), _ = bootstrap(many, [1] * 30)
-    assert method == "bootstrap"
-    assert high_many - low_many < high - low
-    # the standard error of the mean of 30 such scores is 0.06
-    assert high_many - low_many == pytest.approx(2 * 1.96 * 0.33 / math.sqrt(30), rel=0.15)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from curate.adherence.blobs import BlobStore
+from curate.adherence.calibrated import settle_calibration
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.embedding import Embedder, Encoder, SentenceEncoder
 from curate.adherence.reference.bertscore import BertScore, TokenEncoder, check_options
@@ -21,7 +22,7 @@ from curate.adherence.reference.config import ReferenceConfig
 from curate.adherence.reference.entailment import Entailment, PairClassifier
 from curate.adherence.reference.lexical import Divergence, Overlap, bleu, rouge_l
 from curate.adherence.reference.vectors import Distance, Nearest
-from curate.adherence.session import NoSession, aggregate
+from curate.adherence.session import NoSession, aggregate, trend_of, turns_in_role
 from curate.dialogue import Dialogue
 from curate.errors import missing_extra
 from curate.records import AdherenceScore, AdherenceTurn, JudgeIdentity, Unscored
@@ -143,9 +144,8 @@ class ReferenceScorer:
         self._method = open_method(config.scoring_method, config.reference, BlobStore(store))
         fit(self._method, dialogues)
         self._fitted_on = self._method.fitted_on()
-        self.warning = _warning(self._method, config)
         described = self._method.describe()
-        self.identity = JudgeIdentity(
+        identity = JudgeIdentity(
             engine="reference",
             model=str(described.pop("encoder", "")),
             revision=str(described.pop("revision", "")),
@@ -154,6 +154,9 @@ class ReferenceScorer:
             prompt_version=VERSION,
             sampling=described,
         )
+        self.config, self.identity, ignored = settle_calibration(self.config, identity)
+        warnings = [text for text in (_warning(self._method, config), ignored) if text]
+        self.warning = "\n".join(warnings) or None
 
     def score(self, dialogue: Dialogue) -> AdherenceScore | Unscored:
         """Score every assistant turn of a dialogue against its references.
@@ -192,6 +195,8 @@ class ReferenceScorer:
             interval=session.interval,
             interval_method=session.interval_method,
             adherent=session.adherent,
+            trend=trend_of(per_turn),
+            turns_in_role=turns_in_role(per_turn),
             fitted_on=self._fitted_on.get(cases[0].role, 0),
         )
 
@@ -200,8 +205,16 @@ class ReferenceScorer:
         if reading.score is None:
             return AdherenceTurn(turn=case.turn, unscored=reading.unscored)
         score = min(1.0, max(0.0, reading.score))
-        adherent = score >= self.config.turn_threshold
-        return AdherenceTurn(turn=case.turn, score=score, adherent=adherent)
+        calibration = self.config.calibration
+        if calibration is None:
+            adherent = score >= self.config.turn_threshold
+            return AdherenceTurn(turn=case.turn, score=score, adherent=adherent)
+        return AdherenceTurn(
+            turn=case.turn,
+            score=calibration.probability(score),
+            adherent=score >= calibration.threshold,
+            raw_score=score,
+        )
 
 
 def _warning(method: Method, config: AdherenceConfig) -> str | None:

@@ -1,0 +1,65 @@
+"""Whether a calibration holds for the judge of a run.
+
+A curve fitted to one judge says nothing about another, nor about the same judge asked in another way. So it
+is applied where everything that determines a score is the same, and else ignored, loudly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from curate.adherence.config import AdherenceConfig
+from curate.records import JudgeCalibration, JudgeIdentity
+
+
+def settle_calibration(
+    config: AdherenceConfig, identity: JudgeIdentity
+) -> tuple[AdherenceConfig, JudgeIdentity, str | None]:
+    """The config with its calibration if that holds for the judge, else without; then the identity that
+    stands in the records, and a warning where it does not hold.
+
+    The identity names the calibration, since recalibrated scores do not compare with raw ones.
+    """
+    calibration = config.calibration
+    if calibration is None:
+        return config, identity, None
+    differing = _differences(calibration, config, identity)
+    if differing:
+        warning = (
+            "adherence: the calibration is IGNORED, since it was made for another judge or way of asking "
+            f"({'; '.join(differing)}). Scores are as the judge gives them and turn_threshold "
+            f"{config.turn_threshold:g} holds; run `curate calibrate` on labelled turns for this judge."
+        )
+        return config.model_copy(update={"calibration": None}), identity, warning
+    digest = hashlib.blake2b(calibration.model_dump_json().encode(), digest_size=4).hexdigest()
+    named = identity.sampling | {CALIBRATION: f"{calibration.method} {digest}"}
+    return config, identity.model_copy(update={"sampling": named}), None
+
+
+CALIBRATION = "calibration"
+"""Key of the identity's `sampling` that names a calibration."""
+
+
+def uncalibrated(identity: JudgeIdentity) -> JudgeIdentity:
+    """The identity of the judge itself, whatever was made of its scores."""
+    kept = {key: value for key, value in identity.sampling.items() if key != CALIBRATION}
+    return identity.model_copy(update={"sampling": kept})
+
+
+def _differences(
+    calibration: JudgeCalibration, config: AdherenceConfig, identity: JudgeIdentity
+) -> list[str]:
+    """What differs, as `name: theirs, here ours`."""
+    fitted, here = calibration.identity.model_dump(), identity.model_dump()
+    for name in ("scoring_method", "evaluation_granularity", "definition"):
+        fitted[name], here[name] = getattr(calibration, name), getattr(config, name)
+    return [
+        f"{name}: {_shown(fitted[name])}, here {_shown(here[name])}"
+        for name in fitted
+        if fitted[name] != here[name]
+    ]
+
+
+def _shown(value: object) -> str:
+    text = str(value) or "none"
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,0 +1,170 @@
+"""What the judge of role adherence is shown and asked: rendering only, nothing here reads a reply.
+
+The prompts of a dialogue's turns are nested: each begins with all of the one before (but for its closing
+fence). A question stands behind the dialogue, so the score of a turn and the reason for it are asked on
+one trunk, and an engine with a prefix cache reads every turn once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from importlib import resources
+from typing import Any, get_args
+
+from curate.adherence.config import AdherenceConfig, Definition
+from curate.dialogue import Dialogue
+from curate.engines.base import Request
+from curate.engines.layout import DIALOGUE_CLOSE, Trunk, render_turns, trunk
+from curate.records import ViolationKind
+
+LABELS = ("yes", "Yes", "YES", "no", "No", "NO")
+"""Spellings asked for by name, for engines that look up exact labels; others are found in the top-k."""
+
+_TURN_FILES = ("constructive", "restrictive", "question", "retry")
+_CONVERSATION_FILES = (
+    "conversation_constructive",
+    "conversation_restrictive",
+    "conversation_question",
+    "retry",
+)
+_REASON_FILES = ("reason_adherent", "reason_violation", "reason_retry")
+_SUBJECTS = {
+    "turn": "The assistant's last response does",
+    "conversation": "The assistant's responses do",
+}
+_KINDS: dict[ViolationKind, str] = {
+    "scope": "scope (outside what the role covers)",
+    "tone": "tone (not in the manner the role asks for)",
+    "constructive": "constructive (what the role demands is not done)",
+    "other": "other",
+}
+
+
+@cache
+def prompt(name: str) -> str:
+    """Text of one prompt file."""
+    return resources.files("curate.adherence").joinpath("prompts", f"{name}.md").read_text("utf-8")
+
+
+def _version(name: str, files: tuple[str, ...]) -> str:
+    digest = hashlib.blake2b(digest_size=4)
+    for file in files:
+        digest.update(prompt(file).encode() + b"\0")
+    return f"{name}+{digest.hexdigest()}"
+
+
+PROMPT_VERSION = _version("adherence-1", _TURN_FILES)
+"""Version of the questions about turns and a hash of their text; part of every score's identity."""
+CONVERSATION_VERSION = _version("adherence-conversation-1", _CONVERSATION_FILES)
+"""The same of the question about the whole conversation."""
+REASON_VERSION = _version("adherence-reason-1", _REASON_FILES)
+"""The same of the request for a reason. No part of a score's identity, since it follows the answer."""
+
+
+def prompt_version(config: AdherenceConfig) -> str:
+    """The version of the prompts that determine this config's scores."""
+    is_turn = config.evaluation_granularity == "turn"
+    return PROMPT_VERSION if is_turn else CONVERSATION_VERSION
+
+
+def nested_trunks(dialogue: Dialogue, config: AdherenceConfig) -> list[Trunk]:
+    """The trunk that ends with each assistant turn, in order; what `layout.trunk` gives for it.
+
+    Every turn is rendered once. Laying out each trunk by itself would render a dialogue of n turns
+    n (n + 1) / 2 turns over, which costs more than all else here together.
+    """
+    bare = trunk(prompt(config.definition), dialogue, (), show_scenario=False)
+    text, neutralised = bare.text.removesuffix(DIALOGUE_CLOSE), bare.neutralised
+    trunks = []
+    for turn in dialogue.turns:
+        body = render_turns((turn,), show_reasoning=config.show_reasoning)
+        text, neutralised = text + body.text, neutralised + body.count
+        if turn.has_assistant:
+            trunks.append(Trunk(text + DIALOGUE_CLOSE, neutralised))
+    return trunks
+
+
+def conversation_trunk(dialogue: Dialogue, config: AdherenceConfig) -> Trunk:
+    """The trunk of the one question about the whole dialogue."""
+    return trunk(
+        prompt(f"conversation_{config.definition}"),
+        dialogue,
+        dialogue.turns,
+        show_reasoning=config.show_reasoning,
+        show_scenario=False,
+    )
+
+
+def turn_request(on: Trunk, config: AdherenceConfig, problem: str | None = None) -> Request:
+    """The question about the last turn of a trunk, or about all of it (`evaluation_granularity`).
+
+    Args:
+        on: the trunk that ends with this turn.
+        config: says in which mode to ask.
+        problem: why an earlier reply could not be read; makes this a retry.
+    """
+    is_turn = config.evaluation_granularity == "turn"
+    question = prompt("question" if is_turn else "conversation_question")
+    if problem is not None:
+        question += prompt("retry").format(problem=problem)
+    continuous = config.output_mode == "continuous"
+    step = config.evaluation_granularity if problem is None else "retry"
+    return Request(
+        messages=on.ask(question),
+        max_tokens=1 if continuous else config.max_reply_tokens,
+        prefill=config.answer_prefix or "",
+        labels=LABELS if continuous else (),
+        purpose=f"adherence.{step}",
+    )
+
+
+def violation_kinds(definition: Definition) -> tuple[ViolationKind, ...]:
+    """The kinds there are; under the restrictive definition, leaving out a demand is no violation."""
+    kinds: tuple[ViolationKind, ...] = get_args(ViolationKind)
+    return tuple(k for k in kinds if definition == "constructive" or k != "constructive")
+
+
+def reason_schema(config: AdherenceConfig, *, adherent: bool) -> dict[str, Any]:
+    """JSON schema of a reason."""
+    text = {"type": "string"}
+    properties: dict[str, Any] = {"reason": text}
+    if not adherent:
+        kinds = list(violation_kinds(config.definition))
+        properties |= {"violation": {"type": "string", "enum": kinds}, "role_words": text}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def reason_request(
+    on: Trunk, config: AdherenceConfig, *, adherent: bool, problem: str | None = None
+) -> Request:
+    """The request for the reason of an answer, on the trunk of its question.
+
+    Args:
+        on: the trunk the question was asked on.
+        config: names granularity and definition.
+        adherent: what the answer was.
+        problem: why an earlier reply could not be used; makes this a retry.
+    """
+    schema = reason_schema(config, adherent=adherent)
+    subject = _SUBJECTS[config.evaluation_granularity]
+    if adherent:
+        question = prompt("reason_adherent").format(subject=subject)
+    else:
+        kinds = ", ".join(_KINDS[kind] for kind in violation_kinds(config.definition))
+        question = prompt("reason_violation").format(subject=subject, kinds=kinds)
+    question += json.dumps(dict.fromkeys(schema["properties"], "...")) + "\n"
+    if problem is not None:
+        question += prompt("reason_retry").format(problem=problem)
+    return Request(
+        messages=on.ask(question),
+        max_tokens=config.max_reason_tokens,
+        schema=schema,
+        purpose="adherence.reason",
+    )
