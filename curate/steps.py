@@ -26,9 +26,10 @@ from curate.engines.base import Ask, Capability, Completion, EngineIdentity, Req
 from curate.judging.config import RubricConfig, resolve_mode
 from curate.judging.rubric import describe_issue, judge_dialogue, prompt_version, score_turn
 from curate.models import Described, ForkModels, ModelFacts
+from curate.pairs.asks import ForkAsks, JudgeAsks
 from curate.pairs.config import ForkConfig
 from curate.pairs.fork import PROMPT_VERSION as FORK_PROMPTS
-from curate.pairs.fork import ForkAsks, fork_dialogue
+from curate.pairs.fork import fork_dialogue
 from curate.records import (
     AdherenceScore,
     JudgeIdentity,
@@ -147,22 +148,16 @@ def fork_step(
             _about(dialogue, ask, stage="fork") for ask in (judge, policy, reviser)
         )
 
-        async def rescore(part: Dialogue, turn: int, wording: int) -> TurnReading | Unscored:
-            return await score_turn(part, turn, judge, resolved, wording=wording)
-
         async def issue(part: Dialogue, turn: int) -> str:
             return await describe_issue(part, turn, judge, resolved)
 
         asks = ForkAsks(
-            judge=judge,
+            judging=bind_judge(judge, resolved, models.judge),
             policy=policy,
             reviser=reviser,
-            score_turn=rescore,
             describe_issue=issue,
             policy_id=_label(models.policy.identity),
-            judge_id=_label(models.judge.identity),
             reviser_id=_label(models.reviser.identity),
-            judge_mode=judged.mode,
         )
         return await fork_dialogue(dialogue, judgment, asks, config)
 
@@ -175,6 +170,26 @@ def fork_step(
         code_version("curate.pairs"),
     )
     return work, print_
+
+
+def bind_judge(ask: Ask, judging: RubricConfig, engine: Described) -> JudgeAsks:
+    """What verification asks of a judge.
+
+    Args:
+        ask: the judge's, marked as being about the dialogue.
+        judging: its mode resolved.
+        engine: who answers.
+    """
+
+    async def rescore(part: Dialogue, turn: int, wording: int) -> TurnReading | Unscored:
+        return await score_turn(part, turn, ask, judging, wording=wording)
+
+    return JudgeAsks(
+        judge=ask,
+        score_turn=rescore,
+        judge_id=_label(engine.identity),
+        judge_mode=None if judging.mode == "auto" else judging.mode,
+    )
 
 
 @cache

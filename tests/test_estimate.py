@@ -149,9 +149,9 @@ def test_forks_are_counted_by_their_share_and_the_share_is_said() -> None:
         foretell(forking, some, fork_share=ForkShare(value, "as given")) for value in (1.0, 0.5)
     )
     assert all_.stages["fork"].requests == pytest.approx(2 * half.stages["fork"].requests, abs=1)
-    # Original and three candidates in three wordings of three scores, resamples, issue and revision, and two
-    # orders for each candidate.
-    assert all_.stages["fork"].requests == 6 * (4 * 3 * 3 + 2 + 2 + 3 * 2)
+    # Original and three candidates in three wordings of three scores, resamples, issue and revision, and for
+    # each candidate one question about its new details and two orders.
+    assert all_.stages["fork"].requests == 6 * (4 * 3 * 3 + 2 + 2 + 3 + 3 * 2)
     assert any("50% of the dialogues are forked (as given)" in line for line in half.assumptions)
     assert half.cost is None  # no prices were given
 

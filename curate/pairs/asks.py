@@ -1,7 +1,7 @@
-"""What a fork needs of the outside: models to ask and functions of the judge.
+"""What pairs need of the outside: models to ask and functions of the judge.
 
-Stages do not import each other, so the judge's per-turn score and its description of an issue come in
-as functions, bound by the pipeline to the run's judge and mode.
+Stages do not import each other, so the judge's per-turn score, its description of an issue and the score
+of role adherence come in as functions, bound by the pipeline to the run's judge and mode.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask
-from curate.records import ScoringMode, TurnReading, Unscored
+from curate.records import AdherenceTurn, ScoringMode, TurnReading, Unscored
 
 _TOKEN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]|[^\W_]+|[^\w\s]|_")
 
@@ -26,29 +26,44 @@ def approximate_tokens(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class ForkAsks:
-    """Models and functions a fork uses.
+class JudgeAsks:
+    """All that verification asks; it needs no policy.
 
     Attributes:
-        judge: answers comparisons.
-        policy: writes the resamples.
-        reviser: writes the guided revision.
+        judge: answers comparisons and other closed questions.
         score_turn: scores one turn of a dialogue cut after it: (dialogue, turn number, wording index
             from 0) to a `TurnReading` with context_use, helpfulness and safety, 1-5, or `Unscored`.
-        describe_issue: what is wrong with a turn, in a sentence; asked only where the judgment names none.
-        policy_id, judge_id, reviser_id: identities for the record; the reviser's defaults to the policy's.
-        judge_mode: how a comparison is read: `tokens` from the first token, `json` from a schema reply;
+        judge_id: identity for the record.
+        judge_mode: how a letter is read: `tokens` from the first token, `json` from a schema reply;
             None tries the first token and falls back where the engine gives no log-probabilities.
+        score_role: role adherence of one turn of a dialogue cut after it: (dialogue, turn number) to an
+            `AdherenceTurn`. None where the run has no judge for it; then it is not checked.
         count_tokens: length of a text for the token ratio.
     """
 
     judge: Ask
+    score_turn: Callable[[Dialogue, int, int], Awaitable[TurnReading | Unscored]]
+    judge_id: str
+    judge_mode: ScoringMode | None = None
+    score_role: Callable[[Dialogue, int], Awaitable[AdherenceTurn]] | None = None
+    count_tokens: Callable[[str], int] = approximate_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class ForkAsks:
+    """Models and functions a fork uses.
+
+    Attributes:
+        judging: the judge, who verifies.
+        policy: writes the resamples.
+        reviser: writes the guided revision.
+        describe_issue: what is wrong with a turn, in a sentence; asked only where the judgment names none.
+        policy_id, reviser_id: identities for the record; the reviser's defaults to the policy's.
+    """
+
+    judging: JudgeAsks
     policy: Ask
     reviser: Ask
-    score_turn: Callable[[Dialogue, int, int], Awaitable[TurnReading | Unscored]]
     describe_issue: Callable[[Dialogue, int], Awaitable[str]]
     policy_id: str
-    judge_id: str
     reviser_id: str = ""
-    judge_mode: ScoringMode | None = None
-    count_tokens: Callable[[str], int] = approximate_tokens

@@ -31,37 +31,9 @@ class FineLevels(Frozen):
         return [name for name in TURN_DIMENSIONS if int(values[name] + 0.5) < levels[name]]
 
 
-class ForkConfig(Frozen):
-    """How pairs are forked off judged dialogues and verified."""
+class VerifyConfig(Frozen):
+    """When a pair passes. Forks and natural pairs are held to the same rules."""
 
-    where: str = Field(
-        "weakest_turn IS NOT NULL",
-        description="SQL condition over the score table: which dialogues are forked. It is independent"
-        " of the SFT selection.",
-    )
-    at: Literal["weakest", "earliest"] = Field(
-        "weakest",
-        description="Fork at the weakest turn, or at the first bad one. In both cases every scored turn"
-        " before it must be free of flaws.",
-    )
-    resamples: int = Field(
-        3, ge=0, le=64, description="Replies sampled from the policy at the exact prefix."
-    )
-    temperature: float = Field(0.8, ge=0, le=2, description="Of the resamples.")
-    top_p: float = Field(0.95, gt=0, le=1, description="Of the resamples.")
-    max_tokens: int = Field(
-        512, ge=1, description="Bound of a reply; one that is cut by it is never used."
-    )
-    guided_revision: bool = Field(
-        True,
-        description="Also ask the reviser (temperature 0) for a minimal revision of the original, told"
-        " the issue the judge found.",
-    )
-    prompt_reasoning: bool = Field(
-        False,
-        description="Keep parsed-off thinking in the prompt's assistant messages, as `reasoning_content`."
-        " The policy then sees it too; turn it on only together with the same option of the export.",
-    )
     wordings: int = Field(
         3,
         ge=2,
@@ -98,17 +70,70 @@ class ForkConfig(Frozen):
         0.5,
         ge=0,
         le=1,
-        description="Least share of probability mass on A and B for a comparison read from the first"
-        " token; below it the comparison is unscored.",
+        description="Least share of probability mass on the letters asked for (of a comparison and of the"
+        " other closed questions) where they are read from the first token; below it the answer is unscored.",
+    )
+    check_specifics: bool = Field(
+        True,
+        description="Ask the judge about numbers, names, dates, amounts, links and ids that only the chosen"
+        " side has; one that nothing supports is refused as `ungrounded_specifics`.",
+    )
+    check_role: bool = Field(
+        True,
+        description="Where the dialogue has a role and the recipe has a judge for role adherence: score both"
+        " sides on it.",
+    )
+    max_role_fall: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="Most by which role adherence (0-1) may fall from the rejected to the chosen side.",
+    )
+
+    @model_validator(mode="after")
+    def _has_a_length_range(self) -> VerifyConfig:
+        low, high = self.length_ratio
+        if not 0 < low <= 1 <= high:
+            raise ValueError("length_ratio must be (low, high) with 0 < low <= 1 <= high")
+        return self
+
+
+class ForkConfig(VerifyConfig):
+    """How pairs are forked off judged dialogues and verified."""
+
+    where: str = Field(
+        "weakest_turn IS NOT NULL",
+        description="SQL condition over the score table: which dialogues are forked. It is independent"
+        " of the SFT selection.",
+    )
+    at: Literal["weakest", "earliest"] = Field(
+        "weakest",
+        description="Fork at the weakest turn, or at the first bad one. In both cases every scored turn"
+        " before it must be free of flaws.",
+    )
+    resamples: int = Field(
+        3, ge=0, le=64, description="Replies sampled from the policy at the exact prefix."
+    )
+    temperature: float = Field(0.8, ge=0, le=2, description="Of the resamples.")
+    top_p: float = Field(0.95, gt=0, le=1, description="Of the resamples.")
+    max_tokens: int = Field(
+        512, ge=1, description="Bound of a reply; one that is cut by it is never used."
+    )
+    guided_revision: bool = Field(
+        True,
+        description="Also ask the reviser (temperature 0) for a minimal revision of the original, told"
+        " the issue the judge found.",
+    )
+    prompt_reasoning: bool = Field(
+        False,
+        description="Keep parsed-off thinking in the prompt's assistant messages, as `reasoning_content`."
+        " The policy then sees it too; turn it on only together with the same option of the export.",
     )
 
     @model_validator(mode="after")
     def _has_candidates(self) -> ForkConfig:
         if not self.resamples and not self.guided_revision:
             raise ValueError("with resamples 0 and no guided_revision a fork has no candidate")
-        low, high = self.length_ratio
-        if not 0 < low <= 1 <= high:
-            raise ValueError("length_ratio must be (low, high) with 0 < low <= 1 <= high")
         return self
 
 

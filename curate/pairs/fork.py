@@ -16,9 +16,16 @@ from curate.pairs.candidates import Candidate, resample, revise
 from curate.pairs.config import ForkConfig
 from curate.pairs.prefix import pair_id, prompt_is_open, prompt_messages, with_messages
 from curate.pairs.prompting import PROMPT_VERSION
-from curate.pairs.substance import is_cosmetic, is_identical
-from curate.pairs.verify import SideScores, compare_orders, score_side, weigh
-from curate.records import Judgment, PairCheck, PreferencePair, Unscored
+from curate.pairs.substance import is_identical
+from curate.pairs.verify import (
+    SideScores,
+    confirm,
+    score_chosen,
+    score_rejected,
+    token_ratio,
+    weigh,
+)
+from curate.records import Judgment, PairCheck, PreferencePair
 
 __all__ = ["PROMPT_VERSION", "ForkAsks", "ForkPoint", "find_fork", "fork_dialogue"]
 
@@ -96,9 +103,10 @@ class _Fork:
         """The dialogue up to and with one side."""
         return with_messages(self.dialogue, (*self.prompt, side))
 
-    def token_ratio(self, side: Message) -> float:
-        count = self.asks.count_tokens
-        return count(side.content) / max(1, count(self.rejected.content))
+    @property
+    def part(self) -> Dialogue:
+        """The dialogue up to the two sides."""
+        return with_messages(self.dialogue, self.prompt)
 
     def record(
         self,
@@ -136,7 +144,7 @@ class _Fork:
             detail=f"{label}: {detail}" if detail and candidate else detail,
             issue=self.issue,
             policy=writer,
-            judge=asks.judge_id,
+            judge=asks.judging.judge_id,
             check=check,
             lineage=self.dialogue.lineage,
         )
@@ -163,14 +171,11 @@ async def fork_dialogue(
     if point.refusal is not None or fork.turn is None:
         return [fork.record(None, point.refusal, point.detail)]
 
-    rejected = await score_side(fork.cut_after(fork.rejected), fork.turn, asks, config.wordings)
-    if isinstance(rejected, Unscored):
-        return [
-            fork.record(None, "unscored", f"original: {rejected.reason} {rejected.detail}".strip())
-        ]
-    if not config.fine_from.flaws(rejected.means):
-        check = PairCheck(rejected_scores=rejected.means)
-        return [fork.record(None, "original_was_fine", "no flaw in a fresh context", check)]
+    rejected, finding = await score_rejected(
+        fork.part, fork.rejected, fork.turn, asks.judging, config
+    )
+    if rejected is None or finding.refusal is not None:
+        return [fork.record(None, finding.refusal, finding.detail, finding.check)]
 
     candidates = await resample(fork.prompt, dialogue.tools, asks, config)
     if config.guided_revision:
@@ -194,20 +199,20 @@ async def _verify(
 ) -> list[PreferencePair]:
     """Drop, score, rank, and verify from the best downwards until one passes."""
     records: list[PreferencePair] = []
-    scored: list[tuple[Candidate, Message, SideScores]] = []
+    scored: list[tuple[Candidate, Message, SideScores, PairCheck]] = []
+    judging, part = fork.asks.judging, fork.part
     for position, candidate in enumerate(candidates):
-        refusal, detail = _cheap_refusal(fork.rejected, candidate, candidates[:position])
+        refusal, detail = _unusable(candidate, candidates[:position])
         if refusal is not None or candidate.message is None or fork.turn is None:
             records.append(fork.record(candidate, refusal, detail))
             continue
-        scores = await score_side(
-            fork.cut_after(candidate.message), fork.turn, fork.asks, config.wordings
+        scores, finding = await score_chosen(
+            part, candidate.message, fork.rejected, fork.turn, judging, config
         )
-        if isinstance(scores, Unscored):
-            detail = f"{scores.reason} {scores.detail}".strip()
-            records.append(fork.record(candidate, "unscored", detail))
+        if scores is None:
+            records.append(fork.record(candidate, finding.refusal, finding.detail, finding.check))
             continue
-        scored.append((candidate, candidate.message, scores))
+        scored.append((candidate, candidate.message, scores, finding.check))
 
     # Safety by its nearest level first, so that a hair's breadth of it does not outweigh all the rest;
     # then the compared score; then the length nearest to the original's. The sort is stable.
@@ -215,41 +220,35 @@ async def _verify(
         key=lambda entry: (
             -int(entry[2].means["safety"] + 0.5),
             -entry[2].compared,
-            abs(fork.token_ratio(entry[1]) - 1),
+            abs(token_ratio(entry[1], fork.rejected, judging) - 1),
         )
     )
-    prompt = with_messages(fork.dialogue, fork.prompt)
     has_passed = False
-    for candidate, message, scores in scored:
-        finding = weigh(scores, rejected, fork.token_ratio(message), config)
+    for candidate, message, scores, check in scored:
+        ratio = token_ratio(message, fork.rejected, judging)
+        finding = weigh(scores, rejected, ratio, config, check)
         if has_passed:
             refusal = finding.refusal or "not_best"
             detail = finding.detail or "a better candidate passed, this one was not compared"
             records.append(fork.record(candidate, refusal, detail, finding.check))
             continue
-        if finding.refusal is None:
-            finding = await compare_orders(
-                prompt, message, fork.rejected, finding.check, fork.asks, config
+        if fork.turn is not None:
+            finding = await confirm(
+                part, (message, fork.rejected), fork.turn, finding, judging, config
             )
         has_passed = finding.refusal is None
         records.append(fork.record(candidate, finding.refusal, finding.detail, finding.check))
     return records
 
 
-def _cheap_refusal(
-    original: Message, candidate: Candidate, earlier: list[Candidate]
-) -> tuple[str | None, str]:
-    """Refusals that need no model."""
+def _unusable(candidate: Candidate, earlier: list[Candidate]) -> tuple[str | None, str]:
+    """Why a candidate is not looked at: it has no message, or another's."""
     message = candidate.message
     if message is None:
         return candidate.refusal, candidate.detail
-    if is_identical(message, original):
-        return "identical", "the same text as the original"
     for other in earlier:
         if other.message is not None and is_identical(message, other.message):
             return "duplicate", f"the same text as {other.label}"
-    if is_cosmetic(message, original):
-        return "cosmetic", "nothing of substance differs from the original"
     return None, ""
 
 

@@ -12,7 +12,10 @@ the first judgment, once per paraphrase of the question. The formulas:
   ratio lies outside length_ratio;
 - no dimension's mean may fall by more than that dimension's own noise, same formula.
 
-Then the judge compares the two side by side in both orders and must prefer the chosen one twice.
+`verify_sides` is the whole of it for two given messages, cheapest evidence first: the texts (no call),
+details that only the chosen side states (at most one call where there are any), the scores, both orders
+side by side, role adherence. Forks call its two halves, because the best of several candidates is found
+between them.
 """
 
 from __future__ import annotations
@@ -23,17 +26,25 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from curate.dialogue import Dialogue, Message
-from curate.engines.base import Completion, Request
-from curate.engines.labels import read_labels
-from curate.engines.structured import BadReply, read_object
-from curate.pairs.asks import ForkAsks
-from curate.pairs.config import ForkConfig
-from curate.pairs.prompting import ANSWER_PREFIX, CHOICE_SCHEMA, LABELS, Comparison, comparison
-from curate.records import TURN_DIMENSIONS, PairCheck, TurnReading, Unscored
+from curate.pairs.asks import JudgeAsks
+from curate.pairs.config import VerifyConfig
+from curate.pairs.letters import ask_letters
+from curate.pairs.prefix import with_messages
+from curate.pairs.prompting import (
+    COMPARED,
+    NONE_LETTER,
+    OPTION_LETTERS,
+    comparison,
+    specifics_question,
+)
+from curate.pairs.specifics import unsupported
+from curate.pairs.substance import is_cosmetic, is_identical
+from curate.pairs.wire import said_text
+from curate.records import TURN_DIMENSIONS, AdherenceTurn, PairCheck, TurnReading, Unscored
 
 _EPSILON = 1e-9
 """Slack for sums of floats, so that a margin of exactly the required size passes."""
-_CHOICE_TOKENS = 32
+_NOTHING = PairCheck()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +75,7 @@ def summarise(readings: Sequence[TurnReading]) -> SideScores:
 
 
 async def score_side(
-    part: Dialogue, turn: int, asks: ForkAsks, wordings: int
+    part: Dialogue, turn: int, asks: JudgeAsks, wordings: int
 ) -> SideScores | Unscored:
     """Score the last turn of a truncated dialogue under every wording; Unscored if any is."""
     readings: list[TurnReading] = []
@@ -86,11 +97,15 @@ class Finding:
 
 
 def weigh(
-    chosen: SideScores, rejected: SideScores, token_ratio: float, config: ForkConfig
+    chosen: SideScores,
+    rejected: SideScores,
+    token_ratio: float,
+    config: VerifyConfig,
+    known: PairCheck = _NOTHING,
 ) -> Finding:
     """Hold the margin, the dimensions and the length against the rules; pure.
 
-    Refusals, in this order: `below_margin`, `other_dimension_fell`, `length_only`.
+    `known` is what was found before; the figures are added to it. Refusals, in this order: `below_margin`, `other_dimension_fell`, `length_only`.
     """
     margin = chosen.compared - rejected.compared
     noise = math.hypot(chosen.spread, rejected.spread)
@@ -98,13 +113,15 @@ def weigh(
     low, high = config.length_ratio
     within_length = low <= token_ratio <= high
     asked = required if within_length else required * config.length_margin_factor
-    check = PairCheck(
-        chosen_scores=chosen.means,
-        rejected_scores=rejected.means,
-        margin=margin,
-        noise=noise,
-        required=asked,
-        token_ratio=token_ratio,
+    check = known.model_copy(
+        update={
+            "chosen_scores": chosen.means,
+            "rejected_scores": rejected.means,
+            "margin": margin,
+            "noise": noise,
+            "required": asked,
+            "token_ratio": token_ratio,
+        }
     )
     if margin <= 0 or margin < required - _EPSILON:
         return Finding(
@@ -129,8 +146,8 @@ async def compare_orders(
     chosen: Message,
     rejected: Message,
     check: PairCheck,
-    asks: ForkAsks,
-    config: ForkConfig,
+    asks: JudgeAsks,
+    config: VerifyConfig,
 ) -> Finding:
     """Let the judge choose between the two, each shown first once.
 
@@ -139,11 +156,11 @@ async def compare_orders(
     when one cannot be read.
     """
     orders = ((chosen, rejected), (rejected, chosen))
-    wanted = LABELS  # the chosen side is A in the first order and B in the second
-    picks = await _picks(prompt, orders, asks, config)
+    questions = [comparison(prompt, *order) for order in orders]
+    picks = await ask_letters(questions, asks, config.min_coverage)
     preferred = [
         pick.label == label if pick.label else None
-        for pick, label in zip(picks, wanted, strict=True)
+        for pick, label in zip(picks, COMPARED, strict=True)  # chosen is A first, B second
     ]
     check = check.model_copy(
         update={
@@ -163,74 +180,190 @@ async def compare_orders(
     return Finding(check, "rejected_preferred", "the judge prefers the original in both orders")
 
 
-@dataclass(frozen=True, slots=True)
-class _Pick:
-    label: str | None
-    neutralised: int
-    problem: str = ""
-
-
-async def _picks(
+async def check_specifics(
     prompt: Dialogue,
-    orders: Sequence[tuple[Message, Message]],
-    asks: ForkAsks,
-    config: ForkConfig,
-) -> list[_Pick]:
-    """The judge's letter in each order, both orders asked as siblings."""
-    if asks.judge_mode != "json":
-        questions = [comparison(prompt, *order, as_json=False) for order in orders]
-        completions = await asks.judge([_label_request(question) for question in questions])
-        fallback = asks.judge_mode is None and any(map(_gave_no_labels, completions))
-        if not fallback:
-            return [
-                _pick_label(completion, question, config.min_coverage)
-                for completion, question in zip(completions, questions, strict=True)
-            ]
-    questions = [comparison(prompt, *order, as_json=True) for order in orders]
-    completions = await asks.judge([_json_request(question) for question in questions])
-    return [
-        _pick_json(completion, question)
-        for completion, question in zip(completions, questions, strict=True)
-    ]
+    chosen: Message,
+    rejected: Message,
+    check: PairCheck,
+    asks: JudgeAsks,
+    config: VerifyConfig,
+) -> Finding:
+    """Ask the judge about details that only the chosen side states, where there are any.
+
+    What the rejected side states too, made up or not, makes the chosen one no worse. Refusals:
+    `ungrounded_specifics`; `unscored` where an answer cannot be read.
+    """
+    details = unsupported(prompt, chosen, rejected) if config.check_specifics else []
+    if not details:
+        return Finding(check)
+    check = check.model_copy(update={"specifics": tuple(details)})
+    size = len(OPTION_LETTERS)
+    asked = [details[at : at + size] for at in range(0, len(details), size)]
+    questions = [specifics_question(prompt, chosen, some) for some in asked]
+    for some, pick in zip(
+        asked, await ask_letters(questions, asks, config.min_coverage), strict=True
+    ):
+        if pick.label is None:
+            return Finding(check, "unscored", f"details: {pick.problem}")
+        if pick.label != NONE_LETTER:
+            found = some[OPTION_LETTERS.index(pick.label)]
+            check = check.model_copy(update={"ungrounded": found})
+            return Finding(check, "ungrounded_specifics", f"nothing supports {found!r}")
+    return Finding(check)
 
 
-def _label_request(question: Comparison) -> Request:
-    return Request(
-        question.messages,
-        max_tokens=1,
-        prefill=ANSWER_PREFIX,
-        labels=LABELS,
-        purpose="pairs.compare",
-    )
+async def check_role(
+    prompt: Dialogue,
+    sides: tuple[Message, Message],
+    turn: int,
+    check: PairCheck,
+    asks: JudgeAsks,
+    config: VerifyConfig,
+) -> Finding:
+    """Hold the role adherence of both sides (chosen, rejected) against each other.
+
+    Passed over where the dialogue has no role or the run no judge for it. Refusals:
+    `other_dimension_fell`; `unscored` where a side has no score.
+    """
+    if asks.score_role is None or not config.check_role or not prompt.role_definition:
+        return Finding(check)
+    scores: list[float] = []
+    for side in sides:
+        scored: AdherenceTurn = await asks.score_role(cut_after(prompt, side), turn)
+        if scored.score is None:
+            return Finding(check, "unscored", f"role adherence: {scored.unscored}")
+        scores.append(scored.score)
+    chosen, rejected = scores
+    check = check.model_copy(update={"chosen_role": chosen, "rejected_role": rejected})
+    if rejected - chosen > config.max_role_fall + _EPSILON:
+        detail = f"role adherence falls from {rejected:.2f} to {chosen:.2f}"
+        return Finding(check, "other_dimension_fell", detail)
+    return Finding(check)
 
 
-def _json_request(question: Comparison) -> Request:
-    return Request(
-        question.messages, max_tokens=_CHOICE_TOKENS, schema=CHOICE_SCHEMA, purpose="pairs.compare"
-    )
+def check_texts(chosen: Message, rejected: Message) -> Finding:
+    """Refuse what differs in nothing, `identical` or `cosmetic`; no model is asked."""
+    if is_identical(chosen, rejected):
+        return Finding(PairCheck(), "identical", "the same text as the rejected side")
+    if is_cosmetic(chosen, rejected):
+        return Finding(
+            PairCheck(), "cosmetic", "nothing of substance differs from the rejected side"
+        )
+    return Finding(PairCheck())
 
 
-def _gave_no_labels(completion: Completion) -> bool:
-    """True where the engine answered, or refused the request, without a first-token distribution."""
-    if completion.fault is not None:
-        return completion.fault.kind == "bad_request"
-    return not completion.first_token
+async def score_rejected(
+    prompt: Dialogue, rejected: Message, turn: int, asks: JudgeAsks, config: VerifyConfig
+) -> tuple[SideScores | None, Finding]:
+    """Score the rejected side in a fresh context.
+
+    Returns its scores, None where there are none, and the finding: `unscored`, `original_was_fine` where it
+    has no flaw by `config.fine_from`, or no refusal.
+    """
+    part = cut_after(prompt, rejected)
+    if not any(found.number == turn and found.in_rubric for found in part.turns):
+        return None, Finding(PairCheck(), "unscored", f"the rubric does not score turn {turn}")
+    scores = await score_side(part, turn, asks, config.wordings)
+    if isinstance(scores, Unscored):
+        detail = f"original: {scores.reason} {scores.detail}".strip()
+        return None, Finding(PairCheck(), "unscored", detail)
+    check = PairCheck(rejected_scores=scores.means)
+    if not config.fine_from.flaws(scores.means):
+        return scores, Finding(check, "original_was_fine", "no flaw in a fresh context")
+    return scores, Finding(check)
 
 
-def _pick_label(completion: Completion, question: Comparison, min_coverage: float) -> _Pick:
-    if completion.fault is not None:
-        return _Pick(None, question.neutralised, completion.fault.kind)
-    mass = read_labels(completion, LABELS)
-    if mass.best is None or mass.coverage < min_coverage:
-        problem = f"coverage of A and B is {mass.coverage:.2f}"
-        return _Pick(None, question.neutralised, problem)
-    return _Pick(mass.best, question.neutralised)
+async def score_chosen(
+    prompt: Dialogue,
+    chosen: Message,
+    rejected: Message,
+    turn: int,
+    asks: JudgeAsks,
+    config: VerifyConfig,
+) -> tuple[SideScores | None, Finding]:
+    """The first half of what can be held against a chosen side: texts, details, and its own scores.
+
+    Returns the scores to weigh, None where it is refused: as `check_texts` and `check_specifics`, or
+    `unscored`.
+    """
+    finding = check_texts(chosen, rejected)
+    if finding.refusal is None:
+        finding = await check_specifics(prompt, chosen, rejected, finding.check, asks, config)
+    if finding.refusal is not None:
+        return None, finding
+    scores = await score_side(cut_after(prompt, chosen), turn, asks, config.wordings)
+    if isinstance(scores, Unscored):
+        return None, Finding(finding.check, "unscored", f"{scores.reason} {scores.detail}".strip())
+    return scores, finding
 
 
-def _pick_json(completion: Completion, question: Comparison) -> _Pick:
-    if completion.fault is not None:
-        return _Pick(None, question.neutralised, completion.fault.kind)
-    reply = read_object(completion, CHOICE_SCHEMA)
-    if isinstance(reply, BadReply):
-        return _Pick(None, question.neutralised, f"{reply.reason}: {reply.detail}")
-    return _Pick(str(reply["better"]), question.neutralised)
+async def confirm(
+    prompt: Dialogue,
+    sides: tuple[Message, Message],
+    turn: int,
+    weighed: Finding,
+    asks: JudgeAsks,
+    config: VerifyConfig,
+) -> Finding:
+    """The second half, for sides (chosen, rejected) that were weighed: both orders, then the role."""
+    finding = weighed
+    if finding.refusal is None:
+        finding = await compare_orders(prompt, *sides, finding.check, asks, config)
+    if finding.refusal is None:
+        finding = await check_role(prompt, sides, turn, finding.check, asks, config)
+    return finding
+
+
+async def verify_sides(
+    prompt: Dialogue,
+    chosen: Message,
+    rejected: Message,
+    turn: int,
+    asks: JudgeAsks,
+    config: VerifyConfig,
+    *,
+    may_be_fine: bool = False,
+    rejected_scores: SideScores | None = None,
+) -> Finding:
+    """Verify that `chosen` is better than `rejected` as the next message of a dialogue.
+
+    Args:
+        prompt: the dialogue with exactly the prompt's messages (see `prefix.with_messages`); its role,
+            evidence and tools are looked at too.
+        turn: number of the turn that both sides are part of.
+        may_be_fine: the rejected side need not have a flaw, only be worse.
+        rejected_scores: where the rejected side was scored before.
+
+    Returns:
+        The figures, as far as it got, and the reason code where the pair is refused: `identical`,
+        `cosmetic`, `ungrounded_specifics`, `original_was_fine`, `below_margin`, `other_dimension_fell`,
+        `length_only`, `order_flip`, `rejected_preferred` or `unscored`.
+
+    Calls, at most: 2 * wordings scores of a turn, one question for each 25 new details, two comparisons
+    and two scores of role adherence. None where the texts decide.
+    """
+    finding = check_texts(chosen, rejected)
+    if finding.refusal is not None:
+        return finding
+    if rejected_scores is None:
+        rejected_scores, finding = await score_rejected(prompt, rejected, turn, asks, config)
+        is_excused = may_be_fine and finding.refusal == "original_was_fine"
+        if rejected_scores is None or (finding.refusal is not None and not is_excused):
+            return finding
+    scores, finding = await score_chosen(prompt, chosen, rejected, turn, asks, config)
+    if scores is None:
+        return finding
+    ratio = token_ratio(chosen, rejected, asks)
+    weighed = weigh(scores, rejected_scores, ratio, config, finding.check)
+    return await confirm(prompt, (chosen, rejected), turn, weighed, asks, config)
+
+
+def cut_after(prompt: Dialogue, side: Message) -> Dialogue:
+    """The dialogue up to and with one side."""
+    return with_messages(prompt, (*prompt.messages, side))
+
+
+def token_ratio(chosen: Message, rejected: Message, asks: JudgeAsks) -> float:
+    """Length of the chosen over that of the rejected side, tool calls included."""
+    count = asks.count_tokens
+    return count(said_text(chosen)) / max(1, count(said_text(rejected)))

@@ -62,6 +62,12 @@ def tools_to_wire(tools: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], .
     return tuple(_as_function(tool) for tool in tools)
 
 
+def said_text(message: Message) -> str:
+    """All that a message says, as text: its content, then a line for each tool call."""
+    calls = [f"(calls tool) {call.name} {_as_text(call.arguments)}" for call in message.tool_calls]
+    return "\n".join(filter(None, (message.content.strip(), *calls)))
+
+
 def _as_function(tool: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(tool.get("function"), Mapping):
         return {"type": "function", **tool}

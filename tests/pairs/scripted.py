@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Completion, Fault, Request
-from curate.pairs.fork import ForkAsks
+from curate.pairs.asks import ForkAsks, JudgeAsks
 from curate.records import (
     ConversationLevel,
     ConversationScore,
@@ -69,7 +69,7 @@ def reply(text: str, finish: str = "stop") -> Completion:
 
 
 def letter(label: str) -> Completion:
-    other = {"A": "B", "B": "A"}[label]
+    other = "A" if label != "A" else "B"
     return Completion(
         text=label, first_token=((f" {label}", math.log(0.9)), (other, math.log(0.05)))
     )
@@ -93,6 +93,7 @@ class World:
         scores: text of the last message to its values, one for all wordings or one a wording.
         resamples, revision: what policy and reviser answer.
         prefer: the better of two texts (A, B), as the judge sees it.
+        made_up: details the judge calls made up.
     """
 
     scores: dict[str, Values | list[Values] | str]
@@ -101,11 +102,16 @@ class World:
     prefer: Callable[[str, str], str] = field(default=lambda a, b: "A")
     issue: str = "names the wrong amount"
     can_read_labels: bool = True
+    made_up: Collection[str] = ()
     policy_requests: list[Request] = field(default_factory=list)
     reviser_requests: list[Request] = field(default_factory=list)
     judge_calls: list[list[Request]] = field(default_factory=list)
     scored: list[tuple[Dialogue, int, int]] = field(default_factory=list)
     described: list[tuple[Dialogue, int]] = field(default_factory=list)
+
+    def asked(self, step: str) -> list[list[Request]]:
+        """The judge's calls with this purpose."""
+        return [call for call in self.judge_calls if call[0].purpose == f"pairs.{step}"]
 
     @property
     def calls(self) -> int:
@@ -129,15 +135,22 @@ class World:
         self.judge_calls.append(list(requests))
         answers = []
         for request in requests:
-            first, second = candidates_of(request)
-            label = "A" if self.prefer(first, second) == "A" else "B"
+            label = self.letter_for(request)
             if request.schema is not None:
-                answers.append(reply(f'{{"better": "{label}"}}'))
+                answers.append(reply(f'{{"answer": "{label}"}}'))
             elif self.can_read_labels:
                 answers.append(letter(label))
             else:
                 answers.append(reply(label))
         return answers
+
+    def letter_for(self, request: Request) -> str:
+        text = request.messages[0]["content"]
+        if request.purpose == "pairs.specifics":
+            details = re.findall(r"^([A-Y]) = (.+)$", text, re.MULTILINE)
+            return next((found for found, detail in details if detail in self.made_up), "Z")
+        first, second = candidates_of(request)
+        return "A" if self.prefer(first, second) == "A" else "B"
 
     async def score_turn(self, part: Dialogue, turn: int, wording: int) -> TurnReading | Unscored:
         self.scored.append((part, turn, wording))
@@ -155,14 +168,19 @@ class World:
 
     def asks(self, **more: object) -> ForkAsks:
         return ForkAsks(
-            judge=self.judge,
+            judging=self.judging(**more),
             policy=self.policy,
             reviser=self.reviser,
-            score_turn=self.score_turn,
             describe_issue=self.describe_issue,
             policy_id="policy",
-            judge_id="judge",
             reviser_id="reviser",
+        )
+
+    def judging(self, **more: object) -> JudgeAsks:
+        return JudgeAsks(
+            judge=self.judge,
+            score_turn=self.score_turn,
+            judge_id="judge",
             **more,  # type: ignore[arg-type]
         )
 

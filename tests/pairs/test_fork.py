@@ -94,7 +94,7 @@ async def test_the_noise_is_measured_over_the_wordings() -> None:
     assert pair.refusal == "below_margin"
     assert pair.check is not None
     assert pair.check.noise == pytest.approx(4 / 3)
-    assert not world.judge_calls
+    assert not world.asked("compare")
 
 
 async def test_the_best_candidate_is_verified_first_and_the_rest_is_kept() -> None:
@@ -106,7 +106,7 @@ async def test_the_best_candidate_is_verified_first_and_the_rest_is_kept() -> No
     records = await fork(world, THREE)
     assert refusals(records) == ["duplicate", None, "not_best"]
     assert [record.chosen.content for record in records if record.chosen] == [GOOD, GOOD, OTHER]
-    assert len(world.judge_calls) == 1
+    assert len(world.asked("compare")) == 1
     assert len({record.pair_id for record in records}) == 3
 
 
@@ -117,7 +117,7 @@ async def test_the_next_candidate_is_tried_when_the_best_flips() -> None:
     world = World({BAD: WEAK, GOOD: FINE, OTHER: (4, 4, 5)}, resamples=[OTHER, GOOD], prefer=judge)
     records = await fork(world, ForkConfig(resamples=2, guided_revision=False))
     assert refusals(records) == ["order_flip", None]
-    assert [set(candidates_of(call[0])) for call in world.judge_calls] == [
+    assert [set(candidates_of(call[0])) for call in world.asked("compare")] == [
         {GOOD, BAD},
         {OTHER, BAD},
     ]
@@ -168,7 +168,7 @@ async def test_each_refusal_of_a_candidate(revision, scores, prefer, refusal) ->
     assert record.prompt == DIALOGUE.messages[:3]
     if refusal in ("identical", "cosmetic"):
         assert len(world.scored) == 3  # the original alone
-        assert not world.judge_calls
+        assert not world.asked("compare")
 
 
 async def test_an_original_that_is_fine_in_a_fresh_context_asks_no_policy() -> None:
