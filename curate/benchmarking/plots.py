@@ -87,7 +87,8 @@ def _class_means(found: Benchmark) -> Figure | None:
             panel.bar_label(bars, fmt=_short, fontsize=7, padding=1)
         panel.set_title(name, fontsize=9)
         panel.set_xticks(list(places), [f"n={f.n}" for f in rows])
-        panel.margins(y=0.15)
+        low, high = panel.get_ylim()
+        panel.set_ylim(min(0.0, low), max(1.12, high))
         panel.axhline(0, color="black", linewidth=0.6)
     return _finished(figure, panels, "Mean score by class")
 
@@ -113,7 +114,7 @@ def _separation(found: Benchmark) -> Figure | None:
 
 def _roc(found: Benchmark) -> Figure | None:
     full = found.full
-    figure, axes = _single()
+    figure, axes = _single(width=7.2)
     styles = [*_line_styles(len(full.methods)), *_baseline_styles(len(full.baselines))]
     areas = {f.method: f.auc for f in full.figures}
     for scores, style in zip((*full.methods, *full.baselines), styles, strict=True):
@@ -187,11 +188,11 @@ def _held(found: Benchmark, scores: MethodScores) -> tuple[list[float], list[boo
     return [score for score, _ in held], [label for _, label in held]
 
 
-def _single() -> tuple[Figure, Axes]:
+def _single(width: float = 8) -> tuple[Figure, Axes]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = Figure(figsize=(width, 5), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.add_subplot()
 
@@ -203,6 +204,7 @@ def _panels(count: int, *, height: float) -> tuple[Figure, list[Axes]]:
     abreast = max(1, min(_PANELS_ABREAST, count))
     down = max(1, math.ceil(count / abreast))
     figure = Figure(figsize=(8, 0.8 + height * down), layout="constrained")
+    figure.get_layout_engine().set(h_pad=0.08, w_pad=0.06)
     FigureCanvasAgg(figure)
     return figure, [figure.add_subplot(down, abreast, place + 1) for place in range(count)]
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from curate.benchmarking.run import Benchmark
     from curate.benchmarking.tables import Table
 
+_HEADING = 12
+
 
 def benchmark(
     source: Annotated[str, typer.Argument(metavar="FILE", help="Labelled turns, in any shape.")],
@@ -117,10 +119,9 @@ def _grid(table: Table) -> Grid:
     for place, column in enumerate(table.columns):
         is_text = place == 0 or column in table.texts
         side: Literal["left", "right"] = "left" if is_text else "right"
-        # A label such as scope_violation may break at its underscore, and nowhere inside a word.
-        grid.add_column(
-            escape(column.replace("_", "_\u200b")), justify=side, overflow="fold", no_wrap=False
-        )
+        # Figures stay whole; names fold where a line is too long, and long labels at their underscores.
+        heading = column.replace("_", "_\n") if len(column) > _HEADING else column
+        grid.add_column(escape(heading), justify=side, overflow="fold", no_wrap=not is_text)
     for row in table.rows:
         grid.add_row(*(escape(cell) for cell in row))
     return grid
