@@ -10,6 +10,7 @@ written to disk unless a `replies` folder is named; `run_recipe` is the way to r
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from curate.adherence.config import AdherenceConfig
+from curate.adherence.decay import AdherenceTally
 from curate.adherence.reference.scorer import ReferenceScorer
 from curate.adherence.reference.scorer import check as check_method
 from curate.cleaning import prepare_cleaning
@@ -147,6 +149,9 @@ def score_adherence(
 ) -> list[AdherenceScore | Unscored]:
     """Score how well the assistant keeps its role; errors as in `judge_dialogues`.
 
+    What a run would say in its manifest (a fall-back to binary, a calibration that does not hold, answers
+    given for want of evidence) is a Python warning here, each once.
+
     Args:
         dialogues: what to score.
         model: the judge; not needed where `scoring_method` compares with references.
@@ -161,15 +166,19 @@ def score_adherence(
         scorer = ReferenceScorer(
             chosen, lambda: held, None if embeddings is None else Path(embeddings)
         )
+        if scorer.warning:
+            warnings.warn(scorer.warning, stacklevel=2)
         return [scorer.score(dialogue) for dialogue in held]
     if model is None:
         raise UsageError("scoring_method llm_judge needs a judge", expected="model")
-    return _score(
-        dialogues,
-        model,
-        lambda engine: adherence_step(chosen, engine),
-        replies,
-    )
+    found = _score(dialogues, model, lambda engine: adherence_step(chosen, engine), replies)
+    tally = AdherenceTally()
+    for record in found:
+        if isinstance(record, AdherenceScore):
+            tally.add(record.model_dump())
+    for warning in tally.warnings():
+        warnings.warn(warning, stacklevel=2)
+    return found
 
 
 def select(
@@ -260,6 +269,8 @@ def _score(
         async with contextlib.AsyncExitStack() as stack:
             engine = await _opened(model, stack)
             step = bind(engine)
+            if step.warning:
+                warnings.warn(step.warning, stacklevel=2)
             ask = _asker(engine, model, _cache(replies, stack))
             return await _in_order(
                 list(dialogues), lambda dialogue: step.work(dialogue, ask), engine.open_dialogues

@@ -21,6 +21,7 @@ import orjson
 import polars as pl
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from curate.adherence.decay import AdherenceTally
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.reference.config import EVALUATION_ONLY
 from curate.cleaning import Cleaning, prepare_cleaning
@@ -170,7 +171,7 @@ class _Run:
                     adherence = self._take_over("adherence", AdherenceScore)
                 elif self.recipe.compared_adherence:
                     adherence = await self._compare(self.recipe.compared_adherence)
-                self._finish(self._tabulate(judge, adherence))
+                self._finish(self._tabulate(judge, adherence), Scores(judge, adherence))
         except BudgetReached as reached:
             self.log.warn(str(reached))
             return self._write_manifest("budget")
@@ -203,7 +204,7 @@ class _Run:
             _, print_ = fork_step(self.recipe.fork, self.recipe.judge, judged, models)
             with self.log.timed("fork"):
                 forked = await self._fork(self.recipe.fork, print_, table, judgments, executor)
-        self._finish(table, forked)
+        self._finish(table, Scores(judgments, adherence), forked)
 
     async def _estimate(self, models: ModelFacts) -> None:
         """Foretell the run from the sample that ingestion drew, for the manifest of its end."""
@@ -325,10 +326,17 @@ class _Run:
 
     def _rows(self, name: str, print_: str, kind: type[S]) -> StageRows[S | Unscored]:
         return _stored_rows(self.folder.path, name, print_, kind)
+        adherence = AdherenceTally()
 
     def _hashes(self) -> pl.Series:
         """The content hash of each of this run's dialogues, in order."""
+            if name == "adherence" and "reason" not in said:
+                adherence.add(said)
         return read_index(self.folder.path).select("content_hash").collect().to_series()
+        if name == "adherence":
+            self.log.adherence = adherence.decay()
+            for warning in adherence.warnings():
+                self.log.warn(warning)
 
     def _count(self, name: str, rows: StageRows[S | Unscored], hashes: pl.Series) -> None:
         for key, record in rows.stored(hashes):

@@ -28,7 +28,7 @@ from curate.selection.expressions import check_condition
 from curate.sources.config import SourceConfig
 from curate.trust.pair_set import PairSetConfig
 
-_ADHERENCE = re.compile(r"adheren|off_role|attention", re.IGNORECASE)
+_ADHERENCE = re.compile(r"adheren|off_role|in_role|_violations|attention", re.IGNORECASE)
 """Finds a column of adherence, or one derived from it, in a condition."""
 
 _JUDGE_EXAMPLE = """write in the recipe, for instance:
@@ -227,7 +227,10 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _anchor_sources(data: dict[str, Any], folder: Path) -> None:
-    """A relative path of a source or an eval set that exists beside the recipe is meant from there, else from the cwd."""
+    """A relative path that exists beside the recipe is meant from there, else from the working directory.
+
+    That is said of sources, eval sets and a calibration.
+    """
     sources = data.get("source")
     for source in sources if isinstance(sources, list) else [sources]:
         if isinstance(source, dict) and isinstance(source.get("path"), list):
@@ -237,6 +240,9 @@ def _anchor_sources(data: dict[str, Any], folder: Path) -> None:
     select = data.get("select")
     evals = select.get("decontaminate") if isinstance(select, dict) else None
     for given in evals if isinstance(evals, list) else [evals]:
+    adherence = data.get("adherence")
+    if isinstance(adherence, dict) and "calibration" in adherence:
+        adherence["calibration"] = _anchored(adherence["calibration"], folder)
         if isinstance(given, dict) and "path" in given:
             given["path"] = _anchored(given["path"], folder)
 

@@ -284,7 +284,9 @@ class AdherenceDecay(Frozen):
         None, description="Change of the score from one turn to the next within dialogues, pooled."
     )
     slope_interval: tuple[float, float] | None = Field(
-        None, description="95 %, by the spread between dialogues (cluster-robust, Student's t)."
+        None,
+        description="95 %, by the spread between dialogues (cluster-robust, Student's t); null where they "
+        "do not differ.",
     )
     median_turns_in_role: int | None = Field(
         None,

@@ -16,6 +16,7 @@ from curate.engines.accounting import Accounting, Budget, Tally
 from curate.ingesting import SourceReport
 from curate.recipe import Recipe
 from curate.records import (
+    AdherenceDecay,
     Estimate,
     JudgeIdentity,
     Manifest,
@@ -25,7 +26,17 @@ from curate.records import (
 
 Status = Literal["running", "done", "failed", "budget", "unscored"]
 
-NOT_COUNTED = frozenset({"missing_role", "missing_scenario", "skipped"})
+NOT_COUNTED = frozenset(
+    {
+        "missing_role",
+        "missing_scenario",
+        "skipped",
+        "no_reference",
+        "no_text",
+        "references_mismatch",
+        "too_few_references",
+    }
+)
 """Reasons that are errors (or wishes) of the data, not failures of a judge: outside the unscored share."""
 
 _VERSIONED = ("curate-dialogues", "polars", "pydantic", "xllamacpp", "aiohttp", "datasets")
@@ -70,6 +81,7 @@ class RunLog:
     warnings: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     estimate: Estimate | None = None
+    adherence: AdherenceDecay | None = None
     started: str = field(default_factory=lambda: _now())
     _clock: float = field(default_factory=time.monotonic)
 
@@ -123,6 +135,12 @@ class RunLog:
                     f"`{key}:` in the recipe, or `{skip}: skip`."
                 )
 
+        if number := self.tally(stage).reasons["no_reference"]:
+            self.warn(
+                f"{number} dialogues have turns without a reference and could not be compared ({stage}): "
+                "scoring_method llm_judge needs none, and min_scored_share admits dialogues in part."
+            )
+
     def rows(self, name: str) -> int:
         """A row count (`rows_in`, `dialogues`, …) over all sources."""
         return sum(getattr(report.tally, name) for report in self.sources)
@@ -159,6 +177,7 @@ class RunLog:
             cost=self.budget.used_money or None,
             estimate=self.estimate,
             stages=self._stage_counts(),
+            adherence=self.adherence,
             exports=self.exports,
             sources=[report.as_dict() for report in self.sources],
             identities=self.identities,

@@ -24,7 +24,7 @@ from rich.text import Text
 from curate.dialogue import Dialogue, Message
 from curate.ingesting import IngestReport
 from curate.pipeline import RunResult
-from curate.records import Manifest
+from curate.records import AdherenceDecay, Manifest
 from curate.showing_plan import listed, show_comparison, show_source
 
 _CLIP = 300
@@ -95,6 +95,8 @@ def show_run(console: Console, result: RunResult) -> None:
         console.print(_stage_table(manifest))
     console.print(_closing_table(manifest))
     if manifest.pair_checks:
+    if manifest.adherence is not None:
+        show_decay(console, manifest.adherence, positions=0)
         console.print(_pair_check_table(manifest))
     if manifest.estimate is not None:
         show_comparison(console, manifest)
@@ -216,6 +218,42 @@ def show_row(console: Console, row: Mapping[str, Any]) -> None:
     scores = [
         f"{name} {row[name]:.2f}"
         for name in ("mean_score", "adherence")
+def show_decay(console: Console, decay: AdherenceDecay, positions: int = 10) -> None:
+    """How role adherence changes with the turns: a line for the whole, a table of the first positions."""
+    slope, median = decay.slope, decay.median_turns_in_role
+    said = []
+    if slope is not None:
+        ends = decay.slope_interval
+        shown = "" if ends is None else f" ({ends[0]:+.3f} to {ends[1]:+.3f})"
+        said.append(f"{slope:+.3f}{shown} from one turn to the next")
+    said.append(
+        "fewer than half of the dialogues break their role"
+        if median is None
+        else f"half of the dialogues have broken their role by turn {median}"
+    )
+    console.print(f"role adherence by turn: {'; '.join(said)}")
+    if not positions:
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("turn", "scored", "mean", "95 %", "first broken", "of", "still in role", "95 %"):
+        table.add_column(column, justify="right")
+    for held in decay.positions[:positions]:
+        low, high = held.interval or (None, None)
+        table.add_row(
+            str(held.position),
+            f"{held.scored:,}",
+            "" if held.mean is None else f"{held.mean:.3f}",
+            "" if low is None else f"{low:.3f}-{high:.3f}",
+            f"{held.violations:,}",
+            f"{held.at_risk:,}",
+            f"{held.survival:.3f}",
+            "{:.3f}-{:.3f}".format(*held.survival_interval),
+        )
+    console.print(table)
+    if len(decay.positions) > positions:
+        console.print(f"[dim]… {len(decay.positions) - positions} more in manifest.json[/dim]")
+
+
         if row.get(name) is not None
     ]
     weakest = f", weakest turn {row['weakest_turn']}" if row.get("weakest_turn") is not None else ""
@@ -259,14 +297,22 @@ def show_judged(
     else:
         low, high = adherence["interval"]
         console.print(
-            f"role adherence {adherence['session_score']:.2f} (95 % interval {low:.2f} to {high:.2f}), "
-            f"{'adherent' if adherence['adherent'] else 'not adherent'}"
+            f"role adherence {adherence['session_score']:.2f} (95 % interval {low:.2f} to {high:.2f}, "
+            f"{adherence['interval_method']}), {'adherent' if adherence['adherent'] else 'not adherent'}"
         )
 
 
 def _unscored(record: Mapping[str, Any] | None) -> str:
     if record is None:
         return "not scored in this run"
+        if trend := adherence.get("trend"):
+            low, high = trend["interval"]
+            console.print(
+                f"  {trend['slope']:+.3f} from one turn to the next ({low:+.3f} to {high:+.3f}, "
+                f"p {trend['p_value']:.2f}), in role for {adherence['turns_in_role']} turns"
+            )
+        if whole := adherence.get("conversation"):
+            _show_reason(console, whole["reason"])
     return f"unscored, {record['reason']}: {escape(record['detail'][:200])}"
 
 
@@ -286,11 +332,25 @@ def _show_turn_scores(
         console.print(f"  [green]{escape('  '.join(parts))}[/green]")
     for issue in (scores or {}).get("issues", ()):
         console.print(f"  [red]{escape(issue)}[/red]")
+        if role.get("imputed"):
+            shown += " (for want of evidence)"
 
 
 def _show_dialogue(console: Console, dialogue: Dialogue) -> None:
     console.print(f"  id: {escape(dialogue.id)}")
     for label, text in (("role", dialogue.role_definition), ("scenario", dialogue.scenario)):
+    _show_reason(console, role and role.get("reason"))
+
+
+def _show_reason(console: Console, reason: Mapping[str, Any] | None) -> None:
+    """Why an answer about the role is what it is: kind, justification, and the broken words of the role."""
+    if not reason:
+        return
+    kind = reason["violation"]
+    words = f" (role: “{reason['role_words']}”)" if reason["role_words"] else ""
+    fault = f" [{reason['fault']}]" if reason["fault"] else ""
+    said = f"{f'{kind}: ' if kind else ''}{_clip(reason['text'])}{words}{fault}"
+    console.print(f"  [{'red' if kind else 'dim'}]{escape(said)}[/]")
         if text:
             console.print(f"  {label}: {escape(_clip(text))}")
     for message in dialogue.messages[:6]:

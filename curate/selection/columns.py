@@ -11,13 +11,16 @@ from typing import Literal, get_args
 
 import polars as pl
 
-from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, Verdict
+from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, Verdict, ViolationKind
 
 Stage = Literal["judge", "adherence"]
 
 VERDICTS: tuple[str, ...] = ("poor", "borderline", "good", "excellent")
 """From worst to best: `verdict >= 'good'` compares in this order."""
 assert set(VERDICTS) == set(get_args(Verdict))
+
+VIOLATIONS: tuple[ViolationKind, ...] = get_args(ViolationKind)
+"""Kinds of violations of a role, as the judge names them."""
 
 LABEL_PREFIX = "label_"
 """Columns made of a dialogue's own scalar labels; which there are depends on the data."""
@@ -125,7 +128,32 @@ def _adherent() -> list[Column]:
         adherence("min_adherence", real, "Lowest score of a turn, 0-1."),
         adherence("n_off_role_turns", count, "Turns scored and not adherent."),
         adherence("first_off_role_turn", count, "Number of the first such turn; null without one."),
+        adherence(
+            "n_turns_in_role",
+            count,
+            "Assistant turns before the first that is not adherent, or of which that is not known; all "
+            "where there is none. Null for granularity conversation.",
+        ),
+        adherence("adherence_slope", real, "Change of the score from one turn to the next."),
+        adherence("adherence_slope_low", real, "Lower end of the slope's 95 % interval."),
+        adherence("adherence_slope_high", real, "Upper end of the slope's 95 % interval."),
+        adherence(
+            "adherence_trend_p",
+            real,
+            "That an order of the turns by chance shows a trend this strong, 0-1 (Mann-Kendall).",
+        ),
+        *(
+            adherence(
+                f"n_{kind}_violations",
+                count,
+                f"Turns (or the conversation) with a violation of kind {kind}; include_reason only.",
+            )
+            for kind in VIOLATIONS
+        ),
         adherence("n_adherence_unscored_turns", count, "Turns without an adherence score."),
+        adherence(
+            "n_adherence_imputed", count, "Answers of 0.5 for want of evidence (on_missing: half)."
+        ),
         adherence(
             "adherence_coverage", real, "Least mass on yes and no, 0-1; continuous mode only."
         ),

@@ -32,6 +32,7 @@ from curate.selection.columns import (
     NOT_SCORED,
     SCHEMA,
     UNSCORED_OF,
+    VIOLATIONS,
     Column,
 )
 
@@ -273,27 +274,42 @@ def _judge_doubt(judgment: Judgment) -> float | None:
 def _adherent(score: AdherenceScore) -> Row:
     scored = [turn for turn in score.per_turn if turn.score is not None]
     off_role = [turn.turn for turn in scored if turn.adherent is False]
+    whole, trend = score.conversation, score.trend
+    answers = score.per_turn if whole is None else (whole,)
+    reasons = [answer.reason for answer in answers if answer.reason is not None]
     identity = [score.scoring_method, score.evaluation_granularity, score.definition]
-    return {
+    row: Row = {
         "adherence": score.session_score,
         "adherent": score.adherent,
         "adherence_low": score.interval[0],
         "adherence_high": score.interval[1],
         "min_adherence": min((t.score for t in scored if t.score is not None), default=None),
-        "n_off_role_turns": len(off_role),
+        "n_off_role_turns": len(off_role) if whole is None else None,
         "first_off_role_turn": min(off_role, default=None),
+        "n_turns_in_role": score.turns_in_role,
         "n_adherence_unscored_turns": len(score.per_turn) - len(scored),
+        "n_adherence_imputed": sum(answer.imputed for answer in answers),
         "adherence_coverage": min(
-            (turn.coverage for turn in score.per_turn if turn.coverage is not None), default=None
+            (answer.coverage for answer in answers if answer.coverage is not None), default=None
         ),
         "adherence_key": _key(score.identity, *identity),
     }
+    if trend is not None:
+        row["adherence_slope"] = trend.slope
+        row["adherence_slope_low"], row["adherence_slope_high"] = trend.interval
+        row["adherence_trend_p"] = trend.p_value
+    if reasons:
+        for kind in VIOLATIONS:
+            row[f"n_{kind}_violations"] = sum(reason.violation == kind for reason in reasons)
+    return row
 
 
 def _adherence_doubt(score: AdherenceScore) -> float | None:
     """Mean closeness of the turns' P(yes) to one half: 1 at 0.5, 0 at 0 and 1."""
     if score.output_mode != "continuous":
         return None
+    if score.conversation is not None:
+        return 1 - abs(2 * score.session_score - 1)
     return _mean([1 - abs(2 * t.score - 1) for t in score.per_turn if t.score is not None])
 
 
