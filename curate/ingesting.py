@@ -10,13 +10,15 @@ a group reads that, and parses no dialogue; nor does what copies lines, or messa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
+import orjson
 import polars as pl
 
 from curate.dialogue import Dialogue
@@ -27,10 +29,13 @@ from curate.recipe import load_recipe
 from curate.records import QuarantinedRow
 from curate.selection.table import CHUNK, facts_frame, facts_row
 from curate.sources import Source, SourceConfig, Tally, open_source
+from curate.sources.mixing import Mixture, is_mixed
 from curate.spans import read_spans
 
 DIALOGUES = "dialogues.jsonl"
 QUARANTINE = "quarantine.jsonl"
+NOT_SAMPLED = "not_sampled.jsonl"
+"""Which dialogues a source with a `weight` did not give."""
 INDEX = "dialogues.parquet"
 OFFSET = "offset"
 """Column of the index: where the dialogue's line begins, in bytes."""
@@ -61,6 +66,7 @@ class SourceReport:
             "rows_used": tally.rows_used,
             "quarantined": tally.quarantined,
             "dialogues": tally.dialogues,
+            "not_sampled": tally.not_sampled,
             "parts_quarantined": tally.parts_quarantined,
             "reasons": dict(tally.reasons),
             "part_reasons": dict(tally.part_reasons),
@@ -73,6 +79,7 @@ def read_sources(
     *,
     role: str | None,
     scenario: str | None,
+    mix_seed: int = 0,
     progress: Callable[[int], None] = lambda _: None,
     see: Callable[[Dialogue], None] = lambda _: None,
 ) -> list[SourceReport]:
@@ -86,32 +93,122 @@ def read_sources(
         folder: made where it is missing.
         role: role definition of dialogues that carry none.
         scenario: scenario of dialogues that carry none.
-        progress: told the dialogues written so far.
+        mix_seed: of the sample drawn from sources that have a weight.
+        progress: told the dialogues read so far.
         see: shown each dialogue as it is written.
     """
-    parts = [folder / f"{name}.part" for name in (DIALOGUES, QUARANTINE)]
+    names = (DIALOGUES, QUARANTINE, NOT_SAMPLED)
+    parts = [folder / f"{name}.part" for name in names]
     for part in parts:
         part.unlink(missing_ok=True)
-    reports, written = [], 0
-    taken: set[str] = set()
-    with DialogueFile(parts[0], folder / INDEX) as dialogues, LineFile(parts[1]) as quarantine:
-        for source in sources:
-            tally = Tally()
-            for unit in source.read(role=role, scenario=scenario):
-                tally.add(unit)
-                for dialogue in unit.dialogues:
-                    if len(sources) > 1:
-                        dialogue = _renamed(dialogue, source.config.source_name, taken)
-                    dialogues.append(dialogue)
-                    see(dialogue)
-                for row in unit.quarantined:
-                    quarantine.append(row.model_dump_json().encode())
-                written += len(unit.dialogues)
-                progress(written)
-            reports.append(SourceReport(source, tally))
+    reports = [SourceReport(source, Tally()) for source in sources]
+    with (
+        DialogueFile(parts[0], folder / INDEX) as dialogues,
+        LineFile(parts[1]) as quarantine,
+        LineFile(parts[2]) as left_out,
+    ):
+
+        def put_aside(row: QuarantinedRow) -> None:
+            quarantine.append(row.model_dump_json().encode())
+
+        def leave_out(dialogue: Dialogue) -> None:
+            left_out.append(_named(dialogue))
+
+        read = _dialogues(reports, role, scenario, put_aside, progress)
+        mixture = folder / f"{DIALOGUES}.mixture"
+        for dialogue in mixed(read, reports, mix_seed, mixture, leave_out):
+            dialogues.append(dialogue)
+            see(dialogue)
     for part in parts:
         part.replace(part.with_suffix(""))
     return reports
+
+
+def _dialogues(
+    reports: Sequence[SourceReport],
+    role: str | None,
+    scenario: str | None,
+    put_aside: Callable[[QuarantinedRow], None] = lambda _: None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Iterator[tuple[int, Dialogue]]:
+    """All dialogues of the sources, each with its source's number; tallies are counted as rows are read."""
+    taken: set[str] = set()
+    made = 0
+    for number, report in enumerate(reports):
+        source = report.source
+        for unit in source.read(role=role, scenario=scenario):
+            report.tally.add(unit)
+            for dialogue in unit.dialogues:
+                if len(reports) > 1:
+                    dialogue = _renamed(dialogue, source.config.source_name, taken)
+                yield number, dialogue
+            for row in unit.quarantined:
+                put_aside(row)
+            made += len(unit.dialogues)
+            progress(made)
+
+
+def mixed(
+    read: Iterable[tuple[int, Dialogue]],
+    reports: Sequence[SourceReport],
+    seed: int,
+    file: Path,
+    leave_out: Callable[[Dialogue], None] = lambda _: None,
+) -> Iterator[Dialogue]:
+    """The dialogues that are in the mixture by the sources' weights; all of them where no weights bind.
+
+    Args:
+        read: dialogues, each with its source's number.
+        reports: of the sources; what is not sampled is moved in their tallies.
+        seed: of the sample.
+        file: where dialogues wait until all are read.
+        leave_out: told each dialogue that is not in the mixture.
+    """
+    weights = [report.source.config.weight for report in reports]
+    if not is_mixed(weights):
+        yield from (dialogue for _, dialogue in read)
+        return
+    with Mixture(file, weights, seed) as mixture:
+        for number, dialogue in read:
+            mixture.add(number, dialogue)
+        for number, dialogue, is_taken in mixture.deal():
+            if is_taken:
+                yield dialogue
+            else:
+                reports[number].tally.leave_out()
+                leave_out(dialogue)
+
+
+def sample_sources(
+    sources: Sequence[Source],
+    see: Callable[[Dialogue], None],
+    *,
+    role: str | None,
+    scenario: str | None,
+    mix_seed: int = 0,
+) -> list[SourceReport]:
+    """Read sources as `read_sources` does and keep nothing: `see` is shown each dialogue of the run."""
+    reports = [SourceReport(source, Tally()) for source in sources]
+    with TemporaryDirectory() as folder:
+        read = _dialogues(reports, role, scenario)
+        for dialogue in mixed(read, reports, mix_seed, Path(folder) / DIALOGUES):
+            see(dialogue)
+    return reports
+
+
+def _named(dialogue: Dialogue) -> bytes:
+    """A line that says which dialogue was not sampled."""
+    lineage = dialogue.lineage
+    return orjson.dumps(
+        {
+            "dialogue_id": dialogue.id,
+            "content_hash": dialogue.content_hash,
+            "group": dialogue.group,
+            "source": lineage.source if lineage else None,
+            "file": lineage.file if lineage else None,
+            "rows": lineage.rows if lineage else (),
+        }
+    )
 
 
 def _renamed(dialogue: Dialogue, source: str, taken: set[str]) -> Dialogue:

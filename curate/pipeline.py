@@ -243,6 +243,7 @@ class _Run:
             self.folder.path,
             role=recipe.role,
             scenario=recipe.scenario,
+            mix_seed=recipe.mix_seed,
             progress=lambda made: self.progress("ingest", made, made),
             see=self.sample.add,
         )

@@ -10,14 +10,14 @@ from typing import Any
 from curate.engines.base import EngineIdentity
 from curate.errors import CurateError, UsageError
 from curate.estimate import SAMPLE, ForkShare, Reservoir, estimate, last_fork_share
-from curate.ingesting import SourceReport
+from curate.ingesting import sample_sources
 from curate.models import ForkModels, open_models
 from curate.pipeline import open_sources
 from curate.rates import Measured, measure_rates, rates_of
 from curate.recipe import Recipe
 from curate.records import Estimate, JudgeIdentity, Rates
 from curate.runs import read_manifest
-from curate.sources import Source, Tally
+from curate.sources import Source
 from curate.steps import adherence_step, judge_step
 
 
@@ -151,16 +151,11 @@ def _read(
     recipe: Recipe, sources: list[Source], size: int
 ) -> tuple[list[dict[str, Any]], Reservoir]:
     """Every row is read once, so that the plan's counts are the run's."""
-    described: list[dict[str, Any]] = []
     sample = Reservoir(size)
-    for source in sources:
-        tally = Tally()
-        for unit in source.read(role=recipe.role, scenario=recipe.scenario):
-            tally.add(unit)
-            for dialogue in unit.dialogues:
-                sample.add(dialogue)
-        described.append(SourceReport(source, tally).as_dict())
-    return described, sample
+    reports = sample_sources(
+        sources, sample.add, role=recipe.role, scenario=recipe.scenario, mix_seed=recipe.mix_seed
+    )
+    return [report.as_dict() for report in reports], sample
 
 
 def _check_writable(folder: Path) -> None:

@@ -87,6 +87,9 @@ class Recipe(_Model):
 
     name: str = Field(pattern=r"^[\w.-]+$", description="Names the run folder.")
     source: Annotated[tuple[SourceConfig, ...], BeforeValidator(_listed)] = Field(min_length=1)
+    mix_seed: int = Field(
+        0, ge=0, description="Of the sample drawn from sources that have a `weight`."
+    )
     role: str | None = Field(None, description="Role definition of dialogues that carry none.")
     scenario: str | None = Field(None, description="Scenario of dialogues that carry none.")
     models: Models = Models()

@@ -546,6 +546,10 @@ class Manifest(Frozen):
     rows_used: int = 0
     quarantined: int = 0
     dialogues: int = 0
+    not_sampled: int = Field(
+        0,
+        description="Dialogues that sources did not give, to keep to their weights; not in `dialogues`.",
+    )
     unscored: int = Field(0, description="Dialogues without a score in some judging stage.")
     unscored_shares: dict[str, float] = Field(
         default_factory=dict, description="Per judging stage; errors of the data left out."

@@ -159,6 +159,7 @@ class RunLog:
             rows_used=self.rows("rows_used"),
             quarantined=self.rows("quarantined"),
             dialogues=self.rows("dialogues"),
+            not_sampled=self.rows("not_sampled"),
             unscored=len(self.unscored),
             unscored_shares=self.shares(),
             verdicts=dict(self.verdicts),

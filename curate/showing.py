@@ -125,7 +125,13 @@ def _closing_table(manifest: Manifest) -> Table:
             manifest.rows_in,
             f"= {manifest.rows_used} used + {manifest.quarantined} quarantined",
         ),
-        ("dialogues", manifest.dialogues, ""),
+        (
+            "dialogues",
+            manifest.dialogues,
+            f"and {manifest.not_sampled} not sampled, by the sources' weights"
+            if manifest.not_sampled
+            else "",
+        ),
         ("unscored", manifest.unscored, _reasons(manifest)),
         *(
             (f"verdict {name}", manifest.verdicts[name], "")

@@ -63,6 +63,13 @@ class SourceConfig(Frozen):
         None, ge=1, description="Read the first N rows (or conversations, where one spans several)."
     )
     cap: int | None = Field(None, ge=1, description="At most this many dialogues.")
+    weight: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Share of the mixture among the sources that have a weight, as 3 beside 1. Each gives "
+        "as many dialogues as the scarcest allows. null: all of them, outside the mixture.",
+    )
     mapping: Mapping | None = Field(
         None, description="For a shape of your own; see docs/sources.md."
     )

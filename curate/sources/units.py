@@ -31,7 +31,8 @@ class Tally:
         rows_in: rows read.
         rows_used: rows that at least one dialogue stands on.
         quarantined: rows that none does.
-        dialogues: dialogues made.
+        dialogues: dialogues made, less those not sampled.
+        not_sampled: dialogues left out so that the source keeps to its weight; their rows are used.
         parts_quarantined: parts of used rows that could not be read.
         reasons: quarantined rows by reason code.
         part_reasons: quarantined parts by reason code.
@@ -41,6 +42,7 @@ class Tally:
     rows_used: int = 0
     quarantined: int = 0
     dialogues: int = 0
+    not_sampled: int = 0
     parts_quarantined: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     part_reasons: Counter[str] = field(default_factory=Counter)
@@ -74,6 +76,11 @@ class Tally:
         self.parts_quarantined += len(parts)
         self.reasons.update(item.reason for item in whole)
         self.part_reasons.update(item.reason for item in parts)
+
+    def leave_out(self) -> None:
+        """Count a dialogue that was made as not sampled."""
+        self.dialogues -= 1
+        self.not_sampled += 1
 
     def __str__(self) -> str:
         return (

@@ -4,12 +4,11 @@ Each check is a figure held against a threshold of the recipe, and passes or war
 it says what a model may learn from the set instead of what was meant. A figure that cannot be had (too few
 pairs, an extra that is not installed, a language nobody named) is `not_run` with the reason, and no pass.
 
-Pairs stream through. Held are two numbers a pair, counters, and the words of at most `sample` pairs.
+Pairs stream through. Held are two numbers a pair, counters, and the words of at most `sample` pairs as numbers.
 """
 
 from __future__ import annotations
 
-import random
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -30,7 +29,6 @@ ReadPairs = Callable[[], Iterable[PreferencePair]]
 UNKNOWN = "unknown"
 _OTHERS = "(others)"
 _LISTED = 20
-_SEED = 0
 
 
 class PairSetConfig(Frozen):
@@ -98,10 +96,10 @@ class PairFacts:
 class _Seen:
     """What is kept of the pairs that went by."""
 
+    words: WordCounts
     pairs: int = 0
     chosen: array[int] = field(default_factory=lambda: array("l"))
     rejected: array[int] = field(default_factory=lambda: array("l"))
-    sample: list[PreferencePair] = field(default_factory=list)
     mixes: dict[str, Counter[str]] = field(
         default_factory=lambda: {
             name: Counter()
@@ -153,17 +151,15 @@ def _look(
     config: PairSetConfig,
     about: Callable[[PreferencePair], PairFacts],
 ) -> _Seen:
-    seen, draw = _Seen(), random.Random(_SEED)
+    seen = _Seen(WordCounts(config.sample))
     for pair in pairs:
         if pair.chosen is None:
             continue
         seen.pairs += 1
         seen.chosen.append(side_length(pair.chosen))
         seen.rejected.append(side_length(pair.rejected))
-        if len(seen.sample) < config.sample:
-            seen.sample.append(pair)
-        elif (place := draw.randrange(seen.pairs)) < config.sample:
-            seen.sample[place] = pair
+        if config.word_auc is not None:
+            seen.words.add(_conversation(pair), pair.chosen, pair.rejected)
         facts = about(pair)
         values = {
             "made_by": pair.source,
@@ -223,25 +219,17 @@ def _word_auc(seen: _Seen, config: PairSetConfig) -> SetCheck | None:
         return None
     if seen.pairs < config.min_pairs:
         return _too_few("word_auc", config.word_auc, seen.pairs, config)
-    counts = WordCounts()
-    for pair in seen.sample:
-        if pair.chosen is not None:
-            counts.add(_conversation(pair), pair.chosen, pair.rejected)
-    found = counts.shortcut()
+    found = seen.words.shortcut()
     if found is None:
         detail = "all pairs come from one conversation, so that nothing can be held out"
         return _not_run("word_auc", config.word_auc, seen.pairs, detail)
-    words = ", ".join(
-        f"'{word.word}' only in chosen {word.chosen}, only in rejected {word.rejected}"
-        for word in found.words
-    )
     return SetCheck(
         name="word_auc",
         figure=found.auc,
         threshold=config.word_auc,
         status="warn" if found.auc > config.word_auc else "pass",
         n=found.pairs,
-        detail=words,
+        detail="; ".join(map(str, found.words)),
     )
 
 

@@ -9,6 +9,7 @@ own, and so is the first word of a side. In pure Python, so that the alarm belon
 from __future__ import annotations
 
 import math
+import random
 import re
 import zlib
 from array import array
@@ -23,6 +24,8 @@ _FIRST = "^"
 _SUPPORT = 5
 _Z = 4.0
 _SHOWN = 3
+_SEED = 0
+_LONGEST = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,11 @@ class TellingWord:
     word: str
     chosen: int
     rejected: int
+
+    def __str__(self) -> str:
+        is_first = self.word.startswith(_FIRST) and self.word != _FIRST
+        named = f"'{self.word[1:]}' as first word" if is_first else f"'{self.word}'"
+        return f"{named} only in chosen {self.chosen}, only in rejected {self.rejected}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +59,31 @@ class WordShortcut:
 
 
 class WordCounts:
-    """The words of many pairs, as numbers: about four bytes for a word that only one side has."""
+    """The words of many pairs, as numbers: about four bytes for a word that only one side has.
 
-    def __init__(self, folds: int = 5) -> None:
+    Args:
+        size: pairs to count; of more, an even sample is drawn (Vitter's algorithm R, with a fixed seed).
+        folds: parts that are held out in turn.
+    """
+
+    def __init__(self, size: int = 20_000, folds: int = 5) -> None:
+        self._size = size
         self._folds = folds
+        self._added = 0
+        self._draw = random.Random(_SEED)
         self._vocabulary: dict[str, int] = {}
         self._pairs: list[tuple[int, array[int], array[int]]] = []
 
     def add(self, group: str, chosen: Message, rejected: Message) -> None:
         """Take a pair in. Pairs of one group, as those of one prompt, are never on both sides of a fold."""
+        self._added += 1
+        place = len(self._pairs)
+        if place >= self._size and (place := self._draw.randrange(self._added)) >= self._size:
+            return
         fold = zlib.crc32(group.encode("utf-8", "surrogatepass")) % self._folds
         left, right = side_words(chosen), side_words(rejected)
-        self._pairs.append((fold, self._numbers(left - right), self._numbers(right - left)))
+        entry = (fold, self._numbers(left - right), self._numbers(right - left))
+        self._pairs[place : place + 1] = [entry]
 
     def _numbers(self, words: Iterable[str]) -> array[int]:
         known = self._vocabulary
@@ -132,7 +153,8 @@ def _weights(chosen: Sequence[int], rejected: Sequence[int]) -> dict[int, float]
 
 def side_words(side: Message) -> set[str]:
     """The words of a side: casefolded words and runs of marks, tools called, and `^word` for its first."""
-    found = _TOKEN.findall(side.content.casefold())
+    # a blob without spaces is no word to remember whole
+    found = [word[:_LONGEST] for word in _TOKEN.findall(side.content.casefold())]
     words = set(found)
     if found:
         words.add(_FIRST + found[0])
