@@ -21,8 +21,8 @@ import orjson
 import polars as pl
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from curate.adherence.decay import AdherenceTally
 from curate.adherence.config import AdherenceConfig
+from curate.adherence.decay import AdherenceTally
 from curate.adherence.reference.config import EVALUATION_ONLY
 from curate.cleaning import Cleaning, prepare_cleaning
 from curate.dialogue import Dialogue
@@ -327,23 +327,23 @@ class _Run:
 
     def _rows(self, name: str, print_: str, kind: type[S]) -> StageRows[S | Unscored]:
         return _stored_rows(self.folder.path, name, print_, kind)
-        adherence = AdherenceTally()
 
     def _hashes(self) -> pl.Series:
         """The content hash of each of this run's dialogues, in order."""
+        return read_index(self.folder.path).select("content_hash").collect().to_series()
+
+    def _count(self, name: str, rows: StageRows[S | Unscored], hashes: pl.Series) -> None:
+        adherence = AdherenceTally()
+        for key, record in rows.stored(hashes):
+            said = orjson.loads(record)
+            self.log.add_row(name, key, verdict=said.get("verdict"), reason=said.get("reason"))
             if name == "adherence" and "reason" not in said:
                 adherence.add(said)
-        return read_index(self.folder.path).select("content_hash").collect().to_series()
+        self.log.warn_about_data(name)
         if name == "adherence":
             self.log.adherence = adherence.decay()
             for warning in adherence.warnings():
                 self.log.warn(warning)
-
-    def _count(self, name: str, rows: StageRows[S | Unscored], hashes: pl.Series) -> None:
-        for key, record in rows.stored(hashes):
-            said = orjson.loads(record)
-            self.log.add_row(name, key, verdict=said.get("verdict"), reason=said.get("reason"))
-        self.log.warn_about_data(name)
 
     async def _complete(
         self,

@@ -184,7 +184,26 @@ class Recipe(_Model):
                 expected="models.policy: the model that writes the resamples",
                 fix="add models.policy, or leave out the section 'fork'",
             )
+        self._check_turns()
         return self
+
+    def _check_turns(self) -> None:
+        """Turns of dialogues outside the SFT set can only be exported where they were judged and selected."""
+        if self.export is False:
+            return
+        asked = {"export.salvage": self.export.salvage, "export.kto_turns": self.export.kto_turns}
+        for place, section in asked.items():
+            if section is None:
+                continue
+            check_condition(section.where, f"{place}.where")
+            for stage, given in (("judge", self.judge), ("select", self.select)):
+                if given is False:
+                    raise UsageError(
+                        f"recipe '{self.name}' asks for {place} without the stage it is made of",
+                        got=f"{stage}: false",
+                        expected="turns that were judged, of dialogues that went through selection",
+                        fix=f"leave out `{stage}: false`, or the section '{place}'",
+                    )
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -240,12 +259,12 @@ def _anchor_sources(data: dict[str, Any], folder: Path) -> None:
             source["path"] = [_anchored(path, folder) for path in source["path"]]
         elif isinstance(source, dict):
             source["path"] = _anchored(source.get("path"), folder)
-    select = data.get("select")
-    evals = select.get("decontaminate") if isinstance(select, dict) else None
-    for given in evals if isinstance(evals, list) else [evals]:
     adherence = data.get("adherence")
     if isinstance(adherence, dict) and "calibration" in adherence:
         adherence["calibration"] = _anchored(adherence["calibration"], folder)
+    select = data.get("select")
+    evals = select.get("decontaminate") if isinstance(select, dict) else None
+    for given in evals if isinstance(evals, list) else [evals]:
         if isinstance(given, dict) and "path" in given:
             given["path"] = _anchored(given["path"], folder)
 

@@ -578,13 +578,13 @@ class Manifest(Frozen):
     estimate: Estimate | None = Field(
         None, description="What was expected at the start, for all dialogues of the run."
     )
+    adherence: AdherenceDecay | None = Field(
+        None, description="Role adherence by turn over all dialogues, where turns were scored."
+    )
     stages: dict[str, StageCounts] = Field(default_factory=dict)
     exports: dict[str, dict[str, int]] = Field(default_factory=dict)
     sources: list[dict[str, Any]] = Field(default_factory=list)
     identities: dict[str, JudgeIdentity] = Field(default_factory=dict)
-    adherence: AdherenceDecay | None = Field(
-        None, description="Role adherence by turn over all dialogues, where turns were scored."
-    )
     fingerprints: dict[str, str] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
     recipe: dict[str, Any] = Field(default_factory=dict, description="Resolved; never holds a key.")

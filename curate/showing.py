@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from curate.dialogue import Dialogue, Message
+from curate.export.writing import files
 from curate.ingesting import IngestReport
 from curate.pipeline import RunResult
 from curate.records import AdherenceDecay, Manifest
@@ -95,9 +96,9 @@ def show_run(console: Console, result: RunResult) -> None:
         console.print(_stage_table(manifest))
     console.print(_closing_table(manifest))
     if manifest.pair_checks:
+        console.print(_pair_check_table(manifest))
     if manifest.adherence is not None:
         show_decay(console, manifest.adherence, positions=0)
-        console.print(_pair_check_table(manifest))
     if manifest.estimate is not None:
         show_comparison(console, manifest)
     for warning in manifest.warnings:
@@ -219,11 +220,6 @@ def _stage_table(manifest: Manifest) -> Table:
     return table
 
 
-def show_row(console: Console, row: Mapping[str, Any]) -> None:
-    """One line of `curate show RUN`: id, verdict, scores, sets."""
-    scores = [
-        f"{name} {row[name]:.2f}"
-        for name in ("mean_score", "adherence")
 def show_decay(console: Console, decay: AdherenceDecay, positions: int = 10) -> None:
     """How role adherence changes with the turns: a line for the whole, a table of the first positions."""
     slope, median = decay.slope, decay.median_turns_in_role
@@ -260,6 +256,11 @@ def show_decay(console: Console, decay: AdherenceDecay, positions: int = 10) -> 
         console.print(f"[dim]… {len(decay.positions) - positions} more in manifest.json[/dim]")
 
 
+def show_row(console: Console, row: Mapping[str, Any]) -> None:
+    """One line of `curate show RUN`: id, verdict, scores, sets."""
+    scores = [
+        f"{name} {row[name]:.2f}"
+        for name in ("mean_score", "adherence")
         if row.get(name) is not None
     ]
     weakest = f", weakest turn {row['weakest_turn']}" if row.get("weakest_turn") is not None else ""
@@ -306,11 +307,6 @@ def show_judged(
             f"role adherence {adherence['session_score']:.2f} (95 % interval {low:.2f} to {high:.2f}, "
             f"{adherence['interval_method']}), {'adherent' if adherence['adherent'] else 'not adherent'}"
         )
-
-
-def _unscored(record: Mapping[str, Any] | None) -> str:
-    if record is None:
-        return "not scored in this run"
         if trend := adherence.get("trend"):
             low, high = trend["interval"]
             console.print(
@@ -319,6 +315,11 @@ def _unscored(record: Mapping[str, Any] | None) -> str:
             )
         if whole := adherence.get("conversation"):
             _show_reason(console, whole["reason"])
+
+
+def _unscored(record: Mapping[str, Any] | None) -> str:
+    if record is None:
+        return "not scored in this run"
     return f"unscored, {record['reason']}: {escape(record['detail'][:200])}"
 
 
@@ -333,18 +334,13 @@ def _show_turn_scores(
             parts.append(f"{name} {value}{mean}")
     if role is not None:
         shown = role["unscored"] if role["score"] is None else f"{role['score']:.2f}"
+        if role.get("imputed"):
+            shown += " (for want of evidence)"
         parts.append(f"role {shown}")
     if parts:
         console.print(f"  [green]{escape('  '.join(parts))}[/green]")
     for issue in (scores or {}).get("issues", ()):
         console.print(f"  [red]{escape(issue)}[/red]")
-        if role.get("imputed"):
-            shown += " (for want of evidence)"
-
-
-def _show_dialogue(console: Console, dialogue: Dialogue) -> None:
-    console.print(f"  id: {escape(dialogue.id)}")
-    for label, text in (("role", dialogue.role_definition), ("scenario", dialogue.scenario)):
     _show_reason(console, role and role.get("reason"))
 
 
@@ -357,6 +353,11 @@ def _show_reason(console: Console, reason: Mapping[str, Any] | None) -> None:
     fault = f" [{reason['fault']}]" if reason["fault"] else ""
     said = f"{f'{kind}: ' if kind else ''}{_clip(reason['text'])}{words}{fault}"
     console.print(f"  [{'red' if kind else 'dim'}]{escape(said)}[/]")
+
+
+def _show_dialogue(console: Console, dialogue: Dialogue) -> None:
+    console.print(f"  id: {escape(dialogue.id)}")
+    for label, text in (("role", dialogue.role_definition), ("scenario", dialogue.scenario)):
         if text:
             console.print(f"  {label}: {escape(_clip(text))}")
     for message in dialogue.messages[:6]:
