@@ -98,11 +98,11 @@ def adherence_step(config: AdherenceConfig, engine: Described) -> Step[Adherence
     print_ = _fingerprint(
         "adherence", resolved.model_dump(mode="json", exclude={"reference"}), identity
     )
-
     if config.include_reason:
         print_ = fingerprint(print_, REASON_VERSION)
     warnings = [text for text in (fallback, ignored) if text]
     return Step(work, identity, print_, warning="\n".join(warnings) or None)
+
 
 def reference_step(
     config: AdherenceConfig,
