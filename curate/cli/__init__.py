@@ -16,6 +16,7 @@ from curate import __version__
 from curate.cli import check, running
 from curate.cli.benchmark import benchmark
 from curate.cli.console import ERR, OUT
+from curate.cli.push import push
 from curate.errors import CurateError, SourceError, UsageError
 
 __all__ = ["app", "main"]
@@ -35,6 +36,7 @@ app.command()(running.show)
 app.command()(running.schema)
 app.command()(check.check)
 app.command()(benchmark)
+app.command()(push)
 
 
 @app.callback(invoke_without_command=True)

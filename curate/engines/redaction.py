@@ -47,10 +47,10 @@ def _replace(kind: str, text: str) -> str:
         return _EMAIL.sub("[email]", text)
     if kind == "phone":
         return _PHONE.sub("[phone]", text)
-    return _CARD.sub(lambda found: "[card]" if _passes_luhn(found.group()) else found.group(), text)
+    return _CARD.sub(lambda found: "[card]" if passes_luhn(found.group()) else found.group(), text)
 
 
-def _passes_luhn(number: str) -> bool:
+def passes_luhn(number: str) -> bool:
     """The check digit of ISO/IEC 7812-1, which tells a card number from other long numbers."""
     digits = [int(sign) for sign in number if sign.isdigit()]
     doubled = [digit * 2 - 9 * (digit > 4) for digit in digits[-2::-2]]

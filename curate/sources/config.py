@@ -74,6 +74,12 @@ class SourceConfig(Frozen):
         None, description="For a shape of your own; see docs/sources.md."
     )
     columns: Columns = Columns()
+    license: str | None = Field(
+        None,
+        min_length=1,
+        description="Licence of the data, as the Hub names it: `apache-2.0`, `cc-by-4.0`, `other`, …; "
+        "`curate push` asks for one.",
+    )
     encoding: str | None = Field(None, description="Of text files; None is UTF-8, BOM allowed.")
 
     @field_validator("path", mode="before")

@@ -1,0 +1,123 @@
+"""`curate push`: a run as a dataset on the Hugging Face Hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from curate.cli.console import OUT, resumable
+
+if TYPE_CHECKING:
+    from curate.publishing.push import Prepared
+
+
+def push(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that is done.")],
+    repo: Annotated[str, typer.Argument(metavar="REPO", help="Dataset repository: owner/name.")],
+    license_: Annotated[
+        list[str] | None,
+        typer.Option("--license", help="As the Hub names it: apache-2.0, cc-by-4.0, … Repeatable."),
+    ] = None,
+    language: Annotated[
+        list[str] | None, typer.Option(help="Code of a language: en, de, … Repeatable.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Name on the card (default the run's).")] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND",
+            help="Let findings out: email, phone, card, secret or secret:<rule>. Repeatable.",
+        ),
+    ] = None,
+    phone_region: Annotated[
+        list[str] | None,
+        typer.Option(help="Country whose numbers are known without its code (default US)."),
+    ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="Let everybody see it; private without.")
+    ] = False,
+    branch: Annotated[
+        str | None, typer.Option("--branch", "--revision", help="Made if missing (default main).")
+    ] = None,
+    message: Annotated[str | None, typer.Option(help="Of the commit.")] = None,
+    shard_mb: Annotated[int, typer.Option(min=1, help="Size of a Parquet file at most.")] = 500,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write and scan everything, send nothing.")
+    ] = False,
+) -> None:
+    """Push a run to the Hub in one commit: rows, pairs, judgments and a card; private, and scanned first."""
+    from curate.publishing.push import PushOptions, prepare_push, send
+
+    options = PushOptions(
+        public=public,
+        licences=tuple(license_ or ()),
+        languages=tuple(language or ()),
+        title=title,
+        allow=tuple(allow or ()),
+        phone_regions=tuple(phone_region or ("US",)),
+        branch=branch,
+        message=message,
+        shard_bytes=shard_mb * 1_000_000,
+    )
+    with resumable():
+        prepared = prepare_push(run_folder, repo, options)
+        _show(prepared)
+        if dry_run:
+            OUT.print(f"[bold]dry run[/bold]: nothing was sent; {_folder(prepared)}")
+            return
+        pushed = send(prepared)
+    if pushed.is_unchanged:
+        OUT.print("[bold]unchanged[/bold]: the repository holds all of this already")
+    for name in pushed.removed:
+        OUT.print(f"removed, of an earlier push: {escape(name)}", soft_wrap=True)
+    seen = "private" if pushed.is_private else "public"
+    OUT.print(f"[bold]pushed[/bold] ({seen}): {escape(pushed.url)}", soft_wrap=True)
+    if public and pushed.is_private:
+        OUT.print("it was private before and stays so: its settings on the Hub decide")
+
+
+def _folder(prepared: Prepared) -> str:
+    return escape(f"look at {prepared.run / 'push' / 'files'}")
+
+
+def _show(prepared: Prepared) -> None:
+    from curate.publishing.push import describe
+
+    files = Table(box=None, pad_edge=False)
+    files.add_column("file", overflow="fold")
+    for name in ("rows", "bytes"):
+        files.add_column(name, justify="right")
+    for name, size, rows in describe(prepared):
+        files.add_row(escape(name), "" if rows is None else f"{rows:,}", f"{size:,}")
+    OUT.print(files)
+    OUT.print(
+        f"licence {', '.join(prepared.licences)}; "
+        f"language {', '.join(prepared.languages) or 'not stated (--language)'}; "
+        f"{'public' if prepared.options.public else 'private'}"
+    )
+    for step in prepared.funnel:
+        parts = " + ".join(f"{number:,} {name}" for name, number in step.parts.items())
+        OUT.print(f"{escape(step.name)} {step.whole:,} = {escape(parts)}")
+    for warning in prepared.manifest.warnings:
+        OUT.print(f"[yellow]warning:[/yellow] {escape(warning)}")
+    _show_findings(prepared)
+
+
+def _show_findings(prepared: Prepared) -> None:
+    findings, blocked = prepared.findings, prepared.blocked_by
+    OUT.print(
+        f"scanned {findings.texts:,} texts of {findings.rows:,} rows: "
+        f"{findings.counts.total():,} findings"
+    )
+    for name, number in sorted(findings.counts.items()):
+        state = "[bold red]stops the push[/bold red]" if name in blocked else "allowed"
+        OUT.print(f"{escape(name)}: {number:,} in {findings.rows_by_name[name]:,} rows, {state}")
+        for found in findings.examples[name]:
+            place = f"{found.file} row {found.row} {found.row_id}".strip()
+            OUT.print(f"  {escape(found.masked)}  {escape(place)}", soft_wrap=True)
+    if findings.counts:
+        OUT.print(f"all of them: {escape(str(prepared.findings_file))}", soft_wrap=True)

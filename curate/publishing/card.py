@@ -1,0 +1,383 @@
+"""The dataset card: front matter that the Hub takes, and a page that says what the data is and is not.
+
+The page is a template, `card.md`, filled with what the run's own files say. Whether a judge was ever measured
+against people stands first, because every other figure depends on it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from string import Template
+from typing import Any, Final
+
+import yaml
+
+from curate import __version__
+from curate.errors import CurateError, UsageError, missing_extra
+from curate.publishing.funnel import Step
+from curate.publishing.judgments import BINS, Tally
+from curate.publishing.places import published, shortened
+from curate.publishing.scan import Findings
+from curate.publishing.tables import DataFile
+from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, Manifest
+from curate.selection.columns import VERDICTS
+
+_SIZES: Final = (
+    (1_000, "n<1K"),
+    (10_000, "1K<n<10K"),
+    (100_000, "10K<n<100K"),
+    (1_000_000, "100K<n<1M"),
+    (10_000_000, "1M<n<10M"),
+    (100_000_000, "10M<n<100M"),
+    (1_000_000_000, "100M<n<1B"),
+    (10_000_000_000, "1B<n<10B"),
+)
+_LANGUAGE = re.compile(r"[a-z]{2,3}")
+_SAID: Final = {
+    "sft": "dialogues to train on; `messages` (and `tools` where a dialogue has some) are the trainer's columns",
+    "dpo": "preference pairs; `prompt`, `chosen`, `rejected` (and `tools`) are the trainer's columns. `basis` says "
+    "what holds that chosen is better: `judge` made and verified the pair, anything else came with the data",
+    "judgments": "the scores of every dialogue of the run, selected or not, without its text; joined by `dialogue_id`. "
+    "A score that could not be had is null, and `unscored` says why",
+}
+_LOADING: Final = {
+    "sft": """from datasets import load_dataset
+from trl import SFTConfig, SFTTrainer
+
+rows = load_dataset("{repo}", "sft", split="train").select_columns({columns})
+args = SFTConfig(max_length=4096, assistant_only_loss=True)
+SFTTrainer("your/model", args=args, train_dataset=rows).train()
+""",
+    "dpo": """from datasets import load_dataset
+from trl import DPOConfig, DPOTrainer
+
+pairs = load_dataset("{repo}", "dpo", split="train").select_columns({columns})
+args = DPOConfig(max_length=4096)
+DPOTrainer("your/model", args=args, train_dataset=pairs).train()
+""",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CardFacts:
+    """What a card is made of.
+
+    Attributes:
+        repo: owner/name.
+        title: the heading, and `pretty_name`.
+        manifest: of the run.
+        files: what is pushed.
+        columns: the trainer's columns of each config.
+        funnel: steps that add up.
+        tally: counts of the judgments.
+        licences: identifiers of the Hub, at least one; see `check_licences`.
+        languages: ISO 639 codes; may be empty.
+        findings: what the scan of the tables found; all of it was allowed, or the push stops.
+    """
+
+    repo: str
+    title: str
+    manifest: Manifest
+    files: Sequence[DataFile]
+    columns: Mapping[str, Sequence[str]]
+    funnel: Sequence[Step]
+    tally: Tally
+    licences: Sequence[str]
+    languages: Sequence[str]
+    findings: Findings
+
+
+def make_card(facts: CardFacts) -> str:
+    """The whole of README.md, its front matter checked.
+
+    Raises:
+        UsageError: the extra `push` is not installed.
+        CurateError: the front matter is not what the Hub takes.
+    """
+    template = Template((resources.files(__package__) / "card.md").read_text(encoding="utf-8"))
+    manifest = facts.manifest
+    page = template.substitute(
+        title=facts.title,
+        version=__version__,
+        run=manifest.name,
+        finished=manifest.finished or manifest.started,
+        measured=_measured(manifest),
+        warnings=_warnings(manifest.warnings),
+        configs=_configs(facts.files),
+        about_configs="\n".join(f"- `{name}`: {_SAID[name]}." for name in _names(facts.files)),
+        loading=_loading(facts),
+        funnel=_funnel(facts.funnel),
+        scores=_scores(facts.tally),
+        judges=_judges(manifest),
+        sources=_sources(facts),
+        recipe=yaml.safe_dump(published(manifest.recipe), sort_keys=False, allow_unicode=True),
+        scan=_scan(facts.findings),
+    )
+    card = f"---\n{front_matter(facts)}---\n\n{page}"
+    check_card(card)
+    return card
+
+
+def front_matter(facts: CardFacts) -> str:
+    """The YAML at the head of the card, without its fences."""
+    licences = list(facts.licences)
+    configs = []
+    for name in _names(facts.files):
+        splits = dict.fromkeys(file.split for file in facts.files if file.config == name)
+        paths = [{"split": split, "path": f"{name}/{split}-*.parquet"} for split in splits]
+        configs.append({"config_name": name, "data_files": paths})
+    configs[0]["default"] = True
+    pairs = ["dpo", "preference"] if "dpo" in _names(facts.files) else []
+    data: dict[str, Any] = {
+        "license": licences[0] if len(licences) == 1 else licences,
+        **({"language": list(facts.languages)} if facts.languages else {}),
+        "pretty_name": facts.title,
+        "size_categories": [_size(sum(file.rows for file in facts.files))],
+        "task_categories": ["text-generation"],
+        "tags": ["curate", "conversational", "llm-as-a-judge", *pairs, "trl"],
+        "configs": configs,
+    }
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+
+
+def check_card(card: str) -> None:
+    """Raises CurateError for front matter that the Hub or `datasets` would not take, as far as that can be
+    known without asking them."""
+    try:
+        from datasets.utils.metadata import MetadataConfigs
+        from huggingface_hub import DatasetCard
+    except ImportError as error:
+        raise missing_extra(error.name or "huggingface_hub", "push") from None
+    try:
+        data = DatasetCard(card).data
+        read = MetadataConfigs.from_dataset_card_data(data)
+        read.get_default_config_name()
+    except (ValueError, TypeError) as error:
+        raise CurateError("the card's front matter is not valid", got=error) from error
+    if not read or not data.license or not data.size_categories:
+        raise CurateError(
+            "the card's front matter is not whole",
+            got=", ".join(data.to_dict()),
+            expected="configs, license and size_categories",
+        )
+
+
+def known_licences() -> list[str]:
+    """The identifiers the Hub knows."""
+    return (resources.files(__package__) / "licences.txt").read_text().split()
+
+
+def check_licences(
+    given: Sequence[str], sources: Sequence[Mapping[str, Any]]
+) -> tuple[str, ...]:
+    """The licences of what is pushed, each once.
+
+    Args:
+        given: on the command line; they stand for all sources.
+        sources: the recipe's sources, as the manifest has them.
+
+    Raises:
+        UsageError: a source has none, or one has another name on the Hub.
+    """
+    known = known_licences()
+    found = list(given) or [str(source.get("license") or "") for source in sources]
+    if not all(found):
+        without = [
+            shortened(str(source.get("name") or source.get("path")))
+            for source in sources
+            if not source.get("license")
+        ]
+        raise UsageError(
+            "nothing is pushed without the licence of its source",
+            got=f"no licence of {', '.join(without)}",
+            expected="the identifier the Hub uses: apache-2.0, mit, cc-by-4.0, cc-by-nc-4.0, other, …",
+            fix="write it as source.license in the recipe and run it again (no model is asked), or give "
+            "--license to this command",
+        )
+    for licence in found:
+        if licence not in known:
+            close = difflib.get_close_matches(licence.lower().replace(" ", "-"), known, n=3)
+            raise UsageError(
+                "the Hub knows no licence of that name",
+                got=licence,
+                expected=", ".join(close) or "apache-2.0, mit, cc-by-4.0, …, or other",
+            )
+    return tuple(dict.fromkeys(found))
+
+
+def check_languages(given: Iterable[str]) -> tuple[str, ...]:
+    """Languages given by the user; raises UsageError for what is no ISO 639 code."""
+    languages = tuple(given)
+    for language in languages:
+        if not is_language(language):
+            raise UsageError(
+                "not a code of a language",
+                got=language,
+                expected="an ISO 639 code in small letters, such as en, de or zh",
+            )
+    return languages
+
+
+def is_language(code: str) -> bool:
+    """True for what looks like an ISO 639-1, -2 or -3 code."""
+    return _LANGUAGE.fullmatch(code) is not None
+
+
+def _measured(manifest: Manifest) -> str:
+    """Nothing in a run folder says that its judge was held against people, so the card says that."""
+    if "judge" not in manifest.fingerprints and "adherence" not in manifest.fingerprints:
+        return "No judge scored this data."
+    return (
+        "The judge of this data was never measured against human ratings. Its scores, verdicts and the pairs it "
+        "preferred are one model's opinion; nothing in this run says how far people would agree."
+    )
+
+
+def _warnings(warnings: Sequence[str]) -> str:
+    if not warnings:
+        return ""
+    listed = "\n".join(f"- {shortened(text)}" for text in warnings)
+    return f"## Warnings of the run\n\n{listed}\n\n"
+
+
+def _names(files: Iterable[DataFile]) -> list[str]:
+    return list(dict.fromkeys(file.config for file in files))
+
+
+def _configs(files: Sequence[DataFile]) -> str:
+    rows = []
+    for name in _names(files):
+        of = [file for file in files if file.config == name]
+        splits = dict.fromkeys(file.split for file in of)
+        said = [f"{sum(f.rows for f in of if f.split == split):,} {split}" for split in splits]
+        rows.append((f"`{name}`", ", ".join(said), str(len(of))))
+    return _table(("config", "rows", "files"), rows)
+
+
+def _loading(facts: CardFacts) -> str:
+    blocks = [
+        f"```python\n{_LOADING[name].format(repo=facts.repo, columns=list(facts.columns[name]))}```"
+        for name in _names(facts.files)
+        if name in _LOADING
+    ]
+    return "\n\n".join(blocks) or "There are no rows to train on."
+
+
+def _funnel(funnel: Sequence[Step]) -> str:
+    rows = []
+    for step in funnel:
+        parts = " + ".join(f"{number:,} {name}" for name, number in step.parts.items())
+        rows.append((step.name, f"{step.whole:,}", parts))
+    return _table(("step", "whole", "parts"), rows)
+
+
+def _scores(tally: Tally) -> str:
+    parts = []
+    groups = [name for name in ("all", "sft") if name in tally.scores or name in tally.adherence]
+    for group in groups:
+        of = "All dialogues that were scored" if group == "all" else "Those in `sft`"
+        if group in tally.verdicts:
+            verdicts = tally.verdicts[group]
+            said = ", ".join(f"{name} {verdicts[name]:,}" for name in reversed(VERDICTS))
+            parts.append(f"**{of}.** Verdicts: {said}.\n\n{_dimensions(tally.scores[group])}")
+        if group in tally.adherence:
+            tenths = tally.adherence[group]
+            heads = [f"{at / BINS:.1f}" for at in range(BINS)]
+            row = [f"{tenths[at]:,}" for at in range(BINS)]
+            parts.append(
+                f"{of}: role adherence, by the tenth it begins with.\n\n{_table(heads, [row])}"
+            )
+    return "\n\n".join(parts) or "Nothing was scored."
+
+
+def _dimensions(scores: Mapping[str, Counter[str]]) -> str:
+    heads = ("dimension", "1", "2", "3", "4", "5", "n/a")
+    names = [name for name in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS) if name in scores]
+    return _table(
+        heads,
+        [
+            (
+                f"{name} ({'turns' if name in TURN_DIMENSIONS else 'dialogues'})",
+                *(f"{scores[name][value]:,}" for value in heads[1:]),
+            )
+            for name in names
+        ],
+    )
+
+
+def _judges(manifest: Manifest) -> str:
+    rows = []
+    for stage, identity in manifest.identities.items():
+        rows.append(
+            (
+                stage,
+                identity.engine,
+                shortened(identity.model),
+                identity.revision or "-",
+                identity.quantisation or "-",
+                identity.mode or "-",
+                identity.prompt_version or "-",
+            )
+        )
+    models = manifest.recipe.get("models") or {}
+    for role in ("policy", "reviser"):
+        config = models.get(role)
+        if config and manifest.recipe.get("fork"):
+            model = shortened(str(config.get("model", "-")))
+            rows.append((role, str(config.get("engine", "-")), model, "-", "-", "-", "-"))
+    if not rows:
+        return "No model was asked."
+    heads = ("stage", "engine", "model", "revision", "quantisation", "mode", "prompts")
+    return _table(heads, rows)
+
+
+def _sources(facts: CardFacts) -> str:
+    configs = facts.manifest.recipe.get("source") or []
+    rows = []
+    for at, source in enumerate(facts.manifest.sources):
+        config = configs[at] if at < len(configs) else {}
+        path = config.get("path") or source.get("path")
+        rows.append(
+            (
+                str(source.get("name")),
+                ", ".join(shortened(str(item)) for item in ([path] if isinstance(path, str) else path)),
+                " ".join(str(config[key]) for key in ("config", "split", "revision") if config.get(key))
+                or "-",
+                str(source.get("shape")),
+                config.get("license") or ", ".join(facts.licences),
+                f"{source.get('rows_in', 0):,}",
+                f"{source.get('dialogues', 0):,}",
+            )
+        )
+    heads = ("source", "path", "of it", "shape", "licence", "rows in", "dialogues")
+    return (
+        f"{_table(heads, rows)}\n\nEach row has its lineage: source, file, rows (from 1) and part of the row. "
+        "What a model wrote (`source` is `resample` or `revision`) also stands under the terms of that model."
+    )
+
+
+def _scan(findings: Findings) -> str:
+    if not findings.counts:
+        return (
+            "Scanned before the push for secrets, e-mail addresses, telephone and card numbers: none were found."
+        )
+    said = ", ".join(f"{name} ({number:,})" for name, number in sorted(findings.counts.items()))
+    return f"Scanned before the push; these kinds of findings were allowed by name to stay: {said}."
+
+
+def _size(rows: int) -> str:
+    return next((name for limit, name in _SIZES if rows < limit), "n>1T")
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())

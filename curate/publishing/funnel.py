@@ -1,0 +1,174 @@
+"""Where every row, dialogue and pair of a run went, as sums that must add up.
+
+A card whose figures do not add up hides something. Each step here is a whole and its parts, told apart by
+reason; what does not add up is an error, not a card.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from curate.errors import CurateError
+from curate.files import read_lines
+from curate.publishing.judgments import Tally
+from curate.publishing.tables import TRAINER, DataFile
+from curate.records import Manifest
+
+_REFUSED = re.compile(r"refused_(sft|dpo_natural|dpo)_(?!natural$)(.+)")
+"""A count of the manifest: the file, and the reason. Without a reason it is their total."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A whole and the parts it went to. Parts that nothing went to are left out."""
+
+    name: str
+    whole: int
+    parts: dict[str, int]
+
+    @property
+    def adds_up(self) -> bool:
+        """True when the parts are the whole."""
+        return self.whole == sum(self.parts.values())
+
+
+def make_funnel(
+    run: Path, manifest: Manifest, tally: Tally, files: Iterable[DataFile]
+) -> list[Step]:
+    """The steps of a run, from its source to what is pushed.
+
+    Args:
+        run: the run folder.
+        manifest: its manifest.
+        tally: what the table of judgments counted.
+        files: what is pushed.
+
+    Raises:
+        CurateError: a step does not add up: the folder's files are of different runs.
+    """
+    pushed: Counter[tuple[str, str]] = Counter()
+    for file in files:
+        pushed[file.config, file.split] += file.rows
+    exports = [counts for name, counts in manifest.exports.items() if _is_trainers(name)]
+    steps = [
+        _step(
+            "rows in",
+            manifest.rows_in,
+            {"used": manifest.rows_used},
+            _prefixed("quarantined", _reasons(manifest, "reasons")),
+        ),
+        _step("dialogues", manifest.dialogues, {"in the table of scores": tally.dialogues}),
+    ]
+    for stage, title in (("judge", "judged"), ("adherence", "scored for adherence")):
+        if stage in manifest.fingerprints:
+            unscored = _prefixed("unscored", tally.unscored.get(stage, {}))
+            steps.append(
+                _step(f"dialogues, {title}", tally.dialogues, {title: tally.scored[stage]}, unscored)
+            )
+    if manifest.recipe.get("select"):
+        rejected = _prefixed("rejected", tally.rejections)
+        selected = {"selected": tally.sets["sft"]}
+        steps.append(_step("dialogues, selection", tally.dialogues, selected, rejected))
+        steps.append(
+            _step(
+                "selected",
+                tally.sets["sft"],
+                {f"sft, {split}": pushed["sft", split] for split in ("train", "validation")},
+                _not_carried(exports, "sft"),
+            )
+        )
+    steps += _pair_steps(run, manifest, exports, pushed)
+    for step in steps:
+        if not step.adds_up:
+            raise CurateError(
+                f"the figures of the run do not add up: {step.name}",
+                got=" + ".join(f"{number} {name}" for name, number in step.parts.items()),
+                expected=step.whole,
+                fix="run the recipe again, and push when it is done: the folder holds files of another run",
+            )
+    return steps
+
+
+def _pair_steps(
+    run: Path,
+    manifest: Manifest,
+    exports: list[dict[str, int]],
+    pushed: Counter[tuple[str, str]],
+) -> list[Step]:
+    made, held = _refusals(run)
+    carried = {f"dpo, {split}": pushed["dpo", split] for split in ("train", "validation")}
+    steps = []
+    if manifest.recipe.get("fork"):
+        steps.append(
+            _step(
+                "candidates of forks",
+                manifest.pairs + made.total(),
+                {"pairs": manifest.pairs},
+                _prefixed("refused", made),
+            )
+        )
+    steps += [
+        _step(
+            "candidates in the data",
+            manifest.natural_pairs + held.total(),
+            {"natural pairs": manifest.natural_pairs},
+            _prefixed("refused", held),
+        ),
+        _step("refused pairs", manifest.refused, {"of both": made.total() + held.total()}),
+        _step(
+            "pairs and natural pairs",
+            manifest.pairs + manifest.natural_pairs,
+            carried,
+            _not_carried(exports, "dpo", "dpo_natural"),
+        ),
+    ]
+    return [step for step in steps if step.whole or step.name == "pairs and natural pairs"]
+
+
+def _refusals(run: Path) -> tuple[Counter[str], Counter[str]]:
+    """Refused pairs by reason: those made in forks, and those of the data."""
+    made: Counter[str] = Counter()
+    held: Counter[str] = Counter()
+    path = run / "pairs" / "refused_pairs.jsonl"
+    for line in read_lines(path) if path.is_file() else ():
+        pair = orjson.loads(line)
+        (made if pair["basis"] == "judge" else held)[pair["refusal"]] += 1
+    return made, held
+
+
+def _is_trainers(name: str) -> bool:
+    return name.partition("/")[0] == TRAINER
+
+
+def _not_carried(exports: list[dict[str, int]], *files: str) -> dict[str, int]:
+    """Rows the trainer's format cannot carry, by reason."""
+    found: Counter[str] = Counter()
+    for counts in exports:
+        for name, number in counts.items():
+            match = _REFUSED.fullmatch(name)
+            if match and match[1] in files:
+                found[f"not carried: {match[2]}"] += number
+    return dict(found)
+
+
+def _reasons(manifest: Manifest, key: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for source in manifest.sources:
+        found.update(source.get(key, {}))
+    return found
+
+
+def _prefixed(what: str, reasons: Mapping[str, int]) -> dict[str, int]:
+    return {f"{what}: {name}": number for name, number in sorted(reasons.items())}
+
+
+def _step(name: str, whole: int, *parts: Mapping[str, int]) -> Step:
+    together = {key: number for part in parts for key, number in part.items()}
+    first = next(iter(together))
+    return Step(name, whole, {key: n for key, n in together.items() if n or key == first})

@@ -1,0 +1,261 @@
+"""One commit to a dataset repository on the Hugging Face Hub, or nothing.
+
+The commit names the state it was made for as its parent, so it cannot land on top of a change nobody looked
+at. Where it fails, a repository or branch that was made for it is taken away again, as long as it still holds
+nothing; where the answer was lost on the way, the Hub is asked whether the commit is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from curate import __version__
+from curate.errors import CurateError, UsageError, missing_extra
+
+OWNED = ("sft/", "dpo/", "judgments/")
+"""Folders whose Parquet files are all ours: those that a push does not bring are of an earlier one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What became of a push.
+
+    Attributes:
+        url: of the commit.
+        is_new_repo: the repository was made for it.
+        is_private: whether the repository can be seen by its owners only.
+        removed: files of an earlier push that were removed in the same commit.
+        is_unchanged: all was there already; no commit was made.
+    """
+
+    url: str
+    is_new_repo: bool
+    is_private: bool
+    removed: tuple[str, ...]
+    is_unchanged: bool
+
+
+def push_files(
+    repo: str,
+    files: Mapping[str, Path],
+    *,
+    public: bool,
+    message: str,
+    branch: str | None = None,
+    endpoint: str | None = None,
+) -> Pushed:
+    """Push files to a dataset repository in one commit; the repository is made where there is none.
+
+    Args:
+        repo: owner/name.
+        files: path in the repository to the file on disk.
+        public: make a new repository public; needed, too, to push to one that is.
+        message: of the commit.
+        branch: made from the main branch where it is missing; the main branch by default.
+        endpoint: of the Hub; what `HF_ENDPOINT` says by default.
+
+    Raises:
+        UsageError: no token, a name the Hub does not take, a public repository without `public`, or the
+            extra `push` is not installed.
+        CurateError: the Hub refused or could not be reached; what it held before stands.
+    """
+    try:
+        from huggingface_hub import HfApi, get_token
+        from huggingface_hub.utils import HFValidationError, validate_repo_id
+    except ImportError:
+        raise missing_extra("huggingface_hub", "push") from None
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise UsageError("not the name of a repository", got=repo, expected=str(error)) from error
+    if "/" not in repo:
+        raise UsageError("not the name of a repository", got=repo, expected="owner/name")
+    if get_token() is None:
+        raise UsageError(
+            "there is no token of the Hub",
+            expected="one that may write, in the variable HF_TOKEN or kept by `hf auth login`",
+            fix="make one at https://huggingface.co/settings/tokens",
+        )
+    api = HfApi(
+        endpoint=endpoint, library_name="curate-dialogues", library_version=__version__
+    )
+    return _Push(api, repo, branch, message).go(files, public=public)
+
+
+class _Push:
+    """One push in progress."""
+
+    def __init__(self, api: Any, repo: str, branch: str | None, message: str) -> None:
+        self.api = api
+        self.repo = repo
+        self.branch = branch
+        self.message = message
+        self.made_repo = False
+        self.made_branch = False
+
+    def go(self, files: Mapping[str, Path], *, public: bool) -> Pushed:
+        with _explained(self.repo):
+            is_private = self._open(public)
+        parent = None
+        try:
+            with _explained(self.repo):
+                before = self._branch_info()
+                parent = before.sha
+                stale = _stale((file.rfilename for file in before.siblings), files)
+                return self._commit(files, stale, parent, is_private)
+        except BaseException as error:
+            landed = parent is not None and self._has_landed(parent)
+            if landed:
+                url = f"{self.api.endpoint}/datasets/{self.repo}/commits/{self.branch or 'main'}"
+                return Pushed(url, self.made_repo, is_private, tuple(stale), False)
+            self._undo(error, parent)
+            raise
+
+    def _open(self, public: bool) -> bool:
+        """Make sure there is a repository to push to; whether it is private."""
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        try:
+            found = self.api.dataset_info(self.repo)
+        except RepositoryNotFoundError:
+            self.api.create_repo(self.repo, repo_type="dataset", private=not public)
+            self.made_repo = True
+            return not public
+        if not found.private and not public:
+            raise UsageError(
+                f"{self.repo} is there already, and everybody can see it",
+                expected="a private repository, or --public to say that this is meant",
+            )
+        return bool(found.private)
+
+    def _branch_info(self) -> Any:
+        from huggingface_hub.errors import RevisionNotFoundError
+
+        try:
+            return self.api.dataset_info(self.repo, revision=self.branch)
+        except RevisionNotFoundError:
+            self.api.create_branch(self.repo, branch=self.branch, repo_type="dataset")
+            self.made_branch = True
+            return self.api.dataset_info(self.repo, revision=self.branch)
+
+    def _commit(
+        self, files: Mapping[str, Path], stale: list[str], parent: str, is_private: bool
+    ) -> Pushed:
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        added = [
+            CommitOperationAdd(path_in_repo=name, path_or_fileobj=path)
+            for name, path in files.items()
+        ]
+        removed = [CommitOperationDelete(path_in_repo=name) for name in stale]
+        info = self.api.create_commit(
+            self.repo,
+            [*added, *removed],
+            commit_message=self.message,
+            repo_type="dataset",
+            revision=self.branch,
+            parent_commit=parent,
+        )
+        return Pushed(info.commit_url, self.made_repo, is_private, tuple(stale), info.oid == parent)
+
+    def _has_landed(self, parent: str) -> bool:
+        """Whether the commit is there although its answer never came."""
+        try:
+            head = self.api.list_repo_commits(
+                self.repo, repo_type="dataset", revision=self.branch
+            )[0]
+        except Exception:  # whatever the transport raises: not known is no
+            return False
+        return bool(head.commit_id != parent and head.title == self.message)
+
+    def _undo(self, error: BaseException, parent: str | None) -> None:
+        """Take away what was made for the commit, where nothing has come into it since."""
+        try:
+            if self.made_repo and self._is_untouched(None, parent if not self.made_branch else None):
+                self.api.delete_repo(self.repo, repo_type="dataset")
+            elif self.made_branch and self._is_untouched(self.branch, parent):
+                self.api.delete_branch(self.repo, branch=self.branch, repo_type="dataset")
+        except Exception:  # whatever the transport raises; the first error is the one to tell
+            made = self.repo if self.made_repo else f"the branch {self.branch} of {self.repo}"
+            error.add_note(f"{made} was made and is empty; pushing again fills it")
+
+    def _is_untouched(self, branch: str | None, parent: str | None) -> bool:
+        info = self.api.dataset_info(self.repo, revision=branch)
+        if parent is not None and info.sha != parent:
+            return False
+        return branch is not None or {file.rfilename for file in info.siblings} <= {".gitattributes"}
+
+
+def _stale(present: Iterable[str], files: Mapping[str, Path]) -> list[str]:
+    """Files of an earlier push that this one does not bring."""
+    return sorted(
+        name
+        for name in present
+        if name.startswith(OWNED) and name.endswith(".parquet") and name not in files
+    )
+
+
+@contextmanager
+def _explained(repo: str) -> Iterator[None]:
+    """What the Hub or the network say, as errors that tell what to do."""
+    try:
+        yield
+    except CurateError:
+        raise
+    except Exception as error:
+        # huggingface_hub lets the errors of its transport through, and which transport it uses (requests,
+        # httpx) depends on its version; it raises ValueError and RuntimeError itself.
+        raise _explain(error, repo) from error
+
+
+def _explain(error: Exception, repo: str) -> CurateError:
+    cause: BaseException = error
+    # An upload's error is wrapped in a RuntimeError by the thread it ran in.
+    while getattr(cause, "response", None) is None and cause.__cause__ is not None:
+        cause = cause.__cause__
+    response = getattr(cause, "response", None)
+    status = getattr(response, "status_code", None)
+    said = str(getattr(cause, "server_message", None) or cause).strip().splitlines()
+    got = said[0] if said else type(cause).__name__
+    if status == 401:
+        return CurateError(
+            "the Hub does not take the token",
+            got=got,
+            expected="a valid token that may write",
+            fix="make one at https://huggingface.co/settings/tokens, and set HF_TOKEN or `hf auth login`",
+        )
+    if status == 403:
+        return CurateError(
+            f"the token may not write to {repo}",
+            got=got,
+            expected="a token with the right to write there",
+            fix="give the token that right, or push to an owner you may write for",
+        )
+    if status == 404:
+        return CurateError(
+            f"the Hub has no {repo}, or the token may not see it",
+            got=got,
+            fix="check the name, and that the token may write there",
+        )
+    if status in (409, 412):
+        return CurateError(
+            f"{repo} changed while it was pushed to; nothing was committed",
+            got=got,
+            fix="look at what changed there, and push again",
+        )
+    if status is not None:
+        return CurateError(
+            f"the Hub failed; nothing was committed to {repo}", got=f"{status}: {got}",
+            fix="push again, later where the Hub is down: what was uploaded is not sent twice",
+        )
+    if isinstance(cause, ValueError):
+        return CurateError(f"the Hub refused the push to {repo}", got=str(cause))
+    return CurateError(
+        f"the Hub cannot be reached; nothing was committed to {repo}",
+        got=f"{type(cause).__name__}: {got}",
+        fix="mend the connection (HF_ENDPOINT, a proxy), then push again",
+    )

@@ -1,0 +1,256 @@
+"""The config `judgments`: what was said of every dialogue of the run, selected or not, without its text.
+
+One row a dialogue, in the run's order. The dialogues that were not selected stay where they are: a push
+publishes what was chosen for training, and scores of the rest. While the rows pass by they are counted for
+the card, so that its figures are those of the table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import orjson
+import polars as pl
+
+from curate.errors import CurateError
+from curate.files import read_lines
+from curate.ingesting import read_index
+from curate.publishing.places import shortened
+from curate.publishing.tables import DataFile, Shards, Split
+from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, Manifest
+from curate.store import StageRows
+
+NOT_REACHED = "not_scored"
+"""Counted for a dialogue that has no row of a stage, as in a run that took over another's judgments."""
+BINS = 10
+_BATCH = 2_000
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts over the dialogues of a run.
+
+    Attributes:
+        dialogues: all of them.
+        unscored: by stage, the reasons of those without a score.
+        scored: by stage, the others.
+        sets: dialogues by the set they are in; one may be in several.
+        rejections: those not in `sft`, each by the first of its reasons.
+        verdicts: `all` and `sft`: dialogues by verdict.
+        scores: `all` and `sft`, then a dimension: how often each score was given, `n/a` too; turn
+            dimensions count turns.
+        adherence: `all` and `sft`: dialogues by tenth of the session score, 0 to 9; 1.0 is in the last.
+    """
+
+    dialogues: int = 0
+    scored: Counter[str] = field(default_factory=Counter)
+    unscored: dict[str, Counter[str]] = field(default_factory=dict)
+    sets: Counter[str] = field(default_factory=Counter)
+    rejections: Counter[str] = field(default_factory=Counter)
+    verdicts: dict[str, Counter[str]] = field(default_factory=dict)
+    scores: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
+    adherence: dict[str, Counter[int]] = field(default_factory=dict)
+
+    def add(self, row: dict[str, Any], stages: tuple[str, ...]) -> None:
+        """Count a row of the table."""
+        self.dialogues += 1
+        for stage in stages:
+            reason = row["unscored" if stage == "judge" else "adherence_unscored"]
+            if reason is None:
+                self.scored[stage] += 1
+            else:
+                self.unscored.setdefault(stage, Counter())[reason] += 1
+        self.sets.update(row["sets"])
+        if row["reasons"]:
+            self.rejections[row["reasons"][0]] += 1
+        for group in ("all", "sft"):
+            if group == "all" or group in row["sets"]:
+                self._add_scores(group, row)
+
+    def _add_scores(self, group: str, row: dict[str, Any]) -> None:
+        if row["verdict"] is not None:
+            self.verdicts.setdefault(group, Counter())[row["verdict"]] += 1
+            counts = self.scores.setdefault(group, {})
+            for name in CONVERSATION_DIMENSIONS:
+                said = "n/a" if row[name] is None else str(row[name])
+                counts.setdefault(name, Counter())[said] += 1
+            for turn in row["turns"]:
+                for name in TURN_DIMENSIONS:
+                    counts.setdefault(name, Counter())[str(turn[name])] += 1
+        if row["adherence"] is not None:
+            tenth = min(int(row["adherence"] * BINS), BINS - 1)
+            self.adherence.setdefault(group, Counter())[tenth] += 1
+
+
+def write_judgments(
+    run: Path, manifest: Manifest, folder: Path, *, shard_bytes: int
+) -> tuple[list[DataFile], Tally]:
+    """Write the table, and count it; no file where neither a judge nor adherence scored anything.
+
+    Raises:
+        CurateError: the files of the run do not fit together.
+    """
+    stages = tuple(name for name in ("judge", "adherence") if name in manifest.fingerprints)
+    has_split = (run / "export" / "trl" / "validation").is_dir()
+    splits: list[Split] = ["train", "validation"] if has_split else ["train"]
+    tally = Tally()
+    schema = _schema()
+    with ExitStack() as opened:
+        shards: dict[Split, Shards] = {}
+        if stages:
+            for split in splits:
+                file = Shards(folder, "judgments", split, schema, shard_bytes)
+                shards[split] = opened.enter_context(file)
+        held: dict[Split, list[dict[str, Any]]] = {split: [] for split in splits}
+        for row in _rows(run, manifest):
+            tally.add(row, stages)
+            split: Split = "validation" if row.pop("split") == "validation" else "train"
+            if split in shards:
+                held[split].append(row)
+                if len(held[split]) >= _BATCH:
+                    _write(shards[split], held[split])
+        for split, file in shards.items():
+            _write(file, held[split])
+    return [made for file in shards.values() for made in file.files], tally
+
+
+def _write(shards: Shards, rows: list[dict[str, Any]]) -> None:
+    import pyarrow as pa
+
+    if rows:
+        shards.write(pa.Table.from_pylist(rows, schema=_schema()))
+        rows.clear()
+
+
+def _rows(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
+    index = read_index(run).select("id", "content_hash").collect()
+    judged = _stage(run, manifest, "judge", index["content_hash"])
+    adherent = _stage(run, manifest, "adherence", index["content_hash"])
+    decisions = _decisions(run, manifest)
+    for dialogue_id, key in index.iter_rows():
+        decision = next(decisions, {})
+        if decision and decision["dialogue_id"] != dialogue_id:
+            raise CurateError(
+                f"{run / 'select'} does not decide about the dialogues of the run, one by one",
+                got=decision["dialogue_id"],
+                expected=dialogue_id,
+                fix="run the recipe again: it resumes, and asks for nothing that is there",
+            )
+        yield {
+            "dialogue_id": dialogue_id,
+            "content_hash": key,
+            "sets": decision.get("sets", []),
+            "reasons": decision.get("reasons", []),
+            "split": decision.get("split"),
+            **_judgment(next(judged)),
+            **_adherence(next(adherent)),
+        }
+
+
+def _decisions(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
+    path = run / "select" / "decisions.jsonl"
+    if not manifest.recipe.get("select") or not path.is_file():
+        return iter(())
+    return map(orjson.loads, read_lines(path))
+
+
+def _stage(
+    run: Path, manifest: Manifest, name: str, keys: pl.Series
+) -> Iterator[dict[str, Any] | None]:
+    """The stored record of each dialogue; those of equal dialogues are one."""
+    print_ = manifest.fingerprints.get(name)
+    if print_ is None:
+        return repeat(None)
+    rows: StageRows[dict[str, Any]] = StageRows(
+        run / name / print_, dump=orjson.dumps, load=orjson.loads
+    )
+    return rows.aligned(keys)
+
+
+def _judgment(record: dict[str, Any] | None) -> dict[str, Any]:
+    unscored = NOT_REACHED if record is None else record.get("reason")
+    if record is None or unscored is not None:
+        names = (*_JUDGED, *CONVERSATION_DIMENSIONS, *(f"{n}_note" for n in CONVERSATION_DIMENSIONS))
+        return {**dict.fromkeys(names), "turns": [], "unscored": unscored}
+    level = record["conversation_level"]
+    row = {name: record.get(name) for name in _JUDGED}
+    row["judge"] = _judge(record["identity"])
+    for name in CONVERSATION_DIMENSIONS:
+        score = level[name]["score"]
+        row[name] = score if isinstance(score, int) else None
+        row[f"{name}_note"] = level[name].get("note", "")
+    turns = [
+        {"turn": turn["turn"], **turn["scores"], "issues": turn["issues"]}
+        for turn in record["per_turn"]
+    ]
+    return {**row, "turns": turns, "unscored": None}
+
+
+def _adherence(record: dict[str, Any] | None) -> dict[str, Any]:
+    unscored = NOT_REACHED if record is None else record.get("reason")
+    if record is None or unscored is not None:
+        names = ("adherence", "adherent", "adherence_low", "adherence_high", "adherence_judge")
+        return {**dict.fromkeys(names), "adherence_turns": [], "adherence_unscored": unscored}
+    low, high = record["interval"]
+    return {
+        "adherence": record["session_score"],
+        "adherent": record["adherent"],
+        "adherence_low": low,
+        "adherence_high": high,
+        "adherence_judge": _judge(record["identity"]),
+        "adherence_turns": [
+            {name: turn.get(name) for name in ("turn", "score", "adherent", "unscored")}
+            for turn in record["per_turn"]
+        ],
+        "adherence_unscored": None,
+    }
+
+
+_JUDGED = (
+    *("verdict", "judge_verdict", "weakest_turn", "judge_weakest_turn", "decision_basis"),
+    "judge",
+)
+
+
+def _judge(identity: dict[str, Any]) -> str:
+    said = (identity.get(name) for name in ("engine", "model", "revision", "mode"))
+    return shortened(" ".join(part for part in said if part))
+
+
+def _schema() -> Any:
+    """Of every file; an absent score is null, and a reason beside it says why."""
+    import pyarrow as pa
+
+    text, count, real, truth = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+    turn = {"turn": count, **dict.fromkeys(TURN_DIMENSIONS, count), "issues": pa.list_(text)}
+    adherence_turn = {"turn": count, "score": real, "adherent": truth, "unscored": text}
+    fields: dict[str, Any] = {
+        "dialogue_id": text,
+        "content_hash": text,
+        "sets": pa.list_(text),
+        "reasons": pa.list_(text),
+        "unscored": text,
+        "verdict": text,
+        "judge_verdict": text,
+        "weakest_turn": count,
+        "judge_weakest_turn": count,
+        **dict.fromkeys(CONVERSATION_DIMENSIONS, count),
+        **{f"{name}_note": text for name in CONVERSATION_DIMENSIONS},
+        "decision_basis": text,
+        "turns": pa.list_(pa.struct(list(turn.items()))),
+        "judge": text,
+        "adherence_unscored": text,
+        "adherence": real,
+        "adherent": truth,
+        "adherence_low": real,
+        "adherence_high": real,
+        "adherence_turns": pa.list_(pa.struct(list(adherence_turn.items()))),
+        "adherence_judge": text,
+    }
+    return pa.schema(list(fields.items()))

@@ -1,0 +1,31 @@
+"""Places on this machine taken out of what is published: folders have the names of people and projects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_PLACE = re.compile(
+    r"(?<![\w/.~-])(?!//)(?:~|[A-Za-z]:)?(?:[\\/][\w.@+-](?:[\w.@ +-]*[\w.@+-])?)+[\\/]([\w.@*?+-]+)"
+)
+_PRIVATE = frozenset({"base_url", "address", "api_key_env", "reuse"})
+"""Keys of a recipe that say where things are and not what was done."""
+HIDDEN = "(not published)"
+
+
+def shortened(text: str) -> str:
+    """A text whose absolute paths are cut to their last part."""
+    return _PLACE.sub(r"\1", text)
+
+
+def published(value: Any) -> Any:
+    """A recipe as it may be published: addresses left out, absolute paths cut to their last part."""
+    if isinstance(value, Mapping):
+        return {
+            key: HIDDEN if key in _PRIVATE and item else published(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [published(item) for item in value]
+    return shortened(value) if isinstance(value, str) else value

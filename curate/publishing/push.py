@@ -1,0 +1,254 @@
+"""A push from run folder to Hub: tables, funnel, scan, card, and then one commit.
+
+All of it but the commit happens in `<run>/push/`, where the card and the tables can be looked at before
+anything is sent: `files/` is what goes out, `findings.jsonl` what the scan found.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from curate.errors import CurateError, UsageError
+from curate.files import atomic_file, disk_error
+from curate.ingesting import read_index
+from curate.publishing.card import (
+    CardFacts,
+    check_languages,
+    check_licences,
+    is_language,
+    make_card,
+)
+from curate.publishing.funnel import Step, make_funnel
+from curate.publishing.hub import Pushed, push_files
+from curate.publishing.judgments import Tally, write_judgments
+from curate.publishing.scan import Detector, Findings, check_allowed, scan_files
+from curate.publishing.tables import DataFile, write_exported
+from curate.records import Manifest
+from curate.runs import read_manifest
+from curate.store import RunFolder
+
+SHARD_BYTES = 500_000_000
+CARD = "README.md"
+_ROW_IDS = ("pair_id", "dialogue_id")
+_TRAINERS_COLUMNS = {
+    "sft": ("messages", "tools"),
+    "dpo": ("prompt", "chosen", "rejected", "tools"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PushOptions:
+    """What a user says about a push.
+
+    Attributes:
+        public: everybody may see the repository.
+        licences: of the data, as the Hub names them; those of the recipe's sources by default.
+        languages: ISO 639 codes; what the dialogues say of themselves by default.
+        title: the run's name by default.
+        allow: kinds of findings that may go out: `email`, `phone`, `card`, `secret`, `secret:<rule>`.
+        phone_regions: countries whose telephone numbers are known without country code.
+        branch: main by default.
+        message: of the commit.
+        shard_bytes: size at which a new Parquet file is begun.
+        endpoint: of the Hub; what `HF_ENDPOINT` says by default.
+    """
+
+    public: bool = False
+    licences: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
+    title: str | None = None
+    allow: tuple[str, ...] = ()
+    phone_regions: tuple[str, ...] = ("US",)
+    branch: str | None = None
+    message: str | None = None
+    shard_bytes: int = SHARD_BYTES
+    endpoint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A push that is ready to be sent.
+
+    Attributes:
+        run: the run folder.
+        repo: owner/name.
+        options: as given.
+        manifest: of the run.
+        card: the text of README.md.
+        tables: the Parquet files.
+        funnel: where every row went.
+        tally: counts of the judgments.
+        languages: of the card; may be empty.
+        licences: of the card.
+        findings: what the scan found in tables and card.
+        findings_file: all of it, masked, a JSON line each.
+    """
+
+    run: Path
+    repo: str
+    options: PushOptions
+    manifest: Manifest
+    card: str
+    tables: tuple[DataFile, ...]
+    funnel: tuple[Step, ...]
+    tally: Tally
+    languages: tuple[str, ...]
+    licences: tuple[str, ...]
+    findings: Findings
+    findings_file: Path
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """Everything that goes out: path in the repository to the file on disk."""
+        card = self.run / "push" / "files" / CARD
+        return {CARD: card, **{table.name: table.path for table in self.tables}}
+
+    @property
+    def blocked_by(self) -> list[str]:
+        """Names of findings that are not allowed; a push stops on them."""
+        return self.findings.not_allowed(self.options.allow)
+
+
+def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Prepared:
+    """Make what a push would send, and scan it. Touches no network.
+
+    Args:
+        run: folder of a run that is done.
+        repo: owner/name of the dataset repository.
+        options: see `PushOptions`.
+
+    Raises:
+        UsageError: no run, not done, no licence, nothing to push, an unknown option, or a missing extra.
+        RunLockedError: the run is being written.
+        CurateError: the folder's files are of different runs, or the disk refuses the tables.
+    """
+    options = options or PushOptions()
+    check_allowed(options.allow)
+    manifest = read_manifest(run)
+    if manifest.status not in ("done", "unscored"):
+        raise UsageError(
+            "the run is not done, so its files are not of one piece",
+            got=f"status {manifest.status}",
+            fix="run its recipe to the end; it resumes where it stopped",
+        )
+    licences = check_licences(options.licences, manifest.recipe.get("source") or manifest.sources)
+    languages = check_languages(options.languages) or _languages(run)
+    detector = Detector(options.phone_regions)
+    folder = run / "push"
+    with RunFolder(run):
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+            files = folder / "files"
+            files.mkdir(parents=True)
+            tables, tally = _tables(run, manifest, files, options.shard_bytes)
+            funnel = make_funnel(run, manifest, tally, tables)
+            found = folder / "findings.jsonl"
+            with atomic_file(found) as out:
+                of_tables = {table.name: table.path for table in tables}
+                findings = scan_files(of_tables, detector, out, row_ids=_ROW_IDS)
+                facts = CardFacts(
+                    repo=repo,
+                    title=options.title or manifest.name,
+                    manifest=manifest,
+                    files=tables,
+                    columns=_trainers_columns(tables),
+                    funnel=funnel,
+                    tally=tally,
+                    licences=licences,
+                    languages=languages,
+                    findings=findings,
+                )
+                card = make_card(facts)
+                (files / CARD).write_text(card, encoding="utf-8")
+                findings.merge(scan_files({CARD: files / CARD}, detector, out, row_ids=()))
+        except OSError as error:
+            raise disk_error(folder, error) from error
+    return Prepared(
+        run=run,
+        repo=repo,
+        options=options,
+        manifest=manifest,
+        card=card,
+        tables=tuple(tables),
+        funnel=tuple(funnel),
+        tally=tally,
+        languages=languages,
+        licences=licences,
+        findings=findings,
+        findings_file=found,
+    )
+
+
+def send(prepared: Prepared) -> Pushed:
+    """Send what was prepared, in one commit.
+
+    Raises:
+        CurateError: the scan found what is not allowed, or the Hub refused; see `hub.push_files`.
+    """
+    if blocked := prepared.blocked_by:
+        counts = prepared.findings.counts
+        raise CurateError(
+            "nothing was pushed: the scan found what may not go out unseen",
+            got=", ".join(f"{counts[name]} {name}" for name in blocked),
+            expected="none, or each kind allowed by name",
+            fix=f"look at {prepared.findings_file}, then take these rows out of the source, or give "
+            + " ".join(f"--allow {name}" for name in blocked),
+        )
+    options = prepared.options
+    return push_files(
+        prepared.repo,
+        prepared.files,
+        public=options.public,
+        message=options.message or f"Push run {prepared.manifest.name} with curate",
+        branch=options.branch,
+        endpoint=options.endpoint,
+    )
+
+
+def _tables(
+    run: Path, manifest: Manifest, folder: Path, shard_bytes: int
+) -> tuple[list[DataFile], Tally]:
+    sft = write_exported(run, folder, "sft", shard_bytes=shard_bytes)
+    dpo = write_exported(run, folder, "dpo", shard_bytes=shard_bytes)
+    judgments, tally = write_judgments(run, manifest, folder, shard_bytes=shard_bytes)
+    if not (tables := [*sft, *dpo, *judgments]):
+        raise UsageError(
+            "there is nothing to push: the run selected no dialogue, made no pair and scored nothing",
+            got=run,
+            fix="see why with `curate show`",
+        )
+    return tables, tally
+
+
+def _trainers_columns(tables: list[DataFile]) -> Mapping[str, list[str]]:
+    import pyarrow.parquet as pq
+
+    columns: dict[str, list[str]] = {}
+    for table in tables:
+        if table.config in _TRAINERS_COLUMNS and table.config not in columns:
+            there: Any = pq.read_schema(table.path).names
+            names = _TRAINERS_COLUMNS[table.config]
+            columns[table.config] = [name for name in names if name in there]
+    return columns
+
+
+def _languages(run: Path) -> tuple[str, ...]:
+    """What the dialogues' own metadata say, where they say it as codes."""
+    index = read_index(run)
+    if "language" not in index.collect_schema():
+        return ()
+    found = index.select("language").unique().drop_nulls().collect()["language"]
+    said = {str(value).lower().replace("_", "-").partition("-")[0] for value in found}
+    return tuple(sorted(filter(is_language, said)))
+
+
+def describe(prepared: Prepared) -> list[tuple[str, int, int | None]]:
+    """What goes out: path in the repository, bytes, and rows of a table."""
+    rows = {table.name: table.rows for table in prepared.tables}
+    return [
+        (name, path.stat().st_size, rows.get(name)) for name, path in prepared.files.items()
+    ]

@@ -1,0 +1,279 @@
+"""The Parquet files of a push: SFT rows and pairs as exported, each with who and from where beside it.
+
+A trainer's file holds only what the trainer knows, and the rest in a sidecar. On the Hub people look at rows
+one by one, so what a row is and where it comes from stands in the row; the trainers' columns stay as they
+are. All files of a config share one schema, or `datasets` would refuse to load them together: where any of
+them needs messages as JSON, all have them so.
+
+Rows pass through in batches; what is held is one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal
+
+import orjson
+import polars as pl
+
+from curate.errors import CurateError, UsageError
+from curate.publishing.places import shortened
+
+Config = Literal["sft", "dpo", "judgments"]
+Split = Literal["train", "validation"]
+
+TRAINER: Final = "trl"
+"""Whose export is pushed: TRL's shapes are what most loaders on the Hub expect."""
+
+_BATCH = 1_000
+_FILES: Final[dict[str, tuple[str, ...]]] = {"sft": ("sft",), "dpo": ("dpo", "dpo_natural")}
+_SIDECARS: Final = {"sft": "sft_provenance.parquet", "dpo": "provenance.parquet"}
+_LINEAGE: Final = ("lineage_source", "lineage_file", "lineage_rows", "lineage_part")
+_BESIDE: Final[dict[str, tuple[str, ...]]] = {
+    "sft": ("dialogue_id", *_LINEAGE),
+    "dpo": (
+        *("pair_id", "dialogue_id", "source", "basis", "turn", "margin", "judge", "policy", "issue"),
+        *_LINEAGE,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One Parquet file, as it will be named in the repository."""
+
+    config: Config
+    split: Split
+    name: str
+    path: Path
+    rows: int
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.path.stat().st_size
+
+
+class Shards:
+    """The files of one split in the making, a new one begun where one has grown large; a context manager.
+
+    Args:
+        folder: of the whole push; files go to `<config>/<split>-00000-of-00001.parquet` within.
+        config: names the folder within.
+        split: opens the files' names.
+        schema: of all files.
+        shard_bytes: a file that has grown to this is closed.
+    """
+
+    def __init__(
+        self, folder: Path, config: Config, split: Split, schema: Any, shard_bytes: int
+    ) -> None:
+        self._folder = folder
+        self._config: Config = config
+        self._split: Split = split
+        self._schema = schema
+        self._shard_bytes = shard_bytes
+        self._rows: list[int] = []
+        self._writer: Any = None
+        self.files: list[DataFile] = []
+
+    def write(self, table: Any) -> None:
+        """Add rows; a row group of their own."""
+        if self._writer is None:
+            self._open()
+        self._writer.write_table(table)
+        self._rows[-1] += table.num_rows
+        if self._path(len(self._rows) - 1).stat().st_size >= self._shard_bytes:
+            self._close()
+
+    def _open(self) -> None:
+        import pyarrow.parquet as pq
+
+        self._rows.append(0)
+        path = self._path(len(self._rows) - 1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
+
+    def _close(self) -> None:
+        self._writer.close()
+        self._writer = None
+
+    def _path(self, number: int) -> Path:
+        return self._folder / self._config / f"{self._split}-{number:05d}.part"
+
+    def __enter__(self) -> Shards:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None and not self._rows:
+            self._open()  # a split without rows is a file without rows: it can be loaded
+        if self._writer is not None:
+            self._close()
+        if error is None:
+            self.files = [self._finished(at, rows) for at, rows in enumerate(self._rows)]
+
+    def _finished(self, at: int, rows: int) -> DataFile:
+        name = f"{self._config}/{self._split}-{at:05d}-of-{len(self._rows):05d}.parquet"
+        path = self._path(at).replace(self._folder / name)
+        return DataFile(self._config, self._split, name, path, rows)
+
+
+def write_exported(
+    run: Path, folder: Path, config: Literal["sft", "dpo"], *, shard_bytes: int
+) -> list[DataFile]:
+    """Write the exported rows of a run, train and (where the run split) validation; `[]` without any row.
+
+    Args:
+        run: the run folder.
+        folder: of the push.
+        config: `sft`, or `dpo` for pairs: those the judge made and verified, then those the data held,
+            told apart by `source` and `basis`.
+        shard_bytes: see `Shards`.
+
+    Raises:
+        UsageError: the run exported nothing for TRL, or not as Parquet.
+        CurateError: rows and sidecar do not fit together.
+    """
+    sides = _sides(run)
+    files = [side / f"{name}.parquet" for _, side in sides for name in _FILES[config]]
+    if not any(_count(file) for file in files):
+        return []
+    form = _Form(config, files)
+    written: list[DataFile] = []
+    for split, side in sides:
+        with Shards(folder, config, split, form.schema, shard_bytes) as shards:
+            for table in _rows(side, config, form):
+                shards.write(table)
+        written += shards.files
+    return written
+
+
+def _sides(run: Path) -> list[tuple[Split, Path]]:
+    train = run / "export" / TRAINER
+    validation = train / "validation"
+    sides: list[tuple[Split, Path]] = [("train", train)]
+    if validation.is_dir():
+        sides.append(("validation", validation))
+    for _, side in sides:
+        for name in (*(f"{file}.parquet" for files in _FILES.values() for file in files),):
+            if not (side / name).is_file():
+                raise UsageError(
+                    "the run has no Parquet export for TRL, which is what is pushed",
+                    got=f"no {side / name}",
+                    fix="add `trl` to export.trainers and `parquet` to export.formats, and run the recipe "
+                    "again: no model is asked for what is there",
+                )
+    return sides
+
+
+class _Form:
+    """The one schema of a config's files, and how a batch is brought into it."""
+
+    def __init__(self, config: Literal["sft", "dpo"], files: Sequence[Path]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        schemas = [pq.read_schema(file) for file in files]
+        self.columns: list[tuple[str, Any]] = []
+        for name in dict.fromkeys(name for schema in schemas for name in schema.names):
+            types = [schema.field(name).type for schema in schemas if name in schema.names]
+            # Plain structs where all files have them, else the type that holds every message.
+            kind = next((kind for kind in types if _is_json(kind)), types[0])
+            self.columns.append((name, kind))
+        beside = pl.DataFrame(schema={name: _BESIDE_TYPES[name] for name in _BESIDE[config]})
+        known = beside.to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+        self.schema = pa.schema([*map(pa.field, *zip(*self.columns, strict=True)), *known])
+        self.beside = known
+
+    def table(self, batch: Any, beside: pl.DataFrame) -> Any:
+        import pyarrow as pa
+
+        columns = []
+        for name, kind in self.columns:
+            if name not in batch.schema.names:
+                columns.append(pa.nulls(batch.num_rows, kind))
+            elif _is_json(kind) and not _is_json(batch.schema.field(name).type):
+                columns.append(_as_json(batch[name].to_pylist(), kind))
+            else:
+                columns.append(batch[name])
+        known = beside.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self.beside)
+        return pa.Table.from_arrays([*columns, *known.columns], schema=self.schema)
+
+
+_BESIDE_TYPES: Final[dict[str, Any]] = {
+    **dict.fromkeys(
+        ("pair_id", "dialogue_id", "source", "basis", "judge", "policy", "issue"), pl.String
+    ),
+    "turn": pl.Int64,
+    "margin": pl.Float64,
+    "lineage_source": pl.String,
+    "lineage_file": pl.String,
+    "lineage_rows": pl.List(pl.Int64),
+    "lineage_part": pl.String,
+}
+
+
+def _is_json(kind: Any) -> bool:
+    import pyarrow as pa
+
+    inner = getattr(kind, "value_type", kind)
+    return isinstance(inner, pa.JsonType)
+
+
+def _as_json(rows: list[list[Any]], kind: Any) -> Any:
+    """Lists of structs as lists of Arrow's JSON type."""
+    import pyarrow as pa
+
+    items = [orjson.dumps(item).decode() for row in rows for item in row]
+    stops = [0]
+    for row in rows:
+        stops.append(stops[-1] + len(row))
+    values = pa.ExtensionArray.from_storage(kind.value_type, pa.array(items, pa.string()))
+    return pa.ListArray.from_arrays(pa.array(stops, pa.int32()), values, type=kind)
+
+
+def _rows(side: Path, config: Literal["sft", "dpo"], form: _Form) -> Iterator[Any]:
+    """Batches of one side in the config's form. The sidecar lies in the order of the rows, file after file."""
+    import pyarrow.parquet as pq
+
+    sidecar = pl.scan_parquet(side / _SIDECARS[config])
+    at = 0
+    for name in _FILES[config]:
+        with pq.ParquetFile(side / f"{name}.parquet") as file:
+            row = 0
+            for batch in file.iter_batches(_BATCH):
+                known = sidecar.slice(at, batch.num_rows).collect()
+                rows = range(row, row + batch.num_rows)
+                if known["row"].to_list() != list(rows) or (
+                    "file" in known.columns and set(known["file"]) - {name}
+                ):
+                    raise CurateError(
+                        f"{side / _SIDECARS[config]} does not tell of the rows of {name}.parquet",
+                        expected="one line a row, in the same order",
+                        fix="run the recipe again: the export is written anew, and no model is asked",
+                    )
+                yield form.table(batch, _beside(known, config))
+                at, row = at + batch.num_rows, row + batch.num_rows
+
+
+def _beside(known: pl.DataFrame, config: str) -> pl.DataFrame:
+    """What is said of rows, without places on this machine."""
+    local = [name for name in ("judge", "policy", "lineage_file") if name in known.columns]
+    return known.select(_BESIDE[config]).with_columns(
+        pl.col(name).map_elements(shortened, return_dtype=pl.String)
+        for name in local
+        if name in _BESIDE[config]
+    )
+
+
+def _count(path: Path) -> int:
+    return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+
