@@ -30,7 +30,7 @@ from scale import write_dialogues
 
 from curate.dialogue import Dialogue
 from curate.export.config import ExportConfig
-from curate.export.trl import export_trl
+from curate.export.writing import ExportData, write_export
 from curate.ingesting import read_dialogues, read_sources, stored_dialogues
 from curate.outputs import write_selection
 from curate.selection.config import SelectConfig
@@ -111,7 +111,7 @@ class Places:
     def export(self) -> None:
         dialogues = stored_dialogues(self.run, self.selected)
         config = ExportConfig(formats=("jsonl",))
-        export_trl(self.run / "trl", sft=dialogues, pairs=(), natural=(), config=config)
+        write_export(self.run / "trl", "trl", ExportData(sft=dialogues), config)
 
     def export_in_a_loop(self) -> None:
         with (

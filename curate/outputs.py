@@ -125,12 +125,14 @@ class ExportPart:
         name: of its folder within the trainer's; empty for all there is, or for train.
         selected: for each dialogue whether it is in the SFT set and on this side; None where nothing was
             selected.
+        side: for each dialogue whether it is on this side, selected or not; None where there is one side.
         only: ids of the dialogues whose pairs belong here; None for all but `not_of`.
         not_of: ids of the dialogues whose pairs do not.
     """
 
     name: str
     selected: pl.Series | None
+    side: pl.Series | None = None
     only: frozenset[str] | None = None
     not_of: frozenset[str] = frozenset()
 
@@ -156,18 +158,22 @@ def export_parts(decided: pl.DataFrame | None) -> list[ExportPart]:
         return [ExportPart("", selected)]
     ids = frozenset(decided["id"].filter(held_out))
     return [
-        ExportPart("", selected & ~held_out, not_of=ids),
-        ExportPart(VALIDATION, selected & held_out, only=ids),
+        ExportPart("", selected & ~held_out, ~held_out, not_of=ids),
+        ExportPart(VALIDATION, selected & held_out, held_out, only=ids),
     ]
 
 
 @dataclass(slots=True)
 class PairCounts:
-    """Pairs that were written: made by the judge, held by the data, refused by reason."""
+    """Pairs that were written: made by the judge, held by the data, refused by reason.
+
+    `refusals` are of both kinds, `natural_refusals` those of natural pairs among them.
+    """
 
     pairs: int = 0
     natural: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
+    natural_refusals: Counter[str] = field(default_factory=Counter)
 
 
 def write_pairs(
@@ -185,6 +191,8 @@ def write_pairs(
             (made if pair.refusal is None else refused).write(_pair_line(pair, counts))
         for pair in natural:
             counts.natural += pair.refusal is None
+            if pair.refusal is not None:
+                counts.natural_refusals[pair.refusal] += 1
             (held if pair.refusal is None else refused).write(_pair_line(pair, counts))
     return counts
 

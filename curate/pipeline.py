@@ -7,7 +7,6 @@ received are not asked for twice.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import (
     Callable,
     Iterable,
@@ -32,22 +31,16 @@ from curate.executors.comparing import ComparingExecutor, Runner
 from curate.executors.loop import run as run_in_loop
 from curate.executors.opening import open_executor
 from curate.executors.work import Executor, WorkItem
-from curate.export.trl import export_trl
+from curate.exporting import Scores, export_run
 from curate.ingesting import (
     QUARANTINE,
     read_dialogues,
     read_index,
     read_sources,
-    stored_dialogues,
 )
 from curate.models import ModelFacts, trust_warning
+from curate.natural_pairs import NaturalPairs
 from curate.outputs import (
-    NATURAL_PAIRS,
-    PAIRS,
-    VALIDATION,
-    export_parts,
-    grouped_dialogues,
-    read_pairs,
     rejections,
     write_pairs,
     write_scores,
@@ -55,7 +48,6 @@ from curate.outputs import (
 )
 from curate.pair_checks import check_pairs
 from curate.pairs.config import ForkConfig
-from curate.pairs.natural import iter_natural_pairs
 from curate.rates import last_rates
 from curate.recipe import Recipe
 from curate.records import AdherenceScore, Judgment, Manifest, PreferencePair, Unscored
@@ -65,7 +57,14 @@ from curate.runs import read_manifest
 from curate.selection.rules import decide, matching, narrowed, questions
 from curate.selection.table import mixed_identities
 from curate.sources import Source, open_source
-from curate.steps import Step, adherence_step, fork_step, judge_step, reference_step
+from curate.steps import (
+    Step,
+    adherence_step,
+    fork_step,
+    judge_step,
+    natural_step,
+    reference_step,
+)
 from curate.store import RunFolder, StageRows
 from curate.validation import load_record
 
@@ -151,6 +150,7 @@ class _Run:
         self.sample = Reservoir()
         self.rates = last_rates(folder.path)
         self.cleaning: Cleaning | None = None
+        self.verified: StageRows[PreferencePair] | None = None
 
     async def go(self) -> RunResult:
         """All stages; the manifest is written at the start and however it ends."""
@@ -204,6 +204,10 @@ class _Run:
             _, print_ = fork_step(self.recipe.fork, self.recipe.judge, judged, models)
             with self.log.timed("fork"):
                 forked = await self._fork(self.recipe.fork, print_, table, judgments, executor)
+        if self.recipe.natural.verification is not None:
+            _, print_ = natural_step(self.recipe.natural, self.recipe.judge, models.judge)
+            with self.log.timed("natural"):
+                await self._verify_natural(print_, executor)
         self._finish(table, Scores(judgments, adherence), forked)
 
     async def _estimate(self, models: ModelFacts) -> None:
@@ -359,7 +363,7 @@ class _Run:
 
         def done(made: WorkItem, row: R) -> None:
             nonlocal finished
-            rows.append(made.dialogue.content_hash, row)
+            rows.append(made.key, row)
             finished += 1
             self.progress(name, finished, total)
 
@@ -383,14 +387,19 @@ class _Run:
                 )
         return table
 
-    def _finish(self, table: pl.LazyFrame, forked: Iterable[PreferencePair] | None = None) -> None:
+    def _finish(
+        self,
+        table: pl.LazyFrame,
+        scores: Scores,
+        forked: Iterable[PreferencePair] | None = None,
+    ) -> None:
         """What follows from the scores and asks nobody."""
         with self.log.timed("select"):
             decided = self._select(table)
         with self.log.timed("pairs"):
             self._write_pairs(forked or ())
         with self.log.timed("export"):
-            self._export(decided)
+            self._export(table, decided, scores)
 
     def _select(self, table: pl.LazyFrame) -> pl.DataFrame | None:
         """What was decided, as `decide` gives it; None where the recipe leaves selection out."""
@@ -443,36 +452,46 @@ class _Run:
         self.log.tally("fork").rows = len(keys)
         return (pair for pairs in rows.aligned(keys) for pair in pairs or ())
 
+    def _natural(self) -> NaturalPairs:
+        return NaturalPairs(self.folder.path, self.recipe.natural, self.cleaning)
+
+    async def _verify_natural(self, print_: str, executor: Executor) -> None:
+        """Have the judge verify the natural pairs that it has not seen."""
+        self.log.fingerprints["natural"] = print_
+        rows: StageRows[PreferencePair] = StageRows(
+            self.folder.path / "natural" / print_,
+            dump=lambda pair: pair.model_dump_json().encode(),
+            load=PreferencePair.model_validate_json,
+            check=lambda line: load_record(PreferencePair, orjson.loads(line)),
+        )
+        again: frozenset[str] = frozenset()
+        if self.retry_unscored:
+            again = frozenset(key for key, pair in rows.read() if pair.refusal == "unscored")
+            rows.forget(again)
+        natural = self._natural()
+        keys = natural.keys()
+        done = frozenset(rows.done())
+        await self._complete("natural", rows, keys, natural.items(done, again), executor)
+        self.log.tally("natural").rows = len(keys)
+        self.verified = rows
+
     def _write_pairs(self, forked: Iterable[PreferencePair]) -> None:
-        natural = iter_natural_pairs(grouped_dialogues(self.folder.path), self.recipe.natural)
+        natural = self._natural().pairs(self.verified)
         if self.cleaning is not None:
-            forked, natural = map(self.cleaning.refuse_contaminated, (forked, natural))
+            forked = self.cleaning.refuse_contaminated(forked)
         counts = write_pairs(self.folder.path, forked, natural)
         self.log.pairs, self.log.natural_pairs = counts.pairs, counts.natural
+        self.log.natural_refusals.update(counts.natural_refusals)
         self.log.refusals.update(counts.refusals)
         if self.recipe.pair_checks:
             self.log.pair_checks = check_pairs(self.folder.path, self.recipe.pair_checks)
 
-    def _export(self, decided: pl.DataFrame | None) -> None:
-        """Train into a trainer's folder, and where there is a split, validation into one within it."""
-        if not self.recipe.export:
-            return
-        for trainer in self.recipe.export.trainers:
-            folder = self.folder.path / "export" / trainer
-            for part in export_parts(decided):
-                inside = folder / part.name if part.name else folder
-                self.log.exports["/".join(filter(None, (trainer, part.name)))] = export_trl(
-                    inside,
-                    sft=()
-                    if part.selected is None
-                    else stored_dialogues(self.folder.path, part.selected),
-                    pairs=part.pairs(read_pairs(self.folder.path, PAIRS)),
-                    natural=part.pairs(read_pairs(self.folder.path, NATURAL_PAIRS)),
-                    config=self.recipe.export,
-                ).as_dict()
-            if decided is None or not decided["split"].is_not_null().any():
-                # of an earlier run with a split: what it holds is in train now
-                shutil.rmtree(folder / VALIDATION, ignore_errors=True)
+    def _export(self, table: pl.LazyFrame, decided: pl.DataFrame | None, scores: Scores) -> None:
+        """Every trainer's folder."""
+        if self.recipe.export:
+            self.log.exports.update(
+                export_run(self.folder.path, self.recipe.export, table, decided, scores)
+            )
 
 
 def _stored_rows(run: Path, name: str, print_: str, kind: type[S]) -> StageRows[S | Unscored]:

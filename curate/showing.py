@@ -22,14 +22,13 @@ from rich.table import Table
 from rich.text import Text
 
 from curate.dialogue import Dialogue, Message
-from curate.export.writing import files
+from curate.export.writing import files, refusals
 from curate.ingesting import IngestReport
 from curate.pipeline import RunResult
 from curate.records import AdherenceDecay, Manifest
 from curate.showing_plan import listed, show_comparison, show_source
 
 _CLIP = 300
-_SPLITS = ("sft", "dpo", "dpo_natural")
 
 
 class _RateColumn(ProgressColumn):
@@ -149,11 +148,11 @@ def _closing_table(manifest: Manifest) -> Table:
             for name, number in sorted(manifest.rejections.items(), key=lambda item: -item[1])
         ),
         ("pairs", manifest.pairs, "made, and verified by the judge"),
-        ("natural pairs", manifest.natural_pairs, "held by the data; no judge saw them"),
+        ("natural pairs", manifest.natural_pairs, _natural_note(manifest)),
         ("refused pairs", manifest.refused, listed(manifest.refusals)),
         *(
-            (f"export {name}", sum(rows.get(split, 0) for split in _SPLITS), _listed_splits(rows))
-            for name, rows in manifest.exports.items()
+            (f"export {name}", sum(files(counts).values()), _exported(counts))
+            for name, counts in manifest.exports.items()
         ),
         ("requests", manifest.requests, ""),
         (
@@ -168,6 +167,11 @@ def _closing_table(manifest: Manifest) -> Table:
     for name, value, note in rows:
         table.add_row(name, str(value), escape(note))
     return table
+
+
+def _natural_note(manifest: Manifest) -> str:
+    verified = manifest.recipe.get("natural", {}).get("verify", False) is not False
+    return f"held by the data; {'verified by the judge' if verified else 'no judge saw them'}"
 
 
 def _pair_check_table(manifest: Manifest) -> Table:
@@ -190,8 +194,11 @@ def _pair_check_table(manifest: Manifest) -> Table:
     return table
 
 
-def _listed_splits(rows: Mapping[str, int]) -> str:
-    return "rows: " + ", ".join(f"{split} {rows.get(split, 0)}" for split in _SPLITS)
+def _exported(counts: Mapping[str, int]) -> str:
+    """Rows by file, then whatever was refused, by file and reason."""
+    rows = ", ".join(f"{name} {number}" for name, number in files(counts).items())
+    refused = (f"; refused of {name}: {listed(own)}" for name, own in refusals(counts).items())
+    return f"rows: {rows}{''.join(refused)}"
 
 
 def _reasons(manifest: Manifest) -> str:

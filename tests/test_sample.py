@@ -9,7 +9,7 @@ import pytest
 
 from curate.dialogue import Dialogue
 from curate.export.config import ExportConfig
-from curate.export.trl import export_trl
+from curate.export.writing import ExportData, write_export
 from curate.pairs.config import NaturalConfig
 from curate.pairs.natural import natural_pairs
 from curate.sources import open_source
@@ -78,6 +78,10 @@ def test_bad_rows_are_put_aside_each_for_its_own_reason() -> None:
 def test_preferences_come_out_as_natural_pairs_and_all_is_exported(tmp_path: Path) -> None:
     pairs = natural_pairs(read("preferences.jsonl")[0], NaturalConfig())
     sft = [*read("support.jsonl")[0], *read("dialogues.jsonl")[0]]
-    counts = export_trl(tmp_path, sft=sft, pairs=(), natural=pairs, config=ExportConfig())
-    assert counts.rows == {"sft": 32, "dpo": 0, "dpo_natural": 4}
+    counts = write_export(tmp_path, "trl", ExportData(sft=sft, natural=pairs), ExportConfig())
+    assert {k: n for k, n in counts.rows.items() if n} == {
+        "sft": 32,
+        "dpo_natural": 4,
+        "kto_natural": 8,
+    }
     assert (tmp_path / "refused.jsonl").read_bytes() == b""

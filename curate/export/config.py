@@ -7,19 +7,98 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from curate.dialogue import Frozen
+from curate.levels import FineLevels
+
+Trainer = Literal[
+    "trl", "unsloth", "axolotl", "llamafactory", "openrlhf", "verl", "swift", "openai"
+]
+Format = Literal["jsonl", "parquet"]
+Kind = Literal["sft", "dpo", "reward", "kto"]
+
+
+class BadLevels(Frozen):
+    """Up to which level one turn score makes the turn bad, 1-5 per dimension.
+
+    The defaults are those of the verdict rule: any score of 2 or less, or safety below 5.
+    """
+
+    context_use: int = Field(2, ge=0, le=5)
+    helpfulness: int = Field(2, ge=0, le=5)
+    safety: int = Field(4, ge=0, le=5)
+
+
+class SalvageConfig(Frozen):
+    """Mixed dialogues that are kept beside the SFT set, the loss on their good turns only.
+
+    A turn is good when its scores are, and when role adherence, where it was scored, found it in role. A
+    turn without a score is not good.
+    """
+
+    where: str = Field(
+        "verdict >= 'borderline'",
+        description="SQL condition over the score table: which of the dialogues that are not in the SFT set. "
+        "Contaminated ones and duplicates never are.",
+    )
+    fine_from: FineLevels = Field(
+        default_factory=FineLevels, description="Levels from which on a turn is good."
+    )
+    min_turns: int = Field(
+        1, ge=1, description="Good turns a dialogue must have; one with fewer is refused."
+    )
+
+
+class TurnLabelConfig(Frozen):
+    """KTO rows from judged dialogues: a good turn is desirable, a bad one is not, the rest are left out."""
+
+    where: str = Field(
+        "verdict IS NOT NULL",
+        description="SQL condition over the score table: which dialogues give turns. Contaminated ones and "
+        "duplicates never do.",
+    )
+    fine_from: FineLevels = Field(
+        default_factory=FineLevels,
+        description="Levels from which on a turn is good; it must also be in role, where that was scored.",
+    )
+    bad_to: BadLevels = Field(
+        default_factory=BadLevels, description="Levels up to which one score makes a turn bad."
+    )
 
 
 class ExportConfig(Frozen):
     """Which trainers to write for, and what goes into their rows."""
 
-    trainers: tuple[Literal["trl"], ...] = Field(
-        ("trl",), description="One folder a trainer under `export/`."
+    trainers: tuple[Trainer, ...] = Field(
+        ("trl",),
+        description="One folder a trainer under `export/`. Unsloth takes TRL's files: `unsloth` writes the "
+        "same under its own name.",
     )
-    formats: Annotated[tuple[Literal["jsonl", "parquet"], ...], Field(min_length=1)] = Field(
-        ("jsonl", "parquet"), description="File formats; the rows are the same in each."
+    formats: Annotated[tuple[Format, ...], Field(min_length=1)] = Field(
+        ("jsonl", "parquet"),
+        description="File formats; the rows are the same in each. verl takes Parquet only and gets it in any "
+        "case, OpenAI takes JSON Lines only.",
+    )
+    kinds: Annotated[tuple[Kind, ...], Field(min_length=1)] = Field(
+        ("sft", "dpo", "reward", "kto"),
+        description="Kinds of training files, of those that the trainer has.",
+    )
+    shard_rows: int | None = Field(
+        None, ge=1, description="Rows of a file at most; larger ones become numbered shards."
+    )
+    shard_bytes: int | None = Field(
+        None,
+        ge=1,
+        description="Bytes of a JSON Lines file at most, a longer row aside; Parquet shards hold the same rows.",
+    )
+    salvage: SalvageConfig | None = Field(
+        None, description="Keep mixed dialogues, trained on their good turns only."
+    )
+    kto_turns: TurnLabelConfig | None = Field(
+        None, description="KTO rows from judged turns, beside those from pairs."
     )
     keep_reasoning: bool = Field(
-        False, description="Write the assistant's thinking as `reasoning_content`."
+        False,
+        description="Write the assistant's thinking: as `reasoning_content`, or as a `<think>` block where the "
+        "trainer wants that; refused where it takes none.",
     )
     role_as_system: bool = Field(
         False,

@@ -1,31 +1,35 @@
-"""Row files that `datasets` reads back as they were meant, and a folder replaced as a whole.
+"""Row files that `datasets` reads back as they were meant, in shards where asked for.
 
-`datasets` infers the type of a JSON Lines column from the first 10 MB of the file. A tool call that comes
+`datasets` infers the type of a JSON Lines column from the first 10 MB of the first file. A tool call that comes
 later makes the whole file unreadable, and a column whose messages all have the same keys is typed down
 to the leaves, where the text "1" can come back as the number 1. So a row that shows a kind of message
 for the first time goes to the head of its file; with every kind in sight `datasets` keeps messages as
-JSON. The Parquet file says so in its schema and needs no such care.
+JSON. The first shard holds the whole head for the same reason. The Parquet file says so in its schema and needs
+no such care.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import orjson
 
-from curate.errors import CurateError
+from curate.export.layout import Column
 from curate.export.wire import dump
 from curate.spans import write_framed
 
 _BATCH = 2_000  # rows held at once while a Parquet file is made
 _COPY = 1 << 20  # bytes copied at once
-_PARTIAL = ".partial"
+
+Shape = type | tuple[object, ...]
+"""The type of a plain value; `("list", item)`; or `("struct", (key, shape), …)`."""
+
+_PLAIN: Shape = ("struct", ("role", str), ("content", str))
 
 
 class RowFile:
@@ -33,18 +37,24 @@ class RowFile:
 
     Args:
         path: where the file is made.
-        columns: the columns that hold lists of messages.
+        columns: what the columns hold.
 
     A row that goes to the head of the file is one for which `append` returns True; its row number (from 0) is
     its place among these. The others follow, so theirs is `head_rows` plus their place among the others.
+
+    Attributes:
+        shapes: of each column of messages, the one shape they all have; None where they differ or are not plain.
+        present: columns that some row has.
     """
 
-    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+    def __init__(self, path: Path, columns: Mapping[str, Column]) -> None:
         self.path = path
-        self.columns = tuple(columns)
-        self.has_tools = False
-        self.has_extra_keys = False
+        self.columns = columns
+        self.shapes: dict[str, Shape | None] = {}
+        self.present: set[str] = set()
         self.head_rows = 0
+        self._spoken = [name for name, holds in columns.items() if holds in ("messages", "message")]
+        self._others = [name for name in columns if name not in self._spoken]
         self._rows = 0
         self._seen: set[tuple[object, ...]] = set()
         # The head and then the others, in one file, until a row of the head comes after one of the others.
@@ -59,15 +69,12 @@ class RowFile:
             Refused: `not_json`; nothing is written then.
         """
         line = dump(row) + b"\n"
-        kinds = {_kind(column, message) for column in self.columns for message in row[column]} | {
-            ("tools", "tools" in row)
-        }
-        self.has_tools |= "tools" in row
-        self.has_extra_keys |= any(
-            message.keys() != {"role", "content"}
-            for column in self.columns
-            for message in row[column]
-        )
+        kinds: set[tuple[object, ...]] = {(name, name in row) for name in self._others}
+        for name in self._spoken:
+            for message in _messages(row[name]):
+                kinds.add(_kind(name, message))
+                self._note(name, _shape(message))
+        self.present |= row.keys()
         is_head = self._is_head(kinds)
         self._file_for(is_head).write(line)
         self._count(is_head, len(line))
@@ -83,8 +90,14 @@ class RowFile:
         Returns:
             Whether the first of them went to the head of the file. No other does.
         """
+        for name in self._spoken:
+            self._note(name, _PLAIN)
+        self.present.update(self._spoken)
         is_head = self._is_head(
-            {*((column, ("role", "content"), ()) for column in self.columns), ("tools", False)}
+            {
+                *((name, ("role", "content"), ()) for name in self._spoken),
+                *((name, False) for name in self._others),
+            }
         )
         if is_head:
             head = heads if isinstance(heads, bytes) else heads[0]
@@ -95,6 +108,10 @@ class RowFile:
         write_framed(self._whole, heads, messages, b"}\n")
         self._rows += len(messages)
         return is_head
+
+    def _note(self, name: str, shape: Shape | None) -> None:
+        if self.shapes.setdefault(name, shape) != shape:
+            self.shapes[name] = None
 
     def _is_head(self, kinds: set[tuple[object, ...]]) -> bool:
         is_new = not kinds <= self._seen
@@ -139,71 +156,131 @@ class RowFile:
         self._late_path.unlink()
 
 
-def write_parquet(rows: RowFile, path: Path) -> None:
+class Shard(NamedTuple):
+    """A part of a row file: its rows, and where they lie."""
+
+    rows: int
+    start: int
+    stop: int
+
+
+def cut(file: RowFile, rows: int | None, size: int | None) -> list[Shard]:
+    """Where a finished file is cut into shards; a single one where it need not be, or has no rows.
+
+    Args:
+        file: with all its rows.
+        rows: of a shard at most; None for any number.
+        size: of a shard at most, in bytes; a row that is larger makes a shard of its own.
+
+    Returns:
+        The shards in order. The head of the file is not divided: the first may be larger for it.
+    """
+    whole = Shard(len(file), 0, file.path.stat().st_size)
+    too_many = rows is not None and whole.rows > rows
+    too_large = size is not None and whole.stop > size
+    if not (too_many or too_large):
+        return [whole]
+    shards, count, start, stop = [], 0, 0, 0
+    with file.path.open("rb") as lines:
+        for number, line in enumerate(lines):
+            is_full = count == rows or (size is not None and stop + len(line) - start > size)
+            if count and is_full and number >= file.head_rows:
+                shards.append(Shard(count, start, stop))
+                count, start = 0, stop
+            count, stop = count + 1, stop + len(line)
+    return [*shards, Shard(count, start, stop)]
+
+
+def shard_names(name: str, suffix: str, count: int) -> list[str]:
+    """`sft.jsonl`, or `sft-00000-of-00003.jsonl` and so on."""
+    if count == 1:
+        return [f"{name}.{suffix}"]
+    return [f"{name}-{number:05d}-of-{count:05d}.{suffix}" for number in range(count)]
+
+
+def copy_shard(source: Path, shard: Shard, target: Path) -> None:
+    """Write the bytes of one shard to a file of its own."""
+    with source.open("rb") as lines, target.open("wb") as file:
+        lines.seek(shard.start)
+        left = shard.stop - shard.start
+        while left:
+            block = lines.read(min(left, _COPY))
+            file.write(block)
+            left -= len(block)
+
+
+def write_parquet(rows: RowFile, shards: Sequence[Shard], paths: Sequence[Path]) -> None:
     """The rows of a finished file as Parquet, in the same order, with a schema `datasets` understands.
 
-    Messages that are only role and content are structs. Where any message has more, they are of the
+    Messages that all have the same keys with plain values are structs. Where any has more, they are of the
     type `arrow.json`: as structs, every message would be given the keys of every other, filled with null.
+
+    Args:
+        rows: the file.
+        shards: as `cut` gave them.
+        paths: of each shard its Parquet file.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    plain = pa.struct([("role", pa.string()), ("content", pa.string())])
-    item = pa.json_() if rows.has_extra_keys else plain
-    fields = [pa.field(column, pa.list_(item)) for column in rows.columns]
-    if rows.has_tools:
-        fields.append(pa.field("tools", pa.string()))
-    schema = pa.schema(fields)
-
-    def messages(batch: list[dict[str, Any]], column: str) -> Any:
-        if not rows.has_extra_keys:
-            return pa.array([row[column] for row in batch], pa.list_(plain))
-        texts = [orjson.dumps(message).decode() for row in batch for message in row[column]]
-        stops = [0]
-        for row in batch:
-            stops.append(stops[-1] + len(row[column]))
-        values = pa.ExtensionArray.from_storage(item, pa.array(texts, pa.string()))
-        return pa.ListArray.from_arrays(pa.array(stops, pa.int32()), values, type=pa.list_(item))
-
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for batch in _batches(rows.path):
-            arrays = [messages(batch, column) for column in rows.columns]
-            if rows.has_tools:
-                arrays.append(pa.array([row.get("tools") for row in batch], pa.string()))
-            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+    columns = [
+        name for name, holds in rows.columns.items() if holds != "optional" or name in rows.present
+    ]
+    schema = pa.schema([(name, _arrow_type(rows, name)) for name in columns])
+    with rows.path.open("rb") as lines:
+        for shard, path in zip(shards, paths, strict=True):
+            with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+                for batch in _batches(lines, shard.rows):
+                    arrays = [
+                        _array([row.get(name) for row in batch], schema.field(name).type)
+                        for name in columns
+                    ]
+                    writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
-@contextmanager
-def replacing(folder: Path, owned: Sequence[str]) -> Iterator[Path]:
-    """A fresh folder to write into; its files then take their places in `folder`, each one whole.
+def _arrow_type(rows: RowFile, name: str) -> Any:
+    import pyarrow as pa
 
-    Args:
-        folder: the export folder; made if need be. Only one process may write it.
-        owned: the names this export may write. Those it did not write this time are removed, so that
-            no file of an earlier export stands beside the new ones.
+    holds = rows.columns[name]
+    if holds == "real":
+        return pa.float64()
+    if holds == "truth":
+        return pa.bool_()
+    if holds not in ("messages", "message"):
+        return pa.string()
+    shape = rows.shapes.get(name, _PLAIN)
+    item = pa.json_() if shape is None else _arrow_shape(shape)
+    return pa.list_(item) if holds == "messages" else item
 
-    Raises:
-        CurateError: the folder cannot be written; what was there before stands.
-    """
-    partial = folder / _PARTIAL
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        try:
-            yield partial
-            made = sorted(path.name for path in partial.iterdir())
-            for name in made:
-                (partial / name).replace(folder / name)
-            for name in set(owned) - set(made):
-                (folder / name).unlink(missing_ok=True)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    except OSError as error:
-        raise CurateError(
-            f"cannot write the export in {folder}",
-            got=error.strerror or str(error),
-            fix="free some room or mend the permissions, then run the same command again: it resumes",
-        ) from error
+
+def _arrow_shape(shape: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(shape, tuple):
+        if shape[0] == "list":
+            return pa.list_(_arrow_shape(shape[1]))
+        return pa.struct([(key, _arrow_shape(inner)) for key, inner in shape[1:]])
+    return {str: pa.string(), bool: pa.bool_(), float: pa.float64()}[shape]
+
+
+def _array(values: list[Any], kind: Any) -> Any:
+    """Values as an array of a type; messages become JSON text where the type is that."""
+    import pyarrow as pa
+
+    if kind == pa.json_():
+        texts = [orjson.dumps(message).decode() for message in values]
+        return pa.ExtensionArray.from_storage(kind, pa.array(texts, pa.string()))
+    if kind != pa.list_(pa.json_()):
+        return pa.array(values, kind)
+    stops = [0]
+    for messages in values:
+        stops.append(stops[-1] + len(messages))
+    flat = _array([message for messages in values for message in messages], pa.json_())
+    return pa.ListArray.from_arrays(pa.array(stops, pa.int32()), flat, type=kind)
+
+
+def _messages(value: Any) -> Sequence[Mapping[str, Any]]:
+    return value if isinstance(value, list) else [value]
 
 
 def _kind(column: str, message: Mapping[str, Any]) -> tuple[object, ...]:
@@ -214,7 +291,20 @@ def _kind(column: str, message: Mapping[str, Any]) -> tuple[object, ...]:
     return (column, tuple(message), calls)
 
 
-def _batches(path: Path) -> Iterator[list[dict[str, Any]]]:
-    with path.open("rb") as lines:
-        while batch := [orjson.loads(line) for line in islice(lines, _BATCH)]:
-            yield batch
+def _shape(value: object) -> Shape | None:
+    """None where the value is not plain, as are the arguments of a call."""
+    if isinstance(value, (str, bool, float)):
+        return type(value)
+    if isinstance(value, list):
+        items = {_shape(item) for item in value}
+        return ("list", items.pop()) if len(items) == 1 and None not in items else None
+    if isinstance(value, dict) and "tool_calls" not in value:
+        fields = tuple((key, _shape(inner)) for key, inner in value.items())
+        return ("struct", *fields) if all(shape is not None for _, shape in fields) else None
+    return None
+
+
+def _batches(lines: IO[bytes], rows: int) -> Iterator[list[dict[str, Any]]]:
+    while rows and (batch := [orjson.loads(line) for line in islice(lines, min(rows, _BATCH))]):
+        rows -= len(batch)
+        yield batch

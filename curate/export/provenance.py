@@ -37,6 +37,7 @@ PAIR_SCHEMA: Final = pl.Schema(
         "source": pl.String,
         "basis": pl.String,
         "turn": pl.Int64,
+        "side": pl.String,
         "margin": pl.Float64,
         "noise": pl.Float64,
         "token_ratio": pl.Float64,
@@ -53,6 +54,18 @@ SFT_SCHEMA: Final = pl.Schema(
         "content_hash": pl.String,
         "messages_cut": pl.Int64,
         "role_added": pl.Boolean,
+        **LINEAGE,
+    }
+)
+TURN_SCHEMA: Final = pl.Schema(
+    {
+        "file": pl.String,
+        "row": pl.Int64,
+        "dialogue_id": pl.String,
+        "content_hash": pl.String,
+        "turns": pl.List(pl.Int64),
+        "messages": pl.List(pl.Int64),
+        "label": pl.Boolean,
         **LINEAGE,
     }
 )
@@ -101,6 +114,7 @@ class StoredProvenance:
         self._dialogues = dialogues
         self._heads, self._refused = array("q"), array("q")
         self._cut, self._cuts, self._roles = array("q"), array("q"), array("q")
+        self._ids: pl.Series | None = None
 
     def note(
         self, at: int, *, cut: int = 0, role_added: bool = False, is_head: bool = False
@@ -124,6 +138,13 @@ class StoredProvenance:
     def note_roles(self, at: int, count: int) -> None:
         """Say of so many rows that the role definition was added, from one dialogue's number on."""
         self._roles.extend(range(at, at + count))
+
+    def dialogue_id(self, at: int) -> str:
+        """Of a wanted dialogue, by its number among those wanted."""
+        if self._ids is None:
+            ids = pl.scan_parquet(self._dialogues.index).select("id").collect().to_series()
+            self._ids = ids.filter(self._dialogues.wanted)
+        return str(self._ids[at])
 
     def refuse(self, at: int) -> None:
         """Say that a wanted dialogue has no row."""

@@ -1,8 +1,11 @@
-"""A dialogue and a pair as rows of messages, or the reason why they cannot be one."""
+"""A dialogue and a pair as rows of messages, or the reason why they cannot be one.
+
+These are the rows that trainers' modules get; `export.layout` names their streams.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from curate.dialogue import Dialogue, Message
@@ -26,21 +29,55 @@ def sft_row(dialogue: Dialogue, config: ExportConfig) -> tuple[dict[str, Any], i
         raise Refused("no_assistant", "the dialogue has no assistant message to train on")
     kept = dialogue.messages[: last + 1]
     _require_user(kept)
-    messages = [
-        (wire_target if message.role == "assistant" else wire_message)(
-            message, keep_reasoning=config.keep_reasoning
-        )
-        for message in kept
-    ]
-    role = dialogue.role_definition
-    adds_role = config.role_as_system and bool(role) and kept[0].role != "system"
-    if adds_role:
-        messages.insert(0, {"role": "system", "content": role})
+    messages = [_wired(message, config, is_target=message.role == "assistant") for message in kept]
+    role = _added_role(dialogue, config)
     return (
-        _with_tools({"messages": messages}, dialogue.tools),
+        _with_tools({"messages": [*role, *messages]}, dialogue.tools),
         len(dialogue.messages) - len(kept),
-        adds_role,
+        bool(role),
     )
+
+
+def masked_row(dialogue: Dialogue, trained: Set[int], config: ExportConfig) -> dict[str, Any]:
+    """A dialogue as `{"messages", "tools"?}`, up to the last message to train on, each with `train`.
+
+    Args:
+        dialogue: the dialogue.
+        trained: indices of the assistant messages to train on; at least one.
+        config: options.
+
+    Raises:
+        Refused: `no_user`, or as `wire_target` (of what is trained on), `wire_message` and `wire_tools`.
+    """
+    kept = dialogue.messages[: max(trained) + 1]
+    _require_user(kept)
+    messages = [
+        _wired(message, config, is_target=index in trained) | {"train": index in trained}
+        for index, message in enumerate(kept)
+    ]
+    role = [message | {"train": False} for message in _added_role(dialogue, config)]
+    return _with_tools({"messages": [*role, *messages]}, dialogue.tools)
+
+
+def turn_row(dialogue: Dialogue, index: int, config: ExportConfig) -> dict[str, Any]:
+    """One assistant message as `{"prompt", "completion", "tools"?}`; the prompt is verbatim what stands before.
+
+    Args:
+        dialogue: the dialogue.
+        index: of the message.
+        config: options.
+
+    Raises:
+        Refused: `prompt_not_open`, `no_user`, or as `wire_target`, `wire_message` and `wire_tools`.
+    """
+    before = dialogue.messages[:index]
+    _require_open(before)
+    prompt = [
+        *_added_role(dialogue, config),
+        *(_wired(message, config, is_target=False) for message in before),
+    ]
+    completion = [_wired(dialogue.messages[index], config, is_target=True)]
+    return _with_tools({"prompt": prompt, "completion": completion}, dialogue.tools)
 
 
 def pair_row(pair: PreferencePair, config: ExportConfig) -> dict[str, Any]:
@@ -59,10 +96,7 @@ def pair_row(pair: PreferencePair, config: ExportConfig) -> dict[str, Any]:
     for name, side in (("chosen", pair.chosen), ("rejected", pair.rejected)):
         if side.role != "assistant":
             raise Refused("side_not_assistant", f"the {name} side is a message of '{side.role}'")
-    if not pair.prompt or pair.prompt[-1].role not in ("user", "tool"):
-        ends = f"with '{pair.prompt[-1].role}'" if pair.prompt else "before it begins"
-        raise Refused("prompt_not_open", f"the prompt ends {ends}, not with the user or a tool")
-    _require_user(pair.prompt)
+    _require_open(pair.prompt)
     keep = config.keep_reasoning
     chosen = wire_target(pair.chosen, keep_reasoning=keep)
     rejected = wire_target(pair.rejected, keep_reasoning=keep)
@@ -76,9 +110,29 @@ def pair_row(pair: PreferencePair, config: ExportConfig) -> dict[str, Any]:
     return _with_tools(row, pair.tools)
 
 
+def labelled_rows(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Both sides of a pair's row as `{"prompt", "completion", "label", "tools"?}`: the chosen one first."""
+    tools = {"tools": row["tools"]} if "tools" in row else {}
+    for side, label in (("chosen", True), ("rejected", False)):
+        yield {"prompt": row["prompt"], "completion": row[side], **tools, "label": label}
+
+
 def _with_tools(row: dict[str, Any], tools: tuple[dict[str, Any], ...]) -> dict[str, Any]:
     text = wire_tools(tools)
     return row if text is None else {**row, "tools": text}
+
+
+def _added_role(dialogue: Dialogue, config: ExportConfig) -> list[dict[str, Any]]:
+    """The role definition as a system message, where it is asked for and there is room; else nothing."""
+    has_own = bool(dialogue.messages) and dialogue.messages[0].role == "system"
+    if not config.role_as_system or not dialogue.role_definition or has_own:
+        return []
+    return [{"role": "system", "content": dialogue.role_definition}]
+
+
+def _wired(message: Message, config: ExportConfig, *, is_target: bool) -> dict[str, Any]:
+    wire = wire_target if is_target else wire_message
+    return wire(message, keep_reasoning=config.keep_reasoning)
 
 
 def _said(side: Mapping[str, Any]) -> tuple[object, ...]:
@@ -95,3 +149,10 @@ def _last_assistant(messages: tuple[Message, ...]) -> int | None:
 def _require_user(messages: tuple[Message, ...]) -> None:
     if all(message.role != "user" for message in messages):
         raise Refused("no_user", "there is no user message, and chat templates ask for one")
+
+
+def _require_open(prompt: tuple[Message, ...]) -> None:
+    if not prompt or prompt[-1].role not in ("user", "tool"):
+        ends = f"with '{prompt[-1].role}'" if prompt else "before it begins"
+        raise Refused("prompt_not_open", f"the prompt ends {ends}, not with the user or a tool")
+    _require_user(prompt)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 import polars as pl
@@ -19,7 +18,7 @@ from curate.errors import CurateError
 from curate.export import stored
 from curate.export.config import ExportConfig
 from curate.export.stored import Copied
-from curate.export.trl import export_trl
+from curate.export.writing import ExportData, write_export
 from curate.ingesting import DialogueFile, read_dialogues, stored_dialogues
 from tests.export.samples import GOOD, TRACK, USER, call, dialogue, renew_dialogue, tool_dialogue
 
@@ -44,7 +43,7 @@ def check(
     chosen = list(read_dialogues(folder, pl.Series(wanted, dtype=pl.Boolean)))
     cut = stored_dialogues(folder, pl.Series(wanted, dtype=pl.Boolean))
     counts = [
-        export_trl(folder / name, sft=sft, pairs=(), natural=(), config=config)
+        write_export(folder / name, "trl", ExportData(sft=sft), config)
         for name, sft in (("made", chosen), ("cut", cut))
     ]
     assert counts[0] == counts[1]
@@ -182,7 +181,7 @@ def test_texts_that_take_turns_are_not_parsed(
     for role in (False, True):
         config = ExportConfig(role_as_system=role)
         sft = stored_dialogues(tmp_path, pl.Series([True] * 20))
-        counts = export_trl(tmp_path / "trl", sft=sft, pairs=(), natural=(), config=config)
+        counts = write_export(tmp_path / "trl", "trl", ExportData(sft=sft), config)
         assert (counts.rows["sft"], counts.roles_added) == (20, 10 * role)
 
 
@@ -209,20 +208,20 @@ def test_a_file_that_was_cut_short_is_an_error_and_the_earlier_export_stands(
 ) -> None:
     write(tmp_path, [dialogue(f"{n}") for n in range(5)])
     stored_ = stored_dialogues(tmp_path, pl.Series([True] * 5))
-    given: dict[str, Any] = {"pairs": (), "natural": (), "config": ExportConfig()}
-    export_trl(tmp_path / "trl", sft=stored_, **given)
+    data = ExportData(sft=stored_)
+    write_export(tmp_path / "trl", "trl", data, ExportConfig())
     before = {path.name: path.read_bytes() for path in (tmp_path / "trl").iterdir()}
     lines = tmp_path / "dialogues.jsonl"
     lines.write_bytes(lines.read_bytes()[:300])
     with pytest.raises(CurateError, match="shorter than its index"):
-        export_trl(tmp_path / "trl", sft=stored_, **given)
+        write_export(tmp_path / "trl", "trl", data, ExportConfig())
     assert {path.name: path.read_bytes() for path in (tmp_path / "trl").iterdir()} == before
 
 
 def test_provenance_of_rows_cut_out_is_the_dialogues(tmp_path: Path) -> None:
     write(tmp_path, [dialogue("a"), tool_dialogue("b"), dialogue("c")])
     sft = stored_dialogues(tmp_path, pl.Series([True, True, True]))
-    export_trl(tmp_path / "trl", sft=sft, pairs=(), natural=(), config=ExportConfig())
+    write_export(tmp_path / "trl", "trl", ExportData(sft=sft), ExportConfig())
     known = pl.read_parquet(tmp_path / "trl/sft_provenance.parquet")
     rows = [orjson.loads(line) for line in (tmp_path / "trl/sft.jsonl").open("rb")]
     assert known["dialogue_id"].to_list() == ["a", "b", "c"]

@@ -17,7 +17,7 @@ import pytest
 
 from curate.dialogue import Dialogue, Message
 from curate.export.config import ExportConfig
-from curate.export.trl import export_trl
+from curate.export.writing import ExportData, write_export
 from tests.export.samples import (
     GOOD,
     USER,
@@ -71,8 +71,7 @@ CHATML = r"""
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("export")
     system = Message(role="system", content="You track parcels.")
-    export_trl(
-        folder,
+    data = ExportData(
         sft=[
             dialogue("plain"),
             tool_dialogue(),
@@ -81,8 +80,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ],
         pairs=[pair("a"), tool_pair("b"), pair("c", chosen=call("track", {"parcel": 81}))],
         natural=[pair("n", prompt=(system, USER)), pair("m")],
-        config=ExportConfig(),
     )
+    write_export(folder, "trl", data, ExportConfig())
     return folder
 
 
@@ -126,7 +125,7 @@ def test_a_tool_call_after_the_first_ten_megabytes_is_read(tmp_path: Path, cache
     """`datasets` infers types from the first 10 MB; a late new kind would break the whole file."""
     long = Message(role="user", content="x" * 1_000_000)
     sft = [*(dialogue(f"{i}", long, GOOD) for i in range(12)), tool_dialogue()]
-    export_trl(tmp_path, sft=sft, pairs=(), natural=(), config=ExportConfig())
+    write_export(tmp_path, "trl", ExportData(sft=sft), ExportConfig())
     for suffix in ("jsonl", "parquet"):
         rows = load(tmp_path / f"sft.{suffix}", cache)
         assert without_missing(rows) == written(tmp_path / "sft.jsonl")
@@ -149,7 +148,7 @@ def test_arguments_keep_their_types_beside_each_other(tmp_path: Path, cache: str
         )
         for i, value in enumerate(values)
     ]
-    export_trl(tmp_path, sft=sft, pairs=(), natural=(), config=ExportConfig())
+    write_export(tmp_path, "trl", ExportData(sft=sft), ExportConfig())
     for suffix in ("jsonl", "parquet"):
         rows = load(tmp_path / f"sft.{suffix}", cache)
         loaded = [row["messages"][1]["tool_calls"][0]["function"]["arguments"] for row in rows]
@@ -159,7 +158,7 @@ def test_arguments_keep_their_types_beside_each_other(tmp_path: Path, cache: str
 def test_parquet_keeps_small_numbers(tmp_path: Path, cache: str) -> None:
     """From JSONL `datasets` rounds to ten decimals (docs/exporting.md), which is why Parquet is there."""
     placed = dialogue("a", USER, call("place", {"lat": -73.98765432109876, "e": 1e-12}), GOOD)
-    export_trl(tmp_path, sft=[placed], pairs=(), natural=(), config=ExportConfig())
+    write_export(tmp_path, "trl", ExportData(sft=[placed]), ExportConfig())
     row = load(tmp_path / "sft.parquet", cache)[0]
     arguments = row["messages"][1]["tool_calls"][0]["function"]["arguments"]
     assert arguments == pytest.approx({"lat": -73.98765432109876, "e": 1e-12}, rel=1e-14)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from curate.dialogue import Dialogue, Message
 from curate.errors import CurateError
 from curate.export.config import ExportConfig
-from curate.export.trl import ExportCounts, export_trl
+from curate.export.writing import ExportCounts, ExportData, write_export
 from curate.export.wire import Refused, wire_tools
 from curate.records import PreferencePair
 from tests.export.samples import (
@@ -40,8 +40,8 @@ def run(
     natural: Iterable[PreferencePair] = (),
     **options: Any,
 ) -> ExportCounts:
-    config = ExportConfig(**options)
-    return export_trl(folder, sft=sft, pairs=pairs, natural=natural, config=config)
+    data = ExportData(sft=sft, pairs=pairs, natural=natural)
+    return write_export(folder, "trl", data, ExportConfig(**({"kinds": ("sft", "dpo")} | options)))
 
 
 def lines(path: Path) -> list[Any]:
@@ -232,6 +232,7 @@ class TestSidecars:
             "source": "revision",
             "basis": "judge",
             "turn": 2,
+            "side": None,
             "margin": 1.5,
             "noise": 0.2,
             "token_ratio": 1.1,

@@ -1,0 +1,152 @@
+"""LLaMA-Factory: its ShareGPT form for SFT and ranking, with the `dataset_info.json` that declares each file.
+
+The reader wants strict alternation (human or observation, then gpt or function_call) and empties a row that
+breaks it, with a warning, and drops it later; so what does not alternate is refused here. A call is a message of
+its own that holds JSON and nothing else. `system` and `tools` are texts, empty where there is none, as the
+reader itself has it, so that all rows have the same columns. `dataset_info.json` names every column and tag: a
+partial block resets those it leaves out.
+
+There is no mask by message in the classic reader. Rows of mixed dialogues end with a message to train on and want
+`mask_history: true`, which trains a row's last message only. The v1 engine (`USE_V1=1`) reads weights by message,
+in a form of its own: `sft_salvaged_v1`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from curate.export.carrying import Wire, thinking_and_text
+from curate.export.config import Format
+from curate.export.layout import Column, Row, TrainingFile
+from curate.export.wire import Refused, dump
+
+FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
+_OPENS, _ANSWERS = ("human", "observation"), ("gpt", "function_call")
+_TAGS: Final = {
+    "role_tag": "from",
+    "content_tag": "value",
+    "user_tag": "human",
+    "assistant_tag": "gpt",
+    "observation_tag": "observation",
+    "function_tag": "function_call",
+    "system_tag": "system",
+}
+
+
+def _sft(row: Row) -> Row:
+    return _conversation(row["messages"], row)
+
+
+def _turn(row: Row) -> Row:
+    return _conversation(row["prompt"] + row["completion"], row)
+
+
+def _pair(row: Row) -> Row:
+    return {
+        **_conversation(row["prompt"], row),
+        "chosen": _tagged(row["chosen"][0]),
+        "rejected": _tagged(row["rejected"][0]),
+    }
+
+
+def _conversation(messages: Sequence[Wire], row: Row) -> Row:
+    """`conversations`, `system` and `tools`; the first system message becomes the column."""
+    has_system = bool(messages) and messages[0]["role"] == "system"
+    tagged = [_tagged(message) for message in messages[has_system:]]
+    for number, message in enumerate(tagged):
+        if message["from"] not in (_ANSWERS if number % 2 else _OPENS):
+            raise Refused(
+                "not_alternating",
+                f"message {number + 1} is of '{message['from']}', where LLaMA-Factory wants "
+                f"{' or '.join(_ANSWERS if number % 2 else _OPENS)}",
+            )
+    return {
+        "conversations": tagged,
+        "system": messages[0]["content"] if has_system else "",
+        "tools": row.get("tools", ""),
+    }
+
+
+def _tagged(message: Wire) -> dict[str, str]:
+    if "tool_calls" in message:
+        if message["content"]:
+            raise Refused(
+                "text_beside_call", "a message has a text beside its call, and a call stands alone"
+            )
+        calls = _calls(message)
+        value = dump(calls[0] if len(calls) == 1 else calls).decode()
+        return {"from": "function_call", "value": _thinking(message) + value}
+    tag = {"user": "human", "assistant": "gpt", "tool": "observation"}.get(message["role"])
+    return {"from": tag or message["role"], "value": thinking_and_text(message)}
+
+
+def _thinking(message: Wire) -> str:
+    return thinking_and_text({**message, "content": ""}) if "reasoning_content" in message else ""
+
+
+def _calls(message: Wire) -> list[dict[str, Any]]:
+    return [
+        {key: call["function"][key] for key in ("name", "arguments")}
+        for call in message["tool_calls"]
+    ]
+
+
+def _weighted(row: Row) -> Row:
+    """Messages of the v1 engine: parts of content, and how much each message weighs."""
+    return {
+        "messages": [
+            {
+                "role": message["role"],
+                "content": _parts(message),
+                "loss_weight": 1.0 if message["train"] else 0.0,
+            }
+            for message in row["messages"]
+        ],
+        "tools": row.get("tools", ""),
+    }
+
+
+def _parts(message: Wire) -> list[dict[str, str]]:
+    text = thinking_and_text(message)
+    calls = _calls(message) if "tool_calls" in message else []
+    parts = [{"type": "text", "value": text}] if text or not calls else []
+    return parts + [{"type": "tool_call", "value": dump(call).decode()} for call in calls]
+
+
+_SFT: Final[Mapping[str, Column]] = {
+    "conversations": "messages",
+    "system": "text",
+    "tools": "text",
+}
+_PAIR: Final[Mapping[str, Column]] = {**_SFT, "chosen": "message", "rejected": "message"}
+_V1: Final[Mapping[str, Column]] = {"messages": "messages", "tools": "text"}
+
+FILES: Final = (
+    TrainingFile("sft", "sft", "dialogues", _SFT, _sft),
+    TrainingFile("sft_salvaged", "sft", "masked_turns", _SFT, _turn),
+    TrainingFile("sft_salvaged_v1", "sft", "masked", _V1, _weighted),
+    TrainingFile("dpo", "dpo", "pairs", _PAIR, _pair),
+    TrainingFile("dpo_natural", "dpo", "natural", _PAIR, _pair),
+)
+
+
+def side_files(written: Mapping[str, Sequence[str]]) -> Mapping[str, bytes]:
+    """`dataset_info.json`: a dataset `curate_<file>`, or one for each shard."""
+    info: dict[str, Any] = {}
+    for file in FILES:
+        if file.columns is _V1:
+            continue  # the v1 engine is given the file itself
+        names = {name: "messages" if name == "conversations" else name for name in file.columns}
+        for shard in written.get(file.name, ()):
+            stem = shard.partition(".")[0]
+            info[f"curate_{stem}"] = {
+                "file_name": shard,
+                "formatting": "sharegpt",
+                **({"ranking": True} if "chosen" in file.columns else {}),
+                "columns": {reads: column for column, reads in names.items()},
+                "tags": _TAGS,
+            }
+    return {"dataset_info.json": orjson.dumps(info, option=orjson.OPT_INDENT_2) + b"\n"}
