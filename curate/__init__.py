@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from curate.api import (
+        Labels,
         LoadedDialogues,
         Recipe,
         RunResult,
+        calibrate,
         fork_pairs,
         judge_dialogues,
         load_dialogues,
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
 __version__ = version("curate-dialogues")
 
 __all__ = [
+    "Labels",
     "LoadedDialogues",
     "Recipe",
     "RunResult",
+    "calibrate",
     "fork_pairs",
     "judge_dialogues",
     "load_dialogues",

@@ -22,6 +22,7 @@ from curate.adherence.config import AdherenceConfig
 from curate.adherence.decay import AdherenceTally
 from curate.adherence.reference.scorer import ReferenceScorer
 from curate.adherence.reference.scorer import check as check_method
+from curate.calibrating import Labels, calibrate
 from curate.cleaning import prepare_cleaning
 from curate.dialogue import Dialogue
 from curate.engines.asking import Accounting, Asker
@@ -51,9 +52,11 @@ from curate.sources import Detection, SourceConfig, Tally, open_rows, open_sourc
 from curate.steps import Step, adherence_step, fork_step, judge_step
 
 __all__ = [
+    "Labels",
     "LoadedDialogues",
     "Recipe",
     "RunResult",
+    "calibrate",
     "fork_pairs",
     "judge_dialogues",
     "load_dialogues",

@@ -301,7 +301,13 @@ class CalibrationFigures(Frozen):
     brier: float
     ece: float = Field(description="Expected calibration error, 10 bins of equal width.")
     accuracy_at_half: float
-    accuracy_at_threshold: float = Field(description="At the threshold fitted without these turns.")
+    accuracy_at_threshold: float = Field(
+        description="Of the raw scores, at the threshold fitted without these turns."
+    )
+    brier_gain: tuple[float, float] | None = Field(
+        None,
+        description="How much lower the Brier score is than the raw scores': 95 % bootstrap over groups.",
+    )
 
 
 class JudgeCalibration(Frozen):

@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 
 from curate import __version__
-from curate.cli import check, running
+from curate.cli import calibrate, check, running
 from curate.cli.benchmark import benchmark
 from curate.cli.console import ERR, OUT
 from curate.cli.push import push
@@ -34,6 +34,7 @@ app.command()(running.estimate)
 app.command()(running.doctor)
 app.command()(running.show)
 app.command()(running.schema)
+app.command()(calibrate.calibrate)
 app.command()(check.check)
 app.command()(benchmark)
 app.command()(push)
