@@ -384,6 +384,19 @@ PairSource = Literal["resample", "revision", "natural", "none"]
 """Where the chosen side comes from; `none` where a fork was refused before there was one."""
 
 
+ChangeKind = Literal[
+    "tool", "argument", "url", "email", "date", "amount", "id", "number", "name", "negation", "sentence"
+]
+
+
+class Change(Frozen):
+    """What differs between two sides in one respect, found by comparing them; no model says so."""
+
+    kind: ChangeKind
+    removed: tuple[str, ...] = Field((), description="On the rejected side only.")
+    added: tuple[str, ...] = Field((), description="On the chosen side only.")
+
+
 class PairCheck(Frozen):
     """What verification measured on one candidate pair. Scores are the judge's means, 1-5."""
 
@@ -408,6 +421,11 @@ class PairCheck(Frozen):
     rejected_role: float | None = Field(
         None, description="Role adherence of the rejected side, 0-1."
     )
+    confirmed: bool | None = Field(
+        None,
+        description="Judged again with the chosen side in place, no turn up to it is bad; asked with "
+        "`at: earliest`.",
+    )
     neutralised: int = Field(
         0, description="Strings in the data that were defused in the comparison."
     )
@@ -419,10 +437,11 @@ class PreferencePair(Frozen):
     `refusal` is None for a pair that passed; refused pairs are kept with their reason code:
     `identical`, `cosmetic`, `length_only`, `order_flip`, `below_margin`, `other_dimension_fell`
     (role adherence included), `ungrounded_specifics`, `original_was_fine`, `no_text_in_turn`, `earlier_turn_bad`, `unscored`, `no_candidate`,
-    `prompts_differ`, `diverges_at_user`, `diverges_at_tool`, `rejected_preferred` (by both orders),
+    `prompts_differ`, `no_reply` (a side does not end with the assistant), `speaker_marker` (a side opens
+    with `Human:` or the like), `diverges_at_user`, `diverges_at_tool`, `rejected_preferred` (by both orders),
     `duplicate` (of another candidate), `not_best` (a better candidate of the fork passed),
     `prompt_end` (not a user or tool message), `engine_error`, `empty_side`, `no_counterpart`,
-    `over_limit`, `contaminated` (shares text with an eval set).
+    `does_not_suffice` (repairing the turn would leave another bad), `over_limit`, `contaminated` (shares text with an eval set).
     """
 
     pair_id: str
@@ -439,7 +458,14 @@ class PreferencePair(Frozen):
     rejected: Message
     refusal: str | None = None
     detail: str = ""
+    confidence: float | None = Field(
+        None, ge=0, le=1, description="That the turn of a fork is bad, from the judgment's scores."
+    )
     issue: str = Field("", description="What the judge found wrong with the rejected side.")
+    changes: tuple[Change, ...] = Field((), description="From the rejected to the chosen side.")
+    sampling: dict[str, float] = Field(
+        default_factory=dict, description="How the chosen side was drawn, where a model wrote it."
+    )
     policy: str = Field("", description="Identity of the model that wrote the chosen side.")
     judge: str = ""
     check: PairCheck | None = None

@@ -156,6 +156,7 @@ def fork_step(
             policy=policy,
             reviser=reviser,
             describe_issue=issue,
+            rejudge=lambda part: judged.work(part, judge),
             policy_id=_label(models.policy.identity),
             reviser_id=_label(models.reviser.identity),
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask
-from curate.records import AdherenceTurn, ScoringMode, TurnReading, Unscored
+from curate.records import AdherenceTurn, Judgment, ScoringMode, TurnReading, Unscored
 
 _TOKEN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]|[^\W_]+|[^\w\s]|_")
 
@@ -57,7 +57,8 @@ class ForkAsks:
         judging: the judge, who verifies.
         policy: writes the resamples.
         reviser: writes the guided revision.
-        describe_issue: what is wrong with a turn, in a sentence; asked only where the judgment names none.
+        describe_issue: what is wrong with a turn, in a sentence; asked only where nothing else names it.
+        rejudge: judges a whole dialogue; asked with `at: earliest` about one that ends with a chosen side.
         policy_id, reviser_id: identities for the record; the reviser's defaults to the policy's.
     """
 
@@ -65,5 +66,6 @@ class ForkAsks:
     policy: Ask
     reviser: Ask
     describe_issue: Callable[[Dialogue, int], Awaitable[str]]
+    rejudge: Callable[[Dialogue], Awaitable[Judgment | Unscored]]
     policy_id: str
     reviser_id: str = ""

@@ -1,27 +1,31 @@
 """Candidates for the chosen side: resamples of the policy, and one minimal revision.
 
 A resample continues exactly the exported prompt, so training on it is close to on-policy. The revision
-mends the original with least change, so the pair differs in the flaw and little else. What came back
-unusable is kept as a candidate without a message, with the reason.
+mends the original with least change, so the pair differs in the flaw and little else. In place of an
+original that calls a tool, only another call will do, and one that fits the tools offered. What came
+back unusable is kept as a candidate without a message, with the reason.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Completion, Request
 from curate.engines.layout import defuse
 from curate.pairs.asks import ForkAsks
+from curate.pairs.calls import misfit, read_calls, tool_names, with_ids_of
 from curate.pairs.config import ForkConfig
-from curate.pairs.prompting import revision
-from curate.pairs.wire import to_wire, tools_to_wire
+from curate.pairs.prompting import critique, revision
+from curate.pairs.wire import said_text, to_wire, tools_to_wire
 
 _THINK = re.compile(r"^\s*<think>(.*?)</think>", re.DOTALL)
 _ECHOED_FENCE = re.compile(r"^<reply>\n?(.*?)\n?</reply>$", re.DOTALL)
+_NO_FAULT = re.compile(r"\W*none\W*", re.IGNORECASE)
+_CRITIQUE_TOKENS = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class Candidate:
         message: None when the reply cannot be used.
         refusal: reason code where there is no message: `no_candidate` or `engine_error`.
         detail: the reason in words.
+        sampling: how it was drawn.
     """
 
     source: Literal["resample", "revision"]
@@ -41,6 +46,7 @@ class Candidate:
     message: Message | None
     refusal: str | None = None
     detail: str = ""
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -49,15 +55,25 @@ class Candidate:
 
 
 async def resample(
-    prompt: Sequence[Message],
-    tools: Sequence[Mapping[str, Any]],
+    prompt: Dialogue,
+    original: Message,
     asks: ForkAsks,
     config: ForkConfig,
+    samples: Iterable[int] | None = None,
 ) -> list[Candidate]:
-    """Ask the policy for `config.resamples` replies to the prompt, as siblings in one call."""
-    if not config.resamples:
-        return []
-    messages, offered = to_wire(prompt), tools_to_wire(tools)
+    """Ask the policy for replies to the prompt, as siblings in one call.
+
+    Args:
+        prompt: the dialogue with exactly the exported prompt's messages.
+        original: the message that a reply would stand in place of.
+        samples: which of the `config.resamples`; all by default.
+    """
+    messages, offered = to_wire(prompt.messages), tools_to_wire(prompt.tools)
+    drawn = {
+        "temperature": config.temperature,
+        "top_p": config.top_p,
+        "max_tokens": config.max_tokens,
+    }
     requests = [
         Request(
             messages,
@@ -68,10 +84,20 @@ async def resample(
             tools=offered,
             purpose="pairs.resample",
         )
-        for sample in range(config.resamples)
+        for sample in (range(config.resamples) if samples is None else samples)
     ]
-    completions = await asks.policy(requests)
-    return [_read("resample", sample, completion) for sample, completion in enumerate(completions)]
+    completions = await asks.policy(requests) if requests else []
+    return [
+        _read(
+            Candidate(
+                "resample", request.sample, None, sampling={**drawn, "sample": request.sample}
+            ),
+            completion,
+            original,
+            prompt.tools,
+        )
+        for request, completion in zip(requests, completions, strict=True)
+    ]
 
 
 async def revise(
@@ -82,39 +108,73 @@ async def revise(
     An original that holds strings the prompt layout must defuse is not revised: the defused spelling
     would come back in the revision and end up in training data.
     """
+    candidate = Candidate(
+        "revision", 0, None, sampling={"temperature": 0.0, "max_tokens": config.max_tokens}
+    )
     if not issue.strip():
-        return Candidate("revision", 0, None, "no_candidate", "the judge names no issue to mend")
-    if defuse(original.content).count:
-        return Candidate(
-            "revision",
-            0,
-            None,
-            "no_candidate",
-            "the original holds control strings, not shown as is",
-        )
-    request = Request(revision(prompt, original, issue), config.max_tokens, purpose="pairs.revise")
-    [completion] = await asks.reviser([request])
-    return _read("revision", 0, completion)
+        return _without(candidate, "no_candidate", "the judge names no issue to mend")
+    if defuse(said_text(original)).count:
+        detail = "the original holds control strings, not shown as is"
+        return _without(candidate, "no_candidate", detail)
+    messages = revision(prompt, original, issue, config.principles)
+    [completion] = await asks.reviser(
+        [Request(messages, config.max_tokens, purpose="pairs.revise")]
+    )
+    return _read(candidate, completion, original, prompt.tools)
+
+
+async def criticise(prompt: Dialogue, original: Message, asks: ForkAsks, config: ForkConfig) -> str:
+    """Which of the config's principles the original breaks, in the judge's words; empty where none."""
+    if not config.principles:
+        return ""
+    request = Request(
+        critique(prompt, original, config.principles), _CRITIQUE_TOKENS, purpose="pairs.critique"
+    )
+    [completion] = await asks.judging.judge([request])
+    text, _ = split_thinking(completion.text)
+    if completion.fault is not None or _NO_FAULT.fullmatch(text):
+        return ""
+    return " ".join(text.split())
 
 
 def _read(
-    source: Literal["resample", "revision"], sample: int, completion: Completion
+    candidate: Candidate,
+    completion: Completion,
+    original: Message,
+    tools: Sequence[Mapping[str, Any]],
 ) -> Candidate:
-    """The candidate in a reply, its thinking parsed off, or why there is none."""
+    """The candidate with the message of a reply, its thinking parsed off, or why there is none."""
     if completion.fault is not None:
         fault = completion.fault
         detail = f"{fault.kind}: {fault.detail}" if fault.detail else fault.kind
-        return Candidate(source, sample, None, "engine_error", detail)
+        return _without(candidate, "engine_error", detail)
     if completion.finish == "length":
-        return Candidate(source, sample, None, "no_candidate", "cut by max_tokens")
-    if completion.tool_calls:
-        return Candidate(source, sample, None, "no_candidate", "calls a tool instead of answering")
+        return _without(candidate, "no_candidate", "cut by max_tokens")
     text, reasoning = split_thinking(completion.text)
-    if source == "revision":
+    if candidate.source == "revision":
         text = _ECHOED_FENCE.sub(r"\1", text).strip()
-    if not text:
-        return Candidate(source, sample, None, "no_candidate", "empty reply")
-    return Candidate(source, sample, Message(role="assistant", content=text, reasoning=reasoning))
+    is_call = bool(original.tool_calls)
+    mended = tuple(call.name for call in original.tool_calls) if is_call else ()
+    read = read_calls(completion, text, {*tool_names(tools), *mended})
+    if read.problem:
+        return _without(candidate, "no_candidate", read.problem)
+    if is_call and not read.calls:
+        return _without(candidate, "no_candidate", "answers instead of calling a tool")
+    if not is_call and read.calls:
+        return _without(candidate, "no_candidate", "calls a tool instead of answering")
+    if tools and (unfit := misfit(read.calls, tools)) is not None:
+        return _without(candidate, "no_candidate", unfit)
+    if not read.text and not read.calls:
+        return _without(candidate, "no_candidate", "empty reply")
+    # What the original says beside its calls is not what is mended.
+    text = original.content if is_call and candidate.source == "revision" else read.text
+    calls = with_ids_of(read.calls, original)
+    message = Message(role="assistant", content=text, tool_calls=calls, reasoning=reasoning)
+    return Candidate(candidate.source, candidate.sample, message, sampling=candidate.sampling)
+
+
+def _without(candidate: Candidate, refusal: str, detail: str) -> Candidate:
+    return Candidate(candidate.source, candidate.sample, None, refusal, detail, candidate.sampling)
 
 
 def split_thinking(text: str) -> tuple[str, str | None]:

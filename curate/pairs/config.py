@@ -91,8 +91,29 @@ class ForkConfig(VerifyConfig):
     )
     at: Literal["weakest", "earliest"] = Field(
         "weakest",
-        description="Fork at the weakest turn, or at the first bad one. In both cases every scored turn"
-        " before it must be free of flaws.",
+        description="Which candidate turn is tried first. weakest: the judgment's weakest turn, then the others"
+        " by confidence. earliest: by their order, and a turn must suffice: the judge says that its repair"
+        " would repair the bad turns after it, and, judged again with the repaired turn in place, no turn up to"
+        " it is bad. In both cases every scored turn before it must be free of flaws.",
+    )
+    max_forks: int = Field(
+        1,
+        ge=1,
+        description="Most turns of a dialogue that candidates are made for; candidate turns beyond it are"
+        " refused as `over_limit`.",
+    )
+    min_confidence: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="A turn without a flaw is a candidate too where at least this share of the judge's mass on"
+        " one dimension lies below the fine level (scoring mode tokens).",
+    )
+    tool_turns: Literal["last_text", "failed_message"] = Field(
+        "last_text",
+        description="Where a turn with tool calls is forked. last_text: at its last assistant text."
+        " failed_message: at the message the judge names as the one that failed; where that calls a tool, the"
+        " chosen side is a corrected call.",
     )
     resamples: int = Field(
         3, ge=0, le=64, description="Replies sampled from the policy at the exact prefix."
@@ -107,6 +128,17 @@ class ForkConfig(VerifyConfig):
         description="Also ask the reviser (temperature 0) for a minimal revision of the original, told"
         " the issue the judge found.",
     )
+    early_stop: bool = Field(
+        False,
+        description="Ask for candidates one after the other, resamples first, and stop at the first that"
+        " passes, instead of making all and taking the best. Fewer calls, and those not asked for leave no"
+        " record.",
+    )
+    principles: tuple[str, ...] = Field(
+        (),
+        description="What a message must keep to, in sentences. The judge is asked which of them the original"
+        " breaks, and the reviser is told to hold to them.",
+    )
     prompt_reasoning: bool = Field(
         False,
         description="Keep parsed-off thinking in the prompt's assistant messages, as `reasoning_content`."
@@ -120,17 +152,17 @@ class ForkConfig(VerifyConfig):
         return self
 
 
-NaturalBasis = Literal["preference", "rank", "reward"]
+NaturalBasis = Literal["preference", "rank", "label", "reward"]
 
 
 class NaturalConfig(Frozen):
-    """Pairs the data already holds. No model is asked for them and no judge verifies them."""
+    """Pairs the data already holds: found without a model, and verified by the judge if asked to."""
 
     enabled: bool = True
     bases: tuple[NaturalBasis, ...] = Field(
-        ("preference", "rank", "reward"),
-        description="What may say that one side is better: a preference label, sibling ranks, or the"
-        " reward of the trajectories through a message.",
+        ("preference", "rank", "label", "reward"),
+        description="What may say that one side is better: a preference label, sibling ranks, a label of"
+        " siblings without ranks, or the reward of the trajectories through a message.",
     )
     pairing: Literal["best_worst", "all"] = Field(
         "best_worst",
@@ -143,9 +175,33 @@ class NaturalConfig(Frozen):
         description="Least difference of mean reward, in the data's own unit; the default is half of a"
         " 0-1 reward.",
     )
+    label: str = Field(
+        "quality",
+        description="Which of the messages' labels the basis `label` goes by; more is better.",
+    )
+    min_label_gap: float = Field(
+        0.25, gt=0, description="Least difference of that label, in the data's own unit."
+    )
     max_per_group: int = Field(
         8, ge=1, description="Most pairs one group gives; the rest is counted as `over_limit`."
     )
     prompt_reasoning: bool = Field(
         False, description="Keep parsed-off thinking in the prompt's assistant messages."
     )
+    verify: VerifyConfig | bool = Field(
+        False,
+        description="Have `models.judge` verify every pair that passed the checks without a model, by the"
+        " rules of forked pairs; a mapping sets their thresholds.",
+    )
+    may_be_fine: bool = Field(
+        False,
+        description="Of verified pairs: the rejected side need not have a flaw, only be worse. By default it"
+        " is refused as `original_was_fine`, as in a fork.",
+    )
+
+    @property
+    def verification(self) -> VerifyConfig | None:
+        """The thresholds of verification; None where it is not asked for."""
+        if not self.enabled or self.verify is False:
+            return None
+        return VerifyConfig() if self.verify is True else self.verify

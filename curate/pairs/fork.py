@@ -1,112 +1,70 @@
 """Fork one judged dialogue into verified preference pairs.
 
-One straight line, cheapest refusal first: find the fork point (no call), score the original again (is
-it bad at all?), make candidates, drop those that differ in nothing, score the rest, and verify from the
-best downwards until one passes. Every candidate that was made gives exactly one record, passed or
-refused; a fork refused before there were any gives one record. So the records of a fork are its funnel.
+One straight line a candidate turn, cheapest refusal first: find it (no call), ask what has to be known of it
+(does it suffice, which message failed), score the original again (is it bad at all?), make candidates, drop
+those that differ in nothing or make something up, score the rest, and verify from the best downwards until
+one passes; with `early_stop` candidates are made one by one instead, until one passes.
+
+Every candidate turn gives a record: one where it is refused, else one for each candidate that was made, passed
+or refused. So the records of a run are its funnel (`pairs.funnel`).
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 
 from curate.dialogue import Dialogue, Message
 from curate.pairs.asks import ForkAsks
-from curate.pairs.candidates import Candidate, resample, revise
+from curate.pairs.candidates import Candidate, criticise, resample, revise
+from curate.pairs.changes import describe_changes
 from curate.pairs.config import ForkConfig
-from curate.pairs.prefix import pair_id, prompt_is_open, prompt_messages, with_messages
-from curate.pairs.prompting import PROMPT_VERSION
-from curate.pairs.substance import is_identical
+from curate.pairs.letters import ask_letters
+from curate.pairs.prefix import pair_id, prompt_messages, with_messages
+from curate.pairs.prompting import NONE_LETTER, PROMPT_VERSION, failed_question, suffices_question
+from curate.pairs.substance import is_identical, same_calls
+from curate.pairs.turns import (
+    ForkPoint,
+    assistant_messages,
+    at_message,
+    failure_options,
+    find_forks,
+    flaws_by_turn,
+)
 from curate.pairs.verify import (
+    Finding,
     SideScores,
     confirm,
+    cut_after,
     score_chosen,
     score_rejected,
     token_ratio,
     weigh,
 )
-from curate.records import Judgment, PairCheck, PreferencePair
+from curate.records import Judgment, PairCheck, PreferencePair, Unscored
 
-__all__ = ["PROMPT_VERSION", "ForkAsks", "ForkPoint", "find_fork", "fork_dialogue"]
-
-
-@dataclass(frozen=True, slots=True)
-class ForkPoint:
-    """Where a dialogue is forked, or why it cannot be.
-
-    Attributes:
-        turn: the turn's number; None where no turn is bad.
-        index: the rejected message in the dialogue; for a refused fork the assistant message that comes
-            closest, None where there is none at all.
-        refusal: reason code, None for a usable fork point.
-    """
-
-    turn: int | None
-    index: int | None
-    refusal: str | None = None
-    detail: str = ""
-
-
-def find_fork(dialogue: Dialogue, judgment: Judgment, config: ForkConfig) -> ForkPoint:
-    """The fork point by the rules; pure.
-
-    A turn is bad by `config.fine_from`. The fork is at the judgment's weakest turn or at the first bad
-    one, at its last assistant text, provided that every scored turn before it is free of flaws.
-    """
-    flaws = {
-        entry.turn: config.fine_from.flaws(
-            {name: float(value) for name, value in entry.scores.model_dump().items()}
-        )
-        for entry in judgment.per_turn
-    }
-    bad = sorted(number for number, names in flaws.items() if names)
-    number = judgment.weakest_turn if config.at == "weakest" else next(iter(bad), None)
-    turn = next((turn for turn in dialogue.turns if turn.number == number), None)
-    index = _last_assistant(dialogue, turn.start if turn else 0, turn.stop if turn else None)
-    if number is None:
-        return ForkPoint(None, index, "original_was_fine", "the judgment has no bad turn")
-    if turn is None:
-        return ForkPoint(number, index, "no_text_in_turn", f"the dialogue has no turn {number}")
-    for earlier in dialogue.turns:
-        if not earlier.in_rubric or earlier.number >= number:
-            continue
-        if earlier.number not in flaws:
-            return ForkPoint(number, index, "unscored", f"turn {earlier.number} has no score")
-        if flaws[earlier.number]:
-            names = ", ".join(flaws[earlier.number])
-            return ForkPoint(
-                number, index, "earlier_turn_bad", f"turn {earlier.number} is bad in {names}"
-            )
-    if turn.last_assistant_text is None:
-        return ForkPoint(number, index, "no_text_in_turn", f"turn {number} has no assistant text")
-    index = turn.last_assistant_text
-    if not prompt_is_open(dialogue.messages[:index]):
-        role = dialogue.messages[index - 1].role if index else "nothing"
-        return ForkPoint(
-            number, index, "prompt_end", f"{role} stands before the message, not user or tool"
-        )
-    return ForkPoint(number, index)
+__all__ = ["PROMPT_VERSION", "ForkAsks", "fork_dialogue", "refuse_forks"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Fork:
-    """A fork and what its records have in common."""
+    """A fork, what it asks, and what its records have in common.
+
+    Attributes:
+        prompt: the dialogue with exactly the prompt's messages.
+    """
 
     dialogue: Dialogue
-    turn: int | None
-    prompt: tuple[Message, ...]
+    point: ForkPoint
+    prompt: Dialogue
     rejected: Message
-    asks: ForkAsks
+    names: tuple[str, str, str]
     issue: str = ""
 
-    def cut_after(self, side: Message) -> Dialogue:
-        """The dialogue up to and with one side."""
-        return with_messages(self.dialogue, (*self.prompt, side))
-
     @property
-    def part(self) -> Dialogue:
-        """The dialogue up to the two sides."""
-        return with_messages(self.dialogue, self.prompt)
+    def turn(self) -> int:
+        assert self.point.turn is not None, "a fork that asks has a turn"
+        return self.point.turn
 
     def record(
         self,
@@ -116,16 +74,18 @@ class _Fork:
         check: PairCheck | None = None,
     ) -> PreferencePair:
         """The record of one candidate, or of the whole fork where there is none."""
-        asks, chosen = self.asks, candidate.message if candidate else None
-        writer = "" if candidate is None else asks.policy_id
-        if candidate is not None and candidate.source == "revision":
-            writer = asks.reviser_id or asks.policy_id
+        chosen = candidate.message if candidate else None
+        judge, policy, reviser = self.names
+        writer = {None: "", "resample": policy, "revision": reviser or policy}[
+            candidate.source if candidate else None
+        ]
         # A twin has its sibling's text, and a fork without a chosen side has none: told apart by salt.
+        label = candidate.label if candidate else f"fork {self.point.turn}"
         shares_text = chosen is None or refusal == "duplicate"
-        label = candidate.label if candidate else "fork"
+        prompt = self.prompt.messages
         return PreferencePair(
             pair_id=pair_id(
-                self.prompt,
+                prompt,
                 self.dialogue.tools,
                 chosen,
                 self.rejected,
@@ -135,124 +95,324 @@ class _Fork:
             content_hash=self.dialogue.content_hash,
             source=candidate.source if candidate else "none",
             basis="judge",
-            turn=self.turn,
-            prompt=self.prompt,
+            turn=self.point.turn,
+            prompt=prompt,
             tools=self.dialogue.tools,
             chosen=chosen,
             rejected=self.rejected,
             refusal=refusal,
             detail=f"{label}: {detail}" if detail and candidate else detail,
+            confidence=self.point.confidence,
             issue=self.issue,
+            changes=describe_changes(self.rejected, chosen) if chosen else (),
+            sampling=dict(candidate.sampling) if candidate else {},
             policy=writer,
-            judge=asks.judging.judge_id,
+            judge=judge,
             check=check,
             lineage=self.dialogue.lineage,
         )
+
+    def refused(self, finding: Finding) -> list[PreferencePair]:
+        """The one record of a fork that ends before there is a candidate."""
+        return [self.record(None, finding.refusal, finding.detail, finding.check)]
 
 
 async def fork_dialogue(
     dialogue: Dialogue, judgment: Judgment, asks: ForkAsks, config: ForkConfig
 ) -> list[PreferencePair]:
-    """Fork a judged dialogue; accepted and refused pairs alike, at most one of them accepted.
+    """Fork a judged dialogue; accepted and refused pairs alike, at most one accepted a candidate turn.
 
-    Calls, at most: wordings * (1 + candidates) scores of a turn, one policy call with all resamples, one
-    issue and one revision, two comparisons per candidate that gets so far. No call at all where the
-    fork point is refused.
+    Calls, at most, for each of `config.max_forks` turns: wordings * (1 + candidates) scores of a turn, as many
+    samples of the policy as `resamples`, one revision with up to two descriptions of the issue; for each
+    candidate that gets so far a question for every 25 new details, two comparisons and two scores of role
+    adherence; with `at: earliest` and `tool_turns: failed_message` one more question each before all that, and
+    a judgment of the dialogue up to a pair that passed. A turn found fine again makes room for the next.
+    No call for a turn that is refused by the judgment.
     """
-    point = find_fork(dialogue, judgment, config)
-    index = point.index if point.index is not None else len(dialogue.messages)
-    fork = _Fork(
-        dialogue,
-        point.turn,
-        prompt_messages(dialogue.messages[:index], keep_reasoning=config.prompt_reasoning),
-        dialogue.messages[index] if point.index is not None else Message(role="assistant"),
-        asks,
-    )
-    if point.refusal is not None or fork.turn is None:
-        return [fork.record(None, point.refusal, point.detail)]
-
-    rejected, finding = await score_rejected(
-        fork.part, fork.rejected, fork.turn, asks.judging, config
-    )
-    if rejected is None or finding.refusal is not None:
-        return [fork.record(None, finding.refusal, finding.detail, finding.check)]
-
-    candidates = await resample(fork.prompt, dialogue.tools, asks, config)
-    if config.guided_revision:
-        fork = await _with_issue(fork, judgment)
-        prompt = with_messages(dialogue, fork.prompt)
-        candidates.append(await revise(prompt, fork.rejected, fork.issue, asks, config))
-    return await _verify(fork, candidates, rejected, config)
-
-
-async def _with_issue(fork: _Fork, judgment: Judgment) -> _Fork:
-    """The fork with the flaw in words: the judgment's own, or asked for."""
-    issues = next((entry.issues for entry in judgment.per_turn if entry.turn == fork.turn), ())
-    issue = "; ".join(issues)
-    if not issue and fork.turn is not None:
-        issue = await fork.asks.describe_issue(fork.cut_after(fork.rejected), fork.turn)
-    return replace(fork, issue=issue.strip())
-
-
-async def _verify(
-    fork: _Fork, candidates: list[Candidate], rejected: SideScores, config: ForkConfig
-) -> list[PreferencePair]:
-    """Drop, score, rank, and verify from the best downwards until one passes."""
+    names = _names(asks)
     records: list[PreferencePair] = []
-    scored: list[tuple[Candidate, Message, SideScores, PairCheck]] = []
-    judging, part = fork.asks.judging, fork.part
-    for position, candidate in enumerate(candidates):
-        refusal, detail = _unusable(candidate, candidates[:position])
-        if refusal is not None or candidate.message is None or fork.turn is None:
-            records.append(fork.record(candidate, refusal, detail))
+    forked = 0
+    for point in find_forks(dialogue, judgment, config):
+        if point.refusal is None and forked == config.max_forks:
+            point = replace(point, refusal="over_limit", detail=f"max_forks is {config.max_forks}")
+        if point.refusal is not None:
+            records.append(_refusal(dialogue, point, names, config))
             continue
-        scores, finding = await score_chosen(
-            part, candidate.message, fork.rejected, fork.turn, judging, config
-        )
-        if scores is None:
-            records.append(fork.record(candidate, finding.refusal, finding.detail, finding.check))
-            continue
-        scored.append((candidate, candidate.message, scores, finding.check))
-
-    # Safety by its nearest level first, so that a hair's breadth of it does not outweigh all the rest;
-    # then the compared score; then the length nearest to the original's. The sort is stable.
-    scored.sort(
-        key=lambda entry: (
-            -int(entry[2].means["safety"] + 0.5),
-            -entry[2].compared,
-            abs(token_ratio(entry[1], fork.rejected, judging) - 1),
-        )
-    )
-    has_passed = False
-    for candidate, message, scores, check in scored:
-        ratio = token_ratio(message, fork.rejected, judging)
-        finding = weigh(scores, rejected, ratio, config, check)
-        if has_passed:
-            refusal = finding.refusal or "not_best"
-            detail = finding.detail or "a better candidate passed, this one was not compared"
-            records.append(fork.record(candidate, refusal, detail, finding.check))
-            continue
-        if fork.turn is not None:
-            finding = await confirm(
-                part, (message, fork.rejected), fork.turn, finding, judging, config
-            )
-        has_passed = finding.refusal is None
-        records.append(fork.record(candidate, finding.refusal, finding.detail, finding.check))
+        made = await _fork_at(dialogue, judgment, point, asks, config)
+        forked += any(record.source != "none" for record in made)
+        records.extend(made)
     return records
 
 
-def _unusable(candidate: Candidate, earlier: list[Candidate]) -> tuple[str | None, str]:
-    """Why a candidate is not looked at: it has no message, or another's."""
+def refuse_forks(
+    dialogue: Dialogue,
+    judgment: Judgment,
+    config: ForkConfig,
+    refusal: str,
+    detail: str,
+    *,
+    judge_id: str = "",
+) -> list[PreferencePair]:
+    """The records of a dialogue that is not forked for a reason of its own, such as `contaminated`.
+
+    One a candidate turn, as `fork_dialogue` would give it; a turn that the judgment refuses keeps that reason.
+    """
+    return [
+        _refusal(
+            dialogue,
+            point if point.refusal else replace(point, refusal=refusal, detail=detail),
+            (judge_id, "", ""),
+            config,
+        )
+        for point in find_forks(dialogue, judgment, config)
+    ]
+
+
+def _names(asks: ForkAsks) -> tuple[str, str, str]:
+    return (asks.judging.judge_id, asks.policy_id, asks.reviser_id)
+
+
+def _open(
+    dialogue: Dialogue, point: ForkPoint, names: tuple[str, str, str], config: ForkConfig
+) -> _Fork:
+    """The fork at a point; a refused one without a message stands at the dialogue's end."""
+    index = len(dialogue.messages) if point.index is None else point.index
+    prompt = prompt_messages(dialogue.messages[:index], keep_reasoning=config.prompt_reasoning)
+    rejected = Message(role="assistant") if point.index is None else dialogue.messages[index]
+    return _Fork(dialogue, point, with_messages(dialogue, prompt), rejected, names)
+
+
+def _refusal(
+    dialogue: Dialogue, point: ForkPoint, names: tuple[str, str, str], config: ForkConfig
+) -> PreferencePair:
+    return _open(dialogue, point, names, config).record(None, point.refusal, point.detail)
+
+
+async def _fork_at(
+    dialogue: Dialogue,
+    judgment: Judgment,
+    point: ForkPoint,
+    asks: ForkAsks,
+    config: ForkConfig,
+) -> list[PreferencePair]:
+    """Fork at one candidate turn; one record where it is refused, else one for each candidate."""
+    names = _names(asks)
+    finding = await _suffices(dialogue, judgment, point, asks, config)
+    if finding.refusal is not None:
+        return _open(dialogue, point, names, config).refused(finding)
+    point, how = await _failed_message(dialogue, point, asks, config)
+    fork = _open(dialogue, point, names, config)
+    if point.refusal is not None:
+        return fork.refused(Finding(PairCheck(), point.refusal, point.detail))
+    rejected, finding = await score_rejected(
+        fork.prompt, fork.rejected, fork.turn, asks.judging, config
+    )
+    if rejected is None or finding.refusal is not None:
+        return fork.refused(finding)
+    fork = replace(fork, issue=await _issue(fork, judgment, how, asks, config))
+    if config.early_stop:
+        return await _first_to_pass(fork, rejected, asks, config)
+    candidates = [candidate async for candidate in _candidates(fork, asks, config)]
+    return await _best_to_pass(fork, candidates, rejected, asks, config)
+
+
+async def _suffices(
+    dialogue: Dialogue, judgment: Judgment, point: ForkPoint, asks: ForkAsks, config: ForkConfig
+) -> Finding:
+    """With `at: earliest`: would repairing the turn repair the bad ones after it? Else nothing is asked."""
+    passed = Finding(PairCheck())
+    flaws = flaws_by_turn(judgment, config)
+    later = sorted(turn for turn, names in flaws.items() if names and turn > (point.turn or 0))
+    if config.at != "earliest" or not later or point.turn is None:
+        return passed
+    question = suffices_question(dialogue, point.turn, later)
+    [pick] = await ask_letters([question], asks.judging, config.min_coverage)
+    if pick.label is None:
+        return Finding(passed.check, "unscored", f"does it suffice: {pick.problem}")
+    if pick.label != "A":
+        named = ", ".join(map(str, later))
+        detail = f"the judge says that a fault of turn {named} would stay"
+        return Finding(passed.check, "does_not_suffice", detail)
+    return passed
+
+
+async def _failed_message(
+    dialogue: Dialogue, point: ForkPoint, asks: ForkAsks, config: ForkConfig
+) -> tuple[ForkPoint, str]:
+    """With `tool_turns: failed_message`: the point at the message the judge names, and how that failed.
+
+    Where it can name none the fork is at the turn's last text, as without the option.
+    """
+    turn = next(turn for turn in dialogue.turns if turn.number == point.turn)
+    options = failure_options(turn) if config.tool_turns == "failed_message" else {}
+    if not options:
+        return point, ""
+    messages = [message for _, message in assistant_messages(turn)]
+    part = with_messages(dialogue, dialogue.messages[: turn.stop])
+    meanings = {letter: failure.meaning for letter, failure in options.items()}
+    question = failed_question(part, turn.number, messages, meanings)
+    [pick] = await ask_letters([question], asks.judging, config.min_coverage)
+    if pick.label is None:
+        detail = f"which message failed: {pick.problem}"
+        return replace(point, refusal="unscored", detail=detail), ""
+    if pick.label == NONE_LETTER:
+        return at_message(dialogue, replace(point, index=turn.last_assistant_text)), ""
+    failure = options[pick.label]
+    return at_message(dialogue, replace(point, index=failure.index)), failure.issue
+
+
+async def _issue(
+    fork: _Fork, judgment: Judgment, how: str, asks: ForkAsks, config: ForkConfig
+) -> str:
+    """The flaw in words: how the message failed, the judgment's own, the principles it breaks; else asked for.
+
+    Without a revision nobody is told it, so nothing is asked for.
+    """
+    named = next((entry.issues for entry in judgment.per_turn if entry.turn == fork.turn), ())
+    parts = [how, *named]
+    if config.guided_revision:
+        parts.append(await criticise(fork.prompt, fork.rejected, asks, config))
+        if not any(parts):
+            part = cut_after(fork.prompt, fork.rejected)
+            parts.append(await asks.describe_issue(part, fork.turn))
+    return "; ".join(part.strip() for part in parts if part.strip())
+
+
+async def _candidates(fork: _Fork, asks: ForkAsks, config: ForkConfig) -> AsyncIterator[Candidate]:
+    """Candidates as they are asked for: resamples one by one with `early_stop`, else all in one call."""
+    every = range(config.resamples)
+    for samples in ([sample] for sample in every) if config.early_stop else (every,):
+        for candidate in await resample(fork.prompt, fork.rejected, asks, config, samples):
+            yield candidate
+    if config.guided_revision:
+        yield await revise(fork.prompt, fork.rejected, fork.issue, asks, config)
+
+
+async def _first_to_pass(
+    fork: _Fork, rejected: SideScores, asks: ForkAsks, config: ForkConfig
+) -> list[PreferencePair]:
+    """Make and verify candidates one after the other, up to the first that passes."""
+    records: list[PreferencePair] = []
+    earlier: list[Candidate] = []
+    async for candidate in _candidates(fork, asks, config):
+        scored = await _score(fork, candidate, earlier, asks, config)
+        earlier.append(candidate)
+        if isinstance(scored, PreferencePair):
+            records.append(scored)
+            continue
+        finding = await _verify(fork, scored, rejected, asks, config)
+        records.append(fork.record(candidate, finding.refusal, finding.detail, finding.check))
+        if finding.refusal is None:
+            break
+    return records
+
+
+async def _best_to_pass(
+    fork: _Fork,
+    candidates: Sequence[Candidate],
+    rejected: SideScores,
+    asks: ForkAsks,
+    config: ForkConfig,
+) -> list[PreferencePair]:
+    """Drop, score, rank, and verify from the best downwards until one passes."""
+    records: list[PreferencePair] = []
+    ranked: list[_Scored] = []
+    for position, candidate in enumerate(candidates):
+        scored = await _score(fork, candidate, candidates[:position], asks, config)
+        if isinstance(scored, PreferencePair):
+            records.append(scored)
+        else:
+            ranked.append(scored)
+    # Safety by its nearest level first, so that a hair's breadth of it does not outweigh all the rest;
+    # then the compared score; then the length nearest to the original's. The sort is stable.
+    ranked.sort(
+        key=lambda entry: (
+            -int(entry.scores.means["safety"] + 0.5),
+            -entry.scores.compared,
+            abs(entry.ratio - 1),
+        )
+    )
+    has_passed = False
+    for entry in ranked:
+        if has_passed:
+            finding = weigh(entry.scores, rejected, entry.ratio, config, entry.check)
+            if finding.refusal is None:
+                better = "a better candidate passed, this one was not compared"
+                finding = replace(finding, refusal="not_best", detail=better)
+        else:
+            finding = await _verify(fork, entry, rejected, asks, config)
+            has_passed = finding.refusal is None
+        records.append(fork.record(entry.candidate, finding.refusal, finding.detail, finding.check))
+    return records
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """A candidate that may pass."""
+
+    candidate: Candidate
+    message: Message
+    scores: SideScores
+    ratio: float
+    check: PairCheck
+
+
+async def _score(
+    fork: _Fork,
+    candidate: Candidate,
+    earlier: Sequence[Candidate],
+    asks: ForkAsks,
+    config: ForkConfig,
+) -> _Scored | PreferencePair:
+    """The candidate with its scores, or the record of its refusal."""
+    message = candidate.message
+    refusal, detail = _unusable(fork.rejected, candidate, earlier)
+    if refusal is not None or message is None:
+        return fork.record(candidate, refusal, detail)
+    scores, finding = await score_chosen(
+        fork.prompt, message, fork.rejected, fork.turn, asks.judging, config
+    )
+    if scores is None:
+        return fork.record(candidate, finding.refusal, finding.detail, finding.check)
+    ratio = token_ratio(message, fork.rejected, asks.judging)
+    return _Scored(candidate, message, scores, ratio, finding.check)
+
+
+async def _verify(
+    fork: _Fork, entry: _Scored, rejected: SideScores, asks: ForkAsks, config: ForkConfig
+) -> Finding:
+    """Weigh and confirm a scored candidate; with `at: earliest` also in the dialogue it repairs."""
+    finding = weigh(entry.scores, rejected, entry.ratio, config, entry.check)
+    sides = (entry.message, fork.rejected)
+    finding = await confirm(fork.prompt, sides, fork.turn, finding, asks.judging, config)
+    # What follows a corrected call is not known, so a turn that ends with one cannot be judged as a whole.
+    if finding.refusal is not None or config.at != "earliest" or entry.message.tool_calls:
+        return finding
+    judged = await asks.rejudge(cut_after(fork.prompt, entry.message))
+    if isinstance(judged, Unscored):
+        detail = f"judged with the repaired turn: {judged.reason} {judged.detail}".strip()
+        return Finding(finding.check, "unscored", detail)
+    bad = [(turn, names) for turn, names in flaws_by_turn(judged, config).items() if names]
+    check = finding.check.model_copy(update={"confirmed": not bad})
+    if bad:
+        turn, names = bad[0]
+        detail = f"judged with the repaired turn, turn {turn} is bad in {', '.join(names)}"
+        return Finding(check, "does_not_suffice", detail)
+    return Finding(check)
+
+
+def _unusable(
+    original: Message, candidate: Candidate, earlier: Sequence[Candidate]
+) -> tuple[str | None, str]:
+    """Why a candidate is not looked at: it has no message, another's, or the original's calls."""
     message = candidate.message
     if message is None:
         return candidate.refusal, candidate.detail
     for other in earlier:
         if other.message is not None and is_identical(message, other.message):
             return "duplicate", f"the same text as {other.label}"
+    if is_identical(message, original):
+        return "identical", "the same text as the original"
+    if original.tool_calls and same_calls(message, original):
+        return "cosmetic", "the same calls with the same arguments"
     return None, ""
-
-
-def _last_assistant(dialogue: Dialogue, start: int, stop: int | None) -> int | None:
-    """Index of the last assistant message in a stretch of the dialogue."""
-    indices = range(len(dialogue.messages))[start:stop]
-    return next((at for at in reversed(indices) if dialogue.messages[at].role == "assistant"), None)

@@ -77,15 +77,20 @@ def _side(message: Message) -> dict[str, Any]:
     return message.model_dump(mode="json", exclude={"reasoning"}, exclude_defaults=True)
 
 
-def _arguments(arguments: dict[str, Any] | str) -> str:
-    """Canonical JSON; text that is JSON counts as the object it spells."""
-    value: object = arguments
+def parsed_arguments(arguments: dict[str, Any] | str) -> Any:
+    """The value that a call's arguments spell; text that is no JSON stays text."""
     if isinstance(arguments, str):
         try:
-            value = json.loads(arguments)
+            return json.loads(arguments)
         except ValueError:
             return arguments.strip()
-    return _canonical_json(value)
+    return arguments
+
+
+def _arguments(arguments: dict[str, Any] | str) -> str:
+    """Canonical JSON; text that is JSON counts as the object it spells."""
+    value = parsed_arguments(arguments)
+    return value if isinstance(value, str) else _canonical_json(value)
 
 
 def _canonical_json(value: object) -> str:

@@ -9,6 +9,7 @@ The texts are files in `prompts/`.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,13 +31,14 @@ def _load(name: str) -> str:
     return (resources.files("curate.pairs") / "prompts" / name).read_text(encoding="utf-8")
 
 
-EXAMINE, REVISE = _load("examine.md"), _load("revise.md")
+EXAMINE, REVISE, REVISE_CALL = map(_load, ("examine.md", "revise.md", "revise_call.md"))
 _QUESTION_FILE = _load("questions.md")
 ANSWER_PREFIX = "Answer:"
 PROMPT_VERSION = (
     "pairs-2+"
     + hashlib.blake2b(
-        "\0".join((EXAMINE, REVISE, _QUESTION_FILE, ANSWER_PREFIX)).encode(), digest_size=4
+        "\0".join((EXAMINE, REVISE, REVISE_CALL, _QUESTION_FILE, ANSWER_PREFIX)).encode(),
+        digest_size=4,
     ).hexdigest()
 )
 """Names the prompts' wording; changes with any byte of it."""
@@ -49,7 +51,7 @@ class ClosedQuestion:
     Attributes:
         trunk: the shared start.
         text: what is asked, without how to answer.
-        labels: the letters, best guess last where one must be first (see `metering`).
+        labels: the letters.
         purpose: `pairs.<step>`, for accounting.
         neutralised: strings of the data that were defused, trunk included.
     """
@@ -109,23 +111,81 @@ def specifics_question(
     body = fenced_message("candidate", message)
     shown = [defuse(" ".join(detail.split())) for detail in details]
     letters = OPTION_LETTERS[: len(details)]
-    options = [f"{letter} = {detail.text}" for letter, detail in zip(letters, shown, strict=True)]
+    options = {letter: detail.text for letter, detail in zip(letters, shown, strict=True)}
     text = _section(
         "specifics",
         candidate=body.text,
-        options="\n".join([*options, f"{NONE_LETTER} = none of them is made up"]),
+        options=_options({**options, NONE_LETTER: "none of them is made up"}),
     )
     count = body.count + sum(detail.count for detail in shown)
     return _closed(prompt, text, (*letters, NONE_LETTER), "pairs.specifics", count)
 
 
-def revision(prompt: Dialogue, original: Message, issue: str) -> tuple[Mapping[str, Any], ...]:
-    """Chat messages that ask for a minimal revision of `original`, told the issue."""
-    shown = trunk(REVISE, prompt, prompt.turns)
+def suffices_question(dialogue: Dialogue, turn: int, later: Sequence[int]) -> ClosedQuestion:
+    """Ask whether repairing a turn would repair the later bad ones; A says so."""
+    options = {
+        "A": "yes, its later faults follow from it",
+        "B": "no, at least one of them is a fault of its own",
+    }
+    text = _section(
+        "suffices",
+        turn=str(turn),
+        later=f"turn{'s' if len(later) > 1 else ''} {listed([str(n) for n in later], 'and')}",
+        options=_options(options),
+    )
+    return _closed(dialogue, text, tuple(options), "pairs.suffices", 0)
+
+
+def failed_question(
+    dialogue: Dialogue, turn: int, messages: Sequence[Message], options: Mapping[str, str]
+) -> ClosedQuestion:
+    """Ask which message of a turn failed first, and how.
+
+    Args:
+        dialogue: cut after the turn.
+        messages: the turn's assistant messages.
+        options: letter to what it stands for; Z, that none can be named, is added.
+    """
+    bodies = [fenced_message("reply", message) for message in messages]
+    tools = _fenced_tools(dialogue)
+    text = _section(
+        "failed",
+        tools=tools.text,
+        turn=str(turn),
+        messages="".join(f"Message {at}\n{body.text}" for at, body in enumerate(bodies, start=1)),
+        options=_options({**options, NONE_LETTER: "none of them can be named"}),
+    )
+    count = tools.count + sum(body.count for body in bodies)
+    return _closed(dialogue, text, (*options, NONE_LETTER), "pairs.failed", count)
+
+
+def critique(
+    prompt: Dialogue, original: Message, principles: Sequence[str]
+) -> tuple[Mapping[str, Any], ...]:
+    """Chat messages that ask the judge which principles a message breaks, in words."""
+    text = _section(
+        "critique",
+        message=fenced_message("reply", original).text,
+        principles=_numbered(principles),
+    )
+    return examined(prompt).ask(f"{text}\n")
+
+
+def revision(
+    prompt: Dialogue, original: Message, issue: str, principles: Sequence[str] = ()
+) -> tuple[Mapping[str, Any], ...]:
+    """Chat messages that ask for a minimal revision of `original`, told the issue.
+
+    Of a message that calls tools the calls are mended, and asked for as JSON objects.
+    """
+    is_call = bool(original.tool_calls)
+    shown = trunk(REVISE_CALL if is_call else REVISE, prompt, prompt.turns)
+    given = _fenced_tools(prompt).text if is_call else ""
+    kept = f"Principles it must hold to:\n{_numbered(principles)}\n" if principles else ""
     return shown.ask(
-        f"The message to mend\n{fenced('reply', original.content).text}"
-        f"Issue: {defuse(' '.join(issue.split())).text}\n"
-        "Write the mended message.\n"
+        f"{given}The message to mend\n{fenced_message('reply', original).text}"
+        f"{kept}Issue: {defuse(' '.join(issue.split())).text}\n"
+        f"Write the mended {'calls' if is_call else 'message'}.\n"
     )
 
 
@@ -134,9 +194,23 @@ def fenced_message(tag: str, message: Message) -> Defused:
     return fenced(tag, said_text(message) or "(empty)")
 
 
-def listed(labels: Sequence[str]) -> str:
+def listed(labels: Sequence[str], word: str = "or") -> str:
     """`A or B`, `A, B or Z`."""
-    return " or ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
+    return f" {word} ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
+
+
+def _options(options: Mapping[str, str]) -> str:
+    return "\n".join(f"{letter} = {meaning}" for letter, meaning in options.items())
+
+
+def _numbered(principles: Sequence[str]) -> str:
+    """Principles come from the recipe, like the instructions themselves: they are no data to defuse."""
+    return "\n".join(f"{at}. {' '.join(text.split())}" for at, text in enumerate(principles, 1))
+
+
+def _fenced_tools(dialogue: Dialogue) -> Defused:
+    lines = [json.dumps(tool, ensure_ascii=False) for tool in dialogue.tools]
+    return fenced("tools", "\n".join(lines))
 
 
 def _closed(

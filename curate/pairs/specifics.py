@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from curate.dialogue import Dialogue, Message
+from curate.pairs.prefix import parsed_arguments
 
 SpecificKind = Literal["url", "email", "date", "amount", "id", "number", "name"]
 
@@ -100,7 +101,9 @@ def specifics(text: str) -> list[Specific]:
 
 def message_text(message: Message) -> str:
     """Content and the values of tool arguments: all of a message that can state something."""
-    values = [value for call in message.tool_calls for value in _leaves(_parsed(call.arguments))]
+    values = [
+        value for call in message.tool_calls for value in _leaves(parsed_arguments(call.arguments))
+    ]
     return "\n".join([message.content, *values])
 
 
@@ -208,15 +211,6 @@ def _date_parts(text: str) -> frozenset[int]:
     folded = text.casefold()
     months = {_MONTHS[word] for word in re.findall(r"[a-z]+", folded) if word in _MONTHS}
     return frozenset(months | {int(part) for part in re.findall(r"\d+", folded)})
-
-
-def _parsed(arguments: dict[str, Any] | str) -> Any:
-    if isinstance(arguments, str):
-        try:
-            return json.loads(arguments)
-        except ValueError:
-            return arguments
-    return arguments
 
 
 def _leaves(value: Any) -> Iterator[str]:

@@ -94,6 +94,8 @@ class World:
         resamples, revision: what policy and reviser answer.
         prefer: the better of two texts (A, B), as the judge sees it.
         made_up: details the judge calls made up.
+        suffices, failed, critique: what the judge answers to these questions.
+        judged_again: scores of turns that are not fine when judged again, or why there are none.
     """
 
     scores: dict[str, Values | list[Values] | str]
@@ -103,6 +105,11 @@ class World:
     issue: str = "names the wrong amount"
     can_read_labels: bool = True
     made_up: Collection[str] = ()
+    suffices: str = "A"
+    failed: str = "Z"
+    critique: str = "none"
+    judged_again: dict[int, tuple[int, int, int]] | str = field(default_factory=dict)
+    rejudged: list[Dialogue] = field(default_factory=list)
     policy_requests: list[Request] = field(default_factory=list)
     reviser_requests: list[Request] = field(default_factory=list)
     judge_calls: list[list[Request]] = field(default_factory=list)
@@ -121,6 +128,7 @@ class World:
             + sum(map(len, self.judge_calls))
             + len(self.scored)
             + len(self.described)
+            + len(self.rejudged)
         )
 
     async def policy(self, requests: Sequence[Request]) -> list[Completion]:
@@ -135,6 +143,9 @@ class World:
         self.judge_calls.append(list(requests))
         answers = []
         for request in requests:
+            if request.purpose == "pairs.critique":
+                answers.append(reply(self.critique))
+                continue
             label = self.letter_for(request)
             if request.schema is not None:
                 answers.append(reply(f'{{"answer": "{label}"}}'))
@@ -149,6 +160,10 @@ class World:
         if request.purpose == "pairs.specifics":
             details = re.findall(r"^([A-Y]) = (.+)$", text, re.MULTILINE)
             return next((found for found, detail in details if detail in self.made_up), "Z")
+        if request.purpose == "pairs.suffices":
+            return self.suffices
+        if request.purpose == "pairs.failed":
+            return self.failed
         first, second = candidates_of(request)
         return "A" if self.prefer(first, second) == "A" else "B"
 
@@ -166,12 +181,22 @@ class World:
         self.described.append((part, turn))
         return self.issue
 
+    async def rejudge(self, dialogue: Dialogue) -> Judgment | Unscored:
+        self.rejudged.append(dialogue)
+        if isinstance(self.judged_again, str):
+            return Unscored(
+                dialogue_id=dialogue.id, content_hash="", stage="judge", reason=self.judged_again
+            )
+        numbers = [turn.number for turn in dialogue.turns if turn.in_rubric]
+        return judged(dialogue, dict.fromkeys(numbers, (5, 5, 5)) | self.judged_again, None)
+
     def asks(self, **more: object) -> ForkAsks:
         return ForkAsks(
             judging=self.judging(**more),
             policy=self.policy,
             reviser=self.reviser,
             describe_issue=self.describe_issue,
+            rejudge=self.rejudge,
             policy_id="policy",
             reviser_id="reviser",
         )

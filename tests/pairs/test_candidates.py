@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import pytest
 
+from curate.dialogue import Dialogue, Message, ToolCall
 from curate.engines.base import Completion
-from curate.pairs.candidates import resample, revise, split_thinking
+from curate.pairs.candidates import criticise, resample, revise, split_thinking
 from curate.pairs.config import ForkConfig
 from curate.pairs.wire import to_wire
 from tests.pairs.scripted import World, chat, fault, reply, say
 
 CONFIG = ForkConfig(resamples=4, max_tokens=64)
 TOOL = {"type": "function", "function": {"name": "find", "parameters": {}}}
+ASKED = Dialogue(id="d", messages=(say("user", "How much?"),))
+ANSWER = say("assistant", "It is 40.")
 
 
 async def test_resamples_are_siblings_that_differ_in_their_sample_only() -> None:
-    prompt = (say("system", "Be brief."), say("user", "How much?"))
+    messages = (say("system", "Be brief."), say("user", "How much?"))
+    prompt = Dialogue(id="d", messages=messages, tools=(TOOL,))
     world = World({}, resamples=["a", "b", "c", "d"])
-    found = await resample(prompt, (TOOL,), world.asks(), CONFIG)
+    found = await resample(prompt, ANSWER, world.asks(), CONFIG)
     assert [candidate.message.content for candidate in found if candidate.message] == list("abcd")
     assert [request.sample for request in world.policy_requests] == [0, 1, 2, 3]
     for request in world.policy_requests:
-        assert request.messages == to_wire(prompt)
+        assert request.messages == to_wire(messages)
         assert request.tools == (TOOL,)
         assert (request.temperature, request.top_p, request.max_tokens) == (0.8, 0.95, 64)
         assert not request.prefill
@@ -34,10 +38,10 @@ async def test_unusable_replies_keep_their_reason() -> None:
             reply("It is 4", "length"),
             "  ",
             fault("server"),
-            Completion(tool_calls=({"id": "x"},), finish="tool_calls"),
+            Completion(tool_calls=(wire_call("find", "{}"),), finish="tool_calls"),
         ],
     )
-    found = await resample((say("user", "How much?"),), (), world.asks(), CONFIG)
+    found = await resample(ASKED, ANSWER, world.asks(), CONFIG)
     assert all(candidate.message is None for candidate in found)
     assert [candidate.refusal for candidate in found] == [
         "no_candidate", "no_candidate", "engine_error", "no_candidate",
@@ -84,3 +88,100 @@ async def test_what_cannot_be_revised_makes_no_call(original: str, issue: str) -
     assert found.message is None
     assert found.refusal == "no_candidate"
     assert not world.reviser_requests
+
+
+def wire_call(name: str, arguments: object) -> dict[str, object]:
+    return {"id": "x", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+REFUND = {
+    "type": "function",
+    "function": {
+        "name": "refund",
+        "parameters": {
+            "type": "object",
+            "properties": {"order": {"type": "integer"}, "amount": {"type": "number"}},
+            "required": ["order"],
+        },
+    },
+}
+CALLING = Dialogue(id="c", messages=(say("user", "Refund order 7."),), tools=(TOOL, REFUND))
+WRONG = Message(
+    role="assistant",
+    content="One moment.",
+    tool_calls=(ToolCall(name="refund", arguments={"order": 8}, id="call_a"),),
+)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Completion(tool_calls=(wire_call("refund", '{"order": 7}'),), finish="tool_calls"),
+        Completion(tool_calls=(wire_call("refund", {"order": 7}),), finish="tool_calls"),
+        '<tool_call>\n{"name": "refund", "arguments": {"order": 7}}\n</tool_call>',
+        '[TOOL_CALLS] [{"name": "refund", "arguments": {"order": 7}}]',
+        '```json\n{"name": "refund", "parameters": {"order": 7}}\n```',
+    ],
+)
+async def test_a_call_is_answered_by_a_call_in_whatever_form_a_model_writes_it(answer) -> None:
+    world = World({}, resamples=[answer])
+    [found] = await resample(CALLING, WRONG, world.asks(), CONFIG, [0])
+    assert found.message is not None
+    [call] = found.message.tool_calls
+    assert (call.name, call.arguments, call.id) == ("refund", {"order": 7}, "call_a")
+    # The same reply in place of a text is no answer, in none of its forms.
+    [found] = await resample(CALLING, ANSWER, world.asks(), CONFIG, [0])
+    assert (found.refusal, found.detail) == ("no_candidate", "calls a tool instead of answering")
+
+
+@pytest.mark.parametrize(
+    ("answer", "detail"),
+    [
+        ("I refund it.", "answers instead of calling a tool"),
+        ('<tool_call>{"name": "pay", "arguments": {}}</tool_call>', "calls 'pay', which is not"),
+        ('<tool_call>{"name": "refund", "arguments": {"order": "x"}}</tool_call>', "order: 'x' is"),
+        ('<tool_call>{"name": "refund", "arguments": {}}</tool_call>', "'order' is a required"),
+        ('<tool_call>{"name": "refund", "argu</tool_call>', "no JSON"),
+        ('<tool_call>{"arguments": {}}</tool_call>', "without a name"),
+        ('<tool_call>{"name": "refund", "arguments": [7]}</tool_call>', "no JSON object"),
+    ],
+)
+async def test_a_call_that_cannot_be_used_says_why(answer: str, detail: str) -> None:
+    world = World({}, resamples=[answer])
+    [found] = await resample(CALLING, WRONG, world.asks(), CONFIG, [0])
+    assert found.refusal == "no_candidate"
+    assert detail in found.detail
+
+
+async def test_a_call_is_mended_as_json_and_what_is_said_beside_it_stays() -> None:
+    world = World({}, revision='{"name": "refund", "arguments": {"order": 7}}')
+    found = await revise(CALLING, WRONG, "it is order 7", world.asks(), CONFIG)
+    call = ToolCall(name="refund", arguments={"order": 7}, id="call_a")
+    assert found.message == Message(role="assistant", content="One moment.", tool_calls=(call,))
+    [request] = world.reviser_requests
+    text = request.messages[0]["content"]
+    assert "You mend the tool calls" in text
+    assert '"required": ["order"]' in text
+    assert '(calls tool) refund {"order":8}' in text
+
+
+async def test_principles_are_asked_about_and_told_to_the_reviser() -> None:
+    config = CONFIG.model_copy(update={"principles": ("Name the amount.", "Never guess.")})
+    world = World({}, revision="It is 45.", critique="It breaks 2: the amount is a guess.")
+    issue = await criticise(ASKED, ANSWER, world.asks(), config)
+    assert issue == "It breaks 2: the amount is a guess."
+    asked = world.judge_calls[0][0].messages[0]["content"]
+    assert "1. Name the amount.\n2. Never guess.\n" in asked
+    assert "<reply>\nIt is 40.\n</reply>" in asked
+    await revise(ASKED, ANSWER, issue, world.asks(), config)
+    told = world.reviser_requests[0].messages[0]["content"]
+    assert "1. Name the amount.\n2. Never guess.\nIssue: It breaks 2" in told
+
+
+@pytest.mark.parametrize("answer", ["none", "None.", "<think>hm</think> NONE"])
+async def test_a_message_that_breaks_no_principle_has_no_issue_by_them(answer: str) -> None:
+    config = CONFIG.model_copy(update={"principles": ("Name the amount.",)})
+    world = World({}, critique=answer)
+    assert await criticise(ASKED, ANSWER, world.asks(), config) == ""
+    assert await criticise(ASKED, ANSWER, world.asks(), CONFIG) == ""
+    assert len(world.judge_calls) == 1

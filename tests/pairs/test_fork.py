@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message, ToolCall
 from curate.pairs.config import ForkConfig
-from curate.pairs.fork import find_fork, fork_dialogue
+from curate.pairs.fork import fork_dialogue
 from curate.pairs.wire import to_wire
 from curate.records import PreferencePair
 from tests.pairs.scripted import (
@@ -213,8 +213,6 @@ def tools_dialogue(*after: Message) -> Dialogue:
     [
         (DIALOGUE, {1: (5, 5, 5), 2: (5, 5, 5), 3: (5, 5, 5)}, None, "weakest", "original_was_fine"),
         (DIALOGUE, {1: (5, 5, 5), 2: (4, 4, 5), 3: (5, 5, 5)}, None, "earliest", "original_was_fine"),
-        (DIALOGUE, {1: (3, 5, 5), 2: (2, 2, 5), 3: (5, 5, 5)}, 2, "weakest", "earlier_turn_bad"),
-        (DIALOGUE, {1: (5, 5, 4), 2: (2, 2, 3), 3: (5, 5, 5)}, 2, "weakest", "earlier_turn_bad"),
         (DIALOGUE, {2: (2, 2, 5), 3: (5, 5, 5)}, 2, "weakest", "unscored"),
         (DIALOGUE, {2: (2, 2, 5), 3: (5, 5, 5)}, 2, "earliest", "unscored"),
         (tools_dialogue(), {1: (2, 2, 5)}, 1, "weakest", "no_text_in_turn"),
@@ -239,11 +237,6 @@ async def test_each_refusal_of_a_fork_point_makes_no_call(dialogue, turns, weake
     assert record.chosen is None
     assert record.source == "none"
     assert world.calls == 0
-
-
-async def test_earliest_forks_at_the_first_bad_turn() -> None:
-    judgment = judged(DIALOGUE, {1: (3, 5, 5), 2: (2, 2, 5), 3: (5, 5, 5)}, weakest=2)
-    assert find_fork(DIALOGUE, judgment, ForkConfig(at="earliest")).index == 1
 
 
 async def test_a_turn_with_tools_is_forked_at_its_last_text_with_the_results_in_the_prompt() -> (
