@@ -121,6 +121,8 @@ async def estimate(
         ]
         assumptions.append(f"{share.value:.0%} of the dialogues are forked ({share.source})")
         assumptions.append("every candidate of a fork is scored and compared, which is the most")
+    if recipe.natural.verification is not None:
+        assumptions.append("verification of natural pairs comes on top; how many there are is not known")
     assumptions.append(
         f"replies in words take {FREE_REPLY_TOKENS} tokens, or their limit; no call is repeated"
     )

@@ -155,9 +155,8 @@ class Recipe(_Model):
     def asks_models(self) -> bool:
         """True when a stage needs a model; without one, judgments come from `reuse` or there are none."""
         scores = self.judge is not False or self.judged_adherence is not False
-        return self.fork is not False or (
-            scores and (self.models.judge is not None or not self.reuse)
-        )
+        verifies = self.fork is not False or self.natural.verification is not None
+        return verifies or (scores and (self.models.judge is not None or not self.reuse))
 
     def checked(self) -> Recipe:
         """This recipe, or a UsageError that says what to write where something is missing."""

@@ -594,9 +594,16 @@ class Manifest(Frozen):
         description="Dialogues not selected, each by the first of its reasons: with those selected, all.",
     )
     pairs: int = Field(0, description="Made and verified by the judge.")
-    natural_pairs: int = Field(0, description="Held by the data itself; no judge saw them.")
+    natural_pairs: int = Field(
+        0,
+        description="Held by the data itself; verified by the judge where `natural.verify` asks for it.",
+    )
     refused: int = 0
     refusals: dict[str, int] = Field(default_factory=dict)
+    natural_refusals: dict[str, int] = Field(
+        default_factory=dict,
+        description="Those of `refusals` that are of natural pairs: with `natural_pairs`, all found.",
+    )
     pair_checks: dict[str, PairSetReport] = Field(
         default_factory=dict,
         description="Checks over all pairs made by the judge (`judge`), held by the data (`natural`), and "

@@ -77,6 +77,7 @@ class RunLog:
     natural_pairs: int = 0
     pair_checks: dict[str, PairSetReport] = field(default_factory=dict)
     refusals: Counter[str] = field(default_factory=Counter)
+    natural_refusals: Counter[str] = field(default_factory=Counter)
     exports: dict[str, dict[str, int]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -170,6 +171,7 @@ class RunLog:
             natural_pairs=self.natural_pairs,
             refused=self.refusals.total(),
             refusals=dict(self.refusals),
+            natural_refusals=dict(self.natural_refusals),
             pair_checks=self.pair_checks,
             requests=total.sent,
             tokens_in=total.prompt_tokens,

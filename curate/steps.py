@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from curate.adherence.calibrated import settle_calibration
 from curate.adherence.config import AdherenceConfig, resolve_output_mode
@@ -27,9 +27,10 @@ from curate.judging.config import RubricConfig, resolve_mode
 from curate.judging.rubric import describe_issue, judge_dialogue, prompt_version, score_turn
 from curate.models import Described, ForkModels, ModelFacts
 from curate.pairs.asks import ForkAsks, JudgeAsks
-from curate.pairs.config import ForkConfig
+from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.pairs.fork import PROMPT_VERSION as FORK_PROMPTS
 from curate.pairs.fork import fork_dialogue
+from curate.pairs.natural import verify_natural
 from curate.records import (
     AdherenceScore,
     JudgeIdentity,
@@ -45,6 +46,9 @@ R = TypeVar("R")
 
 ForkWork = Callable[[Dialogue, Judgment, Ask, Ask, Ask], Awaitable[list[PreferencePair]]]
 """Dialogue, its judgment, and the judge's, policy's and reviser's ask; all records of the fork out."""
+
+NaturalWork = Callable[[PreferencePair, Dialogue, Ask], Awaitable[PreferencePair]]
+"""A pair, its dialogue cut to the pair's prompt, and the judge's ask; the pair as verified out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,32 @@ def fork_step(
         judged.fingerprint,
         models.policy.identity.key,
         models.reviser.identity.key,
+        FORK_PROMPTS,
+        code_version("curate.pairs"),
+    )
+    return work, print_
+
+
+def natural_step(
+    config: NaturalConfig, judging: RubricConfig | Literal[False], engine: Described
+) -> tuple[NaturalWork, str]:
+    """Verification of natural pairs bound to its judge; returns the work and its fingerprint.
+
+    Which pairs are found is not in the fingerprint: the rows of pairs that are found again are kept.
+    """
+    rubric = judging or RubricConfig()
+    judged = judge_step(rubric, engine)
+    resolved = rubric.model_copy(update={"mode": judged.mode})
+
+    async def work(pair: PreferencePair, prompt: Dialogue, judge: Ask) -> PreferencePair:
+        asks = bind_judge(_about(prompt, judge, stage="natural"), resolved, engine)
+        return await verify_natural(pair, prompt, asks, config)
+
+    verification = config.verification
+    print_ = fingerprint(
+        None if verification is None else verification.model_dump(mode="json"),
+        config.may_be_fine,
+        judged.fingerprint,
         FORK_PROMPTS,
         code_version("curate.pairs"),
     )

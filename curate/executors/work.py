@@ -16,10 +16,10 @@ from curate.errors import CurateError
 from curate.models import Asks, ForkModels, ModelFacts
 from curate.recipe import Recipe
 from curate.records import AdherenceScore, Judgment, PreferencePair, Unscored
-from curate.steps import adherence_step, fork_step, judge_step
+from curate.steps import adherence_step, fork_step, judge_step, natural_step
 
-StageName = Literal["judge", "adherence", "fork"]
-Row = Judgment | AdherenceScore | Unscored | list[PreferencePair]
+StageName = Literal["judge", "adherence", "fork", "natural"]
+Row = Judgment | AdherenceScore | Unscored | PreferencePair | list[PreferencePair]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class WorkItem:
         stage: which stage owes it.
         dialogue: of which dialogue.
         judgment: of that dialogue; needed by `fork`, nothing else reads it.
+        pair: to be verified, the dialogue being its prompt; needed by `natural`, nothing else reads it.
         again: the kept replies of this dialogue could not be used, ask anew.
     """
 
@@ -37,6 +38,12 @@ class WorkItem:
     dialogue: Dialogue
     judgment: Judgment | None = None
     again: bool = False
+    pair: PreferencePair | None = None
+
+    @property
+    def key(self) -> str:
+        """What the row is kept by: 32 hex digits."""
+        return self.dialogue.content_hash if self.pair is None else self.pair.pair_id
 
 
 class Executor(Protocol):
@@ -88,6 +95,15 @@ class StageWorker:
                 )
 
             self._work["fork"] = forked
+        if recipe.natural.verification is not None:
+            verify, _ = natural_step(recipe.natural, recipe.judge, models.judge)
+
+            async def verified(item: WorkItem) -> Row:
+                if item.pair is None:
+                    raise ValueError("nothing to verify without a pair")
+                return await verify(item.pair, item.dialogue, self._ask(item))
+
+            self._work["natural"] = verified
 
     def _ask(self, item: WorkItem) -> Any:
         return self._asks.judge_again if item.again else self._asks.judge
@@ -99,7 +115,7 @@ class StageWorker:
         except CurateError:
             raise
         except Exception as error:
-            if item.stage == "fork":
+            if item.stage in ("fork", "natural"):
                 raise
             # Broad on purpose: a bug costs one dialogue, not the run.
             return Unscored(

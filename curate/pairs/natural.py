@@ -1,26 +1,30 @@
-"""Pairs the data already holds: no model is asked, and no judge has verified them (`check` is None).
+"""Pairs the data already holds: found without a model, and verified by a judge where the recipe says so.
 
-Dialogues of one group (one task, one tree, one chosen/rejected row) are alternatives. Three things can
+Dialogues of one group (one task, one tree, one chosen/rejected row) are alternatives. Four things can
 say which side is better, and the record's `basis` names the one that did:
 
 - `preference`: labels['preference'] is 'chosen' or 'rejected'. Both must share everything up to one final
   assistant message.
 - `rank`: labels['message_ranks'], aligned with the messages (0 is best, None unknown). Sibling assistant
   messages after the same prefix, lower rank against higher.
+- `label`: labels['message_labels'], likewise; the value of one named label (OASST's `quality`), for
+  siblings of which none has a rank.
 - `reward`: the trajectories through a message give it a value, their mean reward. Siblings where
   trajectories part, higher value against lower. The mean keeps two trials from voting for opposite
   pairs at the same place.
 
-Ranks and rewards work on the group's prefix tree, walked from the root, so a group costs time and memory
+Ranks, labels and rewards work on the group's prefix tree, walked from the root, so a group costs time and memory
 in proportion to its messages and not to its pairs of dialogues. Messages are compared by what they say:
 call ids, thinking and surrounding space do not part two trajectories.
 
 Every candidate pair gives one record, passed or refused with its reason; what exceeds `max_per_group`
-gives one record that says how many were left out.
+gives one record that says how many were left out. A pair that passed here has `check` None until
+`verify_natural` has held it to the rules of a forked one.
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,10 +33,15 @@ from statistics import fmean
 
 from curate.dialogue import Dialogue, Message
 from curate.errors import UsageError
+from curate.pairs.asks import JudgeAsks
 from curate.pairs.config import NaturalBasis, NaturalConfig
 from curate.pairs.prefix import canonical, pair_id, prompt_is_open, prompt_messages
 from curate.pairs.substance import is_cosmetic, is_identical
+from curate.pairs.verify import verify_sides
 from curate.records import PreferencePair
+
+_SPEAKER = re.compile(r"\s*(?:#+ ?|\*\*)?(?:Human|User|Assistant)(?:\*\*)? ?:", re.IGNORECASE)
+"""A side that opens with a speaker's mark: a transcript cut at the wrong place, as hh has some."""
 
 
 def natural_pairs(dialogues: Iterable[Dialogue], config: NaturalConfig) -> list[PreferencePair]:
@@ -62,6 +71,14 @@ def iter_natural_pairs(
     Raises:
         UsageError: a group comes back after another began; its pairs would be missed.
     """
+    for pair, _ in natural_candidates(dialogues, config):
+        yield pair
+
+
+def natural_candidates(
+    dialogues: Iterable[Dialogue], config: NaturalConfig
+) -> Iterator[tuple[PreferencePair, Dialogue]]:
+    """As `iter_natural_pairs`, each pair with the dialogue that it is named after."""
     if not config.enabled:
         return
     done: set[int] = set()
@@ -121,11 +138,21 @@ class _Candidate:
     why: str
     refusal: str | None = None
 
+    @property
+    def anchor(self) -> _Side:
+        """The side whose dialogue names the pair: the better one, where there is one."""
+        side = self.better or self.worse
+        if side is None:
+            raise ValueError("a candidate pair without sides")
+        return side
 
-def _pairs_of_group(members: list[Dialogue], config: NaturalConfig) -> Iterator[PreferencePair]:
+
+def _pairs_of_group(
+    members: list[Dialogue], config: NaturalConfig
+) -> Iterator[tuple[PreferencePair, Dialogue]]:
     """The group's records: passed and refused ones are each bounded by `max_per_group`."""
     counts = {"passed": 0, "refused": 0}
-    over_limit: PreferencePair | None = None
+    over_limit: tuple[PreferencePair, Dialogue] | None = None
     left_out = 0
     seen: set[str] = set()
     for candidate in _candidates(members, config):
@@ -136,26 +163,29 @@ def _pairs_of_group(members: list[Dialogue], config: NaturalConfig) -> Iterator[
         kind = "passed" if record.refusal is None else "refused"
         counts[kind] += 1
         if counts[kind] <= config.max_per_group:
-            yield record
+            yield record, candidate.anchor.dialogue
         else:
             left_out += 1
-            over_limit = over_limit or record
+            over_limit = over_limit or (record, candidate.anchor.dialogue)
     if over_limit is not None:
+        record, dialogue = over_limit
         detail = (
             f"{left_out} candidates of group {members[0].group!r} left out,"
             f" max_per_group is {config.max_per_group}; the first of them stands here"
         )
-        yield over_limit.model_copy(update={"refusal": "over_limit", "detail": detail})
+        yield record.model_copy(update={"refusal": "over_limit", "detail": detail}), dialogue
 
 
 def _candidates(members: list[Dialogue], config: NaturalConfig) -> Iterator[_Candidate]:
     members = [dialogue for dialogue in members if dialogue.messages]
     if "preference" in config.bases:
         yield from _by_preference(members)
-    if "rank" in config.bases or "reward" in config.bases:
+    if {"rank", "label", "reward"} & {*config.bases}:
         for depth, children in _branches(members):
             if "rank" in config.bases:
                 yield from _by_rank(depth, children, config)
+            if "label" in config.bases:
+                yield from _by_label(depth, children, config)
             if "reward" in config.bases:
                 yield from _by_reward(depth, children, config)
 
@@ -177,8 +207,8 @@ def _by_preference(members: Sequence[Dialogue]) -> Iterator[_Candidate]:
                 why = "the dialogues differ before their last message"
                 refusal = "prompts_differ"
             elif {better.message.role, worse.message.role} != {"assistant"}:
-                why = "the dialogues do not end with an assistant message"
-                refusal = "prompts_differ"
+                why = "a side does not end with an assistant message"
+                refusal = "no_reply"
             yield _Candidate("preference", better, worse, why, refusal)
     if not sides["chosen"]:
         for worse in sides["rejected"]:
@@ -233,6 +263,39 @@ def _by_rank(
         yield _Candidate("rank", better.side, worse.side, why, _parting(better.side, worse.side))
 
 
+def _by_label(
+    depth: int, children: list[list[Dialogue]], config: NaturalConfig
+) -> Iterator[_Candidate]:
+    """Assistant siblings by a label of theirs, where none of them has a rank, which would say it better."""
+    siblings: list[_Valued] = []
+    for through in children:
+        if through[0].messages[depth].role != "assistant":
+            continue
+        if any(_rank(dialogue, depth) is not None for dialogue in through):
+            return
+        values = [
+            value
+            for dialogue in through
+            if (value := _label(dialogue, depth, config.label)) is not None
+        ]
+        if values:
+            label = f"{config.label} {values[0]:g}"
+            siblings.append(_Valued(_Side(through[0], depth), values[0], label))
+    for better, worse in _couples(siblings, config):
+        refusal = _parting(better.side, worse.side)
+        if refusal is None and better.worth - worse.worth < config.min_label_gap:
+            refusal = "below_margin"
+        why = f"{better.label} over {worse.label}"
+        yield _Candidate("label", better.side, worse.side, why, refusal)
+
+
+def _label(dialogue: Dialogue, depth: int, name: str) -> float | None:
+    labels = dialogue.labels.get("message_labels")
+    of = labels[depth] if isinstance(labels, (list, tuple)) and depth < len(labels) else None
+    value = of.get(name) if isinstance(of, dict) else None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
 def _rank(dialogue: Dialogue, depth: int) -> float | None:
     ranks = dialogue.labels.get("message_ranks")
     rank = ranks[depth] if isinstance(ranks, (list, tuple)) and depth < len(ranks) else None
@@ -285,9 +348,7 @@ def _record(
     candidate: _Candidate, config: NaturalConfig, *, duplicate: bool = False
 ) -> PreferencePair:
     better, worse = candidate.better, candidate.worse
-    anchor = better or worse
-    if anchor is None:
-        raise ValueError("a candidate pair without sides")
+    anchor = candidate.anchor
     prompt = prompt_messages(anchor.prefix, keep_reasoning=config.prompt_reasoning)
     chosen = better.message if better else None
     rejected = worse.message if worse else Message(role="assistant")
@@ -323,6 +384,47 @@ def _cheap_refusal(prompt: Sequence[Message], chosen: Message, rejected: Message
         return "prompt_end"
     if not all(side.content.strip() or side.tool_calls for side in (chosen, rejected)):
         return "empty_side"
+    if any(_SPEAKER.match(side.content) for side in (chosen, rejected)):
+        return "speaker_marker"
     if is_identical(chosen, rejected):
         return "identical"
     return "cosmetic" if is_cosmetic(chosen, rejected) else None
+
+
+async def verify_natural(
+    pair: PreferencePair, prompt: Dialogue, asks: JudgeAsks, config: NaturalConfig
+) -> PreferencePair:
+    """Hold a pair that passed here to the rules of a forked one; see `verify.verify_sides`.
+
+    Args:
+        pair: without a refusal.
+        prompt: its dialogue with exactly the pair's prompt.
+        asks: the judge.
+        config: its `verification` says by which thresholds.
+
+    Returns:
+        The pair with figures, judge and, where it does not hold, the refusal. What the data says is never
+        turned round: a pair whose rejected side the judge prefers is refused (`rejected_preferred`), since
+        the other order would be the judge's pair under the data's name.
+    """
+    verification = config.verification
+    if verification is None or pair.chosen is None or pair.turn is None:
+        raise ValueError(f"pair {pair.pair_id} is not to be verified")
+    finding = await verify_sides(
+        prompt,
+        pair.chosen,
+        pair.rejected,
+        pair.turn,
+        asks,
+        verification,
+        may_be_fine=config.may_be_fine,
+    )
+    detail = "; ".join(part for part in (pair.detail, finding.detail) if part)
+    return pair.model_copy(
+        update={
+            "check": finding.check,
+            "refusal": finding.refusal,
+            "detail": detail,
+            "judge": asks.judge_id,
+        }
+    )

@@ -12,12 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Lineage, Message, ToolCall
+from curate.engines.base import Request
 from curate.errors import UsageError
-from curate.pairs.config import NaturalConfig
-from curate.pairs.natural import gather_groups, iter_natural_pairs, natural_pairs
+from curate.pairs.config import NaturalConfig, VerifyConfig
+from curate.pairs.natural import (
+    gather_groups,
+    iter_natural_pairs,
+    natural_candidates,
+    natural_pairs,
+    verify_natural,
+)
+from curate.pairs.prefix import with_messages
 from curate.records import PreferencePair
 from curate.sources import SourceConfig, open_source
-from tests.pairs.scripted import chat, say
+from tests.pairs.scripted import FINE, WEAK, World, by_text, chat, say
 
 CONFIG = NaturalConfig()
 
@@ -69,17 +77,28 @@ def test_a_labelled_row_gives_its_pair() -> None:
     ("chosen", "rejected", "refusal"),
     [
         (("Hi", "Yes.", "And?", "Done."), ("Hi", "No.", "And?", "Not done."), "prompts_differ"),
-        (("Hi", "Yes.", "And?"), ("Hi", "Yes.", "Or?"), "prompts_differ"),
+        (("Hi", "Yes.", "And?"), ("Hi", "Yes.", "Or?"), "no_reply"),
         (("Hi", "Yes."), ("Hi", "Yes.", "And?", "Done."), "prompts_differ"),
         (("Hi", "Yes."), ("Hi", " Yes. "), "identical"),
         (("Hi", "Yes, thank you!"), ("Hi", "yes"), "cosmetic"),
         (("Hi", "Yes."), ("Hi", "  "), "empty_side"),
+        (("Hi", "Yes."), ("Hi", "Human: And now?"), "speaker_marker"),
+        (("Hi", " **User**: Yes."), ("Hi", "No."), "speaker_marker"),
+        (("Hi", "Humans say: yes."), ("Hi", "Assistant editors say no."), None),
     ],
 )
 def test_each_refusal_of_a_labelled_row(chosen, rejected, refusal) -> None:
     [pair] = natural_pairs([labelled("chosen", *chosen), labelled("rejected", *rejected)], CONFIG)
     assert pair.refusal == refusal
     assert pair.detail
+
+
+def test_space_around_sides_and_call_ids_do_not_part_prompts() -> None:
+    rows = [
+        labelled("chosen", "Hi", "Wait. ", "And?", "Done."),
+        labelled("rejected", "Hi", " Wait.", "And?", "Not done."),
+    ]
+    assert outcomes(natural_pairs(rows, CONFIG)) == [("preference", None)]
 
 
 def test_a_prompt_that_the_assistant_ends_is_refused() -> None:
@@ -140,6 +159,150 @@ def test_equal_ranks_and_user_siblings_say_nothing() -> None:
     ]
     assert natural_pairs(equal, CONFIG) == []
     assert natural_pairs(users, CONFIG) == []
+
+
+# --- label
+
+
+def rated(name: str, *steps: tuple[str, float | None], rank: int | None = None) -> Dialogue:
+    given = ranked(name, *((text, rank) for text, _ in steps))
+    labels = given.labels | {
+        "message_labels": [
+            None if value is None else {"quality": value, "humor": 1} for _, value in steps
+        ]
+    }
+    return given.model_copy(update={"labels": labels})
+
+
+def test_siblings_without_ranks_are_told_by_a_label() -> None:
+    rows = [
+        rated("a", ("Q", None), ("good", 0.9)),
+        rated("b", ("Q", None), ("middling", 0.6)),
+        rated("c", ("Q", None), ("bad", 0.1)),
+        rated("d", ("Q", None), ("nobody looked", None)),
+    ]
+    [pair] = natural_pairs(rows, CONFIG)
+    assert (pair.basis, pair.refusal, sides(pair)) == ("label", None, ("good", "bad"))
+    assert "quality 0.9 over quality 0.1" in pair.detail
+    close = NaturalConfig(pairing="all", min_label_gap=0.4)
+    assert outcomes(natural_pairs(rows, close)) == [
+        ("label", "below_margin"), ("label", None), ("label", None),
+    ]  # fmt: skip
+    assert natural_pairs(rows, NaturalConfig(label="humor")) == []
+    assert natural_pairs(rows, NaturalConfig(bases=("rank", "reward"))) == []
+
+
+def test_a_rank_says_it_better_than_a_label() -> None:
+    rows = [
+        rated("a", ("Q", None), ("good", 0.1), rank=0),
+        rated("b", ("Q", None), ("bad", 0.9), rank=1),
+    ]
+    assert [sides(pair) for pair in natural_pairs(rows, CONFIG)] == [("good", "bad")]
+
+
+# --- verified by a judge
+
+
+VERIFIED = NaturalConfig(verify=True)
+
+
+async def verified(world: World, config: NaturalConfig = VERIFIED) -> PreferencePair:
+    rows = [
+        labelled("chosen", "Pay 5?", "Yes, 5 is due."),
+        labelled("rejected", "Pay 5?", "No, it costs 7."),
+    ]
+    [(pair, dialogue)] = list(natural_candidates(gather_groups(rows), config))
+    assert (pair.refusal, pair.check, pair.judge) == (None, None, "")
+    prompt = with_messages(dialogue, pair.prompt)
+    found = await verify_natural(pair, prompt, world.judging(), config)
+    assert found.pair_id == pair.pair_id
+    assert found.detail.startswith(pair.detail)
+    return found
+
+
+def world(
+    chosen: object, rejected: object, better: str = "Yes, 5 is due.", **more: object
+) -> World:
+    scores = {"Yes, 5 is due.": chosen, "No, it costs 7.": rejected}
+    return World(scores, prefer=by_text(better), **more)  # type: ignore[arg-type]
+
+
+async def test_a_natural_pair_that_holds_has_the_figures_of_a_forked_one() -> None:
+    asked = world(FINE, WEAK)
+    pair = await verified(asked)
+    assert (pair.source, pair.basis, pair.refusal, pair.judge) == (
+        "natural", "preference", None, "judge",
+    )  # fmt: skip
+    assert pair.check is not None
+    assert pair.check.margin == 2
+    assert (pair.check.preferred_first, pair.check.preferred_second) == (True, True)
+    # both sides in contexts of their own, once a wording
+    assert [(part.messages[-1].content, wording) for part, _, wording in asked.scored] == [
+        (text, wording) for text in ("No, it costs 7.", "Yes, 5 is due.") for wording in range(3)
+    ]
+    assert {turn for _, turn, _ in asked.scored} == {1}
+
+
+@pytest.mark.parametrize(
+    ("asked", "refusal"),
+    [
+        (world(FINE, FINE), "original_was_fine"),
+        (world(WEAK, WEAK), "below_margin"),
+        (
+            world([(5, 5, 5), (2, 2, 5), (5, 4, 5)], [(2, 2, 5), (4, 4, 5), (1, 1, 5)]),
+            "below_margin",
+        ),
+        (world((5, 5, 4), (2, 2, 5)), "other_dimension_fell"),
+        (world(FINE, WEAK, "No, it costs 7."), "rejected_preferred"),
+        (world(FINE, WEAK, "neither"), "order_flip"),
+        (world("bad_reply", WEAK), "unscored"),
+        (world(FINE, "bad_reply"), "unscored"),
+    ],
+)
+async def test_each_refusal_of_the_judge(asked: World, refusal: str) -> None:
+    pair = await verified(asked)
+    assert pair.refusal == refusal
+    # never turned round
+    assert sides(pair) == ("Yes, 5 is due.", "No, it costs 7.")
+
+
+async def test_details_only_the_chosen_side_states_must_be_supported() -> None:
+    rows = [
+        labelled("chosen", "When is it due?", "On 14 March 2031, at 17:45."),
+        labelled("rejected", "When is it due?", "Go away."),
+    ]
+    [(pair, dialogue)] = list(natural_candidates(gather_groups(rows), VERIFIED))
+    details: list[str] = []
+
+    class Doubting(World):
+        def letter_for(self, request: Request) -> str:
+            if request.purpose == "pairs.specifics":
+                details.append(request.messages[0]["content"])
+                return "A"
+            return super().letter_for(request)
+
+    asks = Doubting({pair.chosen.content: FINE, "Go away.": WEAK}).judging()  # type: ignore[union-attr]
+    found = await verify_natural(pair, with_messages(dialogue, pair.prompt), asks, VERIFIED)
+    assert found.refusal == "ungrounded_specifics"
+    assert len(details) == 1
+
+
+async def test_thresholds_are_the_recipes() -> None:
+    better = (4, 4, 5), (3, 3, 5)
+    assert (await verified(world(*better))).refusal is None
+    strict = NaturalConfig.model_validate({"verify": {"min_margin": 1.0}})
+    assert (await verified(world(*better), strict)).refusal == "below_margin"
+    both_good = world((5, 5, 5), (4, 4, 5))
+    assert (await verified(both_good)).refusal == "original_was_fine"
+    assert (await verified(both_good, NaturalConfig(verify=True, may_be_fine=True))).refusal is None
+
+
+def test_verification_is_asked_for_in_words() -> None:
+    assert NaturalConfig().verification is None
+    assert NaturalConfig(verify=True).verification == VerifyConfig()
+    assert NaturalConfig(verify=True, enabled=False).verification is None
+    given = NaturalConfig.model_validate({"verify": {"wordings": 2}})
+    assert given.verification == VerifyConfig(wordings=2)
 
 
 # --- reward
@@ -327,29 +490,34 @@ def test_every_row_of_hh_gives_one_record(shared_data: Path) -> None:
     pairs, reasons = funnel(path)
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         assert len(pairs) == sum(1 for _ in lines)
-    assert reasons[None] > 0.99 * len(pairs)
-    assert set(reasons) <= {None, "prompts_differ", "cosmetic", "no_counterpart", "empty_side"}
+    assert reasons[None] > 0.98 * len(pairs)
+    assert set(reasons) <= {
+        None, "prompts_differ", "cosmetic", "no_counterpart", "empty_side", "speaker_marker",
+    }  # fmt: skip
 
 
 def test_every_fork_of_an_oasst_tree_gives_one_record(shared_data: Path) -> None:
     path = shared_data / "oasst" / "oasst2_filtered.jsonl"
     pairs, reasons = funnel(path)
-    forks = 0
+    forks: Counter[str] = Counter()
     # Two trees stand in the file twice; their copies are one group and give each pair once.
     trees = [orjson.loads(line) for line in path.read_bytes().splitlines() if line]
     pending = list({tree["message_tree_id"]: tree["prompt"] for tree in trees}.values())
     while pending:
         node = pending.pop()
-        ranks = {
-            reply["rank"]
-            for reply in node["replies"]
-            if reply["role"] == "assistant"
-            and reply.get("rank") is not None
-            and not reply["deleted"]
+        replies = [r for r in node["replies"] if r["role"] == "assistant" and not r["deleted"]]
+        ranks = {reply["rank"] for reply in replies if reply.get("rank") is not None}
+        forks["rank"] += len(ranks) > 1
+        said = {
+            reply["labels"]["quality"]["value"]
+            for reply in replies
+            if "quality" in (reply.get("labels") or {})
         }
-        forks += len(ranks) > 1
+        forks["label"] += not ranks and len(said) > 1
         pending.extend(node["replies"])
-    assert forks == len(pairs) == sum(reasons.values())
+    assert forks == Counter(pair.basis for pair in pairs)
+    assert forks.total() == sum(reasons.values())
+    assert set(reasons) == {None, "below_margin"}
     assert reasons[None] > 100
 
 

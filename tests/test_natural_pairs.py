@@ -1,0 +1,257 @@
+"""Natural pairs through whole runs: funnels that add up on real data, and verification by a judge."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from curate import models
+from curate.engines.base import Request
+from curate.engines.scripted import ScriptedEngine
+from curate.errors import UsageError
+from curate.pipeline import RunResult, run_recipe
+from curate.recipe import parse_recipe
+
+BARE = {"judge": False, "adherence": False, "select": False}
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def records(run: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    return lines(run / "pairs/natural_pairs.jsonl"), lines(run / "pairs/refused_pairs.jsonl")
+
+
+def check_funnel(result: RunResult) -> int:
+    """Every record is a pair or refused for a reason, on disk as in the manifest and the export."""
+    manifest = result.manifest
+    passed, refused = records(result.folder)
+    assert len(passed) == manifest.natural_pairs
+    assert Counter(pair["refusal"] for pair in refused) == manifest.natural_refusals
+    assert manifest.natural_refusals == manifest.refusals
+    assert manifest.refused == len(refused)
+    assert {pair["refusal"] for pair in passed} <= {None}
+    assert len({pair["pair_id"] for pair in passed + refused}) == len(passed + refused)
+    export = manifest.exports["trl"]
+    assert export["dpo_natural"] + export["refused_dpo_natural"] == len(passed)
+    return len(passed) + len(refused)
+
+
+# --- real data: what comes out is counted against the files, read by other means
+
+
+def run_real(path: Path, out: Path, **sections: Any) -> RunResult:
+    given = {"name": "real", "source": {"path": str(path)}} | BARE | sections
+    return run_recipe(parse_recipe(given), out=out)
+
+
+def test_hh_gives_one_record_a_row(shared_data: Path, tmp_path: Path) -> None:
+    path = shared_data / "hh_rlhf" / "test.jsonl.gz"
+    result = run_real(path, tmp_path / "run")
+    with gzip.open(path, "rb") as rows:
+        assert check_funnel(result) == sum(1 for _ in rows) == result.manifest.rows_in
+    passed, _ = records(result.folder)
+    for pair in passed:
+        sides = [pair[name]["content"] for name in ("chosen", "rejected")]
+        assert all(side == side.strip() != "" for side in sides)
+        assert not any(re.match(r"\s*(Human|Assistant):", side) for side in sides)
+        assert pair["prompt"][-1]["role"] == "user"
+    assert result.manifest.pair_checks["natural"].pairs == len(passed)
+
+
+def test_oasst_gives_one_record_for_every_fork(shared_data: Path, tmp_path: Path) -> None:
+    path = shared_data / "oasst" / "oasst2_filtered.jsonl"
+    result = run_real(path, tmp_path / "run")
+    total = check_funnel(result)
+    passed, refused = records(result.folder)
+    assert Counter(pair["basis"] for pair in passed + refused).keys() == {"rank", "label"}
+    # one record a prompt that has siblings to choose from
+    prompts = {
+        orjson.dumps([pair["dialogue_id"].split("/")[0], pair["prompt"]])
+        for pair in passed + refused
+    }
+    assert len(prompts) == total
+
+
+def test_tau_bench_gives_a_record_for_every_mixed_task(shared_data: Path, tmp_path: Path) -> None:
+    path = shared_data / "tau_bench" / "gpt-4o-airline.json"
+    result = run_real(path, tmp_path / "run")
+    rewards: dict[int, set[float]] = {}
+    for row in orjson.loads(path.read_bytes()):
+        rewards.setdefault(row["task_id"], set()).add(row["reward"])
+    mixed = {str(task) for task, of in rewards.items() if len(of) > 1}
+    assert check_funnel(result) >= len(mixed)
+    _, refused = records(result.folder)
+    assert {re.findall(r"\d+", pair["dialogue_id"])[-2] for pair in refused} == mixed
+    assert result.manifest.natural_refusals.keys() == {"diverges_at_user"}
+
+
+# --- verified by a judge
+
+ASK = "Is it due?"
+
+
+def task(number: int, chosen: str, rejected: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": f"t{number}/{reward}",
+            "messages": [
+                {"role": "user", "content": f"{ASK} ({number})"},
+                {"role": "assistant", "content": said},
+            ],
+            "group": f"g{number}",
+            "reward": reward,
+        }
+        for said, reward in ((chosen, 1.0), (rejected, 0.0))
+    ]
+
+
+def said_last(request: Request) -> str:
+    """What the assistant says last in the dialogue that is shown."""
+    text = "\n".join(str(message["content"]) for message in request.messages)
+    return max(
+        re.findall(r"\b(?:fine|weak|broken)\w*", text.split("Candidate A")[0]) or [""],
+        key=text.rfind,
+    )
+
+
+def judge(request: Request) -> str:
+    """Fine words are worth five, weak ones two, and of two sides the fine one is better; broken ones get no answer."""
+    assert request.schema is not None
+    if request.purpose.endswith(".compare"):
+        text = str(request.messages[0]["content"])
+        first = re.search(r"Candidate A\n<candidate>\n(\w+)", text)
+        assert first is not None
+        return orjson.dumps({"answer": "A" if first[1].startswith("fine") else "B"}).decode()
+    value = {"f": 5, "w": 2}.get(said_last(request)[:1])
+    if value is None:
+        return "no idea"
+    properties = request.schema["properties"]
+    reply = {
+        key: {"context_use": value, "helpfulness": value, "safety": 5}
+        for key in properties
+        if key.startswith("turn_")
+    }
+    return orjson.dumps(reply).decode()
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> ScriptedEngine:
+    made = ScriptedEngine(judge)
+
+    async def scripted(_: object) -> ScriptedEngine:
+        return made
+
+    monkeypatch.setattr(models, "open_engine", scripted)
+    return made
+
+
+@pytest.fixture
+def verify(tmp_path: Path, engine: ScriptedEngine) -> Callable[..., RunResult]:
+    def run(*tasks: list[dict[str, Any]], retry: bool = False, **sections: Any) -> RunResult:
+        data = tmp_path / "tasks.jsonl"
+        data.write_bytes(b"".join(orjson.dumps(row) + b"\n" for rows in tasks for row in rows))
+        given = {
+            "name": "verify",
+            "source": {"path": str(data)},
+            "role": "R.",
+            "scenario": "S.",
+            "models": {"judge": {"engine": "scripted", "replies": []}},
+            "natural": {"verify": True},
+        }
+        recipe = parse_recipe(given | BARE | sections)
+        return run_recipe(recipe, out=tmp_path / "run", retry_unscored=retry)
+
+    return run
+
+
+GOOD = task(1, "fine", "weak")
+TURNED = task(2, "weak", "fine")
+BOTH = task(3, "fine", "finer")
+COSMETIC = task(4, "Fine, thank you!", "fine")
+
+
+def test_only_what_the_judge_confirms_is_a_pair(
+    verify: Callable[..., RunResult], engine: ScriptedEngine
+) -> None:
+    result = verify(GOOD, TURNED, BOTH, COSMETIC)
+    assert check_funnel(result) == 4
+    passed, refused = records(result.folder)
+    assert [pair["chosen"]["content"] for pair in passed] == ["fine"]
+    [pair] = passed
+    assert (pair["source"], pair["basis"]) == ("natural", "reward")
+    assert pair["judge"].startswith("scripted")
+    assert pair["check"]["margin"] == 2.0
+    assert (pair["check"]["preferred_first"], pair["check"]["preferred_second"]) == (True, True)
+    assert {pair["prompt"][0]["content"][-2]: pair["refusal"] for pair in refused} == {
+        "2": "original_was_fine", "3": "original_was_fine", "4": "cosmetic",
+    }  # fmt: skip
+    stage = result.manifest.stages["natural"]
+    assert (stage.rows, stage.reused) == (3, 0)
+    assert stage.requests_sent == len(engine.requests) == 3 + 3 + 2 + 3 + 3
+    # what needs no judge is refused without one, and nothing else was asked
+    assert not any("(4)" in str(request.messages) for request in engine.requests)
+    assert {request.purpose.partition(".")[0] for request in engine.requests} == {"natural"}
+
+
+def test_a_pair_that_was_verified_is_not_asked_about_again(
+    verify: Callable[..., RunResult], engine: ScriptedEngine
+) -> None:
+    verify(GOOD, TURNED)
+    asked = len(engine.requests)
+    again = verify(GOOD, TURNED)
+    assert (again.manifest.stages["natural"].reused, len(engine.requests)) == (2, asked)
+    assert again.manifest.natural_pairs == 1
+    more = verify(GOOD, TURNED, BOTH)
+    assert (more.manifest.stages["natural"].reused, more.manifest.stages["natural"].rows) == (2, 3)
+    # a rule of finding changes what is found, not what was said of it
+    fewer = verify(GOOD, TURNED, natural={"verify": True, "min_reward_gap": 0.9})
+    assert fewer.manifest.stages["natural"].requests_sent == 0
+    strict = verify(GOOD, natural={"verify": {"min_margin": 3}})
+    assert strict.manifest.natural_refusals == {"below_margin": 1}
+
+
+def test_without_verification_nobody_is_asked(
+    verify: Callable[..., RunResult], engine: ScriptedEngine
+) -> None:
+    result = verify(GOOD, TURNED, natural={})
+    assert (result.manifest.natural_pairs, engine.requests) == (2, [])
+    assert {pair["check"] for pair in records(result.folder)[0]} == {None}
+
+
+def test_what_could_not_be_scored_is_no_pair_and_asked_again_when_told(
+    verify: Callable[..., RunResult], engine: ScriptedEngine
+) -> None:
+    rows = task(5, "broken", "weak")
+    result = verify(rows)
+    assert result.manifest.natural_refusals == {"unscored": 1}
+    asked = len(engine.requests)
+    assert verify(rows).manifest.natural_refusals == {"unscored": 1}
+    assert len(engine.requests) == asked
+    assert verify(rows, retry=True).manifest.natural_refusals == {"unscored": 1}
+    assert len(engine.requests) > asked
+
+
+def test_verification_needs_a_judge_and_says_so(verify: Callable[..., RunResult]) -> None:
+    with pytest.raises(UsageError, match="names no judge"):
+        verify(GOOD, models={})
+
+
+def test_a_contaminated_pair_is_not_shown_to_the_judge(
+    verify: Callable[..., RunResult], engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    text = "fine " + " ".join(f"word{n}" for n in range(20))
+    evals = tmp_path / "evals.txt"
+    evals.write_text(text[5:] + "\n", encoding="utf-8")
+    select = {"where": {}, "active": None, "decontaminate": {"path": str(evals)}}
+    result = verify(task(6, text, "weak"), select=select)
+    assert result.manifest.natural_refusals == {"contaminated": 1}
+    assert engine.requests == []
