@@ -162,6 +162,7 @@ class CountingServer:
         answer: what to reply; see `Answer`. A dict with `text` may add `first_token` (pairs), `finish`,
             `usage`, `tool_calls`.
         delay: seconds before a reply, or (low, high) to draw from.
+        is_held: replies wait for as long as this is true.
         owned_by: what /v1/models says, by which clients know the flavour of a server.
         token_prompts: what /v1/completions does with lists of token ids: `exact` gives the log-probabilities
             of `logprob_token_ids` as vLLM does, `top` does not know that field, None has no such path.
@@ -174,6 +175,7 @@ class CountingServer:
 
     answer: Answer = answer_by_hash
     delay: float | tuple[float, float] = 0.0
+    is_held: bool = False
     models: tuple[str, ...] = ("fake-judge",)
     owned_by: str = "llamacpp"
     context: int | None = None
@@ -263,6 +265,8 @@ class CountingServer:
                     self.delay if isinstance(self.delay, tuple) else (self.delay, self.delay)
                 )
                 await asyncio.sleep(random.uniform(low, high))
+            while self.is_held:
+                await asyncio.sleep(0.01)
             if request.path.endswith("/v1/completions"):
                 if self.context and any(len(prompt) > self.context for prompt in body["prompt"]):
                     said = f"longer than the maximum model length of {self.context}"

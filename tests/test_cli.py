@@ -282,8 +282,9 @@ def test_a_second_writer_is_refused(data: Path, tmp_path: Path) -> None:
         )
         while len(server.requests) < 8:
             time.sleep(0.02)
+        server.is_held = True  # however long the second takes, the first is still at work
         fails(curate("run", recipe, "--out", tmp_path / "run"), 1, "another process", "--out")
-        server.delay = 0.0
+        server.is_held, server.delay = False, 0.0
         assert first.wait(60) == 0
 
 
