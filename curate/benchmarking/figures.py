@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from curate.benchmarking.turns import ADHERENT, LabelledTurn
 from curate.trust.agreement import (
     RESAMPLES,
     Interval,
+    Statistic,
     auc,
     average_precision,
     bootstrap_interval,
@@ -138,12 +140,10 @@ def _intervals(
     def of_scores(rows: Sequence[int]) -> float | None:
         return auc([values[row] for row in rows], [gold[row] for row in rows])
 
-    statistics: dict[str, Callable[[Sequence[int]], float | None]] = {"auc": of_scores}
+    statistics: dict[str, Statistic] = {"auc": of_scores}
     if decided is not None:
-        statistics |= {
-            name: lambda rows, name=name: _decision(name, decided, gold, rows)
-            for name in ("f1_macro", "f1_adherent", "f1_violation", "kappa")
-        }
+        for name in ("f1_macro", "f1_adherent", "f1_violation", "kappa"):
+            statistics[name] = partial(_decision, name, decided, gold)
     found = {
         name: bootstrap_interval(statistic, len(gold), resamples=resamples)
         for name, statistic in statistics.items()

@@ -95,9 +95,6 @@ def parse_methods(text: str, base: AdherenceConfig) -> list[Method]:
             )
         name, given = match.group(1), _parameters(match.group(2) or "", part)
         found.append(Method(part.strip(), _configured(name, given, base)))
-    repeated = [name for name, times in Counter(m.name for m in found).items() if times > 1]
-    if repeated:
-        raise UsageError("a method is named twice", got=", ".join(repeated))
     return found
 
 

@@ -11,7 +11,21 @@ from curate.benchmarking.methods import MethodScores
 from curate.benchmarking.run import Benchmark
 from curate.benchmarking.saved import saved_scores
 from curate.benchmarking.tables import as_csv, as_markdown, tables_of
-from curate.errors import CurateError
+from curate.errors import CurateError, UsageError
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make the folder before anything is scored.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            "the folder of the results cannot be made", got=str(error), fix="--out names another"
+        ) from error
 
 
 def write_benchmark(found: Benchmark, folder: Path, title: str) -> list[Path]:
@@ -31,7 +45,6 @@ def write_benchmark(found: Benchmark, folder: Path, title: str) -> list[Path]:
     }
     paths = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             (folder / name).write_bytes(content)
             paths.append(folder / name)
@@ -44,7 +57,8 @@ def summary(found: Benchmark) -> str:
     """How many turns of which kind the largest condition has."""
     counts = Counter(turn.label for turn in found.turns[: found.full.n])
     kinds = ", ".join(f"{count} {label}" for label, count in counts.most_common())
-    return f"{found.full.n} of {len(found.turns)} turns: {kinds}"
+    roles = len({turn.case.role for turn in found.turns[: found.full.n]})
+    return f"{found.full.n} of {len(found.turns)} turns, {roles} role{'s' * (roles != 1)}: {kinds}"
 
 
 def origin(scores: MethodScores) -> str:

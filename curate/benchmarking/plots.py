@@ -79,8 +79,8 @@ def _class_means(found: Benchmark) -> Figure | None:
         rows = [f for f in _by_condition(found, name) if f.separation is not None]
         places = range(len(rows))
         for shift, colour, label, values in (
-            (-0.2, _ADHERENT, "adherent", [f.mean_adherent for f in rows]),
-            (0.2, _VIOLATION, "violation", [f.mean_violation for f in rows]),
+            (-0.2, _ADHERENT, "adherent", [f.mean_adherent or 0.0 for f in rows]),
+            (0.2, _VIOLATION, "violation", [f.mean_violation or 0.0 for f in rows]),
         ):
             at = [place + shift for place in places]
             bars = panel.bar(at, values, width=0.38, color=colour, label=label)
@@ -101,7 +101,11 @@ def _separation(found: Benchmark) -> Figure | None:
     for name, style in zip(names, _line_styles(len(names)), strict=True):
         rows = [f for f in _by_condition(found, name) if f.separation is not None]
         axes.plot(
-            [f.n for f in rows], [f.separation for f in rows], label=name, marker="o", **style
+            [f.n for f in rows],
+            [f.separation or 0.0 for f in rows],
+            label=name,
+            marker="o",
+            **style,
         )
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xticks([condition.n for condition in found.conditions])
@@ -200,11 +204,12 @@ def _single(width: float = 8) -> tuple[Figure, Axes]:
 def _panels(count: int, *, height: float) -> tuple[Figure, list[Axes]]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     abreast = max(1, min(_PANELS_ABREAST, count))
     down = max(1, math.ceil(count / abreast))
-    figure = Figure(figsize=(8, 0.8 + height * down), layout="constrained")
-    figure.get_layout_engine().set(h_pad=0.08, w_pad=0.06)
+    spaced = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.06)
+    figure = Figure(figsize=(8, 0.8 + height * down), layout=spaced)
     FigureCanvasAgg(figure)
     return figure, [figure.add_subplot(down, abreast, place + 1) for place in range(count)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,6 +108,7 @@ def run_benchmark(
     """
     sizes = _sizes(options.conditions, len(turns))
     require_judge(options.recipe, options.methods)
+    _refuse_repeats([*options.methods, *options.saved])
     compared = [method for method in options.methods if not method.is_judge]
     scored, not_run = _compare(compared, turns, sizes, options, progress)
     judged, warnings = _judge(options, turns[: sizes[-1]], progress)
@@ -117,6 +119,15 @@ def run_benchmark(
         methods += [scores.first(n) for scores in options.saved]
         conditions.append(_condition(turns[:n], methods, options, is_last=n == sizes[-1]))
     return Benchmark(tuple(turns), tuple(conditions), not_run, tuple(warnings), options.threshold)
+
+
+def _refuse_repeats(named: Sequence[Method | MethodScores]) -> None:
+    names = Counter(one.name for one in named)
+    repeated = [name for name, times in names.items() if times > 1]
+    if repeated:
+        raise UsageError(
+            "a method is named twice", got=", ".join(repeated), expected="each method once"
+        )
 
 
 def _sizes(asked: Sequence[int] | None, rows: int) -> tuple[int, ...]:
@@ -141,6 +152,8 @@ def _compare(
 ) -> tuple[dict[int, dict[str, MethodScores]], dict[str, str]]:
     found: dict[int, dict[str, MethodScores]] = {n: {} for n in sizes}
     not_run: dict[str, str] = {}
+    if not methods:
+        return found, not_run
     broken: dict[str, str] = {}
     comparer = Comparer(options.store / "embeddings.sqlite" if options.store else None)
     try:

@@ -226,8 +226,10 @@ def _verdicts(found: Benchmark) -> Table:
         )
         for verdict in found.full.verdicts
     ]
+    first = [verdict for verdict in found.full.verdicts if verdict.is_best]
+    ahead = sum(verdict.beats for verdict in first)
     note = (
-        "Difference of AUCs with its 95 % interval, from the same 1,000 resamples for both. The best "
+        f"{ahead} of {len(first)} beat the best baseline. Difference of AUCs with its 95 % interval, from the same 1,000 resamples for both. The best "
         "baseline is chosen on these rows; where that is the row's position, the best that reads the turn "
         "stands below it."
     )

@@ -6,14 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pydantic import TypeAdapter, ValidationError
+
 from curate.adherence.reference.cases import Case, cases_of
-from curate.dialogue import Dialogue
+from curate.dialogue import Dialogue, Message
 from curate.errors import SourceError, UsageError
 from curate.sources import SourceConfig, open_source
 
 ADHERENT = "adherent"
 VIOLATION = "violation"
 """Kind of violation where the label is only true or false."""
+
+_HISTORY = TypeAdapter(tuple[Message, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ def labelled_turns(
         UsageError: a dialogue has no label, no assistant turn, or more references than turns.
     """
     found = []
-    for number, dialogue in enumerate(dialogues, start=1):
+    for number, dialogue in enumerate(map(_with_history, dialogues), start=1):
         label, cases = _label(dialogue.labels.get(field), adherent), cases_of(dialogue)
         if label is None or not cases:
             raise UsageError(
@@ -96,12 +100,42 @@ def labelled_turns(
     return found
 
 
+def _with_history(dialogue: Dialogue) -> Dialogue:
+    """A flat row of one reply (`role`, `assistant`) may say beside it what came before: `history`, `user`.
+
+    Its references are then all of that one reply. Rows of other shapes come back as they are.
+    """
+    said = dialogue.metadata
+    if any(message.role == "user" for message in dialogue.messages) or not (
+        isinstance(said.get("user"), str) or said.get("history")
+    ):
+        return dialogue
+    try:
+        before = _HISTORY.validate_python(said.get("history") or ())
+    except ValidationError as error:
+        raise UsageError(
+            f"the history of '{dialogue.id}' cannot be read",
+            got=str(error.errors()[0]["msg"]),
+            expected="a list of {role, content} under 'history'",
+        ) from error
+    if isinstance(said.get("user"), str):
+        before += (Message(role="user", content=said["user"]),)
+    messages = before + dialogue.messages
+    whole = dialogue.model_copy(update={"messages": messages, "references": ()})
+    turns = sum(turn.has_assistant for turn in whole.turns)
+    own = tuple(text for texts in dialogue.references for text in texts)
+    references = ((),) * (turns - 1) + (own,)
+    return whole.model_copy(update={"references": references})
+
+
 def _label(value: object, adherent: str) -> str | None:
     if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
         return ADHERENT if value else VIOLATION
     if not isinstance(value, str) or not value.strip():
         return None
-    return ADHERENT if value == adherent else value
+    if value == adherent:
+        return ADHERENT
+    return VIOLATION if value == ADHERENT else value
 
 
 def _turns_said(dialogue: Dialogue, cases: int | None) -> str:

@@ -22,7 +22,7 @@ _HEADING = 12
 def benchmark(
     source: Annotated[str, typer.Argument(metavar="FILE", help="Labelled turns, in any shape.")],
     methods: Annotated[
-        str | None, typer.Option(help="cosine,knn[k=2],llm_judge,…; the usual ones by default.")
+        str | None, typer.Option(help=r"As cosine,knn\[k=2],llm_judge; the usual ones by default.")
     ] = None,
     conditions: Annotated[
         str | None, typer.Option(help="Numbers of first rows, as 15,50,150 (default 15,50,all).")
@@ -54,7 +54,7 @@ def benchmark(
     no_plots: Annotated[bool, typer.Option("--no-plots", help="Draw nothing.")] = False,
 ) -> None:
     """Measure role adherence methods on labelled turns, beside baselines that understand nothing."""
-    from curate.benchmarking.output import write_benchmark
+    from curate.benchmarking.output import prepare_folder, write_benchmark
     from curate.benchmarking.plots import check_plots, write_plots
     from curate.benchmarking.run import Options, run_benchmark
     from curate.benchmarking.saved import read_saved_scores
@@ -82,6 +82,8 @@ def benchmark(
         threshold=threshold,
         block=block,
     )
+    if out is not None:
+        prepare_folder(out)
     with resumable(), RunProgress(ERR) as progress:
         found = run_benchmark(turns, options, progress)
     _show(OUT, found)
@@ -91,8 +93,8 @@ def benchmark(
     written = write_benchmark(found, out, Path(source).name)
     if is_drawn:
         written += write_plots(found, out)
-    names = ", ".join(path.name for path in written)
-    OUT.print(f"written to {escape(str(out))}: {names}", soft_wrap=True)
+    OUT.print(f"\nwritten to {escape(str(out))}:", soft_wrap=True)
+    OUT.print("  " + ", ".join(path.name for path in written))
 
 
 def _show(console: Console, found: Benchmark) -> None:
