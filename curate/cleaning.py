@@ -45,6 +45,18 @@ class Cleaning:
 
         return Cleaner(self.config, read, self.evals, folder, self.embed)
 
+    def contaminations(self, dialogues: Iterable[Dialogue]) -> Iterator[str | None]:
+        """For each dialogue what it shares with an eval set, in words; None where it shares nothing."""
+        from curate.selection.dedup import Texts, batches
+
+        for batch in batches(dialogues):
+            texts = Texts(batch)
+            found: dict[int, str] = {}
+            for index in self.evals:
+                for place, hit in index.collisions(texts).items():
+                    found.setdefault(place, f"{hit.other}: {hit.text}")
+            yield from (found.get(place) for place in range(len(texts.dialogues)))
+
     def refuse_contaminated(self, pairs: Iterable[PreferencePair]) -> Iterator[PreferencePair]:
         """Pairs with those refused (`contaminated`) of which a side, prompt included, shares text with an eval.
 

@@ -21,6 +21,7 @@ from curate.dialogue import Dialogue
 from curate.export.stored import STORED
 from curate.files import FrameFile, atomic_file, read_frames, read_lines
 from curate.ingesting import INDEX, OFFSET, read_dialogues_at, read_index, read_stored
+from curate.pairs.funnel import Funnel
 from curate.records import AdherenceScore, Judgment, PreferencePair, Unscored
 from curate.selection.columns import SCHEMA
 from curate.selection.rules import decision_columns
@@ -167,13 +168,15 @@ def export_parts(decided: pl.DataFrame | None) -> list[ExportPart]:
 class PairCounts:
     """Pairs that were written: made by the judge, held by the data, refused by reason.
 
-    `refusals` are of both kinds, `natural_refusals` those of natural pairs among them.
+    `refusals` are of both kinds, `natural_refusals` those of natural pairs among them; `funnel` has counted
+    every pair.
     """
 
     pairs: int = 0
     natural: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
     natural_refusals: Counter[str] = field(default_factory=Counter)
+    funnel: Funnel = field(default_factory=Funnel)
 
 
 def write_pairs(
@@ -207,6 +210,7 @@ def _pair_file(run: Path, name: str) -> Path:
 
 
 def _pair_line(pair: PreferencePair, counts: PairCounts) -> bytes:
+    counts.funnel.add(pair)
     if pair.refusal is not None:
         counts.refusals[pair.refusal] += 1
     return pair.model_dump_json().encode() + b"\n"

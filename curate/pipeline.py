@@ -11,8 +11,10 @@ from collections.abc import (
     Callable,
     Iterable,
     Iterator,
+    Mapping,
 )
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal, TypeVar, cast
 
@@ -48,6 +50,8 @@ from curate.outputs import (
 )
 from curate.pair_checks import check_pairs
 from curate.pairs.config import ForkConfig
+from curate.pairs.fork import refuse_forks
+from curate.pairs.funnel import FUNNEL_KINDS
 from curate.rates import last_rates
 from curate.recipe import Recipe
 from curate.records import AdherenceScore, Judgment, Manifest, PreferencePair, Unscored
@@ -201,7 +205,13 @@ class _Run:
         table = self._tabulate(judgments, adherence)
         forked = None
         if self.recipe.fork and self.recipe.judge and judged and judgments is not None:
-            _, print_ = fork_step(self.recipe.fork, self.recipe.judge, judged, models)
+            _, print_ = fork_step(
+                self.recipe.fork,
+                self.recipe.judge,
+                judged,
+                models,
+                self.recipe.judged_adherence,
+            )
             with self.log.timed("fork"):
                 forked = await self._fork(self.recipe.fork, print_, table, judgments, executor)
         if self.recipe.natural.verification is not None:
@@ -440,8 +450,11 @@ class _Run:
         # Of equal dialogues the first that is admitted; a condition may read more than the content.
         both = pl.struct("hash", "admitted").is_first_distinct() & pl.col("admitted")
         first = pl.DataFrame({"hash": hashes, "admitted": admitted}).select(both).to_series()
-        keys = hashes.filter(first)
-        owed = first & ~hashes.is_in(rows.done().implode())
+        # What is in an eval set gives no pair, so nobody is asked to fork it.
+        tainted = self._contaminated(first)
+        clean = first & ~pl.int_range(len(first), eager=True).is_in(list(tainted))
+        keys = hashes.filter(clean)
+        owed = clean & ~hashes.is_in(rows.done().implode())
         judged = judgments.aligned(hashes, owed)
         items = (
             WorkItem("fork", dialogue, judgment)
@@ -450,7 +463,31 @@ class _Run:
         )
         await self._complete("fork", rows, keys, items, executor)
         self.log.tally("fork").rows = len(keys)
-        return (pair for pairs in rows.aligned(keys) for pair in pairs or ())
+        made = (pair for pairs in rows.aligned(keys) for pair in pairs or ())
+        return chain(made, self._refuse_tainted(config, tainted, hashes, judgments))
+
+    def _contaminated(self, wanted: pl.Series) -> dict[int, str]:
+        """What dialogues share with eval sets, by their place, of those marked in `wanted`."""
+        if self.cleaning is None or not self.cleaning.evals:
+            return {}
+        found = self.cleaning.contaminations(self._dialogues(wanted))
+        places = wanted.arg_true()
+        return {at: said for at, said in zip(places, found, strict=True) if said is not None}
+
+    def _refuse_tainted(
+        self,
+        config: ForkConfig,
+        tainted: Mapping[int, str],
+        hashes: pl.Series,
+        judgments: StageRows[Judgment | Unscored],
+    ) -> Iterator[PreferencePair]:
+        """The records of the forks that were not asked for."""
+        marked = pl.int_range(len(hashes), eager=True).is_in(list(tainted))
+        judged = judgments.aligned(hashes, marked)
+        held = zip(self._dialogues(marked), judged, tainted.values(), strict=True)
+        for dialogue, judgment, said in held:
+            if isinstance(judgment, Judgment):
+                yield from refuse_forks(dialogue, judgment, config, "contaminated", said)
 
     def _natural(self) -> NaturalPairs:
         return NaturalPairs(self.folder.path, self.recipe.natural, self.cleaning)
@@ -483,6 +520,9 @@ class _Run:
         self.log.pairs, self.log.natural_pairs = counts.pairs, counts.natural
         self.log.natural_refusals.update(counts.natural_refusals)
         self.log.refusals.update(counts.refusals)
+        for kind in FUNNEL_KINDS:
+            if stages := counts.funnel.stages(kind):
+                self.log.funnels[kind] = stages
         if self.recipe.pair_checks:
             self.log.pair_checks = check_pairs(self.folder.path, self.recipe.pair_checks)
 

@@ -495,6 +495,18 @@ class PairSetReport(Frozen):
     )
 
 
+class FunnelStage(Frozen):
+    """One stage on the way to the pairs: `entered` is the sum of what is refused and what passed."""
+
+    name: str = Field(description="What is true of what passed.")
+    unit: str = Field(description="What is counted: dialogues, turns, candidates.")
+    entered: int
+    refused: dict[str, int] = Field(
+        default_factory=dict, description="By reason code, the commonest first."
+    )
+    passed: int
+
+
 class QuarantinedRow(Frozen):
     """A row that could not be read, whole, with the reason code it was put aside for."""
 
@@ -600,6 +612,10 @@ class Manifest(Frozen):
     )
     refused: int = 0
     refusals: dict[str, int] = Field(default_factory=dict)
+    funnels: dict[str, tuple[FunnelStage, ...]] = Field(
+        default_factory=dict,
+        description="From dialogues (`fork`) and from candidates in the data (`natural`) to pairs.",
+    )
     natural_refusals: dict[str, int] = Field(
         default_factory=dict,
         description="Those of `refusals` that are of natural pairs: with `natural_pairs`, all found.",

@@ -18,6 +18,7 @@ from curate.recipe import Recipe
 from curate.records import (
     AdherenceDecay,
     Estimate,
+    FunnelStage,
     JudgeIdentity,
     Manifest,
     PairSetReport,
@@ -78,6 +79,7 @@ class RunLog:
     pair_checks: dict[str, PairSetReport] = field(default_factory=dict)
     refusals: Counter[str] = field(default_factory=Counter)
     natural_refusals: Counter[str] = field(default_factory=Counter)
+    funnels: dict[str, tuple[FunnelStage, ...]] = field(default_factory=dict)
     exports: dict[str, dict[str, int]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -172,6 +174,7 @@ class RunLog:
             refused=self.refusals.total(),
             refusals=dict(self.refusals),
             natural_refusals=dict(self.natural_refusals),
+            funnels=self.funnels,
             pair_checks=self.pair_checks,
             requests=total.sent,
             tokens_in=total.prompt_tokens,

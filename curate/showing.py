@@ -94,6 +94,7 @@ def show_run(console: Console, result: RunResult) -> None:
     if manifest.stages:
         console.print(_stage_table(manifest))
     console.print(_closing_table(manifest))
+    show_funnels(console, manifest)
     if manifest.pair_checks:
         console.print(_pair_check_table(manifest))
     if manifest.adherence is not None:
@@ -172,6 +173,23 @@ def _closing_table(manifest: Manifest) -> Table:
 def _natural_note(manifest: Manifest) -> str:
     verified = manifest.recipe.get("natural", {}).get("verify", False) is not False
     return f"held by the data; {'verified by the judge' if verified else 'no judge saw them'}"
+
+
+def show_funnels(console: Console, manifest: Manifest) -> None:
+    """From dialogues to pairs: what entered each stage, what it refused and why, what passed it."""
+    for kind, stages in manifest.funnels.items():
+        table = Table(box=None, pad_edge=False, title=f"pairs: {kind}", title_justify="left")
+        for column in ("stage", "of", "in", "passed", "refused"):
+            is_number = column in ("in", "passed")
+            table.add_column(column, justify="right" if is_number else "left")
+        unit = ""
+        for stage in stages:
+            shown = stage.unit if stage.unit != unit else ""
+            unit = stage.unit
+            numbers = (f"{stage.entered:,}", f"{stage.passed:,}")
+            refused = ", ".join(f"{code} {number}" for code, number in stage.refused.items())
+            table.add_row(stage.name, shown, *numbers, refused)
+        console.print(table)
 
 
 def _pair_check_table(manifest: Manifest) -> Table:

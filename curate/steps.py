@@ -21,6 +21,7 @@ from curate.adherence.llm import score_adherence
 from curate.adherence.prompting import REASON_VERSION
 from curate.adherence.prompting import prompt_version as adherence_prompts
 from curate.adherence.reference.scorer import ReferenceScorer
+from curate.adherence.single_turn import score_turn as score_role_of_turn
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Capability, Completion, EngineIdentity, Request
 from curate.judging.config import RubricConfig, resolve_mode
@@ -33,6 +34,7 @@ from curate.pairs.fork import fork_dialogue
 from curate.pairs.natural import verify_natural
 from curate.records import (
     AdherenceScore,
+    AdherenceTurn,
     JudgeIdentity,
     Judgment,
     PreferencePair,
@@ -85,6 +87,23 @@ def judge_step(config: RubricConfig, engine: Described) -> Step[Judgment | Unsco
 
 def adherence_step(config: AdherenceConfig, engine: Described) -> Step[AdherenceScore | Unscored]:
     """Role adherence on an engine; falls back to binary with a warning where it must."""
+    resolved, identity, warnings = _settle_adherence(config, engine)
+
+    async def work(dialogue: Dialogue, ask: Ask) -> AdherenceScore | Unscored:
+        return await score_adherence(dialogue, _about(dialogue, ask), resolved, identity)
+
+    print_ = _fingerprint(
+        "adherence", resolved.model_dump(mode="json", exclude={"reference"}), identity
+    )
+    if config.include_reason:
+        print_ = fingerprint(print_, REASON_VERSION)
+    return Step(work, identity, print_, warning="\n".join(warnings) or None)
+
+
+def _settle_adherence(
+    config: AdherenceConfig, engine: Described
+) -> tuple[AdherenceConfig, JudgeIdentity, list[str]]:
+    """The config as an engine can serve it, who then scores, and what the user must hear of it."""
     mode, fallback = resolve_output_mode(config, engine.capabilities)
     resolved = config.model_copy(update={"output_mode": mode})
     plain = _identity(engine.identity, mode, adherence_prompts(resolved))
@@ -95,17 +114,7 @@ def adherence_step(config: AdherenceConfig, engine: Described) -> Step[Adherence
     resolved, identity, ignored = settle_calibration(
         resolved, plain.model_copy(update={"sampling": told})
     )
-
-    async def work(dialogue: Dialogue, ask: Ask) -> AdherenceScore | Unscored:
-        return await score_adherence(dialogue, _about(dialogue, ask), resolved, identity)
-
-    print_ = _fingerprint(
-        "adherence", resolved.model_dump(mode="json", exclude={"reference"}), identity
-    )
-    if config.include_reason:
-        print_ = fingerprint(print_, REASON_VERSION)
-    warnings = [text for text in (fallback, ignored) if text]
-    return Step(work, identity, print_, warning="\n".join(warnings) or None)
+    return resolved, identity, [text for text in (fallback, ignored) if text]
 
 
 def reference_step(
@@ -137,13 +146,17 @@ def fork_step(
     judging: RubricConfig,
     judged: Step[Judgment | Unscored],
     models: ForkModels | ModelFacts,
+    adherence: AdherenceConfig | Literal[False] = False,
 ) -> tuple[ForkWork, str]:
     """Forking bound to its judge; returns the work (dialogue, judgment, asks) and its fingerprint.
 
+    `adherence` is how a judge scores role adherence in this run; without it the role is not checked.
     `where` is left out of the fingerprint: a changed condition admits other dialogues and leaves the
     forks that exist as they are.
     """
     resolved = judging.model_copy(update={"mode": judged.mode})
+    whole = resolved.model_copy(update={"text": "off"})
+    role = _settle_adherence(adherence, models.judge)[:2] if adherence else None
 
     async def work(
         dialogue: Dialogue, judgment: Judgment, judge: Ask, policy: Ask, reviser: Ask
@@ -155,12 +168,15 @@ def fork_step(
         async def issue(part: Dialogue, turn: int) -> str:
             return await describe_issue(part, turn, judge, resolved)
 
+        async def rejudge(part: Dialogue) -> Judgment | Unscored:
+            return await judge_dialogue(part, judge, whole, judged.identity)
+
         asks = ForkAsks(
-            judging=bind_judge(judge, resolved, models.judge),
+            judging=bind_judge(judge, resolved, models.judge, role[0] if role else None),
             policy=policy,
             reviser=reviser,
             describe_issue=issue,
-            rejudge=lambda part: judged.work(part, judge),
+            rejudge=rejudge,
             policy_id=_label(models.policy.identity),
             reviser_id=_label(models.reviser.identity),
         )
@@ -173,6 +189,7 @@ def fork_step(
         models.reviser.identity.key,
         FORK_PROMPTS,
         code_version("curate.pairs"),
+        *([role[0].model_dump(mode="json"), role[1].model_dump(mode="json")] if role else []),
     )
     return work, print_
 
@@ -203,14 +220,25 @@ def natural_step(
     return work, print_
 
 
-def bind_judge(ask: Ask, judging: RubricConfig, engine: Described) -> JudgeAsks:
+def bind_judge(
+    ask: Ask,
+    judging: RubricConfig,
+    engine: Described,
+    adherence: AdherenceConfig | None = None,
+) -> JudgeAsks:
     """What verification asks of a judge.
 
     Args:
         ask: the judge's, marked as being about the dialogue.
         judging: its mode resolved.
         engine: who answers.
+        adherence: how it scores role adherence, its mode resolved; None where that is not checked.
     """
+    score_role = None
+    if adherence is not None:
+
+        async def score_role(part: Dialogue, turn: int) -> AdherenceTurn:
+            return await score_role_of_turn(part, turn, ask, adherence)
 
     async def rescore(part: Dialogue, turn: int, wording: int) -> TurnReading | Unscored:
         return await score_turn(part, turn, ask, judging, wording=wording)
@@ -220,6 +248,7 @@ def bind_judge(ask: Ask, judging: RubricConfig, engine: Described) -> JudgeAsks:
         score_turn=rescore,
         judge_id=_label(engine.identity),
         judge_mode=None if judging.mode == "auto" else judging.mode,
+        score_role=score_role,
     )
 
 

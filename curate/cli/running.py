@@ -154,7 +154,7 @@ def show(
 ) -> None:
     """Print a run's dialogues, or one of them turn by turn with its scores."""
     from curate.runs import read_judged, read_manifest, read_table
-    from curate.showing import show_decay, show_judged, show_row
+    from curate.showing import show_decay, show_funnels, show_judged, show_row
     from curate.showing_plan import show_comparison
 
     if dialogue_id is None:
@@ -163,6 +163,7 @@ def show(
         manifest = read_manifest(run_folder)
         if manifest.adherence is not None:
             show_decay(OUT, manifest.adherence)
+        show_funnels(OUT, manifest)
         show_comparison(OUT, manifest)
         return
     found = read_judged(run_folder, dialogue_id)

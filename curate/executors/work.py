@@ -84,7 +84,9 @@ class StageWorker:
             adhered = adherence_step(recipe.judged_adherence, models.judge)
             self._work["adherence"] = lambda item: adhered.work(item.dialogue, self._ask(item))
         if recipe.fork is not False and recipe.judge is not False:
-            fork, _ = fork_step(recipe.fork, recipe.judge, judged, models)
+            fork, _ = fork_step(
+                recipe.fork, recipe.judge, judged, models, recipe.judged_adherence
+            )
 
             async def forked(item: WorkItem) -> Row:
                 if item.judgment is None:

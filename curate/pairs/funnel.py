@@ -1,0 +1,135 @@
+"""The funnel: from dialogues to pairs that passed, with every refusal at its stage. A pure count of records.
+
+Every candidate turn and every candidate has a record, so nothing has to be counted on the way. Each stage
+takes in what it refuses plus what it lets through. A record says by its code where it was refused; codes that
+no stage names are counted in the last one, so that a new one can go unnamed but never uncounted.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Literal, get_args
+
+import polars as pl
+
+from curate.records import FunnelStage, PreferencePair
+
+FunnelKind = Literal["fork", "natural"]
+FUNNEL_KINDS: tuple[FunnelKind, ...] = get_args(FunnelKind)
+
+Stages = tuple[tuple[str, frozenset[str]], ...]
+
+_TEXTS = frozenset({"identical", "duplicate", "cosmetic"})
+_FORK_STAGES: Stages = (
+    ("made", frozenset({"no_candidate", "engine_error"})),
+    ("differ", _TEXTS),
+    ("grounded", frozenset({"ungrounded_specifics"})),
+    (
+        "better scored",
+        frozenset({"below_margin", "other_dimension_fell", "length_only", "unscored"}),
+    ),
+    ("preferred in both orders", frozenset({"order_flip", "rejected_preferred"})),
+    ("repairs the dialogue", frozenset({"does_not_suffice"})),
+    ("passed", frozenset({"not_best", "contaminated"})),
+)
+_NATURAL_STAGES: Stages = (
+    ("in the data", frozenset({"data"})),
+    ("differ", _TEXTS),
+    ("verified", frozenset({"judged"})),
+    ("passed", frozenset({"contaminated"})),
+)
+
+
+class Funnel:
+    """Counts records as they come, in any order; holds 16 bytes a record."""
+
+    def __init__(self) -> None:
+        self._dialogues, self._turns = array("q"), array("q")
+        self._refused_dialogues: Counter[str] = Counter()
+        self._refused_turns: Counter[str] = Counter()
+        self._made: Counter[tuple[str, str]] = Counter()
+        self._natural: Counter[tuple[str, str]] = Counter()
+
+    def add(self, pair: PreferencePair) -> None:
+        """Take in a record, passed or refused."""
+        code = pair.refusal or ""
+        if pair.basis != "judge":
+            # Of one code, what the data itself says and what a judge said of the pair are two stages.
+            by = code if code in _TEXTS | {"contaminated"} else "judged" if pair.check else "data"
+            self._natural[by if code else "", code] += 1
+            return
+        dialogue = (pair.dialogue_id, pair.content_hash)
+        self._dialogues.append(hash(dialogue))
+        if pair.turn is not None:
+            self._turns.append(hash((*dialogue, pair.turn)))
+        if pair.source != "none":
+            self._made[code, code] += 1
+        elif pair.turn is None:
+            self._refused_dialogues[code] += 1
+        else:
+            self._refused_turns[code] += 1
+
+    def stages(self, kind: FunnelKind) -> tuple[FunnelStage, ...]:
+        """The stages in order; none where there was no record of the kind.
+
+        Of forks: dialogues that `fork.where` admits, their candidate turns, then candidates for the chosen
+        side. Of natural pairs: candidates. Where the `unit` stays the same a stage takes in what the one before
+        let through; where it changes, what belongs to that: turns to a dialogue, candidates to a turn.
+        """
+        if kind == "natural":
+            return _waterfall("natural candidates", self._natural, _NATURAL_STAGES)
+        if not self._dialogues:
+            return ()
+        return (
+            _stage(
+                "have a bad turn", "dialogues", _distinct(self._dialogues), self._refused_dialogues
+            ),
+            _stage("forked", "turns", _distinct(self._turns), self._refused_turns),
+            *_waterfall("candidates", self._made, _FORK_STAGES),
+        )
+
+
+def count_funnel(
+    records: Iterable[PreferencePair], kind: FunnelKind = "fork"
+) -> tuple[FunnelStage, ...]:
+    """The funnel of a run's records, passed and refused ones, in any order."""
+    funnel = Funnel()
+    for pair in records:
+        funnel.add(pair)
+    return funnel.stages(kind)
+
+
+def _distinct(hashes: array[int]) -> int:
+    return pl.Series(hashes, dtype=pl.Int64).n_unique()
+
+
+def _waterfall(
+    unit: str, outcomes: Mapping[tuple[str, str], int], stages: Stages
+) -> tuple[FunnelStage, ...]:
+    """Stage by stage, of outcomes by (where, code): the empty code passed."""
+    entered = sum(outcomes.values())
+    if not entered:
+        return ()
+    named = frozenset().union(*(codes for _, codes in stages))
+    found: list[FunnelStage] = []
+    for name, codes in stages:
+        is_last = name == stages[-1][0]
+        refused: Counter[str] = Counter()
+        for (where, code), number in outcomes.items():
+            if code and (where in codes or (is_last and where not in named)):
+                refused[code] += number
+        found.append(_stage(name, unit, entered, refused))
+        entered = found[-1].passed
+    return tuple(found)
+
+
+def _stage(name: str, unit: str, entered: int, refused: Counter[str]) -> FunnelStage:
+    return FunnelStage(
+        name=name,
+        unit=unit,
+        entered=entered,
+        refused=dict(sorted(refused.items(), key=lambda item: (-item[1], item[0]))),
+        passed=entered - refused.total(),
+    )
