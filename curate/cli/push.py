@@ -9,14 +9,16 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from curate.cli.console import OUT, resumable
+from curate.cli.console import ERR, OUT, resumable
 
 if TYPE_CHECKING:
     from curate.publishing.push import Prepared
 
 
 def push(
-    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that is done.")],
+    run_folder: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Folder of a run that is done.")
+    ],
     repo: Annotated[str, typer.Argument(metavar="REPO", help="Dataset repository: owner/name.")],
     license_: Annotated[
         list[str] | None,
@@ -69,6 +71,7 @@ def push(
         if dry_run:
             OUT.print(f"[bold]dry run[/bold]: nothing was sent; {_folder(prepared)}")
             return
+        _quiet_where_nobody_looks()
         pushed = send(prepared)
     if pushed.is_unchanged:
         OUT.print("[bold]unchanged[/bold]: the repository holds all of this already")
@@ -78,6 +81,13 @@ def push(
     OUT.print(f"[bold]pushed[/bold] ({seen}): {escape(pushed.url)}", soft_wrap=True)
     if public and pushed.is_private:
         OUT.print("it was private before and stays so: its settings on the Hub decide")
+
+
+def _quiet_where_nobody_looks() -> None:
+    from huggingface_hub.utils import disable_progress_bars
+
+    if not ERR.is_terminal:
+        disable_progress_bars()
 
 
 def _folder(prepared: Prepared) -> str:

@@ -7,6 +7,7 @@ against people stands first, because every other figure depends on it.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +39,7 @@ _SIZES: Final = (
     (10_000_000_000, "1B<n<10B"),
 )
 _LANGUAGE = re.compile(r"[a-z]{2,3}")
-_SAID: Final = {
+_DESCRIBED: Final = {
     "sft": "dialogues to train on; `messages` (and `tools` where a dialogue has some) are the trainer's columns",
     "dpo": "preference pairs; `prompt`, `chosen`, `rejected` (and `tools`) are the trainer's columns. `basis` says "
     "what holds that chosen is better: `judge` made and verified the pair, anything else came with the data",
@@ -109,7 +110,7 @@ def make_card(facts: CardFacts) -> str:
         measured=_measured(manifest),
         warnings=_warnings(manifest.warnings),
         configs=_configs(facts.files),
-        about_configs="\n".join(f"- `{name}`: {_SAID[name]}." for name in _names(facts.files)),
+        about_configs="\n".join(f"- `{name}`: {_DESCRIBED[name]}." for name in _names(facts.files)),
         loading=_loading(facts),
         funnel=_funnel(facts.funnel),
         scores=_scores(facts.tally),
@@ -172,9 +173,7 @@ def known_licences() -> list[str]:
     return (resources.files(__package__) / "licences.txt").read_text().split()
 
 
-def check_licences(
-    given: Sequence[str], sources: Sequence[Mapping[str, Any]]
-) -> tuple[str, ...]:
+def check_licences(given: Sequence[str], sources: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """The licences of what is pushed, each once.
 
     Args:
@@ -261,7 +260,7 @@ def _configs(files: Sequence[DataFile]) -> str:
 
 def _loading(facts: CardFacts) -> str:
     blocks = [
-        f"```python\n{_LOADING[name].format(repo=facts.repo, columns=list(facts.columns[name]))}```"
+        f"```python\n{_LOADING[name].format(repo=facts.repo, columns=json.dumps(list(facts.columns[name])))}```"
         for name in _names(facts.files)
         if name in _LOADING
     ]
@@ -345,8 +344,12 @@ def _sources(facts: CardFacts) -> str:
         rows.append(
             (
                 str(source.get("name")),
-                ", ".join(shortened(str(item)) for item in ([path] if isinstance(path, str) else path)),
-                " ".join(str(config[key]) for key in ("config", "split", "revision") if config.get(key))
+                ", ".join(
+                    shortened(str(item)) for item in ([path] if isinstance(path, str) else path)
+                ),
+                " ".join(
+                    str(config[key]) for key in ("config", "split", "revision") if config.get(key)
+                )
                 or "-",
                 str(source.get("shape")),
                 config.get("license") or ", ".join(facts.licences),
@@ -363,9 +366,7 @@ def _sources(facts: CardFacts) -> str:
 
 def _scan(findings: Findings) -> str:
     if not findings.counts:
-        return (
-            "Scanned before the push for secrets, e-mail addresses, telephone and card numbers: none were found."
-        )
+        return "Scanned before the push for secrets, e-mail addresses, telephone and card numbers: none were found."
     said = ", ".join(f"{name} ({number:,})" for name, number in sorted(findings.counts.items()))
     return f"Scanned before the push; these kinds of findings were allowed by name to stay: {said}."
 

@@ -69,7 +69,9 @@ def make_funnel(
         if stage in manifest.fingerprints:
             unscored = _prefixed("unscored", tally.unscored.get(stage, {}))
             steps.append(
-                _step(f"dialogues, {title}", tally.dialogues, {title: tally.scored[stage]}, unscored)
+                _step(
+                    f"dialogues, {title}", tally.dialogues, {title: tally.scored[stage]}, unscored
+                )
             )
     if manifest.recipe.get("select"):
         rejected = _prefixed("rejected", tally.rejections)

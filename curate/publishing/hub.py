@@ -80,9 +80,7 @@ def push_files(
             expected="one that may write, in the variable HF_TOKEN or kept by `hf auth login`",
             fix="make one at https://huggingface.co/settings/tokens",
         )
-    api = HfApi(
-        endpoint=endpoint, library_name="curate-dialogues", library_version=__version__
-    )
+    api = HfApi(endpoint=endpoint, library_name="curate-dialogues", library_version=__version__)
     return _Push(api, repo, branch, message).go(files, public=public)
 
 
@@ -122,7 +120,7 @@ class _Push:
         try:
             found = self.api.dataset_info(self.repo)
         except RepositoryNotFoundError:
-            self.api.create_repo(self.repo, repo_type="dataset", private=not public)
+            self._create(private=not public)
             self.made_repo = True
             return not public
         if not found.private and not public:
@@ -131,6 +129,19 @@ class _Push:
                 expected="a private repository, or --public to say that this is meant",
             )
         return bool(found.private)
+
+    def _create(self, *, private: bool) -> None:
+        from huggingface_hub.errors import HfHubHTTPError
+
+        try:
+            self.api.create_repo(self.repo, repo_type="dataset", private=private)
+        except HfHubHTTPError as error:
+            if error.response.status_code != 409:
+                raise
+            raise CurateError(
+                f"{self.repo} is there already, and the token may not see it",
+                expected="a token with the right to read and write there, or another name",
+            ) from error
 
     def _branch_info(self) -> Any:
         from huggingface_hub.errors import RevisionNotFoundError
@@ -165,9 +176,9 @@ class _Push:
     def _has_landed(self, parent: str) -> bool:
         """Whether the commit is there although its answer never came."""
         try:
-            head = self.api.list_repo_commits(
-                self.repo, repo_type="dataset", revision=self.branch
-            )[0]
+            head = self.api.list_repo_commits(self.repo, repo_type="dataset", revision=self.branch)[
+                0
+            ]
         except Exception:  # whatever the transport raises: not known is no
             return False
         return bool(head.commit_id != parent and head.title == self.message)
@@ -175,7 +186,9 @@ class _Push:
     def _undo(self, error: BaseException, parent: str | None) -> None:
         """Take away what was made for the commit, where nothing has come into it since."""
         try:
-            if self.made_repo and self._is_untouched(None, parent if not self.made_branch else None):
+            if self.made_repo and self._is_untouched(
+                None, parent if not self.made_branch else None
+            ):
                 self.api.delete_repo(self.repo, repo_type="dataset")
             elif self.made_branch and self._is_untouched(self.branch, parent):
                 self.api.delete_branch(self.repo, branch=self.branch, repo_type="dataset")
@@ -187,7 +200,9 @@ class _Push:
         info = self.api.dataset_info(self.repo, revision=branch)
         if parent is not None and info.sha != parent:
             return False
-        return branch is not None or {file.rfilename for file in info.siblings} <= {".gitattributes"}
+        return branch is not None or {file.rfilename for file in info.siblings} <= {
+            ".gitattributes"
+        }
 
 
 def _stale(present: Iterable[str], files: Mapping[str, Path]) -> list[str]:
@@ -249,7 +264,8 @@ def _explain(error: Exception, repo: str) -> CurateError:
         )
     if status is not None:
         return CurateError(
-            f"the Hub failed; nothing was committed to {repo}", got=f"{status}: {got}",
+            f"the Hub failed; nothing was committed to {repo}",
+            got=f"{status}: {got}",
             fix="push again, later where the Hub is down: what was uploaded is not sent twice",
         )
     if isinstance(cause, ValueError):

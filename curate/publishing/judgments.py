@@ -176,7 +176,11 @@ def _stage(
 def _judgment(record: dict[str, Any] | None) -> dict[str, Any]:
     unscored = NOT_REACHED if record is None else record.get("reason")
     if record is None or unscored is not None:
-        names = (*_JUDGED, *CONVERSATION_DIMENSIONS, *(f"{n}_note" for n in CONVERSATION_DIMENSIONS))
+        names = (
+            *_JUDGED,
+            *CONVERSATION_DIMENSIONS,
+            *(f"{n}_note" for n in CONVERSATION_DIMENSIONS),
+        )
         return {**dict.fromkeys(names), "turns": [], "unscored": unscored}
     level = record["conversation_level"]
     row = {name: record.get(name) for name in _JUDGED}

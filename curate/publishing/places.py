@@ -20,11 +20,13 @@ def shortened(text: str) -> str:
 
 
 def published(value: Any) -> Any:
-    """A recipe as it may be published: addresses left out, absolute paths cut to their last part."""
+    """A recipe as it may be published: addresses left out, absolute paths cut to their last part; what is
+    not set is left out, too."""
     if isinstance(value, Mapping):
         return {
-            key: HIDDEN if key in _PRIVATE and item else published(item)
+            key: HIDDEN if key in _PRIVATE else published(item)
             for key, item in value.items()
+            if item is not None and item not in ({}, [], ())
         }
     if isinstance(value, (list, tuple)):
         return [published(item) for item in value]

@@ -249,6 +249,4 @@ def _languages(run: Path) -> tuple[str, ...]:
 def describe(prepared: Prepared) -> list[tuple[str, int, int | None]]:
     """What goes out: path in the repository, bytes, and rows of a table."""
     rows = {table.name: table.rows for table in prepared.tables}
-    return [
-        (name, path.stat().st_size, rows.get(name)) for name, path in prepared.files.items()
-    ]
+    return [(name, path.stat().st_size, rows.get(name)) for name, path in prepared.files.items()]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
@@ -35,7 +36,17 @@ _LINEAGE: Final = ("lineage_source", "lineage_file", "lineage_rows", "lineage_pa
 _BESIDE: Final[dict[str, tuple[str, ...]]] = {
     "sft": ("dialogue_id", *_LINEAGE),
     "dpo": (
-        *("pair_id", "dialogue_id", "source", "basis", "turn", "margin", "judge", "policy", "issue"),
+        *(
+            "pair_id",
+            "dialogue_id",
+            "source",
+            "basis",
+            "turn",
+            "margin",
+            "judge",
+            "policy",
+            "issue",
+        ),
         *_LINEAGE,
     ),
 }
@@ -163,11 +174,11 @@ def _sides(run: Path) -> list[tuple[Split, Path]]:
     if validation.is_dir():
         sides.append(("validation", validation))
     for _, side in sides:
-        for name in (*(f"{file}.parquet" for files in _FILES.values() for file in files),):
-            if not (side / name).is_file():
+        for name in chain(*_FILES.values()):
+            if not (side / f"{name}.parquet").is_file():
                 raise UsageError(
                     "the run has no Parquet export for TRL, which is what is pushed",
-                    got=f"no {side / name}",
+                    got=f"no {side / f'{name}.parquet'}",
                     fix="add `trl` to export.trainers and `parquet` to export.formats, and run the recipe "
                     "again: no model is asked for what is there",
                 )
@@ -188,10 +199,9 @@ class _Form:
             # Plain structs where all files have them, else the type that holds every message.
             kind = next((kind for kind in types if _is_json(kind)), types[0])
             self.columns.append((name, kind))
-        beside = pl.DataFrame(schema={name: _BESIDE_TYPES[name] for name in _BESIDE[config]})
-        known = beside.to_arrow(compat_level=pl.CompatLevel.oldest()).schema
-        self.schema = pa.schema([*map(pa.field, *zip(*self.columns, strict=True)), *known])
-        self.beside = known
+        types = {"turn": pa.int64(), "margin": pa.float64(), "lineage_rows": pa.list_(pa.int64())}
+        self.beside = pa.schema([(name, types.get(name, pa.string())) for name in _BESIDE[config]])
+        self.schema = pa.schema([*map(pa.field, *zip(*self.columns, strict=True)), *self.beside])
 
     def table(self, batch: Any, beside: pl.DataFrame) -> Any:
         import pyarrow as pa
@@ -204,21 +214,8 @@ class _Form:
                 columns.append(_as_json(batch[name].to_pylist(), kind))
             else:
                 columns.append(batch[name])
-        known = beside.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self.beside)
+        known = beside.to_arrow().cast(self.beside)
         return pa.Table.from_arrays([*columns, *known.columns], schema=self.schema)
-
-
-_BESIDE_TYPES: Final[dict[str, Any]] = {
-    **dict.fromkeys(
-        ("pair_id", "dialogue_id", "source", "basis", "judge", "policy", "issue"), pl.String
-    ),
-    "turn": pl.Int64,
-    "margin": pl.Float64,
-    "lineage_source": pl.String,
-    "lineage_file": pl.String,
-    "lineage_rows": pl.List(pl.Int64),
-    "lineage_part": pl.String,
-}
 
 
 def _is_json(kind: Any) -> bool:
@@ -276,4 +273,3 @@ def _beside(known: pl.DataFrame, config: str) -> pl.DataFrame:
 
 def _count(path: Path) -> int:
     return int(pl.scan_parquet(path).select(pl.len()).collect().item())
-
