@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, cast
 
 import typer
 from rich.markup import escape
@@ -51,9 +51,9 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """List the rows a trainer would drop, cut, corrupt or mis-mask; 1 where there are any."""
-    from curate.export.checking.check import STAGES, TRAINERS, check_path
+    from curate.export.checking.check import STAGES, TRAINERS, Through, Trainer, check_path
 
-    known = "ms-swift" if trainer == "swift" else trainer
+    known = "swift" if trainer == "ms-swift" else trainer
     if known not in TRAINERS:
         raise UsageError("unknown trainer", got=trainer, expected=", ".join(TRAINERS))
     if stage is not None and stage not in STAGES[known]:
@@ -64,11 +64,11 @@ def check(
         )
     report = check_path(
         path,
-        known,
+        cast(Trainer, known),
         stage=stage,
         tokenizer=tokenizer,
         max_length=max_length,
-        through=through,
+        through=cast(Through, through),
     )
     if as_json:
         print_json(report.as_dict())

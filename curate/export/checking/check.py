@@ -4,22 +4,42 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, Literal, Protocol, get_args
+from typing import Final, Literal, Protocol, cast, get_args
 
 import orjson
 
-from curate.export.checking import trl
-from curate.export.checking.findings import CheckReport, FileReport, Lengths, Problem
+from curate.errors import UsageError
+from curate.export.checking import (
+    axolotl,
+    installed,
+    llamafactory,
+    openai,
+    openrlhf,
+    swift,
+    trl,
+    verl,
+)
+from curate.export.checking.findings import CheckReport, FileReport, Lengths, Problem, Replay
 from curate.export.checking.lengths import ChatTokenizer, load_chat_tokenizer
 from curate.export.checking.reading import DataFile, Row, find_files
 from curate.export.checking.shapes import Outcome
 
-Trainer = Literal["trl"]
+Trainer = Literal[
+    "trl", "unsloth", "axolotl", "llamafactory", "swift", "openrlhf", "verl", "openai"
+]
 Through = Literal["auto", "installed", "restated"]
 
 TRAINERS: Final[tuple[Trainer, ...]] = get_args(Trainer)
-STAGES: Final = {"trl": ("sft", "dpo", "kto", "reward")}
-
+STAGES: Final[dict[str, tuple[str, ...]]] = {
+    "trl": get_args(trl.Stage),
+    "unsloth": get_args(trl.Stage),
+    "axolotl": get_args(axolotl.Stage),
+    "llamafactory": get_args(llamafactory.Stage),
+    "swift": get_args(swift.Stage),
+    "openrlhf": get_args(openrlhf.Stage),
+    "verl": get_args(verl.Stage),
+    "openai": get_args(openai.Stage),
+}
 
 _REPEATED: Final = Problem("duplicate_prompt", "noted", "train on the same prompt once more")
 
@@ -49,21 +69,106 @@ def check_path(
 
     Args:
         path: JSON Lines, a JSON list or Parquet, or a folder of such files.
-        trainer: whose reading applies.
-        stage: `sft`, `dpo`, `kto` or `reward`; None takes each file's columns for it.
+        trainer: whose reading applies; `unsloth` reads as `trl`.
+        stage: one of `STAGES`; None takes each file's columns for it.
         tokenizer: a folder, a `tokenizer.json` or a Hub id; without it nothing is rendered or counted.
         max_length: the trainer's limit in tokens; None is its default.
         through: `installed` also runs the installed trainer's own preparation, `restated` does not,
             `auto` does where it is installed and a tokenizer is given.
 
     Raises:
-        UsageError: an unknown stage, or the tokenizer or the trainer is not there.
+        UsageError: the tokenizer or the trainer is not there.
         SourceError: there is nothing to read.
     """
     loaded = None if tokenizer is None else load_chat_tokenizer(tokenizer)
+    runs = loaded is not None and (
+        through == "installed" or (through == "auto" and installed.is_installed(trainer))
+    )
+    if through == "installed":
+        installed.require(trainer)
+        if loaded is None:
+            raise UsageError("the installed trainer needs a tokenizer", fix="give --tokenizer")
     files, skipped = find_files(path)
-    reports = [_check_file(file, trainer, stage, loaded, max_length) for file in files]
+    reports = []
+    for file in files:
+        report, reading = _prepared(file, trainer, stage, loaded, max_length)
+        report.add(None, reading.file_problems())
+        _read(file, reading, report)
+        if trainer == "openai" and report.rows < openai.FEWEST_ROWS:
+            does = f"reject the file: it takes {openai.FEWEST_ROWS} examples or more"
+            report.add(None, [Problem("too_few_rows", "stops", does, str(report.rows))])
+        if runs and loaded is not None:
+            limit = None if report.lengths is None else report.lengths.limit
+            report.replay = installed.replay(file, trainer, report.stage, loaded, limit)
+            _compare(report, report.replay)
+        reports.append(report)
     return CheckReport(trainer, str(path), tokenizer, tuple(reports), skipped)
+
+
+def _compare(report: FileReport, replay: Replay) -> None:
+    """Say where the installed trainer disagrees with what was found; it is the one that trains."""
+    stops = any(finding.effect == "stops" for finding in report.findings)
+    if replay.error is not None:
+        if not stops:
+            problem = Problem("replay_failed", "stops", "stop, as it did here", replay.error)
+            report.add(None, [problem])
+        return
+    kept = report.rows - report.effects["dropped"]
+    if stops or replay.rows_kept != kept:
+        does = f"keep {replay.rows_kept:,} of {replay.rows_in:,} rows, as it did here"
+        detail = "an error was expected" if stops else f"{kept:,} were expected"
+        report.add(None, [Problem("replay_differs", "noted", does, detail)])
+
+
+def _prepared(
+    file: DataFile,
+    trainer: Trainer,
+    stage: str | None,
+    tokenizer: ChatTokenizer | None,
+    max_length: int | None,
+) -> tuple[FileReport, Reading]:
+    """The reading that applies to a file, and the report to fill; a stage given was checked before."""
+    columns = file.columns()
+    limit: int | None
+    reading: Reading
+    match trainer:
+        case "trl" | "unsloth":
+            limit, setting = max_length or trl.DEFAULT_LIMIT, trl.SETTING
+            named = cast(trl.Stage, stage or trl.stage_of(columns))
+            reading = trl.TrlReading(named, columns, tokenizer, limit)
+        case "axolotl":
+            limit, setting = max_length or axolotl.DEFAULT_LIMIT, axolotl.SETTING
+            shape = cast(axolotl.Stage, stage or axolotl.stage_of(columns))
+            named, reading = shape, axolotl.AxolotlReading(shape, columns, tokenizer, limit)
+        case "llamafactory":
+            limit, setting = max_length or llamafactory.DEFAULT_LIMIT, llamafactory.SETTING
+            info = llamafactory.DatasetInfo.of_file(file.path, columns)
+            named = info.stage
+            reading = llamafactory.LlamaFactoryReading(info, columns, tokenizer, limit)
+        case "swift":
+            limit, setting = max_length, swift.SETTING
+            kind = cast(swift.Stage, stage or swift.stage_of(columns))
+            named, reading = kind, swift.SwiftReading(kind, columns, tokenizer, limit)
+        case "openrlhf":
+            sort = cast(openrlhf.Stage, stage or openrlhf.stage_of(columns))
+            limit, setting = max_length or openrlhf.default_limit(sort), openrlhf.SETTING
+            named, reading = sort, openrlhf.OpenRlhfReading(sort, columns, tokenizer, limit)
+        case "verl":
+            limit, setting = max_length or verl.DEFAULT_LIMIT, verl.SETTING
+            form = cast(verl.Stage, stage or verl.stage_of(columns))
+            is_parquet = file.kind == "parquet"
+            reading = verl.VerlReading(form, columns, is_parquet, tokenizer, limit)
+            named = form
+        case "openai":
+            limit, setting = max_length, openai.SETTING
+            task = cast(openai.Stage, stage or openai.stage_of(columns))
+            is_lines = file.path.suffix.lower() == ".jsonl"
+            named, reading = task, openai.OpenAiReading(task, columns, is_lines, tokenizer, limit)
+    report = FileReport(file.name, named)
+    if tokenizer is not None:
+        exact = trainer not in ("llamafactory", "swift", "openai")
+        report.lengths = Lengths(setting, limit, exact)
+    return report, reading
 
 
 def _read(file: DataFile, reading: Reading, report: FileReport) -> None:
@@ -86,22 +191,3 @@ def _read(file: DataFile, reading: Reading, report: FileReport) -> None:
         report.add(at, problems)
     if report.rows == 0:
         report.add(None, [Problem("no_rows", "stops", "stop: the file has no rows")])
-
-
-def _check_file(
-    file: DataFile,
-    trainer: Trainer,
-    stage: str | None,
-    tokenizer: ChatTokenizer | None,
-    max_length: int | None,
-) -> FileReport:
-    columns = file.columns()
-    limit = trl.DEFAULT_LIMIT if max_length is None else max_length
-    chosen = stage or trl.stage_of(columns)
-    reading = trl.TrlReading(chosen, columns, tokenizer, limit)
-    report = FileReport(file.name, chosen)
-    if tokenizer is not None:
-        report.lengths = Lengths(trl.SETTING, limit, exact=True)
-    report.add(None, reading.file_problems())
-    _read(file, reading, report)
-    return report

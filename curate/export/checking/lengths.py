@@ -97,7 +97,8 @@ def load_chat_tokenizer(name: str) -> ChatTokenizer:
             if (path.parent / "tokenizer_config.json").is_file():
                 tokenizer = AutoTokenizer.from_pretrained(str(path.parent))
             else:
-                tokenizer = PreTrainedTokenizerFast(
+                fast: Any = PreTrainedTokenizerFast
+                tokenizer = fast(
                     tokenizer_file=str(path),
                     chat_template=template.read_text("utf-8") if template.is_file() else None,
                 )

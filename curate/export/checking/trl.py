@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 from curate.export.checking.findings import Problem
 from curate.export.checking.lengths import ChatTokenizer, TemplateError, common_prefix
 from curate.export.checking.reading import Row, shown
+from curate.export.checking.rendering import carried, template_fails
 from curate.export.checking.shapes import (
     Outcome,
     message_problems,
@@ -23,7 +24,6 @@ from curate.export.checking.shapes import (
     said,
     shape_of,
     side_problems,
-    uses_tools,
 )
 
 Stage = Literal["sft", "dpo", "kto", "reward"]
@@ -126,7 +126,7 @@ class TrlReading:
         if self.tokenizer is not None and not any(p.effect == "stops" for p in problems):
             try:
                 needed = len(self.tokenizer.chat(messages, tools=tools))
-                problems += self._carried(messages, tools)
+                problems += carried(self.tokenizer, messages, tools)
             except TemplateError as error:
                 problems.append(template_fails(error))
         problems += self._truncated(needed)
@@ -176,14 +176,14 @@ class TrlReading:
         if chosen == rejected:
             does = "train on it without a word; the row teaches nothing"
             problems.append(Problem("identical_sides", "corrupted", does))
-        prompt = row.get("prompt")
+        prompt: Any = row.get("prompt")
         if not explicit:
             at = _parting(chosen, rejected)
             prompt, chosen, rejected = chosen[:at], chosen[at:], rejected[at:]
             if self.stage == "reward":
                 prompt = prompt[:0] if isinstance(prompt, str) else prompt
         if shapes["chosen"] == "text":
-            return self._text_pair(row, prompt, chosen, rejected, problems)
+            return self._text_pair(prompt, chosen, rejected, problems)
         if not prompt:
             does = "render no prompt at all, or stop where its template wants a message"
             problems.append(Problem("empty_prompt", "corrupted", does))
@@ -203,7 +203,7 @@ class TrlReading:
         return self._rendered(row, prompt, {"chosen": chosen, "rejected": rejected}, problems)
 
     def _text_pair(
-        self, row: Row, prompt: str, chosen: str, rejected: str, problems: list[Problem]
+        self, prompt: str, chosen: str, rejected: str, problems: list[Problem]
     ) -> Outcome:
         for name, side in (("chosen", chosen), ("rejected", rejected)):
             if not side.strip():
@@ -235,7 +235,7 @@ class TrlReading:
             alone = self.tokenizer.chat(prompt, tools=tools, opens=True) if prompt else []
             wholes = [self.tokenizer.chat([*prompt, *side], tools=tools) for side in sides.values()]
             for side in sides.values():
-                problems += self._carried([*prompt, *side], tools)
+                problems += carried(self.tokenizer, [*prompt, *side], tools)
         except TemplateError as error:
             problems.append(template_fails(error))
             return Outcome(problems, asked)
@@ -271,71 +271,10 @@ class TrlReading:
         does = "cut off the end, which is where the answer is"
         return [Problem("too_long", "truncated", does, f"{needed} tokens")]
 
-    def _carried(
-        self, messages: Sequence[Mapping[str, Any]], tools: list[Any] | None
-    ) -> list[Problem]:
-        """Whether the template shows tool calls, and whether it shows a null or text arguments as they are."""
-        assert self.tokenizer is not None
-        return carried(self.tokenizer, messages, tools)
-
     def _ended(self, text: str) -> str:
         assert self.tokenizer is not None
         eos = self.tokenizer.eos
         return text if text.endswith(eos) else text + eos
-
-
-def carried(
-    tokenizer: ChatTokenizer, messages: Sequence[Mapping[str, Any]], tools: list[Any] | None
-) -> list[Problem]:
-    """Whether a template shows tools and tool calls, and no null as the word None.
-
-    Raises:
-        TemplateError: it does not take the messages.
-    """
-    problems = []
-    rendered: str | None = None
-    if any(message.get("content") is None for message in messages):
-        rendered = tokenizer.render(messages, tools=tools)
-        filled = [
-            {**m, "content": "" if m.get("content") is None else m["content"]} for m in messages
-        ]
-        if tokenizer.render(filled, tools=tools).count("None") < rendered.count("None"):
-            does = "train on the word None: its template writes a null out"
-            problems.append(Problem("null_content", "corrupted", does))
-    if tools or uses_tools(messages):
-        rendered = tokenizer.render(messages, tools=tools) if rendered is None else rendered
-        bare = [{k: v for k, v in m.items() if k != "tool_calls"} for m in messages]
-        calls = any(message.get("tool_calls") for message in messages)
-        if calls and _unseen(tokenizer, bare, tools, rendered):
-            does = "leave the tool calls out: its template shows none"
-            problems.append(Problem("tools_not_carried", "corrupted", does, "tool_calls"))
-        if tools and _unseen(tokenizer, messages, None, rendered):
-            does = "leave the tools out: its template shows none"
-            problems.append(Problem("tools_not_carried", "corrupted", does, "tools"))
-    return problems
-
-
-def _unseen(
-    tokenizer: ChatTokenizer,
-    messages: Sequence[Mapping[str, Any]],
-    tools: list[Any] | None,
-    rendered: str,
-) -> bool:
-    """Whether it makes no difference to what is rendered; a template that refuses makes one."""
-    try:
-        return tokenizer.render(messages, tools=tools) == rendered
-    except TemplateError:
-        return False
-
-
-def template_fails(error: TemplateError) -> Problem:
-    """The problem of a row that the chat template does not take."""
-    return Problem(
-        "template_fails",
-        "stops",
-        "stop: its chat template refuses the messages",
-        shown(str(error), 120),
-    )
 
 
 def _mixed(shapes: Mapping[str, str]) -> list[Problem]:
