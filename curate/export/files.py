@@ -183,8 +183,9 @@ def cut(file: RowFile, rows: int | None, size: int | None) -> list[Shard]:
     shards, count, start, stop = [], 0, 0, 0
     with file.path.open("rb") as lines:
         for number, line in enumerate(lines):
-            is_full = count == rows or (size is not None and stop + len(line) - start > size)
-            if count and is_full and number >= file.head_rows:
+            has_all_rows = rows is not None and count >= rows
+            has_all_bytes = size is not None and stop + len(line) - start > size
+            if count and (has_all_rows or has_all_bytes) and number >= file.head_rows:
                 shards.append(Shard(count, start, stop))
                 count, start = 0, stop
             count, stop = count + 1, stop + len(line)

@@ -78,7 +78,7 @@ class TrainerModule(Protocol):
         """What the trainer wants beside the files.
 
         Args:
-            written: for each training file the names it was written under, one a shard, in the format the
+            written: for each training file with rows the names it was written under, one a shard, in the format the
                 trainer prefers.
 
         Returns:

@@ -2,7 +2,7 @@
 
 The reader wants strict alternation (human or observation, then gpt or function_call) and empties a row that
 breaks it, with a warning, and drops it later; so what does not alternate is refused here. A call is a message of
-its own that holds JSON and nothing else. `system` and `tools` are texts, empty where there is none, as the
+JSON; where a text stands beside it, the JSON is marked by `<tool_call>`. `system` and `tools` are texts, empty where there is none, as the
 reader itself has it, so that all rows have the same columns. `dataset_info.json` names every column and tag: a
 partial block resets those it leaves out.
 
@@ -25,6 +25,7 @@ from curate.export.wire import Refused, dump
 
 FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
 _OPENS, _ANSWERS = ("human", "observation"), ("gpt", "function_call")
+_CALL_WORDS: Final = ("<tool_call>", "</tool_call>")
 _TAGS: Final = {
     "role_tag": "from",
     "content_tag": "value",
@@ -72,19 +73,21 @@ def _conversation(messages: Sequence[Wire], row: Row) -> Row:
 
 def _tagged(message: Wire) -> dict[str, str]:
     if "tool_calls" in message:
-        if message["content"]:
-            raise Refused(
-                "text_beside_call", "a message has a text beside its call, and a call stands alone"
-            )
-        calls = _calls(message)
-        value = dump(calls[0] if len(calls) == 1 else calls).decode()
-        return {"from": "function_call", "value": _thinking(message) + value}
+        return {"from": "function_call", "value": _call(message)}
     tag = {"user": "human", "assistant": "gpt", "tool": "observation"}.get(message["role"])
     return {"from": tag or message["role"], "value": thinking_and_text(message)}
 
 
-def _thinking(message: Wire) -> str:
-    return thinking_and_text({**message, "content": ""}) if "reasoning_content" in message else ""
+def _call(message: Wire) -> str:
+    """One call or a list of them as JSON, after thinking and text if there are any."""
+    calls = _calls(message)
+    value = dump(calls[0] if len(calls) == 1 else calls).decode()
+    text = thinking_and_text(message)
+    if any(word in text or word in value for word in _CALL_WORDS):
+        raise Refused("marker_in_text", f"a message holds {_CALL_WORDS[0]!r} or its end")
+    if not message["content"]:
+        return text + value
+    return f"{text}\n{_CALL_WORDS[0]}{value}{_CALL_WORDS[1]}"
 
 
 def _calls(message: Wire) -> list[dict[str, Any]]:
@@ -134,7 +137,7 @@ FILES: Final = (
 
 
 def side_files(written: Mapping[str, Sequence[str]]) -> Mapping[str, bytes]:
-    """`dataset_info.json`: a dataset `curate_<file>`, or one for each shard."""
+    """`dataset_info.json`: a dataset `curate_<file>` for each file with rows, or one for each shard."""
     info: dict[str, Any] = {}
     for file in FILES:
         if file.columns is _V1:

@@ -37,22 +37,21 @@ def _masked(_: Row) -> Row:
 def _texts(row: Row) -> Row:
     refuse_tools(row, "verl's reward model reads plain texts")
     refuse_reasoning(row, "verl's reward model reads plain texts")
-    prompt = "".join(map(_line, row["prompt"])) + "\n\nAssistant:"
-    return {"prompt": prompt, **{side: _side(row[side][0]) for side in ("chosen", "rejected")}}
+    return {
+        "prompt": "".join(map(_line, row["prompt"])) + "\n\nAssistant: ",
+        "chosen": _unmarked(row["chosen"][0]["content"]),
+        "rejected": _unmarked(row["rejected"][0]["content"]),
+    }
 
 
 def _line(message: Wire) -> str:
     return f"\n\n{_SPEAKERS[message['role']]}: {_unmarked(message['content'])}"
 
 
-def _side(message: Wire) -> str:
-    return f" {_unmarked(message['content'])}"
-
-
 def _unmarked(text: str) -> str:
     """The text, unless it would be read as several messages."""
     for marker in _MARKERS:
-        if marker in f"\n\n{text}":
+        if marker in text:
             raise Refused("marker_in_text", f"a message holds {marker!r}, which opens a message")
     return text
 

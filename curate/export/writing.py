@@ -264,6 +264,7 @@ class _Export:
             for file in self.of("turn_labels"):
                 self._add_labelled(file, data.labelled)
         written = {file.name: self._finish(file) for file in self.files}
+        written = {name: shards for name, shards in written.items() if self.counts.rows[name]}
         for name, content in self.module.side_files(written).items():
             (self.folder / name).write_bytes(content)
         self._write_sidecars()

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from curate.dialogue import Dialogue, Lineage, Message, ToolCall
-from curate.records import PairCheck, PreferencePair
+from curate.records import (
+    AdherenceScore,
+    AdherenceTurn,
+    ConversationLevel,
+    ConversationScore,
+    JudgeIdentity,
+    Judgment,
+    PairCheck,
+    PreferencePair,
+    RubricScores,
+    TurnScores,
+)
 
 USER = Message(role="user", content="Where is parcel 81?")
 GOOD = Message(role="assistant", content="It left the depot at nine and arrives today.")
@@ -69,3 +80,64 @@ def pair(name: str = "p", **fields: Any) -> PreferencePair:
 def tool_pair(name: str = "with-tools") -> PreferencePair:
     prompt = (USER, call("track", {"parcel": 81}), result('{"at": "depot"}'))
     return pair(name, prompt=prompt, tools=(TRACK,))
+
+
+def judged(*scores: tuple[int, int, int], **fields: Any) -> Judgment:
+    """A judgment with (context_use, helpfulness, safety) of the turns from 1 on."""
+    good = ConversationScore(score=4)
+    given: dict[str, Any] = {
+        "dialogue_id": "d",
+        "content_hash": "0" * 32,
+        "identity": JudgeIdentity(engine="scripted", model="judge"),
+        "per_turn": tuple(
+            TurnScores(
+                turn=number,
+                scores=RubricScores(context_use=context, helpfulness=helpful, safety=safe),
+            )
+            for number, (context, helpful, safe) in enumerate(scores, start=1)
+        ),
+        "conversation_level": ConversationLevel(
+            coherence=good, task_completion=good, repair_handling=good
+        ),
+        "verdict": "borderline",
+        "weakest_turn": None,
+    }
+    return Judgment(**(given | fields))
+
+
+def adherence(*turns: bool | None, **fields: Any) -> AdherenceScore:
+    """Role adherence of the turns from 1 on; None is a turn without a score."""
+    given: dict[str, Any] = {
+        "dialogue_id": "d",
+        "content_hash": "0" * 32,
+        "identity": JudgeIdentity(engine="scripted", model="judge"),
+        "scoring_method": "llm_judge",
+        "output_mode": "binary",
+        "evaluation_granularity": "turn",
+        "definition": "constructive",
+        "per_turn": tuple(
+            AdherenceTurn(turn=number, adherent=said) for number, said in enumerate(turns, start=1)
+        ),
+        "session_score": 0.5,
+        "interval": (0.0, 1.0),
+        "interval_method": "wilson",
+        "adherent": True,
+    }
+    return AdherenceScore(**(given | fields))
+
+
+def mixed_dialogue() -> Dialogue:
+    """Three turns: a bad answer; a call, its result and a good answer; a bad reply."""
+    thanks = Message(role="user", content="Thanks!")
+    return dialogue(
+        "mixed",
+        USER,
+        BAD,
+        Message(role="user", content="Then look it up."),
+        call("track", {"parcel": 81}),
+        result('{"at": "depot"}'),
+        GOOD,
+        thanks,
+        BAD,
+        tools=(TRACK,),
+    )
