@@ -5,9 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.session import NoSession, Session, aggregate
+from curate.adherence.session import NoSession, Session, aggregate, trend_of, turns_in_role
 from curate.records import AdherenceTurn
 from curate.statistics import (
+    bayesian_bootstrap_mean,
+    beta_posterior,
+    bootstrap_mean,
     wilson,
 )
 
@@ -151,3 +154,63 @@ def test_one_continuous_turn_claims_no_interval() -> None:
     assert result.interval == (0.0, 1.0)
     assert result.interval_method == "none (one turn)"
     assert session(turns(1), AdherenceConfig()).interval_method == "wilson"
+
+
+BAYESIAN = AdherenceConfig(interval="bayesian")
+
+
+def test_both_kinds_of_interval_are_offered_in_both_modes() -> None:
+    binary = turns(1, 1, 0, 1)
+    assert session(binary, AdherenceConfig()).interval == pytest.approx(wilson(0.75, 4))
+    found = session(binary, BAYESIAN)
+    assert found.interval == pytest.approx(beta_posterior(0.75, 4))
+    assert found.interval_method == "beta posterior (Jeffreys)"
+    values = [0.1, 0.7, 0.9]
+    continuous = session(turns(*values), CONTINUOUS)
+    assert continuous.interval == pytest.approx(bootstrap_mean(values, [1] * 3))
+    both = CONTINUOUS.model_copy(update={"interval": "bayesian"})
+    credible = session(turns(*values), both)
+    assert credible.interval == pytest.approx(bayesian_bootstrap_mean(values, [1] * 3))
+    assert credible.interval_method == "bayesian bootstrap"
+    assert credible.score == continuous.score
+
+
+@given(scores)
+def test_credible_intervals_hold_the_score_and_narrow_with_turns(values: list[float]) -> None:
+    for config, given_turns in (
+        (CONTINUOUS.model_copy(update={"interval": "bayesian"}), values),
+        (BAYESIAN, [float(value >= 0.5) for value in values]),
+    ):
+        few = session(turns(*given_turns), config)
+        many = session(turns(*given_turns * 9), config)
+        assert 0 <= few.interval[0] <= few.score <= few.interval[1] <= 1
+        width, tighter = few.interval[1] - few.interval[0], many.interval[1] - many.interval[0]
+        assert tighter < width or width < 1e-9
+
+
+def test_unequal_weights_widen_the_credible_interval() -> None:
+    equal = session(turns(1, 0, 1, 0), BAYESIAN).interval
+    weighted = BAYESIAN.model_copy(update={"weights": (9, 9, 1, 1)})
+    unequal = session(turns(1, 0, 1, 0), weighted).interval
+    assert unequal[1] - unequal[0] > equal[1] - equal[0]
+
+
+def test_turns_in_role_end_with_the_first_that_is_not_known_to_be() -> None:
+    assert turns_in_role(turns(1, 1, 0, 1)) == 2
+    assert turns_in_role(turns(1, 1)) == 2
+    assert turns_in_role(turns(0)) == 0
+    assert turns_in_role(turns(1, None, 1)) == 1
+
+
+def test_the_trend_counts_positions_and_leaves_out_what_is_no_evidence() -> None:
+    found = trend_of(turns(1, 1, 0, 0))
+    assert found is not None
+    assert found.slope == pytest.approx(-0.4)
+    gap = trend_of(turns(1, None, 0))
+    assert gap is not None
+    assert gap.slope == pytest.approx(-0.5)
+    assert trend_of(turns(1, None)) is None
+    half = [*turns(1, 1), AdherenceTurn(turn=3, score=0.5, imputed=True)]
+    flat = trend_of(half)
+    assert flat is not None
+    assert flat.slope == 0
