@@ -118,6 +118,11 @@ def grouped_dialogues(run: Path) -> Iterator[Dialogue]:
     return read_dialogues_at(run, members.sort(first, OFFSET)[OFFSET])
 
 
+def held_out_ids(decided: pl.DataFrame) -> frozenset[str]:
+    """Ids of the dialogues on the validation side; as `decide` gives it."""
+    return frozenset(decided["id"].filter((decided["split"] == VALIDATION).fill_null(False)))
+
+
 @dataclass(frozen=True, slots=True)
 class ExportPart:
     """One side of an export.
@@ -157,7 +162,7 @@ def export_parts(decided: pl.DataFrame | None) -> list[ExportPart]:
     held_out = (decided["split"] == VALIDATION).fill_null(False)
     if not decided["split"].is_not_null().any():
         return [ExportPart("", selected)]
-    ids = frozenset(decided["id"].filter(held_out))
+    ids = held_out_ids(decided)
     return [
         ExportPart("", selected & ~held_out, ~held_out, not_of=ids),
         ExportPart(VALIDATION, selected & held_out, held_out, only=ids),

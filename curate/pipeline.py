@@ -43,6 +43,7 @@ from curate.ingesting import (
 from curate.models import ModelFacts, trust_warning
 from curate.natural_pairs import NaturalPairs
 from curate.outputs import (
+    held_out_ids,
     rejections,
     write_pairs,
     write_scores,
@@ -407,7 +408,7 @@ class _Run:
         with self.log.timed("select"):
             decided = self._select(table)
         with self.log.timed("pairs"):
-            self._write_pairs(forked or ())
+            self._write_pairs(forked or (), decided)
         with self.log.timed("export"):
             self._export(table, decided, scores)
 
@@ -512,11 +513,22 @@ class _Run:
         self.log.tally("natural").rows = len(keys)
         self.verified = rows
 
-    def _write_pairs(self, forked: Iterable[PreferencePair]) -> None:
+    def _write_pairs(
+        self, forked: Iterable[PreferencePair], decided: pl.DataFrame | None
+    ) -> None:
         natural = self._natural().pairs(self.verified)
         if self.cleaning is not None:
             forked = self.cleaning.refuse_contaminated(forked)
         counts = write_pairs(self.folder.path, forked, natural)
+        if self.recipe.select and self.recipe.select.split_near and decided is not None:
+            from curate.leaks import refuse_leaks  # wants numpy, which a split has asked for
+
+            counts = (
+                refuse_leaks(
+                    self.folder.path, held_out_ids(decided), self.recipe.select.split_near
+                )
+                or counts
+            )
         self.log.pairs, self.log.natural_pairs = counts.pairs, counts.natural
         self.log.natural_refusals.update(counts.natural_refusals)
         self.log.refusals.update(counts.refusals)

@@ -441,7 +441,8 @@ class PreferencePair(Frozen):
     with `Human:` or the like), `diverges_at_user`, `diverges_at_tool`, `rejected_preferred` (by both orders),
     `duplicate` (of another candidate), `not_best` (a better candidate of the fork passed),
     `prompt_end` (not a user or tool message), `engine_error`, `empty_side`, `no_counterpart`,
-    `does_not_suffice` (repairing the turn would leave another bad), `over_limit`, `contaminated` (shares text with an eval set).
+    `does_not_suffice` (repairing the turn would leave another bad), `over_limit`, `contaminated` (shares text with an eval set),
+    `split_leak` (held out, and nearly a training pair).
     """
 
     pair_id: str

@@ -39,6 +39,7 @@ from curate.selection.splits import (
     assign_splits,
     conversation_keys,
     group_key,
+    prompt_keys,
 )
 
 _VIEWS: tuple[View, ...] = ("dialogue", "first_user")
@@ -132,10 +133,11 @@ class Cleaner:
             return None
         groups = Groups(self._rows)
         groups.unite_equal(self._tied, self._ties)
-        if "near_duplicates" in config.by:
+        near = self._config.split_near
+        if near is not None:
             groups.unite_equal(np.arange(self._rows), self._exact.groups())
             for texts in self._near_texts(range(self._rows)).values():
-                texts.join(groups, self._split_threshold())
+                texts.join(groups, near.threshold)
         names = table.select(pl.concat_str("content_hash", "id", separator=" ")).to_series()
         return assign_splits(groups, names.to_list(), selected, config.validation, config.seed)
 
@@ -144,17 +146,12 @@ class Cleaner:
         near = self._config.dedup.near if self._config.dedup is not None else None
         views: list[View] = list(near.of) if near is not None else []
         thresholds = [near.threshold] if near is not None else []
-        if self._config.split is not None and "near_duplicates" in self._config.split.by:
+        if self._config.split_near is not None:
             views += _VIEWS
-            thresholds.append(self._split_threshold())
+            thresholds.append(self._config.split_near.threshold)
         if not views:
             return None
         return Sketches(near or NearConfig(), views, min(thresholds))
-
-    def _split_threshold(self) -> float:
-        near = self._config.dedup.near if self._config.dedup is not None else None
-        own = self._config.split.threshold if self._config.split is not None else None
-        return own or (near or NearConfig()).threshold
 
     def _take(self, texts: Texts, evals: Sequence[EvalIndex]) -> None:
         for index in evals:
@@ -169,6 +166,8 @@ class Cleaner:
             keys = list(conversation_keys(dialogue)) if "conversation" in ties else []
             if "group" in ties and (key := group_key(dialogue)) is not None:
                 keys.append(key)
+            if "prompt" in ties:
+                keys.extend(prompt_keys(dialogue))
             self._ties.extend(keys)
             self._tied.extend([row] * len(keys))
         self._rows += len(texts.dialogues)
@@ -178,8 +177,7 @@ class Cleaner:
         if self._sketches is None:
             return {}
         if self._near is None:
-            split = self._config.split
-            every = split is not None and "near_duplicates" in split.by
+            every = self._config.split_near is not None
             among = np.array(list(range(self._rows) if every else rows), dtype=np.int64)
             self._near = self._sketches.open(among, self._read, self._folder, self._stack)
         return self._near

@@ -119,7 +119,7 @@ class EvalSet(Frozen):
         return (self.field,) if isinstance(self.field, str) else (self.field or ())
 
 
-Tie = Literal["group", "conversation", "near_duplicates"]
+Tie = Literal["group", "conversation", "prompt", "near_duplicates"]
 
 
 class SplitConfig(Frozen):
@@ -127,9 +127,9 @@ class SplitConfig(Frozen):
 
     validation: float = Field(0.05, gt=0, lt=1, description="Share of the dialogues.")
     by: tuple[Tie, ...] = Field(
-        ("group", "conversation", "near_duplicates"),
-        description="What stays on one side: the same group, rows of the source in common, near-duplicates "
-        "(of the dialogue or its first user message).",
+        ("group", "conversation", "prompt", "near_duplicates"),
+        description="What stays on one side: the same group, rows of the source in common, the same beginning "
+        "up to some user message, near-duplicates (of the dialogue or its first user message).",
     )
     threshold: float | None = Field(
         None, gt=0, le=1, description="Of near-duplicates; null: that of dedup.near, else 0.8."
@@ -170,6 +170,14 @@ class SelectConfig(Frozen):
     def needs_cleaning(self) -> bool:
         """True where the dialogues' texts are wanted, not their scores only."""
         return bool(self.dedup or self.decontaminate or self.split)
+
+    @property
+    def split_near(self) -> NearConfig | None:
+        """What counts as near where the split keeps near-duplicates together; None where it does not."""
+        if self.split is None or "near_duplicates" not in self.split.by:
+            return None
+        near = (self.dedup.near if self.dedup is not None else None) or NearConfig()
+        return near.model_copy(update={"threshold": self.split.threshold or near.threshold})
 
     @field_validator("decontaminate", mode="before")
     @classmethod

@@ -11,10 +11,16 @@ import hashlib
 from collections.abc import Sequence
 from typing import Literal
 
+import orjson
+
 from curate.dialogue import Dialogue
 from curate.selection.minhash import Groups
+from curate.selection.shingles import tokenise, worth
 
 Split = Literal["train", "validation"]
+
+MIN_WORDS = 8
+"""Words of user messages from which on a common beginning says that two dialogues are one."""
 
 
 def group_key(dialogue: Dialogue) -> int | None:
@@ -31,6 +37,29 @@ def conversation_keys(dialogue: Dialogue) -> tuple[int, ...]:
     if lineage is None:
         return ()
     return tuple(_hashed("row", lineage.source, lineage.file, str(row)) for row in lineage.rows)
+
+
+def prompt_keys(dialogue: Dialogue, min_words: int = MIN_WORDS) -> tuple[int, ...]:
+    """A 64-bit hash of the dialogue's beginning up to each user and tool message, but for case and spacing.
+
+    Any of these may be the prompt of a pair, and a log may hold a conversation once for each of its turns.
+    System messages are left aside, and beginnings whose user messages together have fewer words than
+    `min_words`: "hello" opens many dialogues that have nothing else in common.
+    """
+    said = hashlib.blake2b(digest_size=8)
+    words = 0
+    keys: list[int] = []
+    for message in dialogue.messages:
+        if message.role == "system":
+            continue
+        if message.role == "user" and words < min_words:
+            words += worth(tokenise(message.content))
+        text = " ".join(message.content.casefold().split())
+        calls = [[call.name, call.arguments] for call in message.tool_calls]
+        said.update(orjson.dumps([message.role, text, calls], option=orjson.OPT_SORT_KEYS))
+        if message.role in ("user", "tool") and words >= min_words:
+            keys.append(int.from_bytes(said.digest(), "little"))
+    return tuple(keys)
 
 
 def assign_splits(

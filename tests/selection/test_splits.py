@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from itertools import combinations
 
 import pytest
@@ -86,6 +87,59 @@ def test_the_same_prompt_stays_on_one_side_and_so_do_equal_short_dialogues() -> 
     for seed in range(5):
         side = sides(apart(given), config(validation=0.4, seed=seed))
         assert len({side[f"p{n}"] for n in range(4)}) == len({side[f"s{n}"] for n in range(4)}) == 1
+
+
+ANSWER = "Our shop opens at nine and closes at six on every day but Sunday"
+
+
+def test_a_conversation_logged_once_for_each_of_its_turns_stays_on_one_side() -> None:
+    """The whole texts are far from each other, and the first message is too short to be compared."""
+    turns = [
+        "hi",
+        "hello",
+        "when do you open on Monday and on the other days",
+        ANSWER,
+        "and on holidays?",
+    ]
+    tail = [" ".join(f"{name}{n}" for n in range(60)) for name in ("x", "y", "z")]
+    given = [
+        talk("one", *turns[:3], tail[0]),
+        talk("two", *turns[:4], turns[4], tail[1]),
+        talk("three", *(text.upper() + " " for text in turns[:3]), tail[2]),
+        *(talk(f"o{n}", "hi", "hello", f"other{n} thing{n}", f"reply{n}") for n in range(20)),
+    ]
+    assert all(jaccard(one, other) < 0.5 for one, other in combinations(given[:3], 2))
+    apart_somewhere = False
+    for seed in range(8):
+        side = sides(apart(given), config(validation=0.5, seed=seed))
+        assert len({side["one"], side["two"], side["three"]}) == 1
+        # "hi" opens all of them and ties nobody
+        assert sum(value == "validation" for value in side.values()) > 5
+        loose = config(validation=0.5, seed=seed, by=("group", "conversation", "near_duplicates"))
+        found = sides(apart(given), loose)
+        apart_somewhere |= len({found["one"], found["two"], found["three"]}) > 1
+    assert apart_somewhere
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 1000), fraction=st.sampled_from([0.1, 0.5]))
+def test_no_prompt_is_on_both_sides(seed: int, fraction: float) -> None:
+    """Every beginning of a dialogue may become the prompt of a pair."""
+    draw = random.Random(seed)
+    words = [f"word{n}" for n in range(12)]
+    asks = [" ".join(draw.choices(words, k=draw.choice((1, 4, 9)))) for _ in range(6)]
+    given = [
+        talk(f"d{n}", *(draw.choice(asks) for _ in range(draw.choice((2, 4, 6)))))
+        for n in range(40)
+    ]
+    side = sides(apart(given), config(validation=fraction, by=("prompt",)))
+    seen: dict[tuple[str, ...], set[str]] = {}
+    for one in given:
+        for stop in range(1, len(one.messages), 2):
+            texts = tuple(message.content for message in one.messages[:stop])
+            if sum(len(text.split()) for text in texts[::2]) >= 8:
+                seen.setdefault(texts, set()).add(side[one.id])
+    assert all(len(on) == 1 for on in seen.values())
 
 
 def test_ties_that_are_not_asked_for_do_not_hold() -> None:
