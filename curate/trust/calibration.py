@@ -202,7 +202,7 @@ def cross_validate(
         "isotonic": [0.0] * len(turns),
     }
     decided = [False] * len(turns)
-    for held_out in _folds(turns):
+    for held_out in grouped_folds(turns):
         rest = [at for at in range(len(turns)) if at not in held_out]
         scores, known = [raw[at] for at in rest], [labels[at] for at in rest]
         slope, intercept = fit_platt(scores, known)
@@ -249,7 +249,7 @@ def _gain(
     return None if found is None else (found.low, found.high)
 
 
-def _folds(turns: Sequence[LabelledScore]) -> list[set[int]]:
+def grouped_folds(turns: Sequence[LabelledScore]) -> list[set[int]]:
     """Rows of each fold. Groups are dealt out in a fixed random order, those with a violation first, so that
     every fold leaves both classes to fit to.
     """
