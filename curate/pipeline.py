@@ -216,7 +216,10 @@ class _Run:
             with self.log.timed("fork"):
                 forked = await self._fork(self.recipe.fork, print_, table, judgments, executor)
         if self.recipe.natural.verification is not None:
-            _, print_ = natural_step(self.recipe.natural, self.recipe.judge, models.judge)
+            recipe = self.recipe
+            _, print_ = natural_step(
+                recipe.natural, recipe.judge, models.judge, recipe.judged_adherence
+            )
             with self.log.timed("natural"):
                 await self._verify_natural(print_, executor)
         self._finish(table, Scores(judgments, adherence), forked)
@@ -513,9 +516,7 @@ class _Run:
         self.log.tally("natural").rows = len(keys)
         self.verified = rows
 
-    def _write_pairs(
-        self, forked: Iterable[PreferencePair], decided: pl.DataFrame | None
-    ) -> None:
+    def _write_pairs(self, forked: Iterable[PreferencePair], decided: pl.DataFrame | None) -> None:
         natural = self._natural().pairs(self.verified)
         if self.cleaning is not None:
             forked = self.cleaning.refuse_contaminated(forked)
@@ -524,9 +525,7 @@ class _Run:
             from curate.leaks import refuse_leaks  # wants numpy, which a split has asked for
 
             counts = (
-                refuse_leaks(
-                    self.folder.path, held_out_ids(decided), self.recipe.select.split_near
-                )
+                refuse_leaks(self.folder.path, held_out_ids(decided), self.recipe.select.split_near)
                 or counts
             )
         self.log.pairs, self.log.natural_pairs = counts.pairs, counts.natural

@@ -195,18 +195,24 @@ def fork_step(
 
 
 def natural_step(
-    config: NaturalConfig, judging: RubricConfig | Literal[False], engine: Described
+    config: NaturalConfig,
+    judging: RubricConfig | Literal[False],
+    engine: Described,
+    adherence: AdherenceConfig | Literal[False] = False,
 ) -> tuple[NaturalWork, str]:
     """Verification of natural pairs bound to its judge; returns the work and its fingerprint.
 
+    `judging` and `adherence` are how the judge scores in this run; the rubric's defaults where it is left out.
     Which pairs are found is not in the fingerprint: the rows of pairs that are found again are kept.
     """
     rubric = judging or RubricConfig()
     judged = judge_step(rubric, engine)
     resolved = rubric.model_copy(update={"mode": judged.mode})
+    role = _settle_adherence(adherence, engine)[:2] if adherence else None
 
     async def work(pair: PreferencePair, prompt: Dialogue, judge: Ask) -> PreferencePair:
-        asks = bind_judge(_about(prompt, judge, stage="natural"), resolved, engine)
+        judge = _about(prompt, judge, stage="natural")
+        asks = bind_judge(judge, resolved, engine, role[0] if role else None)
         return await verify_natural(pair, prompt, asks, config)
 
     verification = config.verification
@@ -216,6 +222,7 @@ def natural_step(
         judged.fingerprint,
         FORK_PROMPTS,
         code_version("curate.pairs"),
+        *([role[0].model_dump(mode="json"), role[1].model_dump(mode="json")] if role else []),
     )
     return work, print_
 

@@ -245,6 +245,28 @@ def test_verification_needs_a_judge_and_says_so(verify: Callable[..., RunResult]
         verify(GOOD, models={})
 
 
+def test_role_adherence_may_not_fall_where_the_run_judges_it(
+    verify: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chosen side is better in all but its role."""
+
+    def strict(request: Request) -> str:
+        if request.schema is None:
+            return "NO" if "fine" in said_last(request) else "YES"
+        return judge(request)
+
+    async def scripted(_: object) -> ScriptedEngine:
+        return ScriptedEngine(strict)
+
+    monkeypatch.setattr(models, "open_engine", scripted)
+    result = verify(GOOD, adherence={})
+    assert result.manifest.natural_refusals == {"other_dimension_fell": 1}
+    [pair] = records(result.folder)[1]
+    assert (pair["check"]["chosen_role"], pair["check"]["rejected_role"]) == (0.0, 1.0)
+    unchecked = {"verify": {"check_role": False}}
+    assert verify(GOOD, adherence={}, natural=unchecked).manifest.natural_pairs == 1
+
+
 def test_a_contaminated_pair_is_not_shown_to_the_judge(
     verify: Callable[..., RunResult], engine: ScriptedEngine, tmp_path: Path
 ) -> None:

@@ -84,9 +84,7 @@ class StageWorker:
             adhered = adherence_step(recipe.judged_adherence, models.judge)
             self._work["adherence"] = lambda item: adhered.work(item.dialogue, self._ask(item))
         if recipe.fork is not False and recipe.judge is not False:
-            fork, _ = fork_step(
-                recipe.fork, recipe.judge, judged, models, recipe.judged_adherence
-            )
+            fork, _ = fork_step(recipe.fork, recipe.judge, judged, models, recipe.judged_adherence)
 
             async def forked(item: WorkItem) -> Row:
                 if item.judgment is None:
@@ -98,7 +96,9 @@ class StageWorker:
 
             self._work["fork"] = forked
         if recipe.natural.verification is not None:
-            verify, _ = natural_step(recipe.natural, recipe.judge, models.judge)
+            verify, _ = natural_step(
+                recipe.natural, recipe.judge, models.judge, recipe.judged_adherence
+            )
 
             async def verified(item: WorkItem) -> Row:
                 if item.pair is None:
