@@ -217,6 +217,7 @@ def fork_pairs(
     reviser: Model | None = None,
     config: ForkConfig | None = None,
     judging: RubricConfig | None = None,
+    adherence: AdherenceConfig | None = None,
     replies: str | Path | None = None,
 ) -> list[PreferencePair]:
     """Fork every judged dialogue given; refused pairs come back too, with their `refusal` code.
@@ -229,6 +230,7 @@ def fork_pairs(
         reviser: writes the guided revision; the policy where None.
         config: see `ForkConfig`; `where` is not applied here, choose the dialogues yourself.
         judging: the rubric config the judgments were made with.
+        adherence: how the judge scores role adherence; without it the role is not checked.
         replies: folder of a reply log.
     """
     scored = {record.content_hash: record for record in judgments if isinstance(record, Judgment)}
@@ -242,7 +244,8 @@ def fork_pairs(
                 await _opened(reviser if reviser is not None else policy, stack),
             )
             cache = _cache(replies, stack)
-            work, _ = fork_step(fork, rubric, judge_step(rubric, models.judge), models)
+            judged = judge_step(rubric, models.judge)
+            work, _ = fork_step(fork, rubric, judged, models, adherence or False)
             asks: list[Ask] = [
                 _asker(engine, model, cache)
                 for engine, model in (

@@ -23,6 +23,7 @@ from curate.engines.base import Ask, Request, Usage
 from curate.engines.config import Prices
 from curate.metering import FREE_REPLY_TOKENS, Load, Meter, TokenCounter, token_counter
 from curate.models import ForkModels, ModelFacts
+from curate.pairs.config import ForkConfig
 from curate.recipe import Recipe
 from curate.records import Estimate, Judgment, Rates, RubricScores, StageEstimate
 from curate.selection.rules import matches
@@ -108,21 +109,28 @@ async def estimate(
         stages["adherence"] = await _loads(sample, step.work, counter)
     if recipe.fork and recipe.judge and judged is not None:
         share = fork_share or ForkShare()
-        work, _ = fork_step(recipe.fork, recipe.judge, judged, models)
+        # The stand-in calls no tools, so a fork at a call would find no candidate.
+        config = recipe.fork.model_copy(update={"tool_turns": "last_text"})
+        work, _ = fork_step(config, recipe.judge, judged, models, recipe.judged_adherence)
 
         async def fork(dialogue: Dialogue, at: int, meters: Mapping[str, Meter]) -> None:
             found = await judged.work(dialogue, Meter(counter))
             if isinstance(found, Judgment) and found.per_turn:
-                await work(dialogue, _flawed(found, at), *meters.values())
+                await work(dialogue, _flawed(found, at, config), *meters.values())
 
-        loads = await _fork_loads(sample, fork, counter)
+        candidates = config.resamples + config.guided_revision
+        loads = await _fork_loads(sample, fork, candidates, counter)
         stages["fork"] = [
             {role: load.times(share.value) for role, load in of.items()} for of in loads
         ]
         assumptions.append(f"{share.value:.0%} of the dialogues are forked ({share.source})")
-        assumptions.append("every candidate of a fork is scored and compared, which is the most")
+        assumptions.append(
+            "of a fork's candidates each is scored and compared, and the last passes, which is the most"
+        )
     if recipe.natural.verification is not None:
-        assumptions.append("verification of natural pairs comes on top; how many there are is not known")
+        assumptions.append(
+            "verification of natural pairs comes on top; how many there are is not known"
+        )
     assumptions.append(
         f"replies in words take {FREE_REPLY_TOKENS} tokens, or their limit; no call is repeated"
     )
@@ -232,31 +240,54 @@ async def _loads(
 async def _fork_loads(
     sample: Sequence[Dialogue],
     fork: Callable[[Dialogue, int, Mapping[str, Meter]], Awaitable[None]],
+    candidates: int,
     counter: TokenCounter,
 ) -> list[Loads]:
+    """What each role is asked when the original is bad, the candidates are good, and only the last one wins."""
     meters = {role: Meter(counter) for role in ("judge", "policy", "reviser")}
+    judge, compared = meters["judge"], 0
 
     def mend(_: Request) -> None:
-        meters["judge"].scores_high = True
+        judge.scores_high = True
+
+    def compare(request: Request) -> None:
+        # The stand-in says B in both orders, which is a flip; the last candidate is to be A and then B.
+        nonlocal compared
+        if request.purpose == "fork.compare":
+            compared += 1
+            judge.scores_high = compared != 2 * candidates - 1
 
     meters["policy"].on_request = meters["reviser"].on_request = mend
+    judge.on_request = compare
     loads: list[Loads] = []
     for at, dialogue in enumerate([*sample[-1:], *sample]):
-        meters["judge"].scores_high = False
+        judge.scores_high, compared = False, 0
         await fork(dialogue, at, meters)
         loads.append({role: meter.take() for role, meter in meters.items()})
     return loads[1:]
 
 
-def _flawed(judgment: Judgment, at: int) -> Judgment:
-    """A judgment whose weakest turn is one of the dialogue's, another for each `at`, and the rest fine."""
+def _flawed(judgment: Judgment, at: int, config: ForkConfig) -> Judgment:
+    """A judgment whose weakest turn is one of the dialogue's, another for each `at`, and the rest fine.
+
+    With `at: earliest` the turns after it are bad too, since it is asked whether they follow from it.
+    """
     fine = RubricScores(context_use=5, helpfulness=5, safety=5)
-    turns = [turn.model_copy(update={"scores": fine}) for turn in judgment.per_turn]
-    weakest = at % len(turns)
     bad = RubricScores(context_use=2, helpfulness=2, safety=5)
-    turns[weakest] = turns[weakest].model_copy(update={"scores": bad})
+    weakest = at % len(judgment.per_turn)
+    last_bad = len(judgment.per_turn) if config.at == "earliest" else weakest
+    turns = [
+        turn.model_copy(
+            update={"scores": bad if weakest <= place <= last_bad else fine, "readings": {}}
+        )
+        for place, turn in enumerate(judgment.per_turn)
+    ]
     return judgment.model_copy(
-        update={"per_turn": tuple(turns), "weakest_turn": turns[weakest].turn}
+        update={
+            "per_turn": tuple(turns),
+            "weakest_turn": turns[weakest].turn,
+            "weakest_probabilities": {},
+        }
     )
 
 

@@ -146,7 +146,7 @@ class Meter:
         if request.schema is not None:
             value = likely_instance(request.schema, last=self.scores_high)
             return Completion(text=orjson.dumps(value).decode())
-        if request.purpose.startswith("adherence"):
+        if request.purpose.startswith("adherence") or request.purpose.endswith(".role"):
             return Completion(text="YES")
         # A number of its own makes each reply differ in substance from the others, or a fork would drop
         # candidates as duplicates.

@@ -385,7 +385,17 @@ PairSource = Literal["resample", "revision", "natural", "none"]
 
 
 ChangeKind = Literal[
-    "tool", "argument", "url", "email", "date", "amount", "id", "number", "name", "negation", "sentence"
+    "tool",
+    "argument",
+    "url",
+    "email",
+    "date",
+    "amount",
+    "id",
+    "number",
+    "name",
+    "negation",
+    "sentence",
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Any
@@ -23,7 +24,8 @@ from curate.metering import Meter, TokenCounter, likely_instance, plain_text, to
 from curate.models import ForkModels
 from curate.rates import measure_rates, parse_rates, rates_of
 from curate.recipe import Recipe, parse_recipe
-from curate.records import Manifest, Rates, StageCounts
+from curate.records import Judgment, Manifest, Rates, StageCounts
+from curate.steps import fork_step, judge_step
 
 CAPABILITIES = frozenset({Capability.TOP_LOGPROBS, Capability.JSON_SCHEMA, Capability.PREFILL})
 CHARACTERS = TokenCounter(plain_text, lambda text: float(len(text)), "characters")
@@ -149,11 +151,63 @@ def test_forks_are_counted_by_their_share_and_the_share_is_said() -> None:
         foretell(forking, some, fork_share=ForkShare(value, "as given")) for value in (1.0, 0.5)
     )
     assert all_.stages["fork"].requests == pytest.approx(2 * half.stages["fork"].requests, abs=1)
-    # Original and three candidates in three wordings of three scores, resamples, issue and revision, and for
-    # each candidate one question about its new details and two orders.
-    assert all_.stages["fork"].requests == 6 * (4 * 3 * 3 + 2 + 2 + 3 + 3 * 2)
+    # Original and three candidates in three wordings of three scores, resamples, issue and revision; for each
+    # candidate one question about its new details and two orders; for the last one two scores of its role.
+    assert all_.stages["fork"].requests == 6 * (4 * 3 * 3 + 2 + 2 + 3 + 3 * 2 + 2)
     assert any("50% of the dialogues are forked (as given)" in line for line in half.assumptions)
     assert half.cost is None  # no prices were given
+
+
+async def spent(of: Recipe, some: Sequence[Dialogue]) -> Counter[str]:
+    """What a fork asks of a judge that finds everything as the estimate assumes it to be."""
+    asked: Counter[str] = Counter()
+    compared = 0
+
+    def answer(request: Request) -> Completion:
+        nonlocal compared
+        step = request.purpose
+        asked[step] += 1
+        if not request.labels and step == "fork.resample":
+            return Completion(text=f"Renewed, number {request.sample + 40}.")
+        if not request.labels:
+            return Completion(text="Mended, number 77.")
+        text = request.messages[0]["content"]
+        is_fine = any(word in text for word in ("Renewed", "Mended"))
+        is_fine |= "turn 1" in text.partition("</dialogue>")[2] and step.endswith(".turns")
+        best = request.labels[-1 if is_fine else 0]
+        if step == "fork.role":
+            best = "yes"
+        if step == "fork.compare":
+            compared += 1
+            best = "A" if compared == 2 * 3 - 1 else "B"
+        return Completion(text=best, first_token=((best, -0.01),))
+
+    engine = ScriptedEngine(answer, capabilities=CAPABILITIES)
+    opened = ForkModels(engine, engine, engine)
+    assert of.judge
+    assert of.fork
+    judged = judge_step(of.judge, engine)
+    work, _ = fork_step(of.fork, of.judge, judged, opened, of.judged_adherence)
+    for dialogue_ in some:
+        compared = 0
+        found = await judged.work(dialogue_, engine.complete)
+        assert isinstance(found, Judgment)
+        asked.clear()
+        pairs = await work(dialogue_, found, *[engine.complete] * 3)
+        assert sum(pair.refusal is None for pair in pairs) == 1
+    return asked
+
+
+@pytest.mark.parametrize("principles", [(), ("Be exact.",)])
+@pytest.mark.parametrize("at", ["weakest", "earliest"])
+def test_a_fork_that_goes_all_the_way_asks_what_was_foretold(at: str, principles: Any) -> None:
+    forking = recipe(
+        fork={"resamples": 2, "at": at, "principles": principles, "min_confidence": 1},
+        models={role: {"engine": "scripted", "replies": []} for role in ("judge", "policy")},
+    )
+    some = [dialogue(0, turns=3)]  # of which the second is taken for the weakest
+    found = foretell(forking, some, fork_share=ForkShare(1.0, "as given"))
+    assert found.stages["fork"].requests == asyncio.run(spent(forking, some)).total()
 
 
 # --- counting

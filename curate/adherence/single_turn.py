@@ -6,6 +6,8 @@ scored the reply is in the log already.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.prompting import nested_trunks, turn_request
 from curate.adherence.reading import Answer, read_answer
@@ -38,7 +40,8 @@ async def score_turn(
     trunk = dict(zip(numbers, nested_trunks(dialogue, config), strict=True))[turn_number]
     answer, problem = Answer(), None
     for _ in range(config.retries + 1):
-        (completion,) = await ask([turn_request(trunk, config, problem)])
+        request = replace(turn_request(trunk, config, problem), purpose="adherence.role")
+        (completion,) = await ask([request])
         answer = read_answer(completion, config)
         problem = _PROBLEMS.get(answer.reason or "")
         if problem is None:
