@@ -12,11 +12,13 @@ import pytest
 
 from curate.adherence.config import AdherenceConfig
 from curate.api import load_dialogues, score_adherence
+from curate.dialogue import Dialogue, Message
 from curate.errors import UsageError
 from curate.pipeline import run_recipe
 from curate.plan import make_plan
 from curate.recipe import Recipe, parse_recipe
-from curate.records import AdherenceScore
+from curate.records import AdherenceScore, Unscored
+from curate.runlog import NOT_COUNTED
 
 ROWS = [
     {"role": "A bank's agent.", "query": "Block my card.", "assistant": said, "ground_truth_assistant": right}
@@ -96,3 +98,47 @@ def test_the_python_api_compares_without_a_model(tmp_path: Path) -> None:
     assert found[0].session_score == 1
     with pytest.raises(UsageError, match="needs a judge"):
         score_adherence(dialogues)
+
+
+def test_data_without_references_is_no_failure_and_is_said(tmp_path: Path) -> None:
+    """One of three dialogues lacks a reference: that does not count against `max_unscored`."""
+    made = recipe(tmp_path, "rouge", max_unscored=0.0)
+    result = run_recipe(made, out=tmp_path / "run")
+    manifest = result.manifest
+    assert (manifest.status, result.exit_code) == ("done", 0)
+    assert manifest.unscored_shares["adherence"] == 0
+    assert (manifest.unscored, manifest.stages["adherence"].reasons) == (1, {"no_reference": 1})
+    assert any("1 dialogues have turns without a reference" in text for text in manifest.warnings)
+    assert manifest.selected == 1  # and the dialogue still passes no filter
+
+
+def test_reasons_of_several_kinds_are_the_datas_too() -> None:
+    dialogue = Dialogue(
+        id="d",
+        role_definition="A bank's agent.",
+        references=(("yes",), ()),
+        messages=(
+            Message(role="user", content="a"),
+            Message(role="assistant", content=""),
+            Message(role="user", content="b"),
+            Message(role="assistant", content="no"),
+        ),
+    )
+    (found,) = score_adherence([dialogue], config=AdherenceConfig(scoring_method="rouge"))
+    assert isinstance(found, Unscored)
+    assert found.reason == "no_text"
+    assert "2 (no_reference)" in found.detail
+    assert {"no_text", "no_reference", "references_mismatch", "too_few_references"} <= NOT_COUNTED
+
+
+def test_a_run_tells_how_adherence_changes_with_the_turns(tmp_path: Path) -> None:
+    manifest = run_recipe(recipe(tmp_path, "rouge"), out=tmp_path / "run").manifest
+    assert manifest.adherence is not None
+    (first,) = manifest.adherence.positions
+    assert (manifest.adherence.dialogues, first.scored, first.mean) == (2, 2, 0.5)
+    assert (first.at_risk, first.violations, first.survival) == (2, 1, 0.5)
+    assert manifest.adherence.median_turns_in_role == 1
+    # a resumed run tells the same of the rows it finds
+    again = run_recipe(recipe(tmp_path, "rouge"), out=tmp_path / "run").manifest
+    assert again.stages["adherence"].reused == 3
+    assert again.adherence == manifest.adherence

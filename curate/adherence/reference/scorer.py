@@ -168,7 +168,8 @@ class ReferenceScorer:
             The score, or `Unscored` with reason `missing_role` (`skipped` where the config says so),
             `references_mismatch` (more references than assistant turns), `no_assistant_turn`,
             `weights_mismatch`, or the reason its turns have no score: `no_reference`, `no_text`,
-            `too_few_references` (a role's distribution cannot be fitted), `unscored_turns` where these differ.
+            `too_few_references` (a role's distribution cannot be fitted), that of the first such turn where
+            these differ. All of them are errors of the data: nobody was asked who could have failed.
         """
         config = self.config
         if not (dialogue.role_definition or "").strip():
@@ -181,7 +182,9 @@ class ReferenceScorer:
         per_turn = [self._turn(case) for case in cases]
         session = aggregate(per_turn, config)
         if isinstance(session, NoSession):
-            return _unscored(dialogue, session.reason, session.detail)
+            first = next((turn.unscored for turn in per_turn if turn.unscored), None)
+            reason = first if first and session.reason == "unscored_turns" else session.reason
+            return _unscored(dialogue, reason, session.detail)
         return AdherenceScore(
             dialogue_id=dialogue.id,
             content_hash=dialogue.content_hash,
