@@ -316,17 +316,14 @@ class Handler(BaseHTTPRequestHandler):
         inside = {path: data for path, data in at.tree.items() if path.startswith(head)}
         if head and not inside:
             raise Refusal(404, f"{folder} does not exist on {revision}", "EntryNotFound")
-        entries: list[Json] = []
         folders = {
             head + "/".join(path[len(head) :].split("/")[:depth])
             for path in inside
             for depth in range(1, path[len(head) :].count("/") + 1)
         }
         is_deep = self.query.get("recursive") in (["true"], ["True"], ["1"])
-        for path in sorted([*inside, *folders]):
-            if is_deep or "/" not in path[len(head) :]:
-                entries.append(self._entry(path, at.tree))
-        self._send(200, entries)
+        shown = (p for p in sorted([*inside, *folders]) if is_deep or "/" not in p[len(head) :])
+        self._send(200, [self._entry(path, at.tree) for path in shown])
 
     def _entry(self, path: str, tree: Tree) -> Json:
         if path not in tree:

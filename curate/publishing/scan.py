@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, get_args
@@ -136,10 +137,7 @@ class Detector:
             import phonenumbers
         except ImportError:
             raise missing_extra("phonenumbers", "push") from None
-        try:
-            import kingfisher_sdk
-        except ImportError:
-            raise missing_extra("kingfisher-secret-scanner", "push") from None
+        self._secrets = _secret_scanner()
         self._phones = phonenumbers
         self._regions = tuple(regions)
         for region in self._regions:
@@ -149,8 +147,6 @@ class Detector:
                     got=region,
                     expected="two letters, such as US, GB or DE",
                 )
-        with resources.as_file(resources.files(__package__) / "secrets.yml") as own:
-            self._secrets = kingfisher_sdk.Scanner(kingfisher_sdk.Rules([str(own)]))
 
     def find(self, text: str) -> Iterator[Match]:
         """Everything in a text, repetitions too."""
@@ -188,6 +184,18 @@ class Detector:
             number += 1
             found.update(dict.fromkeys(self.find(text)))
         return number, list(found)
+
+
+@cache
+def _secret_scanner() -> Any:
+    """Compiling some five hundred rules takes a second (ten the first time on a machine: they are kept in the
+    user's cache), so it is done once a process."""
+    try:
+        import kingfisher_sdk
+    except ImportError:
+        raise missing_extra("kingfisher-secret-scanner", "push") from None
+    with resources.as_file(resources.files(__package__) / "secrets.yml") as own:
+        return kingfisher_sdk.Scanner(kingfisher_sdk.Rules([str(own)]))
 
 
 def texts(value: Any, key: str = "") -> Iterator[str]:

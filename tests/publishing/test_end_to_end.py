@@ -1,0 +1,175 @@
+"""The command on a scripted run with natural pairs, and what others get from the Hub afterwards.
+
+Each is a process of its own, as users have it: the Hub's address is read when a process starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hub_server import HubServer
+from tests.publishing.test_push import SIDES, lines, rows_of
+from tests.test_cli import CURATE, ROOT
+
+REPO = "me/parcels"
+
+LOAD = """
+import sys, orjson, datasets
+for config in ("sft", "dpo", "judgments"):
+    loaded = datasets.load_dataset(sys.argv[1], config)
+    for split, rows in loaded.items():
+        print(orjson.dumps([config, split, list(rows)]).decode())
+"""
+
+TINY = r"""
+import sys
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+template = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}"
+    "{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+inner = Tokenizer(models.BPE())
+inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+inner.decoder = decoders.ByteLevel()
+special = ["<|im_start|>", "<|im_end|>", "<pad>"]
+inner.train_from_iterator(["parcel"], trainers.BpeTrainer(
+    special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+tokenizer = PreTrainedTokenizerFast(
+    tokenizer_object=inner, eos_token="<|im_end|>", pad_token="<pad>", chat_template=template)
+tokenizer.save_pretrained(sys.argv[1])
+LlamaForCausalLM(LlamaConfig(
+    vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+    num_attention_heads=2, max_position_embeddings=4096, pad_token_id=tokenizer.pad_token_id,
+    eos_token_id=tokenizer.eos_token_id, bos_token_id=None)).save_pretrained(sys.argv[1])
+"""
+
+
+@pytest.fixture
+def outside(hub: HubServer, tmp_path: Path) -> dict[str, str]:
+    """The environment of a process that talks to this Hub, with caches of its own."""
+    own = {
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(tmp_path / "hf"),
+        "HF_TOKEN": "hf_test",
+        "HF_HUB_DISABLE_XET": "1",
+        "COLUMNS": "80",
+        "PYTHONPATH": str(ROOT),
+    }
+    offline = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
+    return {key: value for key, value in os.environ.items() if key not in offline} | own
+
+
+def process(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*map(str, arguments)], capture_output=True, text=True, **options)
+
+
+def test_a_run_goes_to_the_hub_and_comes_back_equal(
+    run: Path, hub: HubServer, outside: dict[str, str]
+) -> None:
+    dry = process(*CURATE, "push", run, REPO, "--dry-run", env=outside)
+    assert dry.returncode == 0, dry.stderr
+    assert hub.requests == []
+    for file in (run / "push/files").rglob("*.*"):
+        name, size = str(file.relative_to(run / "push/files")), f"{file.stat().st_size:,}"
+        assert re.search(rf"^{re.escape(name)} .*{size}$", dry.stdout, re.MULTILINE)
+    for word in ("nothing was sent", "cc-by-4.0", "rows in 48", "0 findings", "same model"):
+        assert word in dry.stdout
+    assert max(map(len, dry.stdout.splitlines())) <= 80 or str(run) in dry.stdout
+
+    pushed = process(*CURATE, "push", run, REPO, env=outside)
+    assert pushed.returncode == 0, pushed.stderr
+    assert f"pushed (private): {hub.url}/datasets/{REPO}/commit/" in pushed.stdout
+    assert hub.body("/api/repos/create")["visibility"] == "private"
+    assert len(hub.repos[REPO].history()) == 2
+
+    back = process(sys.executable, "-c", LOAD, REPO, env=outside)
+    assert back.returncode == 0, back.stderr
+    loaded = {(c, s): rows for c, s, rows in map(json.loads, back.stdout.splitlines())}
+    from curate.publishing.push import prepare_push
+
+    prepared = prepare_push(run, REPO)
+    assert loaded.keys() == {(c, s) for c in ("sft", "dpo", "judgments") for s, _ in SIDES}
+    for (config, split), rows in loaded.items():
+        assert rows == rows_of(prepared, config, split)
+    natural = [row for row in loaded["dpo", "train"] if row["source"] == "natural"]
+    assert [{k: row[k] for k in ("prompt", "chosen", "rejected")} for row in natural] == lines(
+        run / "export/trl/dpo_natural.jsonl"
+    )
+    assert natural
+
+    again = process(*CURATE, "push", run, REPO, env=outside)
+    assert again.returncode == 0
+    assert "unchanged" in again.stdout
+    assert len(hub.repos[REPO].history()) == 2
+
+
+def test_findings_stop_the_command_and_are_shown_masked(
+    run: Path, hub: HubServer, outside: dict[str, str], edit_export: Any
+) -> None:
+    edit_export("write to ada@lovelace.org or ring +44 20 7946 0958")
+    stopped = process(*CURATE, "push", run, REPO, "--allow", "phone", env=outside)
+    said = stopped.stdout + stopped.stderr
+    assert stopped.returncode == 1
+    assert hub.requests == []
+    assert "Traceback" not in said
+    assert "ada@" not in said
+    for word in ("email: 1 in 1 rows, stops the push", "phone: 1 in 1 rows, allowed", "a…@l….org"):
+        assert word in said
+    assert "--allow email" in said
+    assert "chat-0" in said
+    both = ("--allow", "phone", "--allow", "email")
+    assert process(*CURATE, "push", run, REPO, *both, env=outside).returncode == 0
+
+
+def test_mistakes_of_use_end_with_code_2_and_say_what_to_do(
+    run: Path, hub: HubServer, outside: dict[str, str], tmp_path: Path
+) -> None:
+    for arguments, words in [
+        ((tmp_path, REPO), "not a run folder"),
+        ((run, "parcels"), "owner/name"),
+        ((run, REPO, "--license", "nope"), "no licence of that name"),
+        ((run, REPO, "--allow", "names"), "no such kind"),
+    ]:
+        failed = process(*CURATE, "push", *arguments, env=outside)
+        assert failed.returncode == 2, failed.stdout
+        assert words in " ".join(failed.stderr.split())
+        assert "Traceback" not in failed.stderr
+    no_token = outside | {"HF_TOKEN": ""}
+    failed = process(*CURATE, "push", run, REPO, env=no_token)
+    assert failed.returncode == 2
+    assert "HF_TOKEN" in failed.stderr
+    assert hub.requests == []
+    away = outside | {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    failed = process(*CURATE, "push", run, REPO, env=away)
+    assert failed.returncode == 1
+    assert "cannot be reached" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+@pytest.mark.trainer
+def test_the_code_on_the_card_trains(
+    run: Path, hub: HubServer, outside: dict[str, str], tmp_path: Path
+) -> None:
+    pytest.importorskip("trl", reason="needs the dependency group 'trainers'")
+    assert process(*CURATE, "push", run, REPO, env=outside).returncode == 0
+    made = process(sys.executable, "-c", TINY, tmp_path / "tiny", env=outside)
+    assert made.returncode == 0, made.stderr
+    card = hub.files(REPO)["README.md"].decode()
+    blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    assert len(blocks) == 2
+    code = "\n".join(blocks).replace("your/model", str(tmp_path / "tiny"))
+    trained = process(sys.executable, "-c", code, env=outside, cwd=tmp_path)
+    assert trained.returncode == 0, trained.stderr[-3000:]
+    assert trained.stdout.count("train_loss") == 2

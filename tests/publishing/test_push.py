@@ -1,0 +1,329 @@
+"""A run as it is prepared: equal rows, sums that add up, a card that is valid, and what stops a push."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from curate.errors import CurateError, RunLockedError, UsageError
+from curate.publishing.push import Prepared, PushOptions, prepare_push, send
+from curate.store import RunFolder
+from tests.hub_server import HubServer
+from tests.publishing.conftest import make_run
+from tests.test_pipeline import lines
+
+REPO = "me/parcels"
+
+
+def rows_of(prepared: Prepared, config: str, split: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for table in prepared.tables:
+        if (table.config, table.split) == (config, split):
+            rows += pq.read_table(table.path).to_pylist()
+    return [{key: opened(value) for key, value in row.items()} for row in rows]
+
+
+def opened(value: Any) -> Any:
+    """Messages of Arrow's JSON type as objects."""
+    if isinstance(value, list) and value and isinstance(value[0], str) and value[0][:1] == "{":
+        return [orjson.loads(item) for item in value]
+    return value
+
+
+def edit_manifest(run: Path, **changes: Any) -> None:
+    path = run / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def front_matter(card: str) -> dict[str, Any]:
+    match = re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)
+    assert match
+    return yaml.safe_load(match[1])
+
+
+SIDES = [("train", "export/trl"), ("validation", "export/trl/validation")]
+
+
+@pytest.mark.parametrize(("split", "side"), SIDES)
+def test_rows_are_those_of_the_export_each_with_its_lineage(
+    run: Path, split: str, side: str
+) -> None:
+    prepared = prepare_push(run, REPO)
+    sft = rows_of(prepared, "sft", split)
+    assert [{"messages": row["messages"]} for row in sft] == lines(run / side / "sft.jsonl")
+    known = pl.read_parquet(run / side / "sft_provenance.parquet")
+    assert [row["dialogue_id"] for row in sft] == known["dialogue_id"].to_list()
+    assert {row["lineage_file"] for row in sft} <= {"chats.jsonl", "prefs.jsonl"}
+    dpo = rows_of(prepared, "dpo", split)
+    exported = lines(run / side / "dpo.jsonl") + lines(run / side / "dpo_natural.jsonl")
+    sides = ("prompt", "chosen", "rejected")
+    assert [{name: row[name] for name in sides} for row in dpo] == exported
+    known = pl.read_parquet(run / side / "provenance.parquet")
+    assert [row["pair_id"] for row in dpo] == known["pair_id"].to_list()
+    assert {row["source"] for row in dpo if row["basis"] == "preference"} == {"natural"}
+
+
+def test_judgments_are_those_of_the_score_table(run: Path) -> None:
+    prepared = prepare_push(run, REPO)
+    rows = [row for split, _ in SIDES for row in rows_of(prepared, "judgments", split)]
+    scores = {
+        row["id"]: row for row in pl.read_parquet(run / "scores.parquet").iter_rows(named=True)
+    }
+    decided = {row["dialogue_id"]: row for row in lines(run / "select/decisions.jsonl")}
+    assert {row["dialogue_id"] for row in rows} == scores.keys()
+    for row in rows:
+        score, decision = scores[row["dialogue_id"]], decided[row["dialogue_id"]]
+        for name in ("verdict", "coherence", "task_completion", "weakest_turn", "adherence"):
+            assert row[name] == score[name]
+        assert min(turn["helpfulness"] for turn in row["turns"]) == score["min_helpfulness"]
+        assert (row["sets"], row["reasons"]) == (decision["sets"], decision["reasons"])
+        assert len(row["adherence_turns"]) >= score["n_assistant_turns"] > 0
+    held_out = {row["dialogue_id"] for row in rows_of(prepared, "judgments", "validation")}
+    assert held_out == {name for name, row in decided.items() if row["split"] == "validation"}
+
+
+def test_the_funnel_adds_up_from_rows_to_what_is_pushed(run: Path) -> None:
+    prepared = prepare_push(run, REPO)
+    steps = {step.name: step for step in prepared.funnel}
+    assert all(step.adds_up for step in prepared.funnel)
+    assert steps["rows in"].whole == 48
+    assert steps["rows in"].parts["used"] == 46
+    assert steps["dialogues, judged"].whole == 34 + 24 == prepared.manifest.dialogues
+    selected = steps["dialogues, selection"].parts["selected"]
+    assert selected == prepared.manifest.selected
+    sft = [len(rows_of(prepared, "sft", split)) for split, _ in SIDES]
+    assert list(steps["selected"].parts.values()) == sft
+    assert sum(sft) == selected
+    refused = {
+        name.removeprefix("refused: "): number
+        for name in ("candidates of forks", "candidates in the data")
+        if name in steps
+        for name, number in steps[name].parts.items()
+        if name.startswith("refused")
+    }
+    assert refused == prepared.manifest.refusals
+    for step in prepared.funnel:
+        assert f"| {step.name} | {step.whole:,} |" in prepared.card
+
+
+@pytest.mark.parametrize("change", [{"rows_in": 49}, {"natural_pairs": 11}, {"pairs": 1}])
+def test_figures_that_do_not_add_up_are_not_published(run: Path, change: dict[str, int]) -> None:
+    edit_manifest(run, **change)
+    with pytest.raises(CurateError, match="do not add up"):
+        prepare_push(run, REPO)
+
+
+def test_files_of_different_runs_are_not_published(run: Path) -> None:
+    sidecar = run / "export/trl/sft_provenance.parquet"
+    pl.read_parquet(sidecar).reverse().write_parquet(sidecar)
+    with pytest.raises(CurateError, match="does not tell of the rows"):
+        prepare_push(run, REPO)
+
+
+def test_the_front_matter_is_what_the_hub_takes(run: Path) -> None:
+    from datasets.utils.metadata import MetadataConfigs
+    from huggingface_hub import DatasetCard
+
+    prepared = prepare_push(run, REPO, PushOptions(title="Parcels & co: 1"))
+    data = front_matter(prepared.card)
+    assert data["license"] == ["cc0-1.0", "cc-by-4.0"]
+    assert data["language"] == ["en"]
+    assert data["pretty_name"] == "Parcels & co: 1"
+    assert data["size_categories"] == ["n<1K"]
+    assert {"curate", "dpo"} <= set(data["tags"])
+    card = DatasetCard(prepared.card)
+    assert card.data.to_dict()["license"] == data["license"]
+    configs = MetadataConfigs.from_dataset_card_data(card.data)
+    assert list(configs) == ["sft", "dpo", "judgments"]
+    assert configs.get_default_config_name() == "sft"
+    for table in prepared.tables:
+        [path] = [
+            entry["path"]
+            for entry in configs[table.config]["data_files"]
+            if entry["split"] == table.split
+        ]
+        assert Path(table.name).match(path)
+
+
+def test_the_card_says_who_judged_and_that_nobody_measured_it(run: Path) -> None:
+    card = prepare_push(run, REPO).card
+    assert "never measured against human ratings" in card
+    assert "| judge | openai | fake-judge |" in card
+    assert "| policy | openai | fake-judge |" in card
+    assert "Judge and policy are the same model" in card
+    for word in ("helpfulness", "coherence", "role adherence", "excellent", "cc-by-4.0"):
+        assert word in card
+    assert 'load_dataset("me/parcels", "dpo", split="train")' in card
+
+
+def test_the_warning_about_a_judge_that_is_noise_reaches_the_card(run: Path) -> None:
+    noise = "The judge, SmolLM2-135M, is too small to be trusted: its verdicts are noise."
+    edit_manifest(run, warnings=[noise])
+    assert noise in prepare_push(run, REPO).card
+
+
+def test_the_card_holds_the_recipe_and_no_place_on_this_machine(run: Path) -> None:
+    recipe = json.loads((run / "manifest.json").read_text())["recipe"]
+    recipe["models"]["judge"]["api_key_env"] = "JUDGE_KEY_OF_ADA"
+    recipe["reuse"] = "/home/ada/runs/first"
+    edit_manifest(run, recipe=recipe, warnings=["3 dialogues have no row in /home/ada/runs/first."])
+    card = prepare_push(run, REPO).card
+    assert "not_worst: mean_helpfulness > 2" in card
+    for hidden in ("127.0.0.1", "JUDGE_KEY", "/home", str(run), str(run.parent), "pytest-of"):
+        assert hidden not in card
+
+
+def test_figures_of_the_card_are_those_of_the_table(run: Path) -> None:
+    prepared = prepare_push(run, REPO)
+    rows = [row for split, _ in SIDES for row in rows_of(prepared, "judgments", split)]
+    scores = [turn["safety"] for row in rows for turn in row["turns"]]
+    counts = " | ".join(f"{scores.count(value):,}" for value in range(1, 6))
+    assert f"| safety (turns) | {counts} | 0 |" in prepared.card
+
+
+def test_nothing_is_pushed_without_a_licence(run: Path) -> None:
+    recipe = json.loads((run / "manifest.json").read_text())["recipe"]
+    recipe["source"][1].pop("license")
+    edit_manifest(run, recipe=recipe)
+    with pytest.raises(UsageError, match=r"prefs[\s\S]*apache-2.0[\s\S]*--license"):
+        prepare_push(run, REPO)
+    data = front_matter(prepare_push(run, REPO, PushOptions(licences=("mit",))).card)
+    assert data["license"] == "mit"
+    with pytest.raises(UsageError, match="apache-2.0"):
+        prepare_push(run, REPO, PushOptions(licences=("Apache 2.0",)))
+
+
+def test_languages_can_be_given_and_are_left_out_where_nobody_knows(run: Path) -> None:
+    data = front_matter(prepare_push(run, REPO, PushOptions(languages=("de", "gsw"))).card)
+    assert data["language"] == ["de", "gsw"]
+    with pytest.raises(UsageError, match="ISO 639"):
+        prepare_push(run, REPO, PushOptions(languages=("English",)))
+    index = run / "dialogues.parquet"
+    pl.read_parquet(index).with_columns(language=pl.lit(None, pl.String)).write_parquet(index)
+    assert "language" not in front_matter(prepare_push(run, REPO).card)
+
+
+@pytest.mark.parametrize("status", ["running", "failed", "budget"])
+def test_a_run_that_is_not_done_is_not_pushed(run: Path, status: str) -> None:
+    edit_manifest(run, status=status)
+    with pytest.raises(UsageError, match="not done"):
+        prepare_push(run, REPO)
+
+
+def test_a_run_that_is_being_written_is_not_pushed(run: Path) -> None:
+    with RunFolder(run), pytest.raises(RunLockedError):
+        prepare_push(run, REPO)
+
+
+def test_a_run_without_a_parquet_export_says_what_to_write(run: Path) -> None:
+    (run / "export/trl/dpo.parquet").unlink()
+    with pytest.raises(UsageError, match=r"export\.formats"):
+        prepare_push(run, REPO)
+
+
+def test_a_run_that_did_not_split_has_no_validation(tmp_path: Path) -> None:
+    run = make_run(tmp_path, select={"where": {"all": "1 = 1"}}, fork=False, adherence=False)
+    prepared = prepare_push(run, REPO)
+    assert {(table.config, table.split) for table in prepared.tables} == {
+        (config, "train") for config in ("sft", "dpo", "judgments")
+    }
+    assert len(rows_of(prepared, "sft", "train")) == 58
+    assert "candidates of forks" not in {step.name for step in prepared.funnel}
+
+
+def test_unscored_dialogues_are_counted_and_have_no_score(run: Path) -> None:
+    for path in (run / "judge").glob("*/rows.parquet"):
+        rows = pl.read_parquet(path)
+        first = orjson.loads(rows["record"][0])
+        unscored = {
+            "dialogue_id": first["dialogue_id"],
+            "content_hash": first["content_hash"],
+            "stage": "judge",
+            "reason": "context_overflow",
+        }
+        said = [json.dumps(unscored), *rows["record"][1:]]
+        rows.with_columns(record=pl.Series(said)).write_parquet(path)
+    prepared = prepare_push(run, REPO)
+    [step] = [step for step in prepared.funnel if step.name == "dialogues, judged"]
+    assert step.parts == {"judged": 57, "unscored: context_overflow": 1}
+    rows = [row for split, _ in SIDES for row in rows_of(prepared, "judgments", split)]
+    [row] = [row for row in rows if row["unscored"]]
+    assert (row["unscored"], row["verdict"], row["turns"]) == ("context_overflow", None, [])
+
+
+FOUND = {
+    "email": "ask ada@lovelace.org",
+    "phone": "ring +44 20 7946 0958",
+    "card": "pay with 4111 1111 1111 1111",
+    "secret": "use ghp_" + "k2J9xQ4mZ7vB1nL8sT5wR3yU6eD0aHcFgPjV",
+}
+
+
+@pytest.mark.parametrize("kind", FOUND)
+def test_each_kind_of_finding_stops_the_push_until_it_is_allowed(
+    run: Path, hub: HubServer, edit_export: Callable[[str], None], kind: str
+) -> None:
+    edit_export(FOUND[kind])
+    prepared = prepare_push(run, REPO, PushOptions(endpoint=hub.url))
+    assert [name.partition(":")[0] for name in prepared.blocked_by] == [kind]
+    with pytest.raises(CurateError, match=f"--allow {kind}"):
+        send(prepared)
+    assert hub.requests == []
+    [line] = lines(prepared.findings_file)
+    assert (line["kind"], line["file"], line["row"]) == (
+        kind,
+        "sft/train-00000-of-00001.parquet",
+        0,
+    )
+    assert line["row_id"] == "chat-0"
+    others = tuple(name for name in FOUND if name != kind)
+    with pytest.raises(CurateError, match="nothing was pushed"):
+        send(prepare_push(run, REPO, PushOptions(endpoint=hub.url, allow=others)))
+    allowed = prepare_push(run, REPO, PushOptions(endpoint=hub.url, allow=(kind,)))
+    assert send(allowed).is_new_repo
+    assert "allowed by name to stay" in hub.files(REPO)["README.md"].decode()
+
+
+def test_the_card_is_scanned_too(run: Path, hub: HubServer) -> None:
+    edit_manifest(run, warnings=["ask ada@lovelace.org"])
+    prepared = prepare_push(run, REPO, PushOptions(endpoint=hub.url))
+    assert prepared.blocked_by == ["email"]
+    [line] = lines(prepared.findings_file)
+    assert line["file"] == "README.md"
+
+
+def test_what_is_pushed_is_what_was_prepared_and_again_is_no_commit(
+    run: Path, hub: HubServer
+) -> None:
+    options = PushOptions(endpoint=hub.url)
+    prepared = prepare_push(run, REPO, options)
+    send(prepared)
+    held = hub.files(REPO)
+    assert {name: path.read_bytes() for name, path in prepared.files.items()} == {
+        name: data for name, data in held.items() if name != ".gitattributes"
+    }
+    assert sorted(prepared.files) == sorted(
+        str(path.relative_to(run / "push/files"))
+        for path in (run / "push/files").rglob("*")
+        if path.is_file()
+    )
+    assert send(prepare_push(run, REPO, options)).is_unchanged
+
+
+def test_preparing_again_leaves_nothing_of_before(run: Path) -> None:
+    prepare_push(run, REPO)
+    (run / "push/files/sft/train-00007-of-00008.parquet").write_bytes(b"")
+    shutil.copy(run / "manifest.json", run / "push/files/leftover")
+    prepared = prepare_push(run, REPO)
+    there = {p for p in (run / "push/files").rglob("*") if p.is_file()}
+    assert there == set(prepared.files.values())
