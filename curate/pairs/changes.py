@@ -16,7 +16,7 @@ from typing import Any, get_args
 from curate.dialogue import Message, ToolCall
 from curate.pairs.prefix import parsed_arguments
 from curate.pairs.specifics import SpecificKind, specifics
-from curate.pairs.substance import substance
+from curate.pairs.substance import is_courtesy, substance
 from curate.records import Change, ChangeKind
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
@@ -82,7 +82,7 @@ def _without(texts: Sequence[str], other: Sequence[str]) -> list[str]:
 def _sentences(before: str, after: str) -> tuple[list[str], list[str]]:
     """Sentences only the one text has, and only the other, in order."""
     old, new = (
-        [part.strip() for part in _SENTENCE_END.split(text) if part.strip()]
+        [part.strip() for part in _SENTENCE_END.split(text) if not is_courtesy(part)]
         for text in (before, after)
     )
     keys = [[substance(sentence) for sentence in side] for side in (old, new)]

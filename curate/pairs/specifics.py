@@ -21,6 +21,7 @@ from curate.pairs.prefix import parsed_arguments
 SpecificKind = Literal["url", "email", "date", "amount", "id", "number", "name"]
 
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _LIST_MARK = re.compile(r"^\s*(?:[-*•]\s+)?\d{1,3}[.)](?=\s)", re.MULTILINE)
 
 _MONTHS = {
@@ -86,6 +87,7 @@ class Specific:
 def specifics(text: str) -> list[Specific]:
     """The details a text states, each spelling once, in order; code blocks and list marks left out."""
     rest = _CODE.sub(" ", unicodedata.normalize("NFKC", text).replace("−", "-"))
+    rest = _UNSPACED.sub(lambda match: f" {match.group(0)} ", rest)
     rest = _LIST_MARK.sub(lambda match: " " * len(match.group(0)), rest)
     found: list[tuple[int, Specific]] = []
     for kind, pattern in _PATTERNS:

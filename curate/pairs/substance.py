@@ -109,6 +109,11 @@ def substance(text: str) -> tuple[str, ...]:
     return tuple(_tokens(text))
 
 
+def is_courtesy(text: str) -> bool:
+    """True for a text of nothing but courtesy and empty words."""
+    return not any(_content(piece) for piece in _pieces(_folded(text, [])))
+
+
 def _is_same(left: str, right: str) -> bool:
     """True where two texts have the same substance; long ones are read only as far as they are alike."""
     both = zip_longest(_tokens(left), _tokens(right))
@@ -118,13 +123,7 @@ def _is_same(left: str, right: str) -> bool:
 def _tokens(text: str) -> Iterator[str]:
     """`substance`, made as it is asked for."""
     verbatim: list[str] = []
-
-    def put_aside(match: re.Match[str]) -> str:
-        verbatim.append("\n".join(line.rstrip() for line in match.group(0).splitlines()))
-        return f" \x00{len(verbatim) - 1}\x00 "
-
-    text = unicodedata.normalize("NFKC", text).replace("’", "'").replace("−", "-")
-    text = _VERBATIM.sub(put_aside, text.replace("\x00", "")).casefold()
+    text = _folded(text, verbatim)
     has_substance = False
     for piece in _pieces(text):
         for token in _content(piece):
@@ -132,6 +131,17 @@ def _tokens(text: str) -> Iterator[str]:
             yield verbatim[int(token.strip("\x00"))] if token[0] == "\x00" else token
     if not has_substance:
         yield from (token for piece in _pieces(text) for token in _TOKEN.findall(_plain(piece)))
+
+
+def _folded(text: str, verbatim: list[str]) -> str:
+    """The text in one case, what is compared as it stands put into `verbatim` and marked."""
+
+    def put_aside(match: re.Match[str]) -> str:
+        verbatim.append("\n".join(line.rstrip() for line in match.group(0).splitlines()))
+        return f" \x00{len(verbatim) - 1}\x00 "
+
+    text = unicodedata.normalize("NFKC", text).replace("’", "'").replace("−", "-")
+    return _VERBATIM.sub(put_aside, text.replace("\x00", "")).casefold()
 
 
 def _pieces(text: str) -> Iterator[str]:
