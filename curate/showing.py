@@ -262,7 +262,7 @@ def show_decay(console: Console, decay: AdherenceDecay, positions: int = 10) -> 
     if not positions:
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("turn", "scored", "mean", "95 %", "first broken", "of", "still in role", "95 %"):
+    for column in ("reply", "scored", "mean", "95 %", "first broken", "of", "still in role", "95 %"):
         table.add_column(column, justify="right")
     for held in decay.positions[:positions]:
         low, high = held.interval or (None, None)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -190,3 +192,42 @@ def test_what_cannot_be_calibrated_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         fit_calibration(turns, JUDGED)
+
+
+@pytest.mark.parametrize(
+    ("judge", "raw", "platt", "isotonic", "at_threshold"),
+    [
+        ("gemma", (0.013, 0.013, 0.987), (0.012, 0.020, 0.987), (0.021, 0.023, 0.980), 0.980),
+        ("70b", (0.294, 0.310, 0.673), (0.126, 0.117, 0.793), (0.106, 0.052, 0.860), 0.860),
+    ],
+)
+def test_the_documented_figures_of_the_papers_saved_scores(
+    judge: str,
+    raw: tuple[float, ...],
+    platt: tuple[float, ...],
+    isotonic: tuple[float, ...],
+    at_threshold: float,
+    shared_data: Path,
+) -> None:
+    made = fit_calibration(saved_scores(shared_data, judge), JUDGED)
+    for name, expected in (("raw", raw), ("platt", platt), ("isotonic", isotonic)):
+        figures = made.figures[name]  # type: ignore[index]
+        found = (figures.brier, figures.ece, figures.accuracy_at_half)
+        assert found == pytest.approx(expected, abs=0.0005)
+        assert figures.accuracy_at_threshold == pytest.approx(at_threshold, abs=0.0005)
+
+
+def test_the_papers_inverted_judge_is_refused(shared_data: Path) -> None:
+    with pytest.raises(UsageError, match=r"AUC 0\.303"):
+        fit_calibration(saved_scores(shared_data, "8b"), JUDGED)
+
+
+def saved_scores(data: Path, judge: str) -> list[LabelledScore]:
+    """Folds of whole blocks: five rows share a ground truth's conversation."""
+    folder = data / "role_benchmark"
+    rows = json.loads((folder / "benchmark.json").read_text())
+    scores = json.loads((folder / "logprob_results.json").read_text())["results"][judge]["scores"]
+    return [
+        LabelledScore(score, row["label"] == "adherent", f"block {at // 5}")
+        for at, (row, score) in enumerate(zip(rows, scores, strict=True))
+    ]
