@@ -503,7 +503,7 @@ class _Run:
             self.folder.path / "natural" / print_,
             dump=lambda pair: pair.model_dump_json().encode(),
             load=PreferencePair.model_validate_json,
-            check=lambda line: load_record(PreferencePair, orjson.loads(line)),
+            check=_check_pair,
         )
         again: frozenset[str] = frozenset()
         if self.retry_unscored:
@@ -567,6 +567,10 @@ def _check_record(kind: type[BaseModel], line: bytes) -> None:
     except ValidationError:
         value = orjson.loads(line)
         load_record(Unscored if "stage" in value else kind, value)
+
+
+def _check_pair(line: bytes) -> None:
+    load_record(PreferencePair, orjson.loads(line))
 
 
 def _check_pairs(line: bytes) -> None:
