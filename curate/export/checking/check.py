@@ -89,6 +89,8 @@ def check_path(
         if loaded is None:
             raise UsageError("the installed trainer needs a tokenizer", fix="give --tokenizer")
     files, skipped = find_files(path)
+    if trainer == "llamafactory" and path.is_dir():
+        files, skipped = _described(path, files, skipped)
     reports = []
     for file in files:
         report, reading = _prepared(file, trainer, stage, loaded, max_length)
@@ -103,6 +105,19 @@ def check_path(
             _compare(report, report.replay)
         reports.append(report)
     return CheckReport(trainer, str(path), tokenizer, tuple(reports), skipped)
+
+
+def _described(
+    folder: Path, files: tuple[DataFile, ...], skipped: tuple[tuple[str, str], ...]
+) -> tuple[tuple[DataFile, ...], tuple[tuple[str, str], ...]]:
+    """Those files of a folder that its `dataset_info.json` names; all where there is none."""
+    named = llamafactory.described_files(folder)
+    if named is None:
+        return files, skipped
+    others = [
+        (file.name, "not named in dataset_info.json") for file in files if file.name not in named
+    ]
+    return tuple(file for file in files if file.name in named), (*skipped, *others)
 
 
 def _compare(report: FileReport, replay: Replay) -> None:

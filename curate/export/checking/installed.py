@@ -243,7 +243,10 @@ def _swift(file: DataFile, stage: str, tokenizer: Any, limit: int | None, folder
 
     count = len(_loaded(file, folder))
     processor = get_processor(_saved_model(tokenizer, folder), model_type="llama")
-    template = get_template(processor, template_type="chatml", max_length=limit)
+    # The user's is not known here. Without a way to write calls ms-swift skips every row that has one.
+    template = get_template(
+        processor, template_type="chatml", agent_template="hermes", max_length=limit
+    )
     template.set_mode({"sft": "train", "dpo": "rlhf", "kto": "kto"}[stage])
     rows = load_dataset([str(file.path)], num_proc=1, load_from_cache_file=False)[0]
     lengths = []

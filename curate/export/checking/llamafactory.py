@@ -7,6 +7,7 @@ counted with the tokenizer's chat template, LLaMA-Factory has templates of its o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,19 +95,9 @@ class DatasetInfo:
         Raises:
             SourceError: the description is no JSON object of entries.
         """
-        described = path.parent / "dataset_info.json"
-        if described.is_file():
-            try:
-                entries = orjson.loads(described.read_bytes())
-                found = [e for e in entries.values() if e.get("file_name") == path.name]
-            except (orjson.JSONDecodeError, AttributeError) as error:
-                raise SourceError(
-                    "dataset_info.json cannot be read",
-                    got=f"{described}: {error}",
-                    expected="a JSON object with an entry for each data set",
-                ) from error
-            if found:
-                return DatasetInfo.of_entry(found[0])
+        entry = (_entries(path.parent) or {}).get(path.name)
+        if entry is not None:
+            return DatasetInfo.of_entry(entry)
         info = DatasetInfo(is_listed=False)
         info.ranking = "chosen" in columns and "rejected" in columns
         for name in ("system", "tools", "chosen", "rejected", "kto_tag"):
@@ -123,6 +114,32 @@ class DatasetInfo:
     def stage(self) -> Stage:
         """The stage whose processor takes the file."""
         return "dpo" if self.ranking else "kto" if self.columns["kto_tag"] else "sft"
+
+
+def described_files(folder: Path) -> frozenset[str] | None:
+    """Names of the files that a folder's `dataset_info.json` describes; None where there is none.
+
+    Raises:
+        SourceError: it is no JSON object of entries.
+    """
+    entries = _entries(folder)
+    return None if entries is None else frozenset(entries)
+
+
+def _entries(folder: Path) -> dict[str, Mapping[str, Any]] | None:
+    """Entries of a folder's `dataset_info.json` by the file they describe."""
+    described = folder / "dataset_info.json"
+    if not described.is_file():
+        return None
+    try:
+        entries = orjson.loads(described.read_bytes())
+        return {entry["file_name"]: entry for entry in entries.values() if "file_name" in entry}
+    except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
+        raise SourceError(
+            "dataset_info.json cannot be read",
+            got=f"{described}: {error}",
+            expected="a JSON object with an entry for each data set",
+        ) from error
 
 
 class _Skip(Exception):
@@ -332,7 +349,7 @@ class LlamaFactoryReading:
         return {"role": name.removesuffix("_tag"), "content": self._content(side)}
 
     def _content(self, message: Mapping[str, Any]) -> Any:
-        key = self.info.tags["content_tag"]
+        key = self.info.tags["content_tag"] or ""
         if key not in message:
             raise _skip(
                 "not_messages", "stops", "stop: a message without its content", shown(message)
@@ -454,6 +471,12 @@ def _content_problems(message: Mapping[str, Any], at: int) -> list[Problem]:
         return [Problem("content_not_text", "stops", "stop: it expects a text", detail)]
     if message["role"] != "function":
         return []
+    # A text may stand beside a call, which is then marked; thinking may stand before one.
+    marked = re.search("<tool_call>(.*?)</tool_call>", content, re.DOTALL)
+    if marked is not None:
+        content = marked.group(1)
+    else:
+        content = re.sub("<think>.*?</think>", "", content, count=1, flags=re.DOTALL)
     try:
         calls = orjson.loads(content)
         calls = calls if isinstance(calls, list) else [calls]

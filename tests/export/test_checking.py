@@ -1,0 +1,311 @@
+"""What `check` finds without any trainer: each planted defect, in any kind of file, and what the command says."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from curate.cli import app
+from curate.errors import SourceError
+from curate.export.checking.check import STAGES, TRAINERS, Trainer, check_path
+from curate.export.checking.findings import ADVICE, EFFECTS, FileReport
+from tests.export import planted as p
+from tests.export.asking import write_rows
+from tests.export.planted import Planted, Row, message
+
+CASES: list[tuple[Trainer, str, Row, Row | None, Planted]] = [
+    *(("trl", "dpo", p.TRL_DPO, None, case) for case in p.TRL_DPO_PLANTED),
+    *(("trl", "reward", p.TRL_DPO, None, case) for case in p.TRL_REWARD_PLANTED),
+    *(("trl", "sft", p.TRL_SFT, None, case) for case in p.TRL_SFT_PLANTED),
+    *(("trl", "sft", p.TRL_COMPLETION, None, case) for case in p.TRL_COMPLETION_PLANTED),
+    *(("trl", "kto", p.TRL_KTO, None, case) for case in p.TRL_KTO_PLANTED),
+    *(("axolotl", "dpo", p.AXOLOTL_DPO, None, case) for case in p.AXOLOTL_DPO_PLANTED),
+    *(("axolotl", "sft", p.AXOLOTL_SFT, None, case) for case in p.AXOLOTL_SFT_PLANTED),
+    *(
+        ("llamafactory", "dpo", p.LLAMAFACTORY_DPO, p.LLAMAFACTORY_INFO, case)
+        for case in p.LLAMAFACTORY_DPO_PLANTED
+    ),
+    *(
+        ("llamafactory", "sft", p.LLAMAFACTORY_SFT, p.LLAMAFACTORY_SFT_INFO, case)
+        for case in p.LLAMAFACTORY_SFT_PLANTED
+    ),
+    *(("swift", "dpo", p.SWIFT_DPO, None, case) for case in p.SWIFT_DPO_PLANTED),
+    *(("swift", "dpo", p.SWIFT_RESPONSE, None, case) for case in p.SWIFT_RESPONSE_PLANTED),
+    *(("swift", "sft", p.SWIFT_SFT, None, case) for case in p.SWIFT_SFT_PLANTED),
+    *(("openrlhf", "dpo", p.OPENRLHF_DPO, None, case) for case in p.OPENRLHF_DPO_PLANTED),
+    *(("openrlhf", "dpo", p.OPENRLHF_WHOLE, None, case) for case in p.OPENRLHF_WHOLE_PLANTED),
+    *(("openrlhf", "sft", p.OPENRLHF_SFT, None, case) for case in p.OPENRLHF_SFT_PLANTED),
+    *(("openai", "dpo", p.OPENAI_DPO, None, case) for case in p.OPENAI_DPO_PLANTED),
+    *(("openai", "sft", p.OPENAI_SFT, None, case) for case in p.OPENAI_SFT_PLANTED),
+]
+NEEDS_TOKENIZER = {"prompt_too_long", "too_long", "search_fails", "template_fails"}
+
+
+def only(path: Path, trainer: Trainer, **options: Any) -> FileReport:
+    [report] = check_path(path, trainer, **options).files
+    return report
+
+
+@pytest.mark.parametrize(
+    ("trainer", "stage", "good", "info", "case"),
+    CASES,
+    ids=[f"{trainer}-{stage}-{case.name}" for trainer, stage, _, _, case in CASES],
+)
+def test_a_planted_row_and_no_other_is_found(
+    trainer: Trainer, stage: str, good: Row, info: Row | None, case: Planted, tmp_path: Path
+) -> None:
+    """Without a tokenizer: what shows only when a row is rendered is passed over, and nothing else."""
+    path = write_rows(tmp_path, case.rows(good), info)
+    report = only(path, trainer, stage=None if trainer == "llamafactory" else stage)
+    found = {(f.code, f.effect) for f in report.findings if f.row == 1}
+    others = [f for f in report.findings if f.row != 1 and f.effect != "noted"]
+    assert [f.code for f in others] in ([], ["too_few_rows"])
+    rendered = case.code in NEEDS_TOKENIZER or case.name == "calls not carried"
+    assert ((case.code, case.effect) in found) is not rendered
+    assert report.stage == stage
+    assert report.rows == sum(report.effects.values()) == 3
+
+
+@pytest.mark.parametrize(("trainer", "good", "info"), p.GOOD, ids=[t for t, _, _ in p.GOOD])
+def test_a_good_file_is_clean(
+    trainer: Trainer, good: Row, info: Row | None, tmp_path: Path
+) -> None:
+    report = only(write_rows(tmp_path, [good] * 10, info), trainer)
+    assert report.is_clean, report.findings
+    assert report.duplicate_prompts == 9
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "list", "parquet", "lines in .json"])
+def test_any_kind_of_file_is_read_alike(kind: str, tmp_path: Path) -> None:
+    rows = [p.TRL_DPO, p.TRL_DPO | {"rejected": [p.YES]}]
+    path = tmp_path / {"jsonl": "a.jsonl", "parquet": "a.parquet"}.get(kind, "a.json")
+    if kind == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif kind == "list":
+        path.write_bytes(orjson.dumps(rows))
+    else:
+        path.write_bytes(b"\n".join(map(orjson.dumps, rows)) + b"\n\n")
+    report = only(path, "trl")
+    assert [(f.code, f.row) for f in report.findings if f.effect != "noted"] == [
+        ("identical_sides", 1)
+    ]
+
+
+def test_messages_of_json_type_are_read_from_parquet(tmp_path: Path) -> None:
+    """As our own export writes rows with tool calls."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    messages = [p.ASK, message("assistant", "", tool_calls=[p.CALL])]
+    whole = pa.array([orjson.dumps(messages).decode()], pa.json_())
+    each = pa.array([orjson.dumps(said).decode() for said in messages], pa.json_())
+    for column in (whole, pa.ListArray.from_arrays([0, len(messages)], each)):
+        pq.write_table(pa.table({"messages": column}), tmp_path / "a.parquet")
+        report = only(tmp_path / "a.parquet", "trl")
+        assert report.is_clean, report.findings
+
+
+def test_lines_that_are_no_rows_are_findings(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(orjson.dumps(p.TRL_DPO) + b"\n{broken\n[1]\n\n" + orjson.dumps(p.TRL_DPO))
+    report = only(path, "trl")
+    assert [(f.code, f.row, f.effect) for f in report.findings if f.effect != "noted"] == [
+        ("not_json", 1, "stops"),
+        ("not_a_row", 2, "stops"),
+    ]
+    assert report.rows == 4
+
+
+def test_a_folder_is_read_file_by_file(tmp_path: Path) -> None:
+    write_rows(tmp_path, [p.TRL_DPO])
+    (tmp_path / "sft.jsonl").write_bytes(orjson.dumps(p.TRL_SFT))
+    for name in ("refused.jsonl", "notes.txt", "empty.jsonl"):
+        (tmp_path / name).write_text("" if name == "empty.jsonl" else "x")
+    report = check_path(tmp_path, "trl")
+    assert [(file.file, file.stage) for file in report.files] == [
+        ("rows.jsonl", "dpo"),
+        ("sft.jsonl", "sft"),
+    ]
+    assert {name for name, _ in report.skipped} == {"refused.jsonl", "notes.txt", "empty.jsonl"}
+
+
+def test_only_described_files_of_a_folder_are_read_for_llamafactory(tmp_path: Path) -> None:
+    write_rows(tmp_path, [p.LLAMAFACTORY_DPO], p.LLAMAFACTORY_INFO)
+    (tmp_path / "other.jsonl").write_text("{}")
+    report = check_path(tmp_path, "llamafactory")
+    assert [file.file for file in report.files] == ["rows.jsonl"]
+    assert ("other.jsonl", "not named in dataset_info.json") in report.skipped
+
+
+@pytest.mark.parametrize(
+    ("block", "without", "effect", "code"),
+    [
+        ("columns", "messages", "stops", "partial_columns"),
+        ("columns", "rejected", "stops", "partial_columns"),
+        ("columns", "system", "corrupted", "partial_columns"),
+        ("columns", "tools", "corrupted", "partial_columns"),
+        ("tags", "role_tag", "stops", "partial_tags"),
+        ("tags", "content_tag", "stops", "partial_tags"),
+        ("tags", "user_tag", "noted", "partial_tags"),
+    ],
+)
+def test_a_partial_description_is_found(
+    block: str, without: str, effect: str, code: str, tmp_path: Path
+) -> None:
+    info = copy.deepcopy(p.LLAMAFACTORY_INFO)
+    del info[block][without]
+    report = only(write_rows(tmp_path, [p.LLAMAFACTORY_DPO], info), "llamafactory")
+    assert (code, effect) in {(f.code, f.effect) for f in report.findings}
+    assert not report.is_clean
+    if block == "tags":
+        assert (report.effects["dropped"] == 1) is (without == "user_tag")
+
+
+def test_a_prompt_column_beside_messages_stops_sft(tmp_path: Path) -> None:
+    """ultrachat_200k has both, and TRL then looks for completions."""
+    report = only(write_rows(tmp_path, [p.TRL_SFT | {"prompt": "Where?"}]), "trl")
+    assert ("unknown_columns", "stops") in {(f.code, f.effect) for f in report.findings}
+
+
+def test_sharegpt_roles_are_not_mapped_by_trl(tmp_path: Path) -> None:
+    rows = [{"conversations": [p.HUMAN, p.GPT]}]
+    report = only(write_rows(tmp_path, rows), "trl")
+    assert {f.code for f in report.findings} >= {"unknown_role"}
+
+
+def test_hh_rows_without_a_prompt_are_split_as_trl_does(tmp_path: Path) -> None:
+    asks = "\n\nHuman: Where is it?\n\nAssistant:"
+    rows = [
+        {"chosen": asks + " Here.", "rejected": asks + " There."},
+        {"chosen": asks + " Here.", "rejected": asks + " Here."},
+    ]
+    report = only(write_rows(tmp_path, rows), "trl")
+    assert [(f.code, f.row) for f in report.findings if f.effect != "noted"] == [
+        ("identical_sides", 1)
+    ]
+
+
+def test_verl_reads_parquet_alone(tmp_path: Path) -> None:
+    rows = [{"prompt": "a", "chosen": "b", "rejected": "c"}]
+    report = only(write_rows(tmp_path, rows), "verl")
+    assert report.codes["not_parquet"] == 1
+    assert report.stage == "reward"
+
+
+def test_openai_refuses_a_short_file_and_unknown_keys(tmp_path: Path) -> None:
+    report = only(write_rows(tmp_path, [p.OPENAI_SFT | {"id": 1}]), "openai")
+    assert report.codes["extra_columns"] == 1
+    assert report.codes["too_few_rows"] == 1
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from(
+                [*p.TRL_DPO, *p.OPENAI_DPO, *p.SWIFT_DPO, *p.TRL_KTO, "conversations", "tools"]
+            ),
+            st.recursive(
+                st.none() | st.booleans() | st.integers(0, 3) | st.text(max_size=3),
+                lambda inner: (
+                    st.lists(inner, max_size=3)
+                    | st.dictionaries(
+                        st.sampled_from(
+                            ["role", "content", "from", "value", "tool_calls", "messages"]
+                        ),
+                        inner,
+                        max_size=3,
+                    )
+                ),
+                max_leaves=8,
+            ),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    st.sampled_from([(t, s) for t in TRAINERS for s in (None, *STAGES[t])]),
+)
+def test_no_row_is_too_odd(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[Row],
+    asked: tuple[Trainer, str | None],
+) -> None:
+    """Whatever stands in a file, every row is counted once and every finding has its advice."""
+    path = write_rows(tmp_path_factory.mktemp("odd"), rows)
+    report = only(path, asked[0], stage=asked[1])
+    assert report.rows == len(rows) == sum(report.effects.values())
+    for finding in report.findings:
+        assert finding.effect in EFFECTS
+        assert finding.do == ADVICE[finding.code]
+        assert finding.does
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["check", *arguments], terminal_width=80)
+    return result.exit_code, result.stdout
+
+
+def test_the_command_says_what_is_lost_within_80_columns(tmp_path: Path) -> None:
+    rows = [p.TRL_DPO] + [case.rows(p.TRL_DPO)[1] for case in p.TRL_DPO_PLANTED]
+    code, text = run(str(write_rows(tmp_path, rows)), "--for", "trl")
+    assert code == 1
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "identical_sides: row 1" in text
+    assert "lengths and templates were not checked" in text
+    assert "not clean" in text
+
+
+def test_the_command_is_silent_about_a_clean_file_but_for_its_counts(tmp_path: Path) -> None:
+    code, text = run(str(write_rows(tmp_path, [p.TRL_DPO])), "--for", "trl")
+    assert code == 0
+    assert "1 rows: 1 intact" in text
+    assert "clean" in text
+
+
+def test_json_is_one_object(tmp_path: Path) -> None:
+    path = write_rows(tmp_path, p.TRL_DPO_PLANTED[0].rows(p.TRL_DPO))
+    code, text = run(str(path), "--for", "trl", "--json")
+    report = orjson.loads(text)
+    assert code == 1
+    assert report["clean"] is False
+    assert report["rows"] == sum(report["effects"].values()) == 3
+    [file] = report["files"]
+    assert file["lengths"] is None
+    assert {"code", "row", "effect", "does", "do", "detail", "file"} == set(file["findings"][0])
+
+
+def test_bad_usage_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    from curate.cli import main
+
+    path = str(write_rows(tmp_path, [p.TRL_DPO]))
+    for wrong in (
+        [path, "--for", "nobody"],
+        [path, "--for", "verl", "--stage", "kto"],
+        [path, "--for", "trl", "--through", "magic"],
+        [str(tmp_path / "none.jsonl"), "--for", "trl"],
+        [path, "--for", "openai", "--through", "installed"],
+    ):
+        monkeypatch.setattr(sys, "argv", ["curate", "check", *wrong])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n")
+    with pytest.raises(SourceError, match="unknown kind"):
+        check_path(tmp_path / "a.csv", "trl")
+    (tmp_path / "a.parquet").write_text("no table")
+    with pytest.raises(SourceError, match="not a Parquet file"):
+        check_path(tmp_path / "a.parquet", "trl")

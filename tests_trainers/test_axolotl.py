@@ -1,0 +1,86 @@
+"""axolotl's own loaders: planted rows become what `check` says, and exports of real data load whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from curate.export.checking.check import check_path
+from tests.export.asking import agrees, asked, exports, filled, write_rows
+from tests.export.planted import (
+    AXOLOTL_DPO,
+    AXOLOTL_DPO_PLANTED,
+    AXOLOTL_SFT,
+    AXOLOTL_SFT_PLANTED,
+    Planted,
+    message,
+)
+
+pytest.importorskip("axolotl", reason="runs in a venv of its own: make test-trainers")
+
+CASES = [("dpo", AXOLOTL_DPO, planted) for planted in AXOLOTL_DPO_PLANTED] + [
+    ("sft", AXOLOTL_SFT, planted) for planted in AXOLOTL_SFT_PLANTED
+]
+
+
+@pytest.mark.parametrize(
+    ("stage", "good", "planted"), CASES, ids=[f"{stage}-{p.name}" for stage, _, p in CASES]
+)
+def test_a_planted_row(
+    stage: str, good: dict[str, object], planted: Planted, plain: str, tmp_path: Path
+) -> None:
+    report = asked(tmp_path, planted.rows(good), "axolotl", plain, stage=stage, limit=planted.limit)
+    agrees(report, planted)
+
+
+def test_a_template_that_trims_loses_an_untrimmed_answer(trimming: str, tmp_path: Path) -> None:
+    """The row is kept and all but one character of the answer is gone, as `check` says."""
+    planted = Planted(
+        "untrimmed", {"chosen": message("assistant", " At nine.")}, "search_fails", "corrupted"
+    )
+    agrees(asked(tmp_path, planted.rows(AXOLOTL_DPO), "axolotl", trimming), planted)
+
+
+@pytest.mark.parametrize("column", ["pair_id", "margin", "tools"])
+def test_another_column_does_no_harm(column: str, plain: str, tmp_path: Path) -> None:
+    rows = [AXOLOTL_DPO | {column: "1"}] * 3 if column != "tools" else [AXOLOTL_DPO] * 3
+    report = asked(tmp_path, rows, "axolotl", plain)
+    assert report.is_clean
+    assert report.replay is not None
+    assert report.replay.rows_kept == 3
+
+
+def test_lengths_are_those_of_the_loader(plain: str, tmp_path: Path) -> None:
+    for stage, good in (("dpo", AXOLOTL_DPO), ("sft", AXOLOTL_SFT)):
+        report = asked(tmp_path, [good], "axolotl", plain, stage=stage)
+        assert report.lengths is not None
+        assert report.replay is not None
+        assert report.replay.lengths == tuple(report.lengths.needed)
+
+
+def test_exports_load_whole(shared_data: Path, folder: Path, with_tools: str) -> None:
+    seen = set()
+    for source, export in exports(shared_data, folder, ["axolotl"]).items():
+        for file in filled(export / "axolotl"):
+            [report] = check_path(
+                file,
+                "axolotl",
+                tokenizer=with_tools,
+                max_length=1 << 20,
+                through="installed",
+            ).files
+            assert report.is_clean, (file, report.codes, report.replay)
+            assert report.replay is not None
+            assert report.replay.rows_kept == report.replay.rows_in == report.rows > 0
+            seen.add((source, report.stage))
+    assert seen >= {("oasst", "dpo"), ("hh_rlhf", "dpo"), ("tau_bench", "sft")}
+
+
+def test_rows_of_no_json_stop_it(plain: str, tmp_path: Path) -> None:
+    path = write_rows(tmp_path, [AXOLOTL_DPO])
+    path.write_bytes(path.read_bytes() + b"{broken\n")
+    [report] = check_path(path, "axolotl", tokenizer=plain, through="installed").files
+    assert report.codes["not_json"] == 1
+    assert report.replay is not None
+    assert report.replay.error is not None

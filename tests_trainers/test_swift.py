@@ -1,0 +1,52 @@
+"""ms-swift's own loaders: planted rows become what `check` says, and exports of real data load whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curate.export.checking.check import check_path
+from tests.export.asking import agrees, asked, exports, filled
+from tests.export.planted import (
+    SWIFT_DPO,
+    SWIFT_DPO_PLANTED,
+    SWIFT_RESPONSE,
+    SWIFT_RESPONSE_PLANTED,
+    SWIFT_SFT,
+    SWIFT_SFT_PLANTED,
+    Planted,
+)
+
+pytest.importorskip("swift", reason="runs in a venv of its own: make test-trainers")
+
+CASES = (
+    [("dpo", SWIFT_DPO, planted) for planted in SWIFT_DPO_PLANTED]
+    + [("dpo", SWIFT_RESPONSE, planted) for planted in SWIFT_RESPONSE_PLANTED]
+    + [("sft", SWIFT_SFT, planted) for planted in SWIFT_SFT_PLANTED]
+)
+
+
+@pytest.mark.parametrize(
+    ("stage", "good", "planted"), CASES, ids=[f"{stage}-{p.name}" for stage, _, p in CASES]
+)
+def test_a_planted_row(
+    stage: str, good: dict[str, Any], planted: Planted, plain: str, tmp_path: Path
+) -> None:
+    report = asked(tmp_path, planted.rows(good), "swift", plain, stage=stage, limit=planted.limit)
+    agrees(report, planted)
+
+
+def test_exports_load_whole(shared_data: Path, folder: Path, with_tools: str) -> None:
+    seen = set()
+    for source, export in exports(shared_data, folder, ["swift"]).items():
+        for file in filled(export / "swift"):
+            [report] = check_path(
+                file, "swift", tokenizer=with_tools, max_length=1 << 20, through="installed"
+            ).files
+            assert report.is_clean, (file, report.codes, report.replay)
+            assert report.replay is not None
+            assert report.replay.rows_kept == report.replay.rows_in == report.rows > 0
+            seen.add((source, report.stage))
+    assert seen >= {("oasst", "dpo"), ("hh_rlhf", "dpo"), ("tau_bench", "sft")}
