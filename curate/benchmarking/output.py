@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import orjson
@@ -73,10 +74,21 @@ def origin(scores: MethodScores) -> str:
     return "; ".join(filter(None, parts))
 
 
+def by_reason(not_run: Mapping[str, str]) -> dict[str, list[str]]:
+    """Methods that could not run, together where one reason stopped them."""
+    found: dict[str, list[str]] = {}
+    for name, why in not_run.items():
+        found.setdefault(why, []).append(name)
+    return found
+
+
 def _markdown(found: Benchmark, title: str) -> str:
     lines = [f"# Role adherence on {title}", "", f"{summary(found)}.", ""]
     lines += [f"- `{scores.name}`: {origin(scores)}" for scores in found.full.methods]
-    lines += [f"- `{name}`: not run. {_flat(why)}" for name, why in found.not_run.items()]
+    lines += [
+        f"- {', '.join(f'`{name}`' for name in names)}: not run. {_flat(why)}"
+        for why, names in by_reason(found.not_run).items()
+    ]
     lines += [f"- Warning: {warning}" for warning in found.warnings]
     return "\n".join([*lines, "", *map(as_markdown, tables_of(found))])
 

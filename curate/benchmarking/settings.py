@@ -70,8 +70,8 @@ def load_settings(
     return Settings(found, recipe, are_named=methods is not None)
 
 
-def parse_conditions(text: str | None) -> tuple[int, ...] | None:
-    """Read `--conditions`: numbers between commas.
+def parse_conditions(text: str | None, rows: int) -> tuple[int, ...] | None:
+    """Read `--conditions`: numbers between commas, `all` for all rows.
 
     Raises:
         UsageError: something else.
@@ -79,12 +79,12 @@ def parse_conditions(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     try:
-        return tuple(int(part) for part in text.split(","))
+        return tuple(rows if part.strip() == "all" else int(part) for part in text.split(","))
     except ValueError as error:
         raise UsageError(
             "the conditions cannot be read",
             got=text,
-            expected="numbers of first rows between commas, as 15,50,150",
+            expected="numbers of first rows between commas, as 15,50,150, or all",
         ) from error
 
 

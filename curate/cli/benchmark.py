@@ -68,14 +68,14 @@ def benchmark(
     settings = load_settings(
         source, methods, shape=shape, judge=judge, overrides=set_ or (), encoder=encoder
     )
-    sizes, recipe = parse_conditions(conditions), settings.recipe
+    recipe = settings.recipe
     turns = read_turns(recipe.source[0], role=recipe.role, field=label, adherent=adherent)
     options = Options(
         methods=settings.methods,
         saved=tuple(
             scores for path in saved or () for scores in read_saved_scores(path, len(turns))
         ),
-        conditions=sizes,
+        conditions=parse_conditions(conditions, len(turns)),
         recipe=recipe,
         store=out,
         tolerant=not settings.are_named,
@@ -98,14 +98,14 @@ def benchmark(
 
 
 def _show(console: Console, found: Benchmark) -> None:
-    from curate.benchmarking.output import origin, summary
+    from curate.benchmarking.output import by_reason, origin, summary
     from curate.benchmarking.tables import tables_of
 
     console.print(f"[bold]benchmark[/bold]: {escape(summary(found))}")
     for scores in found.full.methods:
         console.print(f"  {escape(scores.name)}: {escape(origin(scores))}")
-    for name, why in found.not_run.items():
-        console.print(f"  [yellow]{escape(name)}: not run.[/yellow] {escape(why)}")
+    for why, names in by_reason(found.not_run).items():
+        console.print(f"  [yellow]{escape(', '.join(names))}: not run.[/yellow] {escape(why)}")
     for warning in found.warnings:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
     for table in tables_of(found):

@@ -52,10 +52,11 @@ def test_an_unknown_key_is_refused() -> None:
 
 
 def test_conditions() -> None:
-    assert parse_conditions(None) is None
-    assert parse_conditions("15, 50,150") == (15, 50, 150)
+    assert parse_conditions(None, 9) is None
+    assert parse_conditions("15, 50,150", 9) == (15, 50, 150)
+    assert parse_conditions("4, all", 9) == (4, 9)
     with pytest.raises(UsageError, match="15,many"):
-        parse_conditions("15,many")
+        parse_conditions("15,many", 9)
 
 
 def test_no_methods_leaves_baselines_and_saved_scores() -> None:
