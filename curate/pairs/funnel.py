@@ -22,6 +22,8 @@ FUNNEL_KINDS: tuple[FunnelKind, ...] = get_args(FunnelKind)
 Stages = tuple[tuple[str, frozenset[str]], ...]
 
 _TEXTS = frozenset({"identical", "duplicate", "cosmetic"})
+_AFTERWARDS = frozenset({"contaminated", "split_leak"})
+"""Said of pairs that had passed, when the whole run is looked at."""
 _FORK_STAGES: Stages = (
     ("made", frozenset({"no_candidate", "engine_error"})),
     ("differ", _TEXTS),
@@ -32,13 +34,13 @@ _FORK_STAGES: Stages = (
     ),
     ("preferred in both orders", frozenset({"order_flip", "rejected_preferred"})),
     ("repairs the dialogue", frozenset({"does_not_suffice"})),
-    ("passed", frozenset({"not_best", "contaminated"})),
+    ("passed", _AFTERWARDS | {"not_best"}),
 )
 _NATURAL_STAGES: Stages = (
     ("in the data", frozenset({"data"})),
     ("differ", _TEXTS),
     ("verified", frozenset({"judged"})),
-    ("passed", frozenset({"contaminated"})),
+    ("passed", _AFTERWARDS),
 )
 
 
@@ -57,7 +59,7 @@ class Funnel:
         code = pair.refusal or ""
         if pair.basis != "judge":
             # Of one code, what the data itself says and what a judge said of the pair are two stages.
-            by = code if code in _TEXTS | {"contaminated"} else "judged" if pair.check else "data"
+            by = code if code in _TEXTS | _AFTERWARDS else "judged" if pair.check else "data"
             self._natural[by if code else "", code] += 1
             return
         dialogue = (pair.dialogue_id, pair.content_hash)

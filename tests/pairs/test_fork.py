@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message, ToolCall
+from curate.pairs.changes import summarise_changes
 from curate.pairs.config import ForkConfig
 from curate.pairs.fork import fork_dialogue
 from curate.pairs.wire import to_wire
-from curate.records import PreferencePair
+from curate.records import AdherenceTurn, PreferencePair
 from tests.pairs.scripted import (
     FINE,
     WEAK,
@@ -169,6 +170,119 @@ async def test_each_refusal_of_a_candidate(revision, scores, prefer, refusal) ->
     if refusal in ("identical", "cosmetic"):
         assert len(world.scored) == 3  # the original alone
         assert not world.asked("compare")
+
+
+STATED = "Your refund of $45 is on its way, says Ann."
+
+
+async def test_a_made_up_detail_is_refused_before_it_is_scored() -> None:
+    world = World({BAD: WEAK, STATED: FINE}, revision=STATED, prefer=by_text(STATED))
+    world.made_up = {"Ann"}
+    [record] = await fork(world)
+    assert record.refusal == "ungrounded_specifics"
+    assert record.check is not None
+    assert record.check.specifics == ("Ann",)  # the amount is the user's
+    assert record.check.ungrounded == "Ann"
+    assert len(world.scored) == 3  # the original alone
+    world.made_up = set()
+    [pair] = await fork(world)
+    assert pair.refusal is None
+    assert pair.check is not None
+    assert (pair.check.specifics, pair.check.ungrounded) == (("Ann",), None)
+
+
+@pytest.mark.parametrize(
+    ("roles", "refusal"),
+    [
+        ({GOOD: 0.9, BAD: 0.9}, None),
+        ({GOOD: 0.8, BAD: 0.9}, None),
+        ({GOOD: 0.79, BAD: 0.9}, "other_dimension_fell"),
+        ({GOOD: None, BAD: 0.9}, "unscored"),
+        ({GOOD: 0.9, BAD: None}, "unscored"),
+    ],
+)
+async def test_role_adherence_may_not_fall(roles, refusal) -> None:
+    async def score_role(part: Dialogue, turn: int) -> AdherenceTurn:
+        score = roles[part.messages[-1].content]
+        return AdherenceTurn(turn=turn, score=score, unscored=None if score else "low_coverage")
+
+    world = World({BAD: WEAK, GOOD: FINE}, revision=GOOD, prefer=by_text(GOOD))
+    asks = world.asks(score_role=score_role)
+    with_role = DIALOGUE.model_copy(update={"role_definition": "A clerk."})
+    [pair] = await fork_dialogue(with_role, JUDGMENT, asks, ONE)
+    assert pair.refusal == refusal
+    assert pair.check is not None
+    if refusal != "unscored":
+        assert (pair.check.chosen_role, pair.check.rejected_role) == (roles[GOOD], roles[BAD])
+    # Without a role, or where the recipe says so, it is not asked about.
+    [pair] = await fork_dialogue(DIALOGUE, JUDGMENT, asks, ONE)
+    assert pair.refusal is None
+    unchecked = ONE.model_copy(update={"check_role": False})
+    [pair] = await fork_dialogue(with_role, JUDGMENT, asks, unchecked)
+    assert pair.refusal is None
+
+
+async def test_early_stop_asks_for_candidates_one_by_one_until_one_passes() -> None:
+    world = World(
+        {BAD: WEAK, OTHER: WEAK, GOOD: FINE}, resamples=[OTHER, GOOD, BAD], prefer=by_text(GOOD)
+    )
+    config = ForkConfig(resamples=3, early_stop=True)
+    records = await fork(world, config)
+    assert refusals(records) == ["below_margin", None]
+    assert [request.sample for request in world.policy_requests] == [0, 1]
+    assert not world.reviser_requests
+    assert len(world.asked("compare")) == 1
+    # The calls it makes are those of the run without it, so the reply log serves either.
+    every = World(world.scores, resamples=world.resamples, revision=OTHER, prefer=world.prefer)
+    await fork(every, ForkConfig(resamples=3))
+    assert world.policy_requests == every.policy_requests[:2]
+
+
+async def test_early_stop_ends_with_the_revision_and_keeps_every_refusal() -> None:
+    world = World(
+        {BAD: WEAK, OTHER: WEAK, GOOD: FINE}, resamples=[OTHER, OTHER], revision=GOOD,
+        prefer=by_text(GOOD),
+    )  # fmt: skip
+    records = await fork(world, ForkConfig(resamples=2, early_stop=True))
+    assert refusals(records) == ["below_margin", "duplicate", None]
+    assert [record.source for record in records] == ["resample", "resample", "revision"]
+
+
+async def test_a_pair_says_how_it_was_drawn_and_what_it_changes() -> None:
+    world = World(
+        {BAD: WEAK, GOOD: FINE, OTHER: WEAK},
+        resamples=[GOOD, OTHER],
+        revision=BAD,
+        prefer=by_text(GOOD),
+    )
+    records = await fork(world, ForkConfig(resamples=2))
+    by_source = {record.detail.partition(":")[0] or "passed": record for record in records}
+    assert by_source["passed"].sampling == {
+        "temperature": 0.8, "top_p": 0.95, "max_tokens": 512, "sample": 0,
+    }  # fmt: skip
+    assert by_source["resample 1"].sampling["sample"] == 1
+    assert by_source["revision"].sampling == {"temperature": 0, "max_tokens": 512}
+    assert summarise_changes(by_source["passed"].changes) == (
+        "amount $40 → $45; sentence 1 removed, 1 added"
+    )
+    assert by_source["revision"].changes == ()
+
+
+async def test_principles_shape_the_issue_and_spare_its_description() -> None:
+    silent = judged(DIALOGUE, {1: (5, 5, 5), 2: (2, 2, 5), 3: (5, 5, 5)}, weakest=2, issues=())
+    config = ForkConfig(resamples=0, principles=("Get amounts right.",))
+    world = World(
+        {BAD: WEAK, GOOD: FINE}, revision=GOOD, prefer=by_text(GOOD), critique="Breaks 1."
+    )
+    [pair] = await fork(world, config, judgment=silent)
+    assert pair.issue == "Breaks 1."
+    assert not world.described
+    [pair] = await fork(world, config)
+    assert pair.issue == "names the wrong amount; Breaks 1."
+    world.critique = "none"
+    [pair] = await fork(world, config, judgment=silent)
+    assert pair.issue == "names the wrong amount"
+    assert len(world.described) == 1
 
 
 async def test_an_original_that_is_fine_in_a_fresh_context_asks_no_policy() -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from curate.dialogue import Dialogue, Message
 from curate.engines.base import Completion
 from curate.judging.wording import WORDINGS
 from curate.pairs.config import ForkConfig
-from curate.pairs.verify import compare_orders, summarise, weigh
+from curate.pairs.verify import compare_orders, summarise, verify_sides, weigh
 from curate.records import PairCheck, TurnReading
-from tests.pairs.scripted import World, by_text, candidates_of, chat, fault, say
+from tests.pairs.scripted import FINE, WEAK, World, by_text, candidates_of, chat, fault, say
 
 CONFIG = ForkConfig()
 
@@ -176,3 +180,173 @@ def test_the_judge_has_as_many_wordings_as_the_config_allows(wordings: int) -> N
     assert ForkConfig(wordings=wordings).wordings <= len(WORDINGS)
     with pytest.raises(ValueError, match="wordings"):
         ForkConfig(wordings=len(WORDINGS) + 1)
+
+
+# --- the whole of it, for two given messages
+
+
+async def verify(world: World, chosen: Message = GOOD, rejected: Message = BAD, **more: Any):
+    config = ForkConfig.model_validate(more.pop("config", {}))
+    return await verify_sides(PROMPT, chosen, rejected, 1, world.judging(), config, **more)
+
+
+async def test_two_given_sides_are_verified_without_a_policy() -> None:
+    world = World({"It is 45.": FINE, "It is 40.": WEAK}, prefer=by_text("It is 45."))
+    found = await verify(world)
+    assert (found.refusal, found.check.margin, found.check.preferred_first) == (None, 2.0, True)
+    assert (len(world.scored), len(world.asked("compare")), len(world.asked("specifics"))) == (
+        6,
+        1,
+        1,
+    )
+    assert not world.policy_requests
+
+
+@pytest.mark.parametrize(
+    ("chosen", "scores", "world", "refusal", "calls"),
+    [
+        ("It is 40. ", {}, {}, "identical", 0),
+        ("Sure, it is 40!", {}, {}, "cosmetic", 0),
+        ("It is 45.", {"It is 40.": FINE}, {}, "original_was_fine", 3),
+        ("It is 45.", {"It is 40.": "bad_reply"}, {}, "unscored", 1),
+        ("It is 45.", {}, {"made_up": {"45"}}, "ungrounded_specifics", 4),
+        ("It is 45.", {"It is 45.": "bad_reply"}, {}, "unscored", 5),
+        ("It is 45.", {"It is 45.": (2, 2, 5)}, {}, "below_margin", 7),
+        ("It is 45.", {"It is 45.": (5, 5, 4)}, {}, "other_dimension_fell", 7),
+        ("It is 45, " * 3, {"It is 45, It is 45, It is 45, ": (3, 2, 5)}, {}, "length_only", 7),
+        ("It is 45.", {}, {"prefer": lambda a, b: "B"}, "order_flip", 9),
+        ("It is 45.", {}, {"prefer": by_text("It is 40.")}, "rejected_preferred", 9),
+    ],
+)
+async def test_each_refusal_costs_no_more_calls_than_it_needs(
+    chosen: str, scores: dict[str, Any], world: dict[str, Any], refusal: str, calls: int
+) -> None:
+    asked = World({"It is 45.": FINE, "It is 40.": WEAK} | scores, **world)
+    found = await verify(asked, say("assistant", chosen))
+    assert (found.refusal, asked.calls) == (refusal, calls)
+
+
+async def test_a_rejected_side_may_be_fine_where_the_data_says_it_is_worse() -> None:
+    scores = {"It is 45.": (5, 5, 5), "It is 40.": (4, 4, 5)}
+    world = World(scores, prefer=by_text("It is 45."))
+    assert (await verify(world)).refusal == "original_was_fine"
+    found = await verify(world, may_be_fine=True)
+    assert (found.refusal, found.check.margin) == (None, pytest.approx(2 / 3))
+
+
+async def test_scores_of_the_rejected_side_that_are_known_are_not_asked_for() -> None:
+    world = World({"It is 45.": FINE}, prefer=by_text("It is 45."))
+    assert (await verify(world, rejected_scores=flat(2, 2, 5))).refusal is None
+    assert {part.messages[-1].content for part, _, _ in world.scored} == {"It is 45."}
+
+
+async def test_a_turn_that_the_rubric_does_not_score_is_unscored() -> None:
+    world = World({})
+    part = Dialogue(id="d", messages=(say("assistant", "Hello."),))
+    found = await verify_sides(part, GOOD, BAD, 0, world.judging(), CONFIG)
+    assert (found.refusal, world.calls) == ("unscored", 0)
+
+
+async def test_more_details_than_letters_are_asked_about_in_several_questions() -> None:
+    text = " ".join(f"{number} is it." for number in range(101, 131))
+    world = World({text: FINE, "It is 40.": WEAK}, made_up={"130"})
+    config = {"length_margin_factor": 1}
+    found = await verify(world, say("assistant", text), config=config)
+    assert (found.refusal, found.check.ungrounded) == ("ungrounded_specifics", "130")
+    [[first, second]] = world.asked("specifics")
+    assert (len(first.labels), len(second.labels)) == (26, 6)
+    assert len(found.check.specifics) == 30
+
+
+async def test_details_can_be_left_unchecked_and_an_unread_answer_is_unscored() -> None:
+    world = World(
+        {"It is 45.": FINE, "It is 40.": WEAK}, prefer=by_text("It is 45."), made_up={"45"}
+    )
+    assert (await verify(world, config={"check_specifics": False})).refusal is None
+
+    async def fails(requests):
+        return [fault("timeout")] * len(requests)
+
+    asks = replace(world.judging(), judge=fails)
+    found = await verify_sides(PROMPT, GOOD, BAD, 1, asks, CONFIG)
+    assert (found.refusal, found.detail) == ("unscored", "details: timeout")
+
+
+async def test_every_question_about_a_dialogue_shares_its_start() -> None:
+    world = World({"It is 45.": FINE, "It is 40.": WEAK}, prefer=by_text("It is 45."))
+    await verify(world)
+    texts = [call[0].messages[0]["content"] for call in world.judge_calls]
+    starts = {text.partition("</dialogue>\n")[0] for text in texts}
+    assert len(texts) == 2
+    assert len(starts) == 1
+
+
+score = st.floats(1, 5).map(lambda value: round(value, 2))
+scores = st.tuples(score, score, score)
+readings = st.lists(scores, min_size=2, max_size=4)
+ratios = st.floats(0.2, 5)
+
+
+@given(readings, readings, ratios)
+def test_of_two_sides_only_one_can_be_the_better(left: Any, right: Any, ratio: float) -> None:
+    one, other = side(*left), side(*right)
+    there = weigh(one, other, ratio, CONFIG)
+    back = weigh(other, one, 1 / ratio, CONFIG)
+    assert there.refusal is not None or back.refusal is not None
+    assert there.check.margin == pytest.approx(-(back.check.margin or 0))
+    assert there.check.noise == pytest.approx(back.check.noise)
+
+
+@given(st.sampled_from(["A", "B"]), st.sampled_from(["A", "B"]))
+async def test_no_judge_prefers_both_sides(for_good_first: str, for_bad_first: str) -> None:
+    """Whatever a judge says of the two orders, a pair and its mirror image do not both pass."""
+
+    def prefer(first: str, second: str) -> str:
+        return for_good_first if first == "It is 45." else for_bad_first
+
+    there = await compare(World({}, prefer=prefer))
+    back = await compare_orders(
+        PROMPT, BAD, GOOD, PairCheck(), World({}, prefer=prefer).judging(), CONFIG
+    )
+    assert there.refusal is not None or back.refusal is not None
+
+
+@given(readings, readings, ratios, st.floats(0, 2), st.floats(0, 4))
+def test_a_larger_margin_never_turns_a_pass_into_a_refusal(
+    left: Any, right: Any, ratio: float, more: float, min_margin: float
+) -> None:
+    """Lifting every score of the chosen side alike lifts the margin and leaves the noise."""
+    config = CONFIG.model_copy(update={"min_margin": min_margin})
+    lifted = [tuple(value + more for value in reading) for reading in left]
+    before = weigh(side(*left), side(*right), ratio, config)
+    after = weigh(side(*lifted), side(*right), ratio, config)
+    assert before.refusal is not None or after.refusal is None
+
+
+@given(readings, readings, ratios, st.floats(0, 4), st.floats(0, 4))
+def test_a_stricter_threshold_never_lets_more_through(
+    left: Any, right: Any, ratio: float, low: float, high: float
+) -> None:
+    low, high = sorted((low, high))
+    for name in ("min_margin", "noise_factor"):
+        loose, strict = (
+            weigh(side(*left), side(*right), ratio, CONFIG.model_copy(update={name: value}))
+            for value in (low, high)
+        )
+        assert strict.refusal is not None or loose.refusal is None
+
+
+@given(readings, readings, ratios)
+def test_what_passes_is_better_by_more_than_the_noise_and_worse_in_nothing(
+    left: Any, right: Any, ratio: float
+) -> None:
+    chosen, rejected = side(*left), side(*right)
+    found = weigh(chosen, rejected, ratio, CONFIG)
+    if found.refusal is None:
+        assert found.check.margin is not None
+        assert found.check.noise is not None
+        assert found.check.margin > 0
+        assert found.check.margin >= 2 * found.check.noise - 1e-6
+        for name, mean in chosen.means.items():
+            allowed = math.hypot(chosen.spreads[name], rejected.spreads[name])
+            assert rejected.means[name] - mean <= allowed + 1e-6
