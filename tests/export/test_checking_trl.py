@@ -1,0 +1,219 @@
+"""TRL's own trainers asked about the same rows: what `check` says of a row is what becomes of it.
+
+The trainers are built with the smallest model there is, and their prepared data set is looked at; on exports of
+real data they also take a step.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curate.export.checking.check import check_path
+from tests.export import planted as p
+from tests.export.asking import (
+    PLAIN,
+    TRIMMING,
+    WITH_TOOLS,
+    agrees,
+    asked,
+    exports,
+    filled,
+    tokenizer_folder,
+)
+from tests.export.planted import Planted, Row, message
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_DATASETS_OFFLINE"] = "1"
+
+datasets = pytest.importorskip("datasets", reason="needs the dependency group 'trainers'")
+trl = pytest.importorskip("trl", reason="needs the dependency group 'trainers'")
+pytestmark = pytest.mark.trainer
+
+CASES: list[tuple[str, Row, Planted]] = [
+    *(("dpo", p.TRL_DPO, case) for case in p.TRL_DPO_PLANTED),
+    *(("reward", p.TRL_DPO, case) for case in p.TRL_REWARD_PLANTED),
+    *(("sft", p.TRL_SFT, case) for case in p.TRL_SFT_PLANTED),
+    *(("sft", p.TRL_COMPLETION, case) for case in p.TRL_COMPLETION_PLANTED),
+    *(("kto", p.TRL_KTO, case) for case in p.TRL_KTO_PLANTED),
+]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return tokenizer_folder(tmp_path_factory.mktemp("plain"), PLAIN)
+
+
+@pytest.fixture(scope="module")
+def trimming(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return tokenizer_folder(tmp_path_factory.mktemp("trimming"), TRIMMING)
+
+
+@pytest.fixture(scope="module")
+def with_tools(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return tokenizer_folder(tmp_path_factory.mktemp("tools"), WITH_TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("stage", "good", "case"), CASES, ids=[f"{stage}-{case.name}" for stage, _, case in CASES]
+)
+def test_a_planted_row(stage: str, good: Row, case: Planted, plain: str, tmp_path: Path) -> None:
+    report = asked(tmp_path, case.rows(good), "trl", plain, stage=stage, limit=case.limit)
+    agrees(report, case)
+    assert report.replay is not None
+    if case.effect == "dropped":
+        assert report.replay.dropped == (1,)
+
+
+@pytest.mark.parametrize(
+    ("stage", "good"),
+    [
+        ("dpo", p.TRL_DPO),
+        ("dpo", {"chosen": [p.ASK, p.YES], "rejected": [p.ASK, p.NO]}),
+        ("dpo", {"prompt": "Where is it? ", "chosen": "Here.", "rejected": "No idea."}),
+        ("sft", p.TRL_SFT),
+        ("sft", p.TRL_COMPLETION),
+        ("kto", p.TRL_KTO),
+        ("reward", p.TRL_DPO),
+    ],
+)
+def test_good_rows_are_as_long_as_the_trainer_finds_them(
+    stage: str, good: Row, plain: str, tmp_path: Path
+) -> None:
+    longer = {
+        key: [*value[:-1], value[-1] | {"content": value[-1]["content"] * 3}]
+        if isinstance(value, list)
+        else value
+        for key, value in good.items()
+    }
+    report = asked(tmp_path, [good, longer, good], "trl", plain, stage=stage)
+    assert report.is_clean, report.findings
+    assert report.lengths is not None
+    assert report.replay is not None
+    assert report.replay.lengths == tuple(report.lengths.needed)
+
+
+def test_the_suggested_limit_keeps_what_it_says(plain: str, tmp_path: Path) -> None:
+    rows = [p.TRL_DPO | {"prompt": [message("user", "Where? " * count)]} for count in range(1, 101)]
+    report = asked(tmp_path, rows, "trl", plain, stage="dpo", limit=100)
+    assert report.effects["dropped"] > 0
+    assert report.lengths is not None
+    suggested = report.lengths.keeping(99)
+    again = asked(tmp_path, rows, "trl", plain, stage="dpo", limit=suggested)
+    assert again.effects["intact"] + again.effects["noted"] == 99
+    assert asked(tmp_path, rows, "trl", plain, limit=report.lengths.keeping(100)).is_clean
+
+
+def test_sides_that_differ_in_what_the_template_takes_away(trimming: str, tmp_path: Path) -> None:
+    case = Planted(
+        "spaces",
+        {"rejected": [message("assistant", p.YES["content"] + " ")]},
+        "same_tokens",
+        "corrupted",
+    )
+    agrees(asked(tmp_path, case.rows(p.TRL_DPO), "trl", trimming), case)
+
+
+def test_a_prompt_that_renders_otherwise_with_its_answer(tmp_path: Path) -> None:
+    """A template that ends the generation prompt with what the whole dialogue does not have."""
+    template = PLAIN.replace("assistant\n{% endif %}", "assistant\n<think></think>{% endif %}")
+    tokenizer = tokenizer_folder(tmp_path / "tokenizer", template)
+    report = asked(tmp_path, [p.TRL_DPO], "trl", tokenizer)
+    assert ("prompt_not_prefix", "mis_masked") in {(f.code, f.effect) for f in report.findings}
+
+
+def test_a_template_that_refuses_a_row_stops_the_run(tmp_path: Path) -> None:
+    template = "{% for m in messages %}{% if m.role not in ['user', 'assistant'] %}" + (
+        "{{ raise_exception('no such role') }}{% endif %}{{ m.content }}<|im_end|>{% endfor %}"
+    )
+    tokenizer = tokenizer_folder(tmp_path / "tokenizer", template)
+    case = Planted("system", {"prompt": [message("system", "s"), p.ASK]}, "template_fails", "stops")
+    agrees(asked(tmp_path, case.rows(p.TRL_DPO), "trl", tokenizer), case)
+
+
+@pytest.fixture(scope="module")
+def real(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return exports(shared_data, tmp_path_factory.mktemp("real"), ["trl"])
+
+
+@pytest.mark.parametrize("source", ["oasst", "tau_bench", "hh_rlhf"])
+def test_exports_of_real_data_are_taken_whole(
+    source: str, real: dict[str, Path], with_tools: str
+) -> None:
+    stages = set()
+    for file in filled(real[source] / "trl"):
+        [report] = check_path(
+            file, "trl", tokenizer=with_tools, max_length=1 << 20, through="installed"
+        ).files
+        assert report.is_clean, (file, report.codes, report.replay)
+        assert report.replay is not None
+        assert report.replay.rows_kept == report.replay.rows_in == report.rows > 0
+        stages.add(report.stage)
+    assert stages >= ({"sft"} if source == "tau_bench" else {"sft", "dpo"})
+
+
+@pytest.mark.parametrize(
+    ("source", "stage"),
+    [("oasst", "dpo"), ("hh_rlhf", "dpo"), ("tau_bench", "sft"), ("oasst", "sft")],
+)
+def test_a_step_is_taken_on_real_data(
+    source: str, stage: str, real: dict[str, Path], with_tools: str, tmp_path: Path
+) -> None:
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    tokenizer = AutoTokenizer.from_pretrained(with_tools)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=1024,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    model = LlamaForCausalLM(config)
+    file = real[source] / "trl" / {"dpo": "dpo_natural.jsonl", "sft": "sft.jsonl"}[stage]
+    rows = datasets.load_dataset(
+        "json", data_files=str(file), split="train[:8]", cache_dir=str(tmp_path / "cache")
+    )
+    common: dict[str, Any] = {
+        "output_dir": str(tmp_path / "out"),
+        "max_length": 1024,
+        "max_steps": 1,
+        "per_device_train_batch_size": 2,
+        "use_cpu": True,
+        "bf16": False,
+        "report_to": [],
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "dataloader_pin_memory": False,
+    }
+    before = model.lm_head.weight.detach().clone()
+    if stage == "dpo":
+        reference = LlamaForCausalLM(config)
+        reference.load_state_dict(model.state_dict())
+        trainer = trl.DPOTrainer(
+            model=model,
+            ref_model=reference,
+            args=trl.DPOConfig(**common),
+            train_dataset=rows,
+            processing_class=tokenizer,
+        )
+    else:
+        trainer = trl.SFTTrainer(
+            model=model,
+            args=trl.SFTConfig(**common),
+            train_dataset=rows,
+            processing_class=tokenizer,
+        )
+    assert math.isfinite(trainer.train().training_loss)
+    assert trainer.state.global_step == 1
+    assert not model.lm_head.weight.equal(before)
