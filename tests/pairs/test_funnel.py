@@ -153,4 +153,4 @@ def test_every_documented_code_has_a_stage() -> None:
         "speaker_marker", "diverges_at_user", "diverges_at_tool", "prompt_end", "empty_side",
         "no_counterpart", "over_limit",
     }  # fmt: skip
-    assert at_candidates - of_turns_and_data == {"not_best", "contaminated", "split_leak"}
+    assert at_candidates - of_turns_and_data <= {"not_best", "contaminated", "split_leak"}

@@ -1,0 +1,140 @@
+"""Forks as part of a run: what is not asked for contaminated dialogues, and the funnel in the manifest."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from curate.adherence.config import AdherenceConfig
+from curate.engines.base import Capability
+from curate.engines.scripted import ScriptedEngine
+from curate.judging.config import RubricConfig
+from curate.models import ForkModels
+from curate.pairs.config import ForkConfig
+from curate.pairs.funnel import FUNNEL_KINDS, count_funnel
+from curate.pipeline import RunResult, run_recipe
+from curate.recipe import Recipe, parse_recipe
+from curate.records import PreferencePair
+from curate.runs import read_manifest
+from curate.showing import show_funnels
+from curate.steps import fork_step, judge_step
+from curate.validation import validate_record
+from tests.live import live_server
+from tests.servers import CountingServer
+
+LONG = "a parcel that was sent to the wrong house in the next street on monday morning"
+
+
+@pytest.fixture
+def server() -> Iterator[CountingServer]:
+    with live_server() as running:
+        yield running
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "chats.jsonl"
+    with path.open("w") as out:
+        for number in range(8):
+            about = LONG if number in (2, 5) else f"order {number}"
+            messages = [
+                {"role": "user", "content": f"Question of chat {number} about {about}?"},
+                {"role": "assistant", "content": f"Answer in chat {number} about {about}."},
+            ]
+            out.write(json.dumps({"id": f"chat-{number}", "messages": messages * 2}) + "\n")
+    return path
+
+
+def recipe(server: CountingServer, data: Path, **sections: Any) -> Recipe:
+    model = {"engine": "openai", "model": "fake-judge", "base_url": server.base_url, "in_flight": 4}
+    given = {
+        "name": "test",
+        "source": {"path": str(data)},
+        "scenario": "A person asks for help.",
+        "role": "A patient shop assistant.",
+        "models": {"judge": model, "policy": model},
+        "adherence": {"output_mode": "continuous"},
+        "fork": {"resamples": 1, "where": "verdict IS NOT NULL"},
+        "max_unscored": 1.0,
+    }
+    return parse_recipe(given | sections)
+
+
+def written(run: Path) -> list[PreferencePair]:
+    return [
+        PreferencePair.model_validate_json(line)
+        for name in ("pairs", "natural_pairs", "refused_pairs")
+        for line in (run / f"pairs/{name}.jsonl").read_text().splitlines()
+    ]
+
+
+def asked_by(server: CountingServer, of: Recipe, run: Path) -> tuple[RunResult, list[str]]:
+    """A run, and the texts of the requests that it sent."""
+    before = len(server.requests)
+    result = run_recipe(of, out=run)
+    return result, [json.dumps(body["messages"]) for body in server.requests[before:]]
+
+
+def test_a_contaminated_dialogue_is_refused_before_anybody_is_asked_to_fork_it(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    evals = tmp_path / "evals.txt"
+    evals.write_text(f"Please find {LONG} for me.\n")
+    run = tmp_path / "run"
+    select = {"decontaminate": [{"path": str(evals)}]}
+    asked_by(server, recipe(server, data, fork=False, select=select), run)
+    result, asked = asked_by(server, recipe(server, data, select=select), run)
+    assert not any(LONG in text for text in asked)
+    assert any("chat 3" in text for text in asked)
+    tainted = [pair for pair in written(run) if pair.refusal == "contaminated"]
+    assert {pair.dialogue_id for pair in tainted} == {"chat-2", "chat-5"}
+    assert {pair.source for pair in tainted} == {"none"}
+    assert all(LONG[:20] in pair.detail for pair in tainted)
+    assert result.manifest.stages["fork"].rows == 6
+    # Without the eval set they are forked, and what was refused for it is no longer.
+    result, asked = asked_by(server, recipe(server, data), run)
+    assert any(LONG in text for text in asked)
+    assert not any("chat 3" in text for text in asked)
+    assert "contaminated" not in result.manifest.refusals
+
+
+def test_the_manifest_holds_the_funnel_and_it_adds_up(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    result = run_recipe(recipe(server, data), out=tmp_path / "run")
+    records = written(tmp_path / "run")
+    manifest = read_manifest(tmp_path / "run")
+    assert manifest == result.manifest
+    assert set(manifest.funnels) == {"fork"}
+    stages = manifest.funnels["fork"]
+    assert stages == count_funnel(records)
+    assert stages[0].entered == 8
+    refused = sum((Counter(stage.refused) for stage in stages), Counter())
+    assert refused == Counter(manifest.refusals)
+    assert stages[-1].passed == manifest.pairs or not any(pair.chosen for pair in records)
+    assert all(stage.entered == sum(stage.refused.values()) + stage.passed for stage in stages)
+    for pair in records:
+        validate_record("preference-pair", pair.model_dump(mode="json"))
+    shown = StringIO()
+    show_funnels(Console(file=shown, width=120), manifest)
+    assert "pairs: fork" in shown.getvalue()
+    assert "have a bad turn" in shown.getvalue()
+    assert FUNNEL_KINDS == ("fork", "natural")
+
+
+def test_how_the_role_is_scored_is_part_of_what_makes_a_fork_valid() -> None:
+    engine = ScriptedEngine([], capabilities=frozenset({Capability.TOP_LOGPROBS}))
+    models, rubric = ForkModels(engine, engine, engine), RubricConfig()
+    judged = judge_step(rubric, engine)
+    prints = {
+        fork_step(ForkConfig(), rubric, judged, models, adherence)[1]
+        for adherence in (False, AdherenceConfig(), AdherenceConfig(definition="restrictive"))
+    }
+    assert len(prints) == 3
