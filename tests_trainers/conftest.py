@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import shared_data
-from tests.export.asking import PLAIN, TRIMMING, WITH_TOOLS, tokenizer_folder
+from tests.export.asking import PLAIN, WITH_TOOLS, tokenizer_folder
 
 __all__ = ["shared_data"]
 
@@ -16,12 +16,6 @@ __all__ = ["shared_data"]
 def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A tokenizer whose template is blind to tools."""
     return tokenizer_folder(tmp_path_factory.mktemp("plain"), PLAIN)
-
-
-@pytest.fixture(scope="session")
-def trimming(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tokenizer whose template trims."""
-    return tokenizer_folder(tmp_path_factory.mktemp("trimming"), TRIMMING)
 
 
 @pytest.fixture(scope="session")

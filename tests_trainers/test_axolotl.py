@@ -7,17 +7,43 @@ from pathlib import Path
 import pytest
 
 from curate.export.checking.check import check_path
-from tests.export.asking import agrees, asked, exports, filled, write_rows
+from tests.export.asking import (
+    PLAIN,
+    TRIMMING,
+    agrees,
+    asked,
+    exports,
+    filled,
+    tokenizer_folder,
+    write_rows,
+)
 from tests.export.planted import (
     AXOLOTL_DPO,
     AXOLOTL_DPO_PLANTED,
     AXOLOTL_SFT,
     AXOLOTL_SFT_PLANTED,
+    CALL,
+    NO,
+    YES,
     Planted,
+    Row,
     message,
 )
 
 pytest.importorskip("axolotl", reason="runs in a venv of its own: make test-trainers")
+
+
+def transformed(row: Row, tokenizer: str) -> dict[str, str]:
+    """A row as axolotl's strategy for pairs makes it."""
+    from axolotl.prompt_strategies.dpo.chat_template import default
+    from axolotl.utils.dict import DictDefault
+    from transformers import AutoTokenizer
+
+    config = {"datasets": [{"path": "rows"}], "chat_template": "tokenizer_default"}
+    transform, _ = default(DictDefault(config))
+    made: dict[str, str] = transform(row, tokenizer=AutoTokenizer.from_pretrained(tokenizer))
+    return made
+
 
 CASES = [("dpo", AXOLOTL_DPO, planted) for planted in AXOLOTL_DPO_PLANTED] + [
     ("sft", AXOLOTL_SFT, planted) for planted in AXOLOTL_SFT_PLANTED
@@ -34,12 +60,38 @@ def test_a_planted_row(
     agrees(report, planted)
 
 
-def test_a_template_that_trims_loses_an_untrimmed_answer(trimming: str, tmp_path: Path) -> None:
-    """The row is kept and all but one character of the answer is gone, as `check` says."""
-    planted = Planted(
-        "untrimmed", {"chosen": message("assistant", " At nine.")}, "search_fails", "corrupted"
-    )
-    agrees(asked(tmp_path, planted.rows(AXOLOTL_DPO), "axolotl", trimming), planted)
+@pytest.mark.parametrize(
+    ("template", "effect", "left"),
+    [
+        (TRIMMING, "stops", ""),
+        (TRIMMING.replace("<|im_end|>\n", "<|im_end|>"), "corrupted", ">"),
+        (PLAIN, "noted", " At nine.<|im_end|>"),
+    ],
+    ids=["ends with a line break", "ends with a word", "does not trim"],
+)
+def test_a_template_that_trims_loses_an_untrimmed_answer(
+    template: str, effect: str, left: str, tmp_path: Path
+) -> None:
+    """It looks for the answer as it stands in the file, and takes the last character where there is none."""
+    tokenizer = tokenizer_folder(tmp_path / "tokenizer", template)
+    answer = message("assistant", " At nine.")
+    code = "untrimmed" if effect == "noted" else "search_fails"
+    planted = Planted("untrimmed", {"chosen": answer}, code, effect)
+    agrees(asked(tmp_path, planted.rows(AXOLOTL_DPO), "axolotl", tokenizer), planted)
+    made = transformed(AXOLOTL_DPO | {"chosen": answer}, tokenizer)
+    assert made["chosen"] == left
+
+
+def test_what_is_said_of_a_row_shows_in_what_is_made_of_it(plain: str) -> None:
+    """Found in the dummy question, found at the very start, taken without its call."""
+    short = transformed(AXOLOTL_DPO | {"chosen": message("assistant", "dummy")}, plain)
+    assert short["chosen"].startswith("dummy_message]]")
+    empty = transformed(AXOLOTL_DPO | {"chosen": message("assistant", "")}, plain)
+    assert "[[dummy_message]]" in empty["chosen"]
+    called = message("assistant", "I look.", tool_calls=[CALL])
+    assert "track" not in str(transformed(AXOLOTL_DPO | {"chosen": called}, plain))
+    several = transformed(AXOLOTL_DPO | {"chosen": [NO, YES]}, plain)
+    assert NO["content"] not in several["chosen"]
 
 
 @pytest.mark.parametrize("column", ["pair_id", "margin", "tools"])

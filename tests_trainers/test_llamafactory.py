@@ -17,7 +17,9 @@ from tests.export.planted import (
     LLAMAFACTORY_SFT,
     LLAMAFACTORY_SFT_INFO,
     LLAMAFACTORY_SFT_PLANTED,
+    LONG,
     Planted,
+    said,
 )
 
 pytest.importorskip("llamafactory", reason="runs in a venv of its own: make test-trainers")
@@ -104,3 +106,27 @@ def test_exports_load_whole(shared_data: Path, folder: Path, with_tools: str) ->
             assert report.replay.rows_kept == report.replay.rows_in == report.rows > 0
             seen.add((source, report.stage))
     assert seen >= {("oasst", "dpo"), ("hh_rlhf", "dpo"), ("tau_bench", "sft")}
+
+
+def test_what_is_cut_is_the_end_of_the_prompt(plain: str, tmp_path: Path) -> None:
+    """What `prompt_too_long` says: the question is at the end of the prompt, and gone."""
+    question = "And where is parcel 82?"
+    planted = Planted(
+        "long",
+        {"conversations": [said("human", LONG + question)]},
+        "prompt_too_long",
+        "truncated",
+        limit=400,
+    )
+    report = asked(
+        tmp_path,
+        planted.rows(LLAMAFACTORY_DPO),
+        "llamafactory",
+        plain,
+        limit=400,
+        info=LLAMAFACTORY_INFO,
+    )
+    agrees(report, planted)
+    assert report.replay is not None
+    assert report.replay.lengths is not None
+    assert max(report.replay.lengths) == 400

@@ -50,3 +50,15 @@ def test_exports_load_whole(shared_data: Path, folder: Path, with_tools: str) ->
             assert report.replay.rows_kept == report.replay.rows_in == report.rows > 0
             seen.add((source, report.stage))
     assert seen >= {("oasst", "dpo"), ("hh_rlhf", "dpo"), ("tau_bench", "sft")}
+
+
+def test_the_shortest_limit_that_keeps_a_row_is_near_what_is_counted(
+    plain: str, tmp_path: Path
+) -> None:
+    """Its template is ChatML like the tokenizer's, so here the count is exact but for the line's end."""
+    report = asked(tmp_path, [SWIFT_DPO, SWIFT_DPO], "swift", plain, stage="dpo")
+    assert report.lengths is not None
+    assert not report.lengths.exact
+    assert report.replay is not None
+    assert report.replay.lengths is not None
+    assert abs(max(report.replay.lengths) - max(report.lengths.needed)) <= 2

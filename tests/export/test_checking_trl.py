@@ -217,3 +217,34 @@ def test_a_step_is_taken_on_real_data(
     assert math.isfinite(trainer.train().training_loss)
     assert trainer.state.global_step == 1
     assert not model.lm_head.weight.equal(before)
+
+
+def prepared(row: Row, tokenizer: str, folder: Path) -> tuple[str, str]:
+    """A DPO row as TRL prepares it: what it takes for the prompt and for the chosen answer."""
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    loaded = AutoTokenizer.from_pretrained(tokenizer)
+    size = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    config = LlamaConfig(vocab_size=len(loaded), num_attention_heads=1, **size)
+    trainer = trl.DPOTrainer(
+        model=LlamaForCausalLM(config),
+        ref_model=LlamaForCausalLM(config),
+        args=trl.DPOConfig(output_dir=str(folder), use_cpu=True, bf16=False, report_to=[]),
+        train_dataset=datasets.Dataset.from_list([row]),
+        processing_class=loaded,
+    )
+    [made] = trainer.train_dataset
+    return loaded.decode(made["prompt_ids"]), loaded.decode(made["chosen_ids"])
+
+
+def test_what_is_said_of_a_row_shows_in_what_is_made_of_it(plain: str, tmp_path: Path) -> None:
+    """A mask over the user's words, a second header, an answer without its call."""
+    several = p.TRL_DPO | {"chosen": [p.YES, p.ASK, p.NO]}
+    assert "<|im_start|>user" in prepared(several, plain, tmp_path)[1]
+    not_open = p.TRL_DPO | {"prompt": [p.ASK, p.NO]}
+    assert prepared(not_open, plain, tmp_path)[0].count("<|im_start|>assistant") == 2
+    called = p.TRL_DPO | {"chosen": [message("assistant", "I look.", tool_calls=[p.CALL])]}
+    assert "track" not in prepared(called, plain, tmp_path)[1]
+    untrimmed = p.TRL_DPO | {"chosen": [message("assistant", "At nine. ")]}
+    assert "At nine. <|im_end|>" in prepared(untrimmed, plain, tmp_path)[1]
+    assert prepared(p.TRL_DPO, plain, tmp_path)[1] == p.YES["content"] + "<|im_end|>\n"

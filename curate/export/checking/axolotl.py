@@ -251,6 +251,9 @@ def _search_problems(whole: str, content: str, at: int, name: str) -> list[Probl
     """Whether the content was found, and found where it stands: after everything the template puts before."""
     if not content.strip():
         return []
+    if at == -1 and not whole[-1:].strip():
+        does = "stop: its template changed the answer, so it is not found and none of it is left"
+        return [Problem("search_fails", "stops", does, name)]
     if at == -1:
         does = "keep one character of the answer: the template changed it, so it is not found"
         return [Problem("search_fails", "corrupted", does, name)]
