@@ -27,6 +27,7 @@ from curate.ingesting import IngestReport
 from curate.pipeline import RunResult
 from curate.records import AdherenceDecay, Manifest
 from curate.showing_plan import listed, show_comparison, show_source
+from curate.trust.pair_set import check_rows
 
 _CLIP = 300
 
@@ -197,18 +198,9 @@ def _pair_check_table(manifest: Manifest) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("pairs", "check", "figure", "limit", ""):
         table.add_column(column, justify="right" if column in ("figure", "limit") else "left")
-    for name, report in manifest.pair_checks.items():
-        for check in report.checks:
-            style = {"warn": "yellow", "not_run": "dim"}.get(check.status, "")
-            note = "" if check.status == "pass" else escape(check.detail)
-            table.add_row(
-                name,
-                check.name,
-                "" if check.figure is None else f"{check.figure:.2f}",
-                "" if check.threshold is None else f"{check.threshold:.2f}",
-                f"{check.status.replace('_', ' ')}{': ' if note else ''}{note}",
-                style=style,
-            )
+    for *cells, status in check_rows(manifest.pair_checks):
+        style = {"warn": "yellow", "not ": "dim"}.get(status[:4], "")
+        table.add_row(*cells, escape(status), style=style)
     return table
 
 
@@ -262,7 +254,16 @@ def show_decay(console: Console, decay: AdherenceDecay, positions: int = 10) -> 
     if not positions:
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("reply", "scored", "mean", "95 %", "first broken", "of", "still in role", "95 %"):
+    for column in (
+        "reply",
+        "scored",
+        "mean",
+        "95 %",
+        "first broken",
+        "of",
+        "still in role",
+        "95 %",
+    ):
         table.add_column(column, justify="right")
     for held in decay.positions[:positions]:
         low, high = held.interval or (None, None)

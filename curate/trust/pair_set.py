@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import orjson
@@ -144,6 +144,23 @@ def check_pair_set(
     ]
     mixes = {name: _listed(values) for name, values in seen.mixes.items()}
     return PairSetReport(pairs=seen.pairs, checks=tuple(checks), mixes=mixes)
+
+
+def check_rows(reports: Mapping[str, PairSetReport]) -> list[tuple[str, str, str, str, str]]:
+    """A table of checks for a reader: set, check, figure, threshold, and the status with what there is to say.
+
+    Args:
+        reports: by set, as the manifest's `pair_checks`.
+    """
+    rows = []
+    for name, report in reports.items():
+        for check in report.checks:
+            figure = "" if check.figure is None else f"{check.figure:.2f}"
+            limit = "" if check.threshold is None else f"{check.threshold:.2f}"
+            said = check.detail if check.status != "pass" else ""
+            status = ": ".join(filter(None, (check.status.replace("_", " "), said)))
+            rows.append((name, check.name, figure, limit, status))
+    return rows
 
 
 def _look(

@@ -22,7 +22,7 @@ from curate.trust.agreement import auc
 _TOKEN = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]|[^\W_]+|[^\w\s]+|_+")
 _FIRST = "^"
 _SUPPORT = 5
-_Z = 4.0
+_Z = 5.0
 _SHOWN = 3
 _SEED = 0
 _LONGEST = 40
