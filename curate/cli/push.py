@@ -84,7 +84,7 @@ def push(
 
 
 def _quiet_where_nobody_looks() -> None:
-    from huggingface_hub.utils import disable_progress_bars
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
     if not ERR.is_terminal:
         disable_progress_bars()

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from importlib.metadata import version
 from string import Template
 from typing import Any, Final
 
 import yaml
 
-from curate import __version__
 from curate.errors import CurateError, UsageError, missing_extra
 from curate.publishing.funnel import Step
 from curate.publishing.judgments import BINS, Tally
@@ -104,7 +104,7 @@ def make_card(facts: CardFacts) -> str:
     manifest = facts.manifest
     page = template.substitute(
         title=facts.title,
-        version=__version__,
+        version=version("curate-dialogues"),
         run=manifest.name,
         finished=manifest.finished or manifest.started,
         measured=_measured(manifest),
@@ -127,7 +127,7 @@ def make_card(facts: CardFacts) -> str:
 def front_matter(facts: CardFacts) -> str:
     """The YAML at the head of the card, without its fences."""
     licences = list(facts.licences)
-    configs = []
+    configs: list[dict[str, Any]] = []
     for name in _names(facts.files):
         splits = dict.fromkeys(file.split for file in facts.files if file.config == name)
         paths = [{"split": split, "path": f"{name}/{split}-*.parquet"} for split in splits]
@@ -155,7 +155,7 @@ def check_card(card: str) -> None:
     except ImportError as error:
         raise missing_extra(error.name or "huggingface_hub", "push") from None
     try:
-        data = DatasetCard(card).data
+        data: Any = DatasetCard(card).data
         read = MetadataConfigs.from_dataset_card_data(data)
         read.get_default_config_name()
     except (ValueError, TypeError) as error:
@@ -340,7 +340,7 @@ def _sources(facts: CardFacts) -> str:
     rows = []
     for at, source in enumerate(facts.manifest.sources):
         config = configs[at] if at < len(configs) else {}
-        path = config.get("path") or source.get("path")
+        path: Any = config.get("path") or source.get("path") or ""
         rows.append(
             (
                 str(source.get("name")),

@@ -7,14 +7,18 @@ nothing; where the answer was lost on the way, the Hub is asked whether the comm
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from curate import __version__
 from curate.errors import CurateError, UsageError, missing_extra
+
+_NAME = re.compile(r"[A-Za-z0-9][\w-]*(?:\.[\w-]+)*/\w(?:[\w.-]*\w)?")
+_LONGEST_NAME = 96
 
 OWNED = ("sft/", "dpo/", "judgments/")
 """Folders whose Parquet files are all ours: those that a push does not bring are of an earlier one."""
@@ -39,6 +43,17 @@ class Pushed:
     is_unchanged: bool
 
 
+def check_name(repo: str) -> None:
+    """Raises UsageError for a name that no repository can have."""
+    is_short = len(repo) <= _LONGEST_NAME
+    if not is_short or not _NAME.fullmatch(repo) or "--" in repo or ".." in repo:
+        raise UsageError(
+            "not the name of a repository",
+            got=repo,
+            expected="owner/name of letters, digits, -, _ and ., 96 characters at most",
+        )
+
+
 def push_files(
     repo: str,
     files: Mapping[str, Path],
@@ -59,28 +74,25 @@ def push_files(
         endpoint: of the Hub; what `HF_ENDPOINT` says by default.
 
     Raises:
-        UsageError: no token, a name the Hub does not take, a public repository without `public`, or the
-            extra `push` is not installed.
+        UsageError: no token, a public repository without `public`, or as `check_name`.
         CurateError: the Hub refused or could not be reached; what it held before stands.
     """
     try:
         from huggingface_hub import HfApi, get_token
-        from huggingface_hub.utils import HFValidationError, validate_repo_id
     except ImportError:
         raise missing_extra("huggingface_hub", "push") from None
-    try:
-        validate_repo_id(repo)
-    except HFValidationError as error:
-        raise UsageError("not the name of a repository", got=repo, expected=str(error)) from error
-    if "/" not in repo:
-        raise UsageError("not the name of a repository", got=repo, expected="owner/name")
+    check_name(repo)
     if get_token() is None:
         raise UsageError(
             "there is no token of the Hub",
             expected="one that may write, in the variable HF_TOKEN or kept by `hf auth login`",
             fix="make one at https://huggingface.co/settings/tokens",
         )
-    api = HfApi(endpoint=endpoint, library_name="curate-dialogues", library_version=__version__)
+    api = HfApi(
+        endpoint=endpoint,
+        library_name="curate-dialogues",
+        library_version=version("curate-dialogues"),
+    )
     return _Push(api, repo, branch, message).go(files, public=public)
 
 

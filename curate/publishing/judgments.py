@@ -104,19 +104,20 @@ def write_judgments(
     with ExitStack() as opened:
         shards: dict[Split, Shards] = {}
         if stages:
-            for split in splits:
-                file = Shards(folder, "judgments", split, schema, shard_bytes)
-                shards[split] = opened.enter_context(file)
-        held: dict[Split, list[dict[str, Any]]] = {split: [] for split in splits}
+            for side in splits:
+                file = Shards(folder, "judgments", side, schema, shard_bytes)
+                shards[side] = opened.enter_context(file)
+        held: dict[Split, list[dict[str, Any]]] = {side: [] for side in splits}
         for row in _rows(run, manifest):
             tally.add(row, stages)
-            split: Split = "validation" if row.pop("split") == "validation" else "train"
-            if split in shards:
-                held[split].append(row)
-                if len(held[split]) >= _BATCH:
-                    _write(shards[split], held[split])
-        for split, file in shards.items():
-            _write(file, held[split])
+            is_held_out = row.pop("split") == "validation" and has_split
+            side: Split = "validation" if is_held_out else "train"
+            if stages:
+                held[side].append(row)
+                if len(held[side]) >= _BATCH:
+                    _write(shards[side], held[side])
+        for side, file in shards.items():
+            _write(file, held[side])
     return [made for file in shards.values() for made in file.files], tally
 
 

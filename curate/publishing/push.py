@@ -23,7 +23,7 @@ from curate.publishing.card import (
     make_card,
 )
 from curate.publishing.funnel import Step, make_funnel
-from curate.publishing.hub import Pushed, push_files
+from curate.publishing.hub import Pushed, check_name, push_files
 from curate.publishing.judgments import Tally, write_judgments
 from curate.publishing.scan import Detector, Findings, check_allowed, scan_files
 from curate.publishing.tables import DataFile, write_exported
@@ -127,6 +127,7 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
         CurateError: the folder's files are of different runs, or the disk refuses the tables.
     """
     options = options or PushOptions()
+    check_name(repo)
     check_allowed(options.allow)
     manifest = read_manifest(run)
     if manifest.status not in ("done", "unscored"):

@@ -236,10 +236,3 @@ def test_a_repository_that_is_there_and_cannot_be_seen(
 def test_a_hub_that_cannot_be_reached(files: dict[str, Path], hub: HubServer) -> None:
     with pytest.raises(CurateError, match="cannot be reached"):
         push(hub, files, endpoint="http://127.0.0.1:9")
-
-
-@pytest.mark.parametrize("name", ["parcels", "me/par cels", "me/a/b", "me/-x"])
-def test_a_name_that_is_none(hub: HubServer, files: dict[str, Path], name: str) -> None:
-    with pytest.raises(UsageError, match="not the name of a repository"):
-        push(hub, files, repo=name)
-    assert hub.requests == []

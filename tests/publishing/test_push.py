@@ -199,7 +199,7 @@ def test_nothing_is_pushed_without_a_licence(run: Path) -> None:
         prepare_push(run, REPO)
     data = front_matter(prepare_push(run, REPO, PushOptions(licences=("mit",))).card)
     assert data["license"] == "mit"
-    with pytest.raises(UsageError, match="apache-2.0"):
+    with pytest.raises(UsageError, match=r"apache-2\.0"):
         prepare_push(run, REPO, PushOptions(licences=("Apache 2.0",)))
 
 
@@ -211,6 +211,15 @@ def test_languages_can_be_given_and_are_left_out_where_nobody_knows(run: Path) -
     index = run / "dialogues.parquet"
     pl.read_parquet(index).with_columns(language=pl.lit(None, pl.String)).write_parquet(index)
     assert "language" not in front_matter(prepare_push(run, REPO).card)
+
+
+@pytest.mark.parametrize("name", ["parcels", "me/par cels", "me/a/b", "me/-x"])
+def test_a_name_the_hub_does_not_take_is_refused_before_anything_is_written(
+    run: Path, name: str
+) -> None:
+    with pytest.raises(UsageError, match="not the name of a repository"):
+        prepare_push(run, name)
+    assert not (run / "push").exists()
 
 
 @pytest.mark.parametrize("status", ["running", "failed", "budget"])
