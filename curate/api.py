@@ -176,9 +176,10 @@ def score_adherence(
         raise UsageError("scoring_method llm_judge needs a judge", expected="model")
     found = _score(dialogues, model, lambda engine: adherence_step(chosen, engine), replies)
     tally = AdherenceTally()
-    for record in found:
-        if isinstance(record, AdherenceScore):
-            tally.add(record.model_dump())
+    if chosen.on_missing == "half" or chosen.include_reason:
+        for record in found:
+            if isinstance(record, AdherenceScore):
+                tally.add(record.model_dump())
     for warning in tally.warnings():
         warnings.warn(warning, stacklevel=2)
     return found

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from operator import itemgetter
+from operator import itemgetter, mul
 from typing import Any
 
 RESAMPLES = 1000
@@ -161,9 +161,9 @@ def bayesian_bootstrap_mean(scores: Sequence[float], weights: Sequence[float]) -
     Instead of drawing values it draws how much each counts, from a flat Dirichlet distribution: 1,000 draws,
     seed 42. Nothing is assumed of the values' distribution but that it lies on those seen.
     """
+    values = [score * weight for score, weight in zip(scores, weights, strict=True)]
     means = sorted(
-        math.fsum(s * w * share for s, w, share in zip(scores, weights, shares, strict=True))
-        / math.fsum(w * share for w, share in zip(weights, shares, strict=True))
+        sum(map(mul, values, shares)) / sum(map(mul, weights, shares))
         for shares in _dirichlet(len(scores))
     )
     return quantile(means, 0.025), quantile(means, 0.975)
@@ -216,6 +216,12 @@ def trend(positions: Sequence[float], scores: Sequence[float]) -> Trend | None:
     included, for up to `EXACT_ORDERS` of them: the orders of values with ties are counted by inversions with
     the q-multinomial coefficients (MacMahon 1916). Beyond, the normal approximation with Kendall's variance.
     """
+    return _trend(tuple(positions), tuple(scores))
+
+
+@lru_cache(maxsize=4096)
+def _trend(positions: tuple[float, ...], scores: tuple[float, ...]) -> Trend | None:
+    """Kept, since short sequences of zeros and ones come again and again."""
     n = len(scores)
     if n < 2:
         return None
