@@ -1,9 +1,9 @@
 """KTO rows from pairs: both sides of each, in an order the trainer can use, no answer labelled twice.
 
-TRL estimates KTO's KL term from mismatched rows: within a batch each prompt is given the answer of the row before
-it, and rows are read in the order of the file. Two sides of one pair beside each other would be no mismatch at
-all, and all desirable rows before all others would leave batches of one label. So labels take turns, and the two
-sides of a pair lie half the file apart. With siblings ranked against each other an answer can be chosen in one
+TRL estimates KTO's KL term from mismatched rows: as it prepares the file, each prompt is given the answer of the
+row before it in its batch. Two sides of one pair beside each other would be no mismatch at all, and all desirable
+rows before all others would leave batches of one label. So labels take turns, and the two sides of a pair lie
+half the file apart (but for the few rows that go to its head). With siblings ranked against each other an answer can be chosen in one
 pair and rejected in another: it has no label, and is refused.
 """
 

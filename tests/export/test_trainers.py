@@ -16,13 +16,16 @@ import orjson
 import pytest
 
 from curate.dialogue import Dialogue, Message
-from curate.export.config import ExportConfig
+from curate.export.config import ExportConfig, SalvageConfig
+from curate.export.turns import MixedDialogue
 from curate.export.writing import ExportData, write_export
 from tests.export.samples import (
+    BAD,
     GOOD,
     USER,
     call,
     dialogue,
+    mixed_dialogue,
     pair,
     renew_dialogue,
     tool_dialogue,
@@ -281,4 +284,109 @@ def test_trl_prepares_dpo_and_takes_a_step(
         ]
         assert sum("tools: track" in text for text in texts) == 1
         assert sum("call track parcel=81" in text for text in texts) == 2
+    assert took_a_step(trainer, model)
+
+
+def prepared_by(trainer: Any, name: str, rows: Any) -> Any:
+    prepared = trainer.train_dataset
+    assert len(prepared) == len(rows), name
+    return prepared
+
+
+@pytest.fixture(scope="module")
+def turned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Labels, margins and good turns of mixed dialogues."""
+    folder = tmp_path_factory.mktemp("turns")
+    data = ExportData(
+        pairs=[pair("a"), tool_pair("b"), pair("c", prompt=(Message(role="user", content="Hm?"),))],
+        mixed=[
+            MixedDialogue(mixed_dialogue(), (2,)),
+            MixedDialogue(dialogue("plain", USER, BAD, USER, GOOD, USER, BAD), (2,)),
+        ],
+    )
+    write_export(folder, "trl", data, ExportConfig(salvage=SalvageConfig()))
+    return folder
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_trl_trains_on_the_good_turns_of_a_mixed_dialogue_only(
+    turned: Path, cache: str, tmp_path: Path, tokenizer: Any, model: Any, suffix: str
+) -> None:
+    rows = load(turned / f"sft_salvaged.{suffix}", cache)
+    trainer = trl.SFTTrainer(
+        model=model,
+        args=trl.SFTConfig(**common(tmp_path), max_length=1024),
+        train_dataset=rows,
+        processing_class=tokenizer,
+    )
+    trained = [
+        tokenizer.decode(
+            [t for t, label in zip(row["input_ids"], row["labels"], strict=True) if label != -100]
+        )
+        for row in prepared_by(trainer, "sft_salvaged", rows)
+    ]
+    assert sorted(text.strip() for text in trained) == sorted(
+        [f"{GOOD.content}<|im_end|>"] * 2 + ["call track parcel=81<|im_end|>"]
+    )
+    seen = [tokenizer.decode(row["input_ids"]) for row in trainer.train_dataset]
+    assert all(BAD.content in text for text in seen)  # in sight, and not trained on
+    assert took_a_step(trainer, model)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_trl_prepares_reward_rows_with_their_margin_and_takes_a_step(
+    turned: Path, cache: str, tmp_path: Path, tokenizer: Any, suffix: str
+) -> None:
+    import torch
+    from transformers import LlamaConfig, LlamaForSequenceClassification
+
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    model = LlamaForSequenceClassification(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            num_attention_heads=2,
+            num_labels=1,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            bos_token_id=None,
+            **size,
+        )
+    )
+    rows = load(turned / f"reward.{suffix}", cache)
+    trainer = trl.RewardTrainer(
+        model=model,
+        args=trl.RewardConfig(**common(tmp_path), max_length=1024),
+        train_dataset=rows,
+        processing_class=tokenizer,
+    )
+    prepared = prepared_by(trainer, "reward", rows)
+    assert list(prepared["margin"]) == [1.5] * 3
+    assert all(GOOD.content in tokenizer.decode(row["chosen_ids"]) for row in prepared)
+    assert took_a_step(trainer, model)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_trl_prepares_kto_rows_and_mismatches_them_across_pairs(
+    cache: str, tmp_path: Path, tokenizer: Any, model: Any, suffix: str
+) -> None:
+    asked = [Message(role="user", content=f"Where is parcel {n}?") for n in range(3)]
+    pairs = [pair(f"{n}", prompt=(message,)) for n, message in enumerate(asked)]
+    write_export(tmp_path / "trl", "trl", ExportData(pairs=pairs), ExportConfig())
+    rows = load(tmp_path / f"trl/kto.{suffix}", cache)
+    trainer = trl.KTOTrainer(
+        model=model,
+        ref_model=copy.deepcopy(model),
+        args=trl.KTOConfig(
+            **common(tmp_path) | {"per_device_train_batch_size": 2}, max_length=1024
+        ),
+        train_dataset=rows,
+        processing_class=tokenizer,
+    )
+    prepared = prepared_by(trainer, "kto", rows)
+    assert list(prepared["label"]) == [True, False] * 3
+    for batch in (prepared[n : n + 2] for n in range(0, 6, 2)):
+        assert batch["prompt_ids"][0] != batch["prompt_ids"][1]
+        # each prompt is given the other row's answer, which must be the answer to another prompt
+        assert batch["KL_completion_ids"] == batch["completion_ids"][::-1]
     assert took_a_step(trainer, model)
