@@ -219,7 +219,7 @@ def _longer_wins(seen: _Seen, config: PairSetConfig) -> SetCheck | None:
     shorter = sum(one < other for one, other in zip(seen.chosen, seen.rejected, strict=True))
     unequal = longer + shorter
     share = longer / unequal if unequal else None
-    detail = f"{unequal} of {seen.pairs} pairs have sides of different length"
+    detail = f"the longer side is chosen in {longer} of {unequal} pairs, lengths differing"
     return _two_sided("longer_wins", share, config.longer_wins, unequal, detail, config)
 
 
@@ -227,7 +227,8 @@ def _length_auc(seen: _Seen, config: PairSetConfig) -> SetCheck | None:
     lengths = [*seen.chosen, *seen.rejected]
     is_chosen = [True] * seen.pairs + [False] * seen.pairs
     area = auc(lengths, is_chosen) if config.length_auc is not None else None
-    detail = "length in characters"
+    longer = area is not None and area > 0.5
+    detail = f"chosen sides are {'longer' if longer else 'shorter'} as a rule"
     return _two_sided("length_auc", area, config.length_auc, seen.pairs, detail, config)
 
 
@@ -246,7 +247,7 @@ def _word_auc(seen: _Seen, config: PairSetConfig) -> SetCheck | None:
         threshold=config.word_auc,
         status="warn" if found.auc > config.word_auc else "pass",
         n=found.pairs,
-        detail="; ".join(map(str, found.words)),
+        detail="; ".join(map(str, found.words)) or "many words tell a little, none much",
     )
 
 
