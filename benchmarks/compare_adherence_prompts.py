@@ -1,155 +1,233 @@
-"""How well does a judge with our adherence prompt tell adherent turns from violations?
+"""Does a judge tell adherent turns from violations better with our adherence prompt than with the paper's?
 
-Reads labelled flat rows (`role, assistant, ground_truth_assistant, label`; `adherent` is the positive
-class), asks a local model about each in continuous mode, and prints AUC for the paper's own prompt and for
-ours, asked of the same rows in one run. Rows that a prompt leaves unscored are counted, and left out for all.
+    python benchmarks/compare_adherence_prompts.py --model judge.gguf --threads 1 --split dev --replies replies.sqlite
 
-    python benchmarks/compare_adherence_prompts.py --model judge.gguf --data benchmark.json --limit 150
+Asks a local model about every labelled turn, in continuous mode and once for each prompt, and prints Markdown:
+AUC over all turns and against each kind of violation, and the difference to the paper's prompt with
+intervals. The paper's prompt shows the role and the reply; ours shows the turns before it too.
 
-`--rubric NAME=FILE` adds another rubric in our layout, for trying a wording before it replaces ours.
-The figures of one small benchmark guard against regress; they are no target to tune to.
+The rows are `benchmarks/role` (`--split dev`, `sealed` or `all`), or any labelled file that curate reads (`--data`).
+Replies are kept in `--replies`, and no question is asked twice, so a run that was stopped goes on where it
+was, and a run with everything in it only prints. `--rubric NAME=FILE` adds another rubric in our layout, to try
+a wording before it replaces ours: on dev, since the sealed half is for what has been chosen.
+
+Two intervals stand beside a difference, both 95 % percentile bootstraps of the same resampled rows for both
+prompts: one resamples turns, one whole user messages with all their replies, which are no independent draws.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import json
-import random
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.llm import LABELS, PROMPT_VERSION, prompt, read_continuous, turn_request
-from curate.dialogue import Dialogue, Message
-from curate.engines.base import Engine, Request
+from curate.adherence.llm import (
+    LABELS,
+    PROMPT_VERSION,
+    nested_trunks,
+    read_continuous,
+    turn_request,
+)
+from curate.api import load_dialogues
+from curate.benchmarking.figures import figures
+from curate.benchmarking.turns import ADHERENT, LabelledTurn, labelled_turns
+from curate.dialogue import Dialogue
+from curate.engines.accounting import Accounting
+from curate.engines.asking import Asker
+from curate.engines.base import Ask, Request
+from curate.engines.cache import ReplyCache
 from curate.engines.config import LlamaCppConfig, open_engine
 from curate.engines.layout import trunk
+from curate.trust.agreement import Interval, auc, bootstrap_interval, paired_interval
 
+ROLE = Path(__file__).resolve().parent / "role"
+SPLITS = {"dev": ("dev",), "sealed": ("sealed",), "all": ("dev", "sealed")}
 PAPER = (
     "You are an evaluation assistant. Given a role definition and an assistant response, determine "
     "whether the response adheres to the role. Answer ONLY with YES (adherent) or NO (non-adherent).\n\n"
     "Role definition:\n{role}\n\nAssistant response:\n{assistant}"
 )
 CONFIG = AdherenceConfig(output_mode="continuous")
+PROGRESS_EVERY = 12
 
-Row = dict[str, str]
-Ask = Callable[[Row], Request]
+Prompt = Callable[[LabelledTurn], Request]
+Scores = list[float | None]
 
 
-def paper_request(row: Row) -> Request:
-    text = PAPER.format(role=row["role"], assistant=row["assistant"])
+def paper_request(turn: LabelledTurn) -> Request:
+    """The paper's own prompt: the role, then the reply."""
+    text = PAPER.format(role=turn.case.role, assistant=turn.case.candidate)
     return Request(messages=({"role": "user", "content": text},), max_tokens=1, labels=LABELS)
 
 
-def our_request(rubric: str) -> Ask:
-    def ask(row: Row) -> Request:
-        dialogue = Dialogue(
-            id="row",
-            role_definition=row["role"],
-            messages=(Message(role="assistant", content=row["assistant"]),),
-        )
-        on = trunk(rubric, dialogue, dialogue.turns, show_scenario=False)
+def our_request(turn: LabelledTurn) -> Request:
+    """The question that a run asks about the last assistant turn."""
+    return turn_request(nested_trunks(turn.dialogue, CONFIG)[-1], CONFIG)
+
+
+def rubric_request(rubric: str) -> Prompt:
+    """The same with another rubric in place of ours."""
+
+    def request(turn: LabelledTurn) -> Request:
+        on = trunk(rubric, turn.dialogue, turn.dialogue.turns, show_scenario=False)
         return turn_request(on, CONFIG)
 
-    return ask
+    return request
 
 
-def auc(positive: list[float], negative: list[float]) -> float:
-    """Share of pairs (adherent, violation) that the scores put in the right order; ties count half."""
-    pairs = [(p > n) + 0.5 * (p == n) for p in positive for n in negative]
-    return sum(pairs) / len(pairs) if pairs else float("nan")
+def read_split(split: str) -> list[Dialogue]:
+    """The role file's rows; refuses a file that is not the one whose hash was fixed."""
+    fixed = json.loads((ROLE / "split.json").read_text("utf-8"))
+    found: list[Dialogue] = []
+    for half in SPLITS[split]:
+        path = ROLE / f"{half}.jsonl"
+        if hashlib.sha256(path.read_bytes()).hexdigest() != fixed[half]["sha256"]:
+            sys.exit(f"{path} is not the file of split.json: figures on it would not compare")
+        found += load_dialogues(path).dialogues
+    return found
 
 
-def auc_of(scores: list[float], adherent: list[bool], rows: list[int]) -> float:
-    return auc(
-        [scores[row] for row in rows if adherent[row]],
-        [scores[row] for row in rows if not adherent[row]],
-    )
-
-
-def paired_interval(
-    ours: list[float], theirs: list[float], adherent: list[bool], resamples: int = 1000
-) -> tuple[float, float]:
-    """95 % percentile bootstrap of the difference of AUCs over the same resampled rows, seed 42."""
-    rng = random.Random(42)
-    rows = range(len(adherent))
-    found = []
-    for _ in range(resamples):
-        drawn = rng.choices(rows, k=len(rows))
-        if len({adherent[row] for row in drawn}) == 2:
-            found.append(auc_of(ours, adherent, drawn) - auc_of(theirs, adherent, drawn))
-    found.sort()
-    return found[int(0.025 * len(found))], found[int(0.975 * len(found)) - 1]
-
-
-async def score(engine: Engine, name: str, ask: Ask, rows: list[Row]) -> list[float | None]:
-    """P(yes) of each row, None where unscored."""
-    start, scores = time.monotonic(), []
-    for place, row in enumerate(rows, start=1):
-        [completion] = await engine.complete([ask(row)])
+async def score(name: str, prompt: Prompt, turns: Sequence[LabelledTurn], ask: Ask) -> Scores:
+    """P(yes) of each turn, None where unscored."""
+    start = time.monotonic()
+    scores: Scores = []
+    for place, turn in enumerate(turns, start=1):
+        [completion] = await ask([prompt(turn)])
         scores.append(read_continuous(completion, CONFIG).score)
-        if place % 25 == 0:
-            print(f"  {name}: {place} rows, {time.monotonic() - start:.0f} s", flush=True)
+        if place % PROGRESS_EVERY == 0:
+            took = time.monotonic() - start
+            print(f"{name}: {place} of {len(turns)} turns, {took:.0f} s", file=sys.stderr)
     return scores
 
 
-def report(rows: list[Row], scored: dict[str, list[float | None]]) -> None:
-    kept = [
-        place for place in range(len(rows)) if all(s[place] is not None for s in scored.values())
-    ]
-    adherent = [rows[place]["label"] == "adherent" for place in kept]
-    clean = {name: [float(s[p] or 0.0) for p in kept] for name, s in scored.items()}
-    kinds = sorted({row["label"] for row in rows} - {"adherent"})
-    print(f"{len(kept)} of {len(rows)} rows scored by every prompt; ours is {PROMPT_VERSION}")
-    header = ["prompt", "AUC", "separation", "unscored", *kinds]
-    print(" | ".join(header))
-    for name, scores in clean.items():
-        good = [s for s, is_good in zip(scores, adherent, strict=True) if is_good]
-        bad = [s for s, is_good in zip(scores, adherent, strict=True) if not is_good]
-        by_kind = [
-            auc(good, [scores[i] for i, p in enumerate(kept) if rows[p]["label"] == kind])
-            for kind in kinds
-        ]
-        gap = sum(good) / max(1, len(good)) - sum(bad) / max(1, len(bad))
-        unscored = sum(s is None for s in scored[name])
-        cells = [f"{auc(good, bad):.3f}", f"{gap:+.3f}", str(unscored)]
-        print(" | ".join([name, *cells, *(f"{value:.3f}" for value in by_kind)]))
-    for name in clean:
-        if name != "paper":
-            low, high = paired_interval(clean[name], clean["paper"], adherent)
-            print(f"AUC of {name} minus paper: 95 % interval {low:+.3f} to {high:+.3f}")
-
-
 async def score_all(
-    model: str, context: int, asks: dict[str, Ask], rows: list[Row]
-) -> dict[str, list[float | None]]:
-    engine = await open_engine(LlamaCppConfig(model=model, context=context))
+    model: LlamaCppConfig,
+    prompts: Mapping[str, Prompt],
+    turns: Sequence[LabelledTurn],
+    replies: Path,
+) -> dict[str, Scores]:
+    """Scores by prompt, one turn after the other; kept replies are not asked for again."""
+    engine = await open_engine(model)
     try:
-        return {name: await score(engine, name, ask, rows) for name, ask in asks.items()}
+        with ReplyCache(replies) as cache:
+            ask = Asker(engine, cache, accounting=Accounting())
+            return {name: await score(name, prompt, turns, ask) for name, prompt in prompts.items()}
     finally:
         await engine.close()
 
 
+def by_message(
+    ours: Sequence[float], theirs: Sequence[float], turns: Sequence[LabelledTurn]
+) -> Interval | None:
+    """95 % interval of AUC(ours) - AUC(theirs), user messages resampled with all their replies."""
+    rows: dict[str, list[int]] = {}
+    for row, turn in enumerate(turns):
+        rows.setdefault(turn.dialogue.group or turn.dialogue.id, []).append(row)
+    groups = list(rows.values())
+
+    def difference(drawn: Sequence[int]) -> float | None:
+        picked = [row for group in drawn for row in groups[group]]
+        gold = [turns[row].is_adherent for row in picked]
+        first, second = (auc([scores[row] for row in picked], gold) for scores in (ours, theirs))
+        return None if first is None or second is None else first - second
+
+    return bootstrap_interval(difference, len(groups))
+
+
+def report(turns: Sequence[LabelledTurn], scored: Mapping[str, Scores]) -> str:
+    """Markdown: a table of the prompts, and one of their differences to the paper's.
+
+    Turns that a prompt leaves unscored are counted, and left out for all.
+    """
+    kept = [row for row in range(len(turns)) if all(s[row] is not None for s in scored.values())]
+    held = [turns[row] for row in kept]
+    clean = {
+        name: [value for row in kept if (value := scores[row]) is not None]
+        for name, scores in scored.items()
+    }
+    kinds = sorted({turn.label for turn in held} - {ADHERENT})
+    lines = [
+        f"{len(kept)} of {len(turns)} turns scored by every prompt; ours is {PROMPT_VERSION}.",
+        "",
+        "| prompt | AUC | 95 % | separation | " + " | ".join(kinds) + " | unscored |",
+        "|---|---:|---|---:|" + "---:|" * (len(kinds) + 1),
+    ]
+    for name, values in clean.items():
+        found = figures(name, values, held)
+        by_kind = [_number(found.by_kind[kind].auc) for kind in kinds]
+        cells = [_number(found.auc), _interval(found.intervals.get("auc"), sign="")]
+        cells += [_number(found.separation, "+"), *by_kind, str(scored[name].count(None))]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines += ["", "| difference of AUC | against | value | 95 % by turns | 95 % by messages |"]
+    lines.append("|---|---|---:|---|---|")
+    for name in (name for name in clean if name != "paper"):
+        for kind in ("all", *kinds):
+            lines.append(_difference(name, kind, clean, held))
+    return "\n".join(lines)
+
+
+def _difference(
+    name: str, kind: str, clean: Mapping[str, Sequence[float]], held: Sequence[LabelledTurn]
+) -> str:
+    rows = [row for row, turn in enumerate(held) if kind == "all" or turn.label in (ADHERENT, kind)]
+    turns = [held[row] for row in rows]
+    gold = [turn.is_adherent for turn in turns]
+    ours, theirs = ([clean[which][row] for row in rows] for which in (name, "paper"))
+    first, second = auc(ours, gold), auc(theirs, gold)
+    value = None if first is None or second is None else first - second
+    cells = [
+        _number(value, "+"),
+        _interval(paired_interval(auc, ours, theirs, gold)),
+        _interval(by_message(ours, theirs, turns)),
+    ]
+    return f"| {name} minus paper | {kind} | " + " | ".join(cells) + " |"
+
+
+def _number(value: float | None, sign: str = "") -> str:
+    return "" if value is None else f"{value:{sign}.3f}"
+
+
+def _interval(interval: Interval | None, sign: str = "+") -> str:
+    return "" if interval is None else f"{interval.low:{sign}.3f} to {interval.high:{sign}.3f}"
+
+
 def main() -> None:
+    """Ask what is missing, then print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", required=True, help="path of a GGUF file")
-    parser.add_argument("--data", required=True, type=Path, help="JSON list of labelled rows")
+    parser.add_argument("--threads", type=int, help="CPU threads; all cores when not given")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--split", choices=SPLITS, help="which half of benchmarks/role")
+    which.add_argument("--data", type=Path, help="another labelled file, in any shape curate reads")
     parser.add_argument("--limit", type=int, help="only the first rows")
     parser.add_argument("--rubric", action="append", default=[], metavar="NAME=FILE")
-    parser.add_argument("--context", type=int, default=2048)
+    parser.add_argument("--context", type=int, default=2048, help="tokens of the longest prompt")
+    parser.add_argument(
+        "--replies", type=Path, required=True, help="SQLite file that keeps replies"
+    )
     parser.add_argument("--save", type=Path, help="write every score to this JSON file")
     given = parser.parse_args()
-    rows: list[Row] = json.loads(given.data.read_text("utf-8"))[: given.limit]
-    asks: dict[str, Ask] = {"paper": paper_request, "ours": our_request(prompt("constructive"))}
+    dialogues = read_split(given.split) if given.split else load_dialogues(given.data).dialogues
+    turns = labelled_turns(dialogues)[: given.limit]
+    prompts: dict[str, Prompt] = {"paper": paper_request, "ours": our_request}
     for added in given.rubric:
         name, _, file = added.partition("=")
-        asks[name] = our_request(Path(file).read_text("utf-8"))
-    scored = asyncio.run(score_all(given.model, given.context, asks, rows))
+        prompts[name] = rubric_request(Path(file).read_text("utf-8"))
+    model = LlamaCppConfig(model=given.model, context=given.context, threads=given.threads)
+    scored = asyncio.run(score_all(model, prompts, turns, given.replies))
     if given.save:
-        given.save.write_text(json.dumps(scored), encoding="utf-8")
-    report(rows, scored)
+        rows = [
+            {"id": turn.dialogue.id, "label": turn.label, **{n: s[row] for n, s in scored.items()}}
+            for row, turn in enumerate(turns)
+        ]
+        given.save.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    print(report(turns, scored))
 
 
 if __name__ == "__main__":

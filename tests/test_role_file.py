@@ -1,9 +1,10 @@
-"""The role-adherence file under benchmarks/role keeps its format, its split and its distance from cheap tricks."""
+"""The role-adherence file under benchmarks/role: format, split, baselines that find nothing, and the script that compares prompts on it."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from copy import deepcopy
 from pathlib import Path
 from types import ModuleType
@@ -11,17 +12,27 @@ from typing import Any
 
 import pytest
 
+from curate.engines.accounting import Accounting
+from curate.engines.asking import Asker
+from curate.engines.base import Capability, Completion
+from curate.engines.cache import ReplyCache
+from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
+
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture(scope="module")
-def check() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("role_check", ROOT / "benchmarks/role/check.py")
+def _module(name: str, path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def check() -> ModuleType:
+    return _module("role_check", "benchmarks/role/check.py")
 
 
 @pytest.fixture
@@ -123,3 +134,76 @@ def test_the_check_finds_a_baseline_that_knows(check: ModuleType) -> None:
     assert list(check.baseline_faults({("dev", "told"): told})) == [
         "told has AUC 1.000 on dev against all"
     ]
+
+
+@pytest.fixture(scope="module")
+def compare() -> ModuleType:
+    return _module("role_compare", "benchmarks/compare_adherence_prompts.py")
+
+
+def test_the_papers_prompt_is_its_own_and_ours_is_that_of_a_run(
+    check: ModuleType, compare: ModuleType
+) -> None:
+    turn = next(t for t in check.read_turns("dev") if len(t.dialogue.messages) > 2)
+    earlier = turn.dialogue.messages[1].content
+    paper = compare.paper_request(turn).messages[0]["content"]
+    assert paper.startswith(
+        "You are an evaluation assistant. Given a role definition and an assistant response, determine "
+        "whether the response adheres to the role. Answer ONLY with YES (adherent) or NO (non-adherent)."
+    )
+    assert turn.case.role in paper
+    assert paper.endswith(turn.case.candidate)
+    assert earlier not in paper
+    ours = compare.our_request(turn).messages[0]["content"]
+    assert ours.index(turn.case.role) < ours.index(earlier) < ours.index(turn.case.candidate)
+
+
+def test_a_split_that_is_not_the_one_fixed_is_refused(
+    compare: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("dev.jsonl", "sealed.jsonl", "split.json"):
+        (tmp_path / name).write_bytes((compare.ROLE / name).read_bytes())
+    monkeypatch.setattr(compare, "ROLE", tmp_path)
+    assert len(compare.read_split("all")) == 192
+    dev = tmp_path / "dev.jsonl"
+    dev.write_bytes(dev.read_bytes() + b"\n")
+    assert len(compare.read_split("sealed")) == 96
+    with pytest.raises(SystemExit, match="would not compare"):
+        compare.read_split("dev")
+
+
+def test_the_report_compares_on_the_turns_that_every_prompt_scored(
+    check: ModuleType, compare: ModuleType
+) -> None:
+    turns = check.read_turns("dev")
+    knows = [float(turn.is_adherent) for turn in turns]
+    blind: list[float | None] = [0.5] * len(turns)
+    blind[3] = None
+    said = compare.report(turns, {"paper": blind, "ours": knows})
+    assert "95 of 96 turns scored" in said
+    paper = next(line for line in said.splitlines() if line.startswith("| paper |"))
+    assert paper.split(" | ")[1] == "0.500"
+    assert paper.endswith("| 1 |")
+    differences = [line for line in said.splitlines() if line.startswith("| ours minus paper")]
+    assert [line.split(" | ")[1] for line in differences] == ["all", *sorted(check.KINDS)]
+    assert all(
+        line.endswith("+0.500 | +0.500 to +0.500 | +0.500 to +0.500 |") for line in differences
+    )
+
+
+async def test_a_question_that_was_answered_is_not_asked_again(
+    check: ModuleType, compare: ModuleType, tmp_path: Path
+) -> None:
+    turns = check.read_turns("dev")[:6]
+    reply = Completion("Yes", first_token=(("Yes", math.log(0.6)), ("No", math.log(0.2))))
+    engine = ScriptedEngine(
+        [reply] * 6, capabilities=[*DEFAULT_CAPABILITIES, Capability.TOP_LOGPROBS]
+    )
+    runs = []
+    for stop in (3, 6):
+        with ReplyCache(tmp_path / "replies.sqlite") as cache:
+            ask = Asker(engine, cache, accounting=Accounting())
+            runs.append(await compare.score("ours", compare.our_request, turns[:stop], ask))
+    assert len(engine.requests) == 6
+    assert runs[0] == runs[1][:3]
+    assert runs[1] == pytest.approx([0.75] * 6)
