@@ -6,6 +6,7 @@ matplotlib draws them with its Agg backend, so that no display is needed; it is 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ _COLOURS = (
 )
 _STYLES = ("-", "--", ":", "-.")
 _PANELS_ABREAST = 3
+_NAME = 34
 
 
 def check_plots() -> None:
@@ -85,7 +87,7 @@ def _class_means(found: Benchmark) -> Figure | None:
             at = [place + shift for place in places]
             bars = panel.bar(at, values, width=0.38, color=colour, label=label)
             panel.bar_label(bars, fmt=_short, fontsize=7, padding=1)
-        panel.set_title(name, fontsize=9)
+        panel.set_title(_folded(name), fontsize=9)
         panel.set_xticks(list(places), [f"n={f.n}" for f in rows])
         low, high = panel.get_ylim()
         panel.set_ylim(min(0.0, low), max(1.12, high))
@@ -112,13 +114,13 @@ def _separation(found: Benchmark) -> Figure | None:
     axes.set_xlabel("turns (n)")
     axes.set_ylabel("mean of adherent turns minus mean of violations")
     axes.set_title("Separation against n")
-    _legend(axes)
+    _legend(figure, axes)
     return figure
 
 
 def _roc(found: Benchmark) -> Figure | None:
     full = found.full
-    figure, axes = _single(width=7.2)
+    figure, axes = _single(width=8.4)
     styles = [*_line_styles(len(full.methods)), *_baseline_styles(len(full.baselines))]
     areas = {f.method: f.auc for f in full.figures}
     for scores, style in zip((*full.methods, *full.baselines), styles, strict=True):
@@ -135,7 +137,7 @@ def _roc(found: Benchmark) -> Figure | None:
     axes.set_xlabel("share of violations taken for adherent")
     axes.set_ylabel("share of adherent turns found")
     axes.set_title(f"ROC, n = {full.n}; AUC in brackets, baselines in grey")
-    _legend(axes)
+    _legend(figure, axes)
     return figure
 
 
@@ -165,7 +167,7 @@ def _reliability(found: Benchmark) -> Figure | None:
             alpha=0.7,
             clip_on=False,
         )
-        panel.set_title(f"{name}\nECE {error:.3f}", fontsize=9)
+        panel.set_title(f"{_folded(name)}\nECE {error:.3f}", fontsize=9)
         panel.set_aspect("equal")
         panel.set_xlim(-0.03, 1.03)
         panel.set_ylim(-0.03, 1.03)
@@ -228,9 +230,12 @@ def _finished(
     return figure
 
 
-def _legend(axes: Axes) -> None:
+def _legend(figure: Figure, axes: Axes) -> None:
+    """Beside the axes, and never cut off: the layout leaves room for it, and long names fold."""
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8, frameon=False)
+    handles, names = axes.get_legend_handles_labels()
+    folded = [_folded(name) for name in names]
+    figure.legend(handles, folded, loc="outside right center", fontsize=8, frameon=False)
 
 
 def _line_styles(count: int) -> list[dict[str, Any]]:
@@ -254,3 +259,7 @@ def _baseline_styles(count: int) -> list[dict[str, Any]]:
 
 def _short(value: float) -> str:
     return f"{value:.2f}"
+
+
+def _folded(name: str) -> str:
+    return textwrap.fill(name.replace(",", ", "), _NAME, break_on_hyphens=False)

@@ -13,7 +13,7 @@ from curate.benchmarking.methods import MethodScores
 from curate.benchmarking.run import Benchmark
 from curate.trust.agreement import Interval
 
-_KINDS_ABREAST = 4
+_KINDS_ABREAST = 5
 """Kinds of violation side by side in 80 columns."""
 
 

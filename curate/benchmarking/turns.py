@@ -79,25 +79,55 @@ def read_turns(
 def labelled_turns(
     dialogues: Sequence[Dialogue], field: str = "label", adherent: str = ADHERENT
 ) -> list[LabelledTurn]:
-    """Take the turn to be scored, and its label, from each dialogue of a benchmark.
+    """Take the turns to be scored, and their labels, from the dialogues of a benchmark.
+
+    A label is that of the last assistant turn; a list has one for each of them, null for those that are not
+    part of the benchmark. A turn is scored in the dialogue up to it.
 
     Raises:
         UsageError: a dialogue has no label, no assistant turn, or more references than turns.
     """
     found = []
     for number, dialogue in enumerate(map(_with_history, dialogues), start=1):
-        label, cases = _label(dialogue.labels.get(field), adherent), cases_of(dialogue)
-        if label is None or not cases:
+        cases = cases_of(dialogue)
+        labels = _labels(dialogue.labels.get(field), len(cases or ()), adherent)
+        if not cases or labels is None:
             raise UsageError(
                 f"row {number} of the benchmark cannot be used",
-                got=f"label {dialogue.labels.get(field)!r}, "
-                + _turns_said(dialogue, None if cases is None else len(cases)),
+                got=f"label {repr(dialogue.labels.get(field))[:80]}, {_turns_said(dialogue, cases)}",
                 expected=f"a text in '{field}' (`{adherent}` or a kind of violation, or true and false) "
-                "and a last assistant turn",
+                "and a last assistant turn, or a list with a label for each assistant turn",
                 fix=_other_labels(dialogue, field),
             )
-        found.append(LabelledTurn(dialogue, cases[-1], label))
+        found += [
+            LabelledTurn(_until(dialogue, place), case, label)
+            for place, (case, label) in enumerate(zip(cases, labels, strict=True))
+            if label is not None
+        ]
     return found
+
+
+def _labels(given: object, turns: int, adherent: str) -> list[str | None] | None:
+    """A label for each assistant turn, None for those without; None instead of all where it cannot be read."""
+    values = given if isinstance(given, list) else [None] * (turns - 1) + [given]
+    labels = [_label(value, adherent) for value in values]
+    unread = any(
+        label is None and value is not None for label, value in zip(labels, values, strict=True)
+    )
+    return None if unread or len(labels) != turns or not any(labels) else labels
+
+
+def _until(dialogue: Dialogue, place: int) -> Dialogue:
+    """The dialogue up to its assistant turn at that place, which sees no later one."""
+    ends = [turn.stop for turn in dialogue.turns if turn.has_assistant]
+    if place == len(ends) - 1:
+        return dialogue
+    return dialogue.model_copy(
+        update={
+            "messages": dialogue.messages[: ends[place]],
+            "references": dialogue.references[: place + 1],
+        }
+    )
 
 
 def _with_history(dialogue: Dialogue) -> Dialogue:
@@ -138,10 +168,10 @@ def _label(value: object, adherent: str) -> str | None:
     return VIOLATION if value == ADHERENT else value
 
 
-def _turns_said(dialogue: Dialogue, cases: int | None) -> str:
+def _turns_said(dialogue: Dialogue, cases: Sequence[Case] | None) -> str:
     if cases is None:
         return f"{len(dialogue.references)} lists of references for fewer assistant turns"
-    return f"{cases} assistant turns"
+    return f"{len(cases)} assistant turns"
 
 
 def _other_labels(dialogue: Dialogue, field: str) -> str | None:

@@ -49,6 +49,31 @@ def test_the_last_turn_of_a_dialogue_with_its_own_references(tmp_path: Path) -> 
     assert turns[1].case.turn == 2
 
 
+def test_a_list_labels_every_turn_and_each_sees_no_later_one(tmp_path: Path) -> None:
+    rows = [
+        {
+            "role_definition": "A clerk.",
+            "messages": [
+                {"role": "assistant", "content": "Welcome."},
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": "Hello."},
+                {"role": "user", "content": "My order?"},
+                {"role": "assistant", "content": "Who cares."},
+            ],
+            "references": [[], ["Good day."], ["It left."]],
+            "label": [None, "adherent", "tone"],
+        }
+    ]
+    first, second = read(lines(tmp_path / "rows.jsonl", rows))
+    assert [message.content for message in first.dialogue.messages] == ["Welcome.", "Hi", "Hello."]
+    assert (first.case.references, first.label) == (("Good day.",), "adherent")
+    assert len(second.dialogue.messages) == 5
+    assert (second.case.references, second.label) == (("It left.",), "tone")
+    short = [{**rows[0], "label": ["adherent", "tone"]}]
+    with pytest.raises(UsageError, match="a list with a label for each"):
+        read(lines(tmp_path / "short.jsonl", short))
+
+
 def test_a_flat_row_keeps_its_history_and_all_its_references(tmp_path: Path) -> None:
     """The reader of flat rows leaves `history` and `user` beside the messages; losing them would be silent."""
     rows = [
