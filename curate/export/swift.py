@@ -3,7 +3,9 @@
 A call is a message of `tool_call` that holds name and arguments as JSON text, a result one of `tool_response`.
 The rejected side is a whole conversation and not `rejected_response`, since that replaces all that follows the
 last user message, calls and results included. What a file's row is missing comes as null, and ms-swift drops
-rows where it does not expect one; so every row of a pair file has both conversations.
+rows where it does not expect one; so every row of a pair file has both conversations. Left to itself ms-swift also
+trains on calls that stand in the prompt after the last user message, or on every answer in it; so each message
+of a pair says whether it is trained on.
 """
 
 from __future__ import annotations
@@ -25,10 +27,11 @@ def _sft(row: Row) -> Row:
 
 
 def _pair(row: Row) -> Row:
-    prompt = [made for message in row["prompt"] for made in _swift(message)]
+    prompt = [made for message in row["prompt"] for made in _swift({**message, "train": False})]
+    chosen, rejected = ({**row[side][0], "train": True} for side in ("chosen", "rejected"))
     made = {
-        "messages": [*prompt, *_swift(row["chosen"][0])],
-        "rejected_messages": [*prompt, *_swift(row["rejected"][0])],
+        "messages": [*prompt, *_swift(chosen)],
+        "rejected_messages": [*prompt, *_swift(rejected)],
     }
     made = _with_tools(made, row)
     if "tools" in row:

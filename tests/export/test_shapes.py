@@ -381,12 +381,12 @@ class TestSwift:
         export(tmp_path, "swift", pairs=[tool_pair()])
         [row] = lines(tmp_path / "dpo.jsonl")
         prompt = [
-            said("user", USER.content),
-            said("tool_call", '{"name":"track","arguments":{"parcel":81}}'),
-            said("tool_response", '{"at": "depot"}'),
+            said("user", USER.content, loss=False),
+            said("tool_call", '{"name":"track","arguments":{"parcel":81}}', loss=False),
+            said("tool_response", '{"at": "depot"}', loss=False),
         ]
-        assert row["messages"] == [*prompt, said("assistant", GOOD.content)]
-        assert row["rejected_messages"] == [*prompt, said("assistant", BAD.content)]
+        assert row["messages"] == [*prompt, said("assistant", GOOD.content, loss=True)]
+        assert row["rejected_messages"] == [*prompt, said("assistant", BAD.content, loss=True)]
         assert row["tools"] == row["rejected_tools"]
         assert orjson.loads(row["tools"]) == [TRACK]
 
