@@ -112,6 +112,8 @@ def test_asking_for_reasons_later_asks_for_nothing_else(tmp_path: Path) -> None:
     after = run_recipe(both, out=tmp_path / "run").manifest
     assert after.requests == 3  # one reason a turn; the answers are kept replies
     assert after.stages["adherence"].requests == 6
+    assert after.estimate is not None
+    assert after.estimate.stages["adherence"].requests == 6
     resumed = run_recipe(both, out=tmp_path / "run").manifest
     assert (resumed.requests, resumed.stages["adherence"].reused) == (0, 2)
     assert resumed.adherence == after.adherence
