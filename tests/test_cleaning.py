@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from curate import cleaning
 from curate.api import select as select_dialogues
 from curate.cleaning import eval_texts, prepare_cleaning
 from curate.dialogue import Dialogue
@@ -16,6 +17,7 @@ from curate.errors import SourceError, UsageError
 from curate.pipeline import RunResult, run_recipe
 from curate.recipe import load_recipe, parse_recipe
 from curate.selection.config import EvalSet, SelectConfig
+from curate.sources.config import SourceConfig
 from curate.validation import validate_record
 from tests.live import live_server
 from tests.servers import CountingServer
@@ -206,6 +208,23 @@ def test_eval_sets_of_any_shape(tmp_path: Path) -> None:
 
     pl.DataFrame({"q": ["x", "y"]}).write_parquet(tmp_path / "evals.parquet")
     assert texts(tmp_path / "evals.parquet", field="q") == [("1", "x"), ("2", "y")]
+
+
+def test_an_eval_set_on_the_hub_is_read_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[SourceConfig] = []
+
+    def hub_rows(config: SourceConfig) -> list[dict[str, Any]]:
+        asked.append(config)
+        return [{"question": "Too short?"}, {"question": EVAL, "answer": "72"}]
+
+    monkeypatch.setattr(cleaning, "hub_rows", hub_rows)
+    given = {"path": "openai/gsm8k", "config": "main", "split": "test", "field": "question"}
+    config = SelectConfig.model_validate({"where": {}, "active": None, "decontaminate": [given]})
+    dirty = Dialogue.model_validate(chat("d", "Help me", EVAL))
+    [decision] = select_dialogues([dirty], [], config=config)
+    assert decision.reasons == ("contaminated",)
+    assert decision.collisions[0].other == "gsm8k:2"
+    assert (asked[0].path, asked[0].config, asked[0].split) == ("openai/gsm8k", "main", "test")
 
 
 def test_an_eval_set_that_cannot_be_used_is_refused(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class Feed:
         Raises:
             EngineError: it was lost too often to go on.
         """
-        key = item.dialogue.content_hash
+        key = item.key
         self._losses[key] += 1
         if self._losses[key] >= MOST_LOSSES:
             raise EngineError(

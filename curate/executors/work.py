@@ -117,9 +117,12 @@ class StageWorker:
         except CurateError:
             raise
         except Exception as error:
-            if item.stage in ("fork", "natural"):
+            if item.stage == "fork":
                 raise
             # Broad on purpose: a bug costs one dialogue, not the run.
+            if item.pair is not None:
+                detail = f"{item.pair.detail}; internal_error: {type(error).__name__}: {error}"
+                return item.pair.model_copy(update={"refusal": "unscored", "detail": detail})
             return Unscored(
                 dialogue_id=item.dialogue.id,
                 content_hash=item.dialogue.content_hash,
