@@ -16,7 +16,7 @@ from typing import Any, get_args
 from curate.adherence.config import AdherenceConfig, Definition
 from curate.dialogue import Dialogue
 from curate.engines.base import Request
-from curate.engines.layout import DIALOGUE_CLOSE, Trunk, render_turns, trunk
+from curate.engines.layout import Trunk, nested, trunk
 from curate.records import ViolationKind
 
 LABELS = ("yes", "Yes", "YES", "no", "No", "NO")
@@ -70,20 +70,10 @@ def prompt_version(config: AdherenceConfig) -> str:
 
 
 def nested_trunks(dialogue: Dialogue, config: AdherenceConfig) -> list[Trunk]:
-    """The trunk that ends with each assistant turn, in order; what `layout.trunk` gives for it.
-
-    Every turn is rendered once. Laying out each trunk by itself would render a dialogue of n turns
-    n (n + 1) / 2 turns over, which costs more than all else here together.
-    """
+    """The trunk that ends with each assistant turn, in order."""
     bare = trunk(prompt(config.definition), dialogue, (), show_scenario=False)
-    text, neutralised = bare.text.removesuffix(DIALOGUE_CLOSE), bare.neutralised
-    trunks = []
-    for turn in dialogue.turns:
-        body = render_turns((turn,), show_reasoning=config.show_reasoning)
-        text, neutralised = text + body.text, neutralised + body.count
-        if turn.has_assistant:
-            trunks.append(Trunk(text + DIALOGUE_CLOSE, neutralised))
-    return trunks
+    trunks = nested(bare, dialogue.turns, show_reasoning=config.show_reasoning)
+    return [found for turn, found in zip(dialogue.turns, trunks, strict=True) if turn.has_assistant]
 
 
 def conversation_trunk(dialogue: Dialogue, config: AdherenceConfig) -> Trunk:

@@ -118,6 +118,21 @@ class Trunk:
         return ({"role": "user", "content": f"{self.text}{question}"},)
 
 
+def nested(bare: Trunk, turns: Sequence[Turn], *, show_reasoning: bool = False) -> list[Trunk]:
+    """The trunk that ends with each of the turns, in order, given the one that shows none of them.
+
+    Every turn is rendered once. Laying out each trunk by itself would render n turns n (n + 1) / 2
+    times over, which costs more than all else about a prompt together.
+    """
+    text, neutralised = bare.text.removesuffix(DIALOGUE_CLOSE), bare.neutralised
+    trunks = []
+    for turn in turns:
+        body = render_turns((turn,), show_reasoning=show_reasoning)
+        text, neutralised = text + body.text, neutralised + body.count
+        trunks.append(Trunk(text + DIALOGUE_CLOSE, neutralised))
+    return trunks
+
+
 def trunk(
     rubric: str,
     dialogue: Dialogue,

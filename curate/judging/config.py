@@ -63,6 +63,11 @@ class RubricConfig(Frozen):
         le=4,
         description="Wordings in which each score is asked, their distributions averaged (tokens mode).",
     )
+    turn_view: Literal["so_far", "whole"] = Field(
+        "so_far",
+        description="What a question about a turn shows (tokens mode): the dialogue up to that turn, or all "
+        "of it. One JSON reply about all turns always sees all of them.",
+    )
     min_scored_share: float | None = Field(
         None,
         gt=0,

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from curate.engines.base import Request
-from curate.engines.layout import Trunk
 from curate.judging.reading import (
     Failure,
+    Page,
     Reading,
     Scope,
     Session,
@@ -293,7 +293,7 @@ def _shown(value: Any) -> str:
 
 
 async def ask_json(
-    session: Session, trunk: Trunk, scope: Scope, *, wording: int = 0
+    session: Session, page: Page, scope: Scope, *, wording: int = 0
 ) -> Reading | Failure:
     """Ask for one joint reply; a reply that cannot be used is asked again with the reason.
 
@@ -306,6 +306,7 @@ async def ask_json(
     amendment = ""
     usable: Reading | None = None
     failure = Failure("bad_reply")
+    trunk = session.trunk(page)
     for attempt in range(config.retries + 1):
         request = Request(
             messages=trunk.ask(f"{text}{amendment}"),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from curate.dialogue import Turn
 from curate.engines.base import Request
-from curate.judging.reading import Failure, Session, fault_of, without_thinking
+from curate.judging.reading import Failure, Page, Session, fault_of, without_thinking
 
 CUT_MARK = "(The ledger was cut here.)"
 _TOKENS_A_WORD = 2  # A cautious ratio, so that a model that obeys the word limit is not cut.
@@ -90,7 +90,7 @@ class Ledger:
             words=session.config.ledger_max_tokens // _TOKENS_A_WORD,
         )
         return Request(
-            messages=session.trunk(shown, self.text).ask(question),
+            messages=session.trunk(Page(tuple(shown), self.text)).ask(question),
             max_tokens=session.config.ledger_max_tokens,
             purpose="judge.ledger",
         )

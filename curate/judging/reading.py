@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from curate.dialogue import Dialogue, Turn
 from curate.engines.base import Ask, Completion, Request
-from curate.engines.layout import Trunk, trunk
+from curate.engines.layout import Trunk, nested, trunk
 from curate.errors import EngineError, UsageError
 from curate.judging.config import RubricConfig
 from curate.judging.verdict import rule_verdict
@@ -23,8 +23,21 @@ STAGE = "judging"
 
 
 @dataclass(frozen=True, slots=True)
+class Page:
+    """What a prompt shows.
+
+    Attributes:
+        turns: turns in order.
+        ledger: what is known of the turns before them; None where there are none.
+    """
+
+    turns: tuple[Turn, ...]
+    ledger: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
-    """What is asked of one trunk.
+    """What is asked of one page.
 
     Attributes:
         turns: numbers of the turns to score.
@@ -45,7 +58,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read from one trunk. What was not asked for, or could not be read, is None or empty.
+    """What was read from one page. What was not asked for, or could not be read, is None or empty.
 
     Attributes:
         turns: scored turns, ascending.
@@ -139,15 +152,24 @@ class Session:
                 break
         return completion
 
-    def trunk(self, turns: Sequence[Turn], ledger: str | None = None) -> Trunk:
-        """The shared start of every question about these turns."""
+    def trunk(self, page: Page) -> Trunk:
+        """The shared start of every question about a page."""
         return trunk(
             self.texts.rubric,
             self.dialogue,
-            turns,
-            ledger=ledger,
+            page.turns,
+            ledger=page.ledger,
             show_reasoning=self.config.show_reasoning,
         )
+
+    def nested_trunks(self, page: Page) -> dict[int, Trunk]:
+        """By the number of each of a page's turns, the shared start of questions that end with it."""
+        trunks = nested(
+            self.trunk(replace(page, turns=())),
+            page.turns,
+            show_reasoning=self.config.show_reasoning,
+        )
+        return {turn.number: part for turn, part in zip(page.turns, trunks, strict=True)}
 
     def remark(self, text: str) -> None:
         """Note, once, something a reader of the record should know."""

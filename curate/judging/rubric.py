@@ -16,6 +16,7 @@ from curate.engines.base import Ask
 from curate.judging.config import RubricConfig
 from curate.judging.reading import (
     Failure,
+    Page,
     Reading,
     Scope,
     Session,
@@ -61,7 +62,7 @@ async def judge_dialogue(
     whole_overflows = False
     if len(windows) == 1:
         scope = Scope(tuple(scored), True, True, tuple(scored), is_final=True)
-        reading = await ask_scope(session, session.trunk(dialogue.turns), scope)
+        reading = await ask_scope(session, Page(dialogue.turns), scope)
         if isinstance(reading, Reading):
             return conclude(session, identity, len(scored), _single(reading))
         if not reading.is_overflow or len(scored) == 1:
@@ -131,7 +132,7 @@ def conclude(
         unscored_turns=tuple(unscored),
         windows=tuple(outcome.opinions),
         overlap_disagreement=stitched.disagreement,
-        neutralised=session.trunk(dialogue.turns).neutralised,
+        neutralised=session.trunk(Page(dialogue.turns)).neutralised,
         remarks=tuple(session.remarks),
         requests=session.requests,
     )

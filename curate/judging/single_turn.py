@@ -14,6 +14,7 @@ from curate.errors import UsageError
 from curate.judging.config import RubricConfig
 from curate.judging.ledger import Ledger
 from curate.judging.reading import (
+    Page,
     Reading,
     Scope,
     Session,
@@ -70,9 +71,7 @@ async def score_turn(
         return session.unscored(refusal)
     ledger, scope, start = Ledger(session), Scope((turn_number,)), 0
     while True:
-        reading = await ask_scope(
-            session, session.trunk(turns[start:], ledger.text), scope, wording=wording
-        )
+        reading = await ask_scope(session, Page(turns[start:], ledger.text), scope, wording=wording)
         if isinstance(reading, Reading):
             break
         left = len(turns) - start
@@ -106,7 +105,9 @@ async def describe_issue(
     turns = shown_up_to(dialogue, turn_number)
     while True:
         request = Request(
-            messages=session.trunk(turns).ask(session.texts.question("issue", turn=turn_number)),
+            messages=session.trunk(Page(turns)).ask(
+                session.texts.question("issue", turn=turn_number)
+            ),
             max_tokens=config.issue_max_tokens,
             purpose="judge.issue",
         )

@@ -12,8 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from curate.engines.base import Request
-from curate.engines.layout import Trunk
-from curate.judging.reading import Reading, Scope, Session, clip_words, fault_of, without_thinking
+from curate.judging.reading import (
+    Page,
+    Reading,
+    Scope,
+    Session,
+    clip_words,
+    fault_of,
+    without_thinking,
+)
 from curate.judging.verdict import is_weak, rule_verdict
 from curate.judging.wording import Texts
 from curate.records import (
@@ -75,13 +82,13 @@ def read_text(text: str, *, cut: bool) -> Remarks:
     return Remarks(issues, notes, basis)
 
 
-async def add_text(session: Session, trunk: Trunk, scope: Scope, reading: Reading) -> Reading:
+async def add_text(session: Session, page: Page, scope: Scope, reading: Reading) -> Reading:
     """Ask for the words behind a reading; whatever fails, the scores come back as they were."""
     lines = text_lines(reading, scope, session.texts)
     if not lines:
         return reading
     request = Request(
-        messages=trunk.ask(session.texts.question("text", lines="\n".join(lines))),
+        messages=session.trunk(page).ask(session.texts.question("text", lines="\n".join(lines))),
         max_tokens=session.config.text_max_tokens,
         purpose="judge.text",
     )

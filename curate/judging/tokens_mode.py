@@ -1,7 +1,9 @@
 """Scoring mode `tokens`: each score is read from the distribution of the first token of an answer.
 
 Every item (a dimension of a turn, a conversation score, the verdict, the weakest turn) is one request
-of one token on the shared trunk, in a fresh context, so that no score leans on another. Digits 1-5,
+of one token in a fresh context, so that no score leans on another. A question about a turn stands on the
+trunk that ends with that turn (`turn_view`), one about the conversation on the whole; the trunks are
+nested, so a prefix cache still reads the dialogue once. Digits 1-5,
 letters and `N` (n/a) are single tokens in all common tokenizers. The forced prefix (`(` by default) ends
 in punctuation, after which a label is a token of its own; an engine without PREFILL leaves it out, so
 the question itself demands the bare label.
@@ -21,7 +23,7 @@ from dataclasses import dataclass, replace
 from curate.engines.base import Completion, Request
 from curate.engines.labels import LabelMass, logsumexp, read_labels
 from curate.engines.layout import Trunk
-from curate.judging.reading import Failure, Reading, Scope, Session, fault_of, mismatch_of
+from curate.judging.reading import Failure, Page, Reading, Scope, Session, fault_of, mismatch_of
 from curate.judging.verdict import VERDICTS
 from curate.judging.wording import WORDINGS, Texts
 from curate.records import (
@@ -180,7 +182,7 @@ def label_reading(mass: LabelMass) -> LabelReading:
 
 
 async def ask_tokens(
-    session: Session, trunk: Trunk, scope: Scope, *, wording: int | None = None
+    session: Session, page: Page, scope: Scope, *, wording: int | None = None
 ) -> Reading | Failure:
     """Ask all items of a scope in one call, and put what was read together.
 
@@ -194,26 +196,26 @@ async def ask_tokens(
     """
     config = session.config
     wordings = range(config.paraphrases) if wording is None else range(wording, wording + 1)
-    found = await _ask_items(session, trunk, scope, wordings)
+    found = await _ask_items(session, page, scope, wordings)
     attempts = config.retries if wording is None else 0
     for spare in range(wordings.stop, min(wordings.stop + attempts, len(WORDINGS))):
         again = {key for key, part in found.items() if _is_low(part) and key[1] in SCORED}
         if not again:
             break
-        found |= await _ask_items(session, trunk, scope, range(spare, spare + 1), again=again)
+        found |= await _ask_items(session, page, scope, range(spare, spare + 1), again=again)
     for part in found.values():
         if isinstance(part, Failure) and part.is_overflow:
             return part
     reading = assemble(found, scope)
     if reading.verdict is not None and config.on_mismatch == "retry":
         item = next(item for item in items_of(scope, session.texts) if item.name == "verdict")
-        return await _ask_verdict_again(session, trunk, scope, item, reading)
+        return await _ask_verdict_again(session, session.trunk(page), scope, item, reading)
     return reading
 
 
 async def _ask_items(
     session: Session,
-    trunk: Trunk,
+    page: Page,
     scope: Scope,
     wordings: range,
     *,
@@ -229,7 +231,13 @@ async def _ask_items(
             wanted = again is None or key in again
             if wanted and (wording == wordings.start or item.name in SCORED):
                 asked.setdefault(key, []).append(item)
-    requests = [request_of(item, trunk, prefix) for items in asked.values() for item in items]
+    whole = session.trunk(page)
+    so_far = session.nested_trunks(page) if config.turn_view == "so_far" and scope.turns else {}
+    requests = [
+        request_of(item, whole if item.turn is None else so_far.get(item.turn, whole), prefix)
+        for items in asked.values()
+        for item in items
+    ]
     replies = iter(await session.ask(requests))
     return {
         key: read_item([next(replies) for _ in items], items[0], config.min_coverage)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from curate.dialogue import Turn
 from curate.judging.ledger import Ledger
-from curate.judging.reading import Failure, Reading, Scope, Session
+from curate.judging.reading import Failure, Page, Reading, Scope, Session
 from curate.judging.scoring import ask_scope
 from curate.judging.windows import Window, halves, lowest_conversation, stitch
 from curate.records import ConversationLevel, TurnScores, UnscoredTurn, WindowOpinion
@@ -70,19 +70,19 @@ async def judge_windows(
     levels: list[ConversationLevel] = []
     is_full = config.window_context == "full"
     per_window = config.conversation == "windows"
-    queue, last_stop, trunk = deque(windows), None, None
+    queue, last_stop = deque(windows), None
     while queue:
         window = queue.popleft()
         shown = shown_of(turns, window)
         if is_full:
-            trunk = session.trunk(turns[: shown.stop])
+            page = Page(turns[: shown.stop])
         else:
             failure = await ledger.cover(shown.start, shown=last_stop)
             if failure is not None:
                 return failure
-            trunk = session.trunk(turns[shown.start : shown.stop], ledger.text)
+            page = Page(turns[shown.start : shown.stop], ledger.text)
         scope = Scope(window.turns, per_window, True, window.turns)
-        reading = await ask_scope(session, trunk, scope)
+        reading = await ask_scope(session, page, scope)
         if isinstance(reading, Failure) and reading.is_overflow and is_full:
             # All earlier turns no longer fit: from here on the ledger stands for them.
             session.remark("full_context_to_summary: context_overflow")
@@ -146,7 +146,7 @@ async def judge_conversation(
     given = stitch(outcome.windows).per_turn
     scope = Scope((), True, True, tuple(turn.turn for turn in given), given, is_final=True)
     if not whole_overflows:
-        reading = await ask_scope(session, session.trunk(turns), scope)
+        reading = await ask_scope(session, Page(turns), scope)
         if not (isinstance(reading, Failure) and reading.is_overflow):
             _settle(outcome, reading)
             return
@@ -160,7 +160,7 @@ async def judge_conversation(
         if failure is not None:
             _settle(outcome, failure)
             return
-        reading = await ask_scope(session, session.trunk(turns[start:], ledger.text), scope)
+        reading = await ask_scope(session, Page(turns[start:], ledger.text), scope)
         is_overflow = isinstance(reading, Failure) and reading.is_overflow
         if not is_overflow or len(window.turns) == 1:
             _settle(outcome, reading)

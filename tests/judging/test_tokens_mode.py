@@ -15,25 +15,23 @@ from curate.judging.rubric import judge_dialogue
 from curate.judging.tokens_mode import label_reading
 from curate.records import Judgment, Unscored
 from tests.judging.judge import (
-    CLOSE,
     IDENTITY,
     ScriptedJudge,
     dialogue_of,
     fault,
     mass,
-    prompt_of,
     question_of,
+    shown_turns,
 )
 
 TOKENS = RubricConfig(mode="tokens")
 
 
-async def test_one_request_an_item_all_in_one_call_on_one_trunk() -> None:
+async def test_one_request_an_item_all_in_one_call() -> None:
     judge = ScriptedJudge()
     result = await judge_dialogue(dialogue_of(3), judge, TOKENS, IDENTITY)
     assert isinstance(result, Judgment)
     assert (judge.calls, result.requests) == (1, 3 * 3 + 3 + 2)
-    assert len({prompt_of(request).split(CLOSE)[0] for request in judge.asked}) == 1
     assert len({question_of(request) for request in judge.asked}) == len(judge.asked)
     for request in judge.asked:
         assert request.max_tokens == 1
@@ -42,6 +40,17 @@ async def test_one_request_an_item_all_in_one_call_on_one_trunk() -> None:
         assert request.temperature == 0
         assert request.schema is None
         assert "nothing else" in question_of(request)  # stands without the forced prefix
+
+
+@pytest.mark.parametrize("view", ["so_far", "whole"])
+async def test_a_turn_is_seen_without_what_came_later_unless_told(view: str) -> None:
+    judge = ScriptedJudge()
+    config = TOKENS.model_copy(update={"turn_view": view})
+    await judge_dialogue(dialogue_of(3), judge, config, IDENTITY)
+    shown = {(r.purpose, len(shown_turns(r))) for r in judge.asked}
+    of_turns = {count for purpose, count in shown if purpose == "judge.turns"}
+    assert of_turns == ({1, 2, 3} if view == "so_far" else {3})
+    assert {count for purpose, count in shown if purpose != "judge.turns"} == {3}
 
 
 async def test_the_rule_uses_the_most_likely_digit_and_the_expectation_is_kept() -> None:
