@@ -26,6 +26,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.llm import (
     LABELS,
@@ -42,7 +44,7 @@ from curate.engines.accounting import Accounting
 from curate.engines.asking import Asker
 from curate.engines.base import Ask, Request
 from curate.engines.cache import ReplyCache
-from curate.engines.config import LlamaCppConfig, open_engine
+from curate.engines.config import EngineConfig, LlamaCppConfig, open_engine
 from curate.engines.layout import trunk
 from curate.trust.agreement import Interval, auc, bootstrap_interval, paired_interval
 
@@ -107,7 +109,7 @@ async def score(name: str, prompt: Prompt, turns: Sequence[LabelledTurn], ask: A
 
 
 async def score_all(
-    model: LlamaCppConfig,
+    model: EngineConfig,
     prompts: Mapping[str, Prompt],
     turns: Sequence[LabelledTurn],
     replies: Path,
@@ -200,7 +202,9 @@ def _interval(interval: Interval | None, sign: str = "+") -> str:
 def main() -> None:
     """Ask what is missing, then print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", required=True, help="path of a GGUF file")
+    judge = parser.add_mutually_exclusive_group(required=True)
+    judge.add_argument("--model", help="path of a GGUF file, run by llama.cpp")
+    judge.add_argument("--engine", help="an engine as in a recipe, as JSON; in place of --model")
     parser.add_argument("--threads", type=int, help="CPU threads; all cores when not given")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--split", choices=SPLITS, help="which half of benchmarks/role")
@@ -219,7 +223,11 @@ def main() -> None:
     for added in given.rubric:
         name, _, file = added.partition("=")
         prompts[name] = rubric_request(Path(file).read_text("utf-8"))
-    model = LlamaCppConfig(model=given.model, context=given.context, threads=given.threads)
+    model: EngineConfig = (
+        TypeAdapter(EngineConfig).validate_json(given.engine)
+        if given.engine
+        else LlamaCppConfig(model=given.model, context=given.context, threads=given.threads)
+    )
     scored = asyncio.run(score_all(model, prompts, turns, given.replies))
     if given.save:
         rows = [
