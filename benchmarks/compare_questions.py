@@ -70,7 +70,7 @@ def variants(texts: Texts, turn: int | None) -> list[Variant]:
     asked += [Variant(f"{main}, wording {n}", ours(main, n), DIGITS) for n in (1, 2, 3)]
     asked += [
         Variant(f"{main}, prefix {prefix!r}", ours(main, 0), DIGITS, prefix)
-        for prefix in ("[[", "Score: [[")
+        for prefix in ("[[", "Score: [[", "", "**", "Score: (")
     ]
     asked.append(
         Variant(
@@ -151,21 +151,24 @@ async def ask(args: argparse.Namespace) -> None:
     for number, item in enumerate(gold[: args.limit]):
         if item.dialogue.id in done:
             continue
-        lines = [line async for line in _read(engine, item, texts)]
+        lines = [line async for line in _read(engine, item, texts, args.only)]
         with args.out.open("a", encoding="utf-8") as file:
             file.writelines(lines)
         print(f"{number + 1}/{args.limit}", file=sys.stderr, flush=True)
     await engine.close()
 
 
-async def _read(engine: Engine, item: Gold, texts: Texts) -> AsyncIterator[str]:
+async def _read(engine: Engine, item: Gold, texts: Texts, only: str) -> AsyncIterator[str]:
     for view in views(item, texts, without_levels(texts)):
+        asked = [variant for variant in view.asked if only in variant.name]
+        if not asked:
+            continue
         rating = item.overall if view.turn is None else item.turns[view.turn]
         requests = [
             Request(view.trunk.ask(v.question), 1, prefill=v.prefix, labels=tuple(v.values))
-            for v in view.asked
+            for v in asked
         ]
-        for variant, completion in zip(view.asked, await engine.complete(requests), strict=True):
+        for variant, completion in zip(asked, await engine.complete(requests), strict=True):
             if completion.fault is not None:
                 print(f"{item.dialogue.id}: {completion.fault}", file=sys.stderr)
                 continue
@@ -279,6 +282,7 @@ def main() -> None:
     asking.add_argument("--data", required=True, type=Path)
     asking.add_argument("--out", required=True, type=Path)
     asking.add_argument("--limit", type=int, default=20, help="dialogues")
+    asking.add_argument("--only", default="", help="ask only the variants whose name holds this")
     asking.add_argument("--context", type=int, default=8192)
     asking.add_argument("--threads", type=int)
     asking.set_defaults(run=lambda args: asyncio.run(ask(args)))
