@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from curate.benchmarking.figures import MethodFigures
 from curate.benchmarking.methods import MethodScores
 from curate.benchmarking.run import Benchmark
-from curate.errors import missing_extra
+from curate.errors import UsageError, missing_extra
 from curate.trust.agreement import calibration_bins, expected_calibration_error, roc_curve
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def check_plots() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise missing_extra("matplotlib", "plots") from error
+        refusal = missing_extra("matplotlib", "plots")
+        raise UsageError(refusal.problem, fix=f"{refusal.fix}, or --no-plots") from error
 
 
 def write_plots(found: Benchmark, folder: Path) -> list[Path]:

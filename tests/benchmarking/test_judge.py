@@ -125,6 +125,31 @@ def test_the_definition_asked_for_reaches_the_judge(tmp_path: Path) -> None:
         run(data, recipe(tmp_path, []), out, "llm_judge[definition=restrictive]")
 
 
+def test_a_conversation_is_asked_about_once(tmp_path: Path) -> None:
+    """One answer a dialogue, though it has two assistant turns."""
+    rows = [
+        {
+            "role_definition": "A clerk.",
+            "messages": [
+                {"role": "assistant", "content": "Welcome."},
+                {"role": "user", "content": "My order?"},
+                {"role": "assistant", "content": f"It left, {label}."},
+            ],
+            "label": label,
+        }
+        for label in ("adherent", "tone")
+    ]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = run(
+        data,
+        recipe(tmp_path, ["YES", "NO"]),
+        tmp_path / "out",
+        "llm_judge[evaluation_granularity=conversation]",
+    )
+    assert only(found).scores == (1.0, 0.0)
+
+
 def test_no_model_is_asked_silently(tmp_path: Path) -> None:
     data = write_rows(tmp_path / "rows.json", ROWS)
     with pytest.raises(UsageError, match="--judge"):
