@@ -21,17 +21,28 @@ from curate.dialogue import Dialogue
 from curate.engines.accounting import cost_of
 from curate.engines.base import Ask, Request, Usage
 from curate.engines.config import Prices
-from curate.metering import FREE_REPLY_TOKENS, Load, Meter, TokenCounter, token_counter
+from curate.metering import FREE_REPLY_TOKENS, Load, Meter, TokenCounter, plain_text, token_counter
 from curate.models import ForkModels, ModelFacts
 from curate.pairs.config import ForkConfig
+from curate.pairs.prefix import with_messages
 from curate.recipe import Recipe
-from curate.records import Estimate, Judgment, Rates, RubricScores, StageEstimate
+from curate.records import (
+    Estimate,
+    Judgment,
+    PreferencePair,
+    Rates,
+    RubricScores,
+    StageEstimate,
+)
+from curate.runs import read_manifest
 from curate.selection.rules import matches
-from curate.steps import adherence_step, fork_step, judge_step
+from curate.steps import NaturalWork, adherence_step, fork_step, judge_step, natural_step
 
 SAMPLE = 50
 ASSUMED_FORK_SHARE = 0.25
 """Share of dialogues that are forked, where no earlier run tells."""
+_MARK = "granted"
+"""Tells the side that is to win, where a pair is made up."""
 
 Loads = Mapping[str, Load]
 """What one dialogue asks in one stage, by model role."""
@@ -66,6 +77,25 @@ class ForkShare:
     source: str = "assumed; no earlier run tells"
 
 
+@dataclass(frozen=True, slots=True)
+class PairShare:
+    """Natural pairs to verify for each dialogue, and where that is known from."""
+
+    value: float = 0.5
+    source: str = "assumed, as chosen/rejected rows give them; no earlier run tells"
+
+
+def last_pair_share(folder: Path) -> PairShare:
+    """The share that the last run of a folder verified."""
+    if not (folder / "manifest.json").is_file():
+        return PairShare()
+    manifest = read_manifest(folder)
+    natural = manifest.stages.get("natural")
+    if natural is None or not manifest.dialogues:
+        return PairShare()
+    return PairShare(natural.rows / manifest.dialogues, f"as in the last run of {folder}")
+
+
 def last_fork_share(recipe: Recipe, folder: Path) -> ForkShare:
     """The share of dialogues that `fork.where` admits in the scores an earlier run left in the folder."""
     scores = folder / "scores.parquet"
@@ -87,6 +117,7 @@ async def estimate(
     *,
     rates: Rates | None = None,
     fork_share: ForkShare | None = None,
+    pair_share: PairShare | None = None,
 ) -> Estimate:
     """Estimate the stages that ask models.
 
@@ -97,6 +128,7 @@ async def estimate(
         models: opened, or what is known of them; give the capabilities that resolve the modes, and are not asked.
         rates: tokens a second; without them there is no time.
         fork_share: share of the dialogues that are forked, if the recipe forks.
+        pair_share: natural pairs to verify for each dialogue, if the recipe verifies them.
     """
     counter = token_counter(models.judge)
     stages: dict[str, list[Loads]] = {}
@@ -128,8 +160,16 @@ async def estimate(
             "of a fork's candidates each is scored and compared, and the last passes, which is the most"
         )
     if recipe.natural.verification is not None:
+        pairs = pair_share or PairShare()
+        verify, _ = natural_step(
+            recipe.natural, recipe.judge, models.judge, recipe.judged_adherence
+        )
+        stages["natural"] = [
+            {"judge": load.times(pairs.value)}
+            for load in await _verify_loads(sample, verify, counter)
+        ]
         assumptions.append(
-            "verification of natural pairs comes on top; how many there are is not known"
+            f"{pairs.value:.2f} natural pairs a dialogue are verified ({pairs.source}), each to the end"
         )
     assumptions.append(
         f"replies in words take {FREE_REPLY_TOKENS} tokens, or their limit; no call is repeated"
@@ -264,6 +304,45 @@ async def _fork_loads(
         judge.scores_high, compared = False, 0
         await fork(dialogue, at, meters)
         loads.append({role: meter.take() for role, meter in meters.items()})
+    return loads[1:]
+
+
+async def _verify_loads(
+    sample: Sequence[Dialogue], verify: NaturalWork, counter: TokenCounter
+) -> list[Load]:
+    """The judge's load for a pair like the last answer of each dialogue, when the pair passes."""
+    judge, compared = Meter(counter), 0
+
+    def side_with_chosen(request: Request) -> None:
+        nonlocal compared
+        if request.purpose == "natural.compare":
+            # chosen is A first, then B
+            compared += 1
+            judge.scores_high = compared % 2 == 0
+        else:
+            judge.scores_high = _MARK in plain_text(request)
+
+    judge.on_request = side_with_chosen
+    loads: list[Load] = []
+    for dialogue in [*sample[-1:], *sample]:
+        turn = next((turn for turn in reversed(dialogue.turns) if turn.in_rubric), None)
+        place = None if turn is None else turn.last_assistant_text
+        if turn is not None and place is not None:
+            said = dialogue.messages[place]
+            prompt = with_messages(dialogue, dialogue.messages[:place])
+            pair = PreferencePair(
+                pair_id="",
+                dialogue_id=dialogue.id,
+                content_hash=dialogue.content_hash,
+                source="natural",
+                basis="preference",
+                turn=turn.number,
+                prompt=prompt.messages,
+                chosen=said.model_copy(update={"content": f"{said.content} {_MARK}"}),
+                rejected=said,
+            )
+            await verify(pair, prompt, judge)
+        loads.append(judge.take())
     return loads[1:]
 
 

@@ -28,7 +28,7 @@ from curate.adherence.reference.config import EVALUATION_ONLY
 from curate.cleaning import Cleaning, prepare_cleaning
 from curate.dialogue import Dialogue
 from curate.errors import BudgetReached, CurateError, SourceError
-from curate.estimate import Reservoir, estimate, last_fork_share
+from curate.estimate import PairShare, Reservoir, estimate, last_fork_share
 from curate.executors.comparing import ComparingExecutor, Runner
 from curate.executors.loop import run as run_in_loop
 from curate.executors.opening import open_executor
@@ -228,9 +228,18 @@ class _Run:
         """Foretell the run from the sample that ingestion drew, for the manifest of its end."""
         recipe, sample = self.recipe, self.sample
         share = last_fork_share(recipe, self.folder.path)
+        pairs = None
+        if recipe.natural.verification is not None:
+            pairs = PairShare(len(self._natural().keys()) / max(1, sample.seen), "counted")
         try:
             self.log.estimate = await estimate(
-                recipe, sample.kept, sample.seen, models, rates=self.rates, fork_share=share
+                recipe,
+                sample.kept,
+                sample.seen,
+                models,
+                rates=self.rates,
+                fork_share=share,
+                pair_share=pairs,
             )
         except CurateError:
             raise

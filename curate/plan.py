@@ -9,7 +9,7 @@ from typing import Any
 
 from curate.engines.base import EngineIdentity
 from curate.errors import CurateError, UsageError
-from curate.estimate import SAMPLE, ForkShare, Reservoir, estimate, last_fork_share
+from curate.estimate import SAMPLE, ForkShare, Reservoir, estimate, last_fork_share, last_pair_share
 from curate.ingesting import sample_sources
 from curate.models import ForkModels, open_models
 from curate.pipeline import open_sources
@@ -144,7 +144,15 @@ async def _estimate(
         share = ForkShare(assumed.fork_share, "as given")
     else:
         share = last_fork_share(recipe, folder)
-    return await estimate(recipe, sample.kept, sample.seen, models, rates=rates, fork_share=share)
+    return await estimate(
+        recipe,
+        sample.kept,
+        sample.seen,
+        models,
+        rates=rates,
+        fork_share=share,
+        pair_share=last_pair_share(folder),
+    )
 
 
 def _read(

@@ -16,6 +16,7 @@ from curate import models
 from curate.engines.base import Request
 from curate.engines.scripted import ScriptedEngine
 from curate.errors import UsageError
+from curate.estimate import last_pair_share
 from curate.pipeline import RunResult, run_recipe
 from curate.recipe import parse_recipe
 
@@ -200,6 +201,19 @@ def test_only_what_the_judge_confirms_is_a_pair(
     # what needs no judge is refused without one, and nothing else was asked
     assert not any("(4)" in str(request.messages) for request in engine.requests)
     assert {request.purpose.partition(".")[0] for request in engine.requests} == {"natural"}
+
+
+def test_what_verification_asks_is_foretold(verify: Callable[..., RunResult]) -> None:
+    tasks = [task(n, f"fine {n}", f"weak {n}") for n in range(4)]
+    result = verify(*tasks, judge={})
+    expected = result.manifest.estimate
+    assert expected is not None
+    stage = result.manifest.stages["natural"]
+    assert result.manifest.natural_pairs == 4
+    assert expected.stages["natural"].requests == stage.requests_sent == 4 * 8
+    assert any("0.50 natural pairs a dialogue" in text for text in expected.assumptions)
+    assert last_pair_share(result.folder).value == 0.5
+    assert "last run" in last_pair_share(result.folder).source
 
 
 def test_a_pair_that_was_verified_is_not_asked_about_again(
