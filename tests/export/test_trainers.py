@@ -390,3 +390,16 @@ def test_trl_prepares_kto_rows_and_mismatches_them_across_pairs(
         # each prompt is given the other row's answer, which must be the answer to another prompt
         assert batch["KL_completion_ids"] == batch["completion_ids"][::-1]
     assert took_a_step(trainer, model)
+
+
+def test_shards_load_as_the_whole_file(tmp_path: Path, cache: str) -> None:
+    """`datasets` types all shards by the first, so that one must show every kind of message."""
+    sft = [*(dialogue(f"{n}") for n in range(5)), tool_dialogue(), renew_dialogue(), dialogue("z")]
+    for name, options in (("whole", {}), ("shards", {"shard_rows": 2})):
+        config = ExportConfig.model_validate(options)
+        write_export(tmp_path / name, "trl", ExportData(sft=sft), config)
+    assert len(list((tmp_path / "shards").glob("sft-*.jsonl"))) == 4
+    for kind, suffix in (("json", "jsonl"), ("parquet", "parquet")):
+        shards = sorted(str(path) for path in (tmp_path / "shards").glob(f"sft-*.{suffix}"))
+        rows = datasets.load_dataset(kind, data_files=shards, split="train", cache_dir=cache)
+        assert without_missing(rows) == written(tmp_path / "whole/sft.jsonl")
