@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,9 +89,6 @@ def test_any_kind_of_file_is_read_alike(kind: str, tmp_path: Path) -> None:
     rows = [p.TRL_DPO, p.TRL_DPO | {"rejected": [p.YES]}]
     path = tmp_path / {"jsonl": "a.jsonl", "parquet": "a.parquet"}.get(kind, "a.json")
     if kind == "parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         pq.write_table(pa.Table.from_pylist(rows), path)
     elif kind == "list":
         path.write_bytes(orjson.dumps(rows))
@@ -103,9 +102,6 @@ def test_any_kind_of_file_is_read_alike(kind: str, tmp_path: Path) -> None:
 
 def test_messages_of_json_type_are_read_from_parquet(tmp_path: Path) -> None:
     """As our own export writes rows with tool calls."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     messages = [p.ASK, message("assistant", "", tool_calls=[p.CALL])]
     whole = pa.array([orjson.dumps(messages).decode()], pa.json_())
     each = pa.array([orjson.dumps(said).decode() for said in messages], pa.json_())
@@ -131,12 +127,15 @@ def test_a_folder_is_read_file_by_file(tmp_path: Path) -> None:
     (tmp_path / "sft.jsonl").write_bytes(orjson.dumps(p.TRL_SFT))
     for name in ("refused.jsonl", "notes.txt", "empty.jsonl"):
         (tmp_path / name).write_text("" if name == "empty.jsonl" else "x")
+    (tmp_path / "validation").mkdir()
+    pq.write_table(pa.table({"prompt": pa.array([], pa.string())}), tmp_path / "none.parquet")
     report = check_path(tmp_path, "trl")
     assert [(file.file, file.stage) for file in report.files] == [
         ("rows.jsonl", "dpo"),
         ("sft.jsonl", "sft"),
     ]
-    assert {name for name, _ in report.skipped} == {"refused.jsonl", "notes.txt", "empty.jsonl"}
+    passed_over = {"refused.jsonl", "notes.txt", "empty.jsonl", "none.parquet", "validation/"}
+    assert {name for name, _ in report.skipped} == passed_over
 
 
 def test_only_described_files_of_a_folder_are_read_for_llamafactory(tmp_path: Path) -> None:

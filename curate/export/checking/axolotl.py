@@ -19,10 +19,12 @@ from curate.export.checking.reading import Row, shown
 from curate.export.checking.rendering import carried, template_fails
 from curate.export.checking.shapes import (
     Outcome,
+    calls_of,
     is_untrimmed,
     message_problems,
     open_prompt_problems,
     read_tools,
+    said,
     says_nothing,
 )
 
@@ -118,10 +120,7 @@ class AxolotlReading:
             problems.append(Problem("untrimmed", "noted", does))
         tools, bad = read_tools(row.get("tools"))
         problems += bad
-        asked = [
-            turns[0].get("content"),
-            next((t.get("content") for t in turns if t["role"] == "user"), None),
-        ]
+        asked = said(turns[:-1])
         if self.tokenizer is None or any(problem.effect == "stops" for problem in problems):
             return Outcome(problems, asked)
         try:
@@ -279,10 +278,12 @@ def _turn(message: Mapping[str, Any]) -> dict[str, Any]:
 def _argument_problems(turns: Sequence[dict[str, Any]]) -> list[Problem]:
     """Arguments that are text are decoded, as axolotl does; those that are no JSON end the run."""
     for turn in turns:
-        calls = turn.get("tool_calls") or ()
         turn_calls = []
-        for call in calls:
-            function = dict(call.get("function") or {})
+        for call in calls_of(turn):
+            given = call.get("function") if isinstance(call, Mapping) else None
+            if not isinstance(given, Mapping):
+                continue
+            function = dict(given)
             if isinstance(function.get("arguments"), str):
                 try:
                     function["arguments"] = orjson.loads(function["arguments"])

@@ -99,7 +99,7 @@ def check_path(
         if trainer == "openai" and report.rows < openai.FEWEST_ROWS:
             does = f"reject the file: it takes {openai.FEWEST_ROWS} examples or more"
             report.add(None, [Problem("too_few_rows", "stops", does, str(report.rows))])
-        if runs and loaded is not None:
+        if runs and loaded is not None and report.rows:
             limit = None if report.lengths is None else report.lengths.limit
             report.replay = installed.replay(file, trainer, report.stage, loaded, limit)
             _compare(report, report.replay)

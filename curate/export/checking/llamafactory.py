@@ -19,7 +19,7 @@ from curate.errors import SourceError
 from curate.export.checking.findings import Effect, Problem
 from curate.export.checking.lengths import ChatTokenizer, TemplateError
 from curate.export.checking.reading import Row, shown
-from curate.export.checking.shapes import Outcome
+from curate.export.checking.shapes import Outcome, calls_of
 
 Stage = Literal["sft", "dpo", "kto"]
 
@@ -209,6 +209,8 @@ class LlamaFactoryReading:
         """What LLaMA-Factory does with a row."""
         try:
             prompt, response, system, tools = self._converted(row)
+            if len(prompt) % 2 == 0:
+                raise _skip("message_count", "dropped", _SKIPS, "no message to answer")
             problems = self._unread(row) + self._examined(prompt, response, tools, row)
         except _Skip as skip:
             return Outcome([*self._unread(row), skip.problem])
@@ -269,7 +271,11 @@ class LlamaFactoryReading:
     def _alpaca(self, row: Row) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         prompt = []
         history = self._value(row, "history")
-        for asked, answered in history if isinstance(history, list) else ():
+        history = history if isinstance(history, list) else []
+        if not all(isinstance(turn, list) and len(turn) == 2 for turn in history):
+            does = "stop: the history is to be pairs of question and answer"
+            raise _skip("not_messages", "stops", does, shown(history))
+        for asked, answered in history:
             prompt.append({"role": "user", "content": asked})
             prompt.append({"role": "assistant", "content": answered})
         query = [text for name in ("prompt", "query") if (text := self._value(row, name))]
@@ -319,11 +325,17 @@ class LlamaFactoryReading:
         results: list[str] = []
         for message in messages:
             role, content = message[self._role_key], self._content(message)
-            calls = message.get("tool_calls")
+            calls = calls_of(message)
             if role in (tags["assistant_tag"], tags["function_tag"]) and calls:
+                if not all(isinstance(call, Mapping) and "function" in call for call in calls):
+                    does = "stop: a call without its function"
+                    raise _skip("call_not_json", "stops", does, shown(calls))
                 content = orjson.dumps([call["function"] for call in calls]).decode()
                 role = tags["function_tag"]
             if role == tags["observation_tag"]:
+                if not isinstance(content, str):
+                    does = "stop: a tool's result is to be a text"
+                    raise _skip("content_not_text", "stops", does, shown(content))
                 results.append(content)
                 continue
             if results:

@@ -15,7 +15,14 @@ import orjson
 from curate.export.checking.findings import Problem
 from curate.export.checking.lengths import ChatTokenizer, TemplateError
 from curate.export.checking.reading import Row, shown
-from curate.export.checking.shapes import Outcome, message_problems, read_tools, said, says_nothing
+from curate.export.checking.shapes import (
+    Outcome,
+    calls_of,
+    message_problems,
+    read_tools,
+    said,
+    says_nothing,
+)
 
 Stage = Literal["sft", "dpo"]
 
@@ -157,7 +164,7 @@ class OpenAiReading:
                 does = f"{_REJECTS}: a message has keys it does not know"
                 detail = f"{where}[{at}]: {', '.join(extra)}"
                 problems.append(Problem("extra_columns", "stops", does, detail))
-            for call in message.get("tool_calls") or ():
+            for call in calls_of(message):
                 function = call.get("function") if isinstance(call, Mapping) else None
                 arguments = function.get("arguments") if isinstance(function, Mapping) else None
                 if not _is_json_text(arguments):

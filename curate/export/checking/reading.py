@@ -82,7 +82,10 @@ def find_files(path: Path) -> tuple[tuple[DataFile, ...], tuple[tuple[str, str],
     found: list[DataFile] = []
     skipped: list[tuple[str, str]] = []
     for file in sorted(path.iterdir()):
-        if file.is_dir() or file.name.startswith("."):
+        if file.name.startswith("."):
+            continue
+        if file.is_dir():
+            skipped.append((f"{file.name}/", "a folder; name it to check it"))
             continue
         kind = KINDS.get(file.suffix.lower())
         if kind is None:
@@ -91,7 +94,7 @@ def find_files(path: Path) -> tuple[tuple[DataFile, ...], tuple[tuple[str, str],
             skipped.append((file.name, "a sidecar"))
         elif file.name == "dataset_info.json":
             skipped.append((file.name, "describes the others"))
-        elif file.stat().st_size == 0:
+        elif _is_empty(file, kind):
             skipped.append((file.name, "empty"))
         else:
             found.append(DataFile(file, file.name, kind))
@@ -100,6 +103,15 @@ def find_files(path: Path) -> tuple[tuple[DataFile, ...], tuple[tuple[str, str],
             "the folder has no data file", got=path, expected=", ".join(sorted(KINDS))
         )
     return tuple(found), tuple(skipped)
+
+
+def _is_empty(path: Path, kind: str) -> bool:
+    if kind != "parquet" or path.stat().st_size == 0:
+        return path.stat().st_size == 0
+    import pyarrow.parquet as pq
+
+    with _readable(path):
+        return bool(pq.read_metadata(path).num_rows == 0)
 
 
 def _json_rows(path: Path) -> Iterator[Row | Problem]:

@@ -107,6 +107,12 @@ def call_problems(calls: object, place: str) -> list[Problem]:
     return problems
 
 
+def calls_of(message: Mapping[str, Any]) -> list[Any]:
+    """A message's tool calls; none where the key holds something else."""
+    calls = message.get("tool_calls")
+    return calls if isinstance(calls, list) else []
+
+
 def says_nothing(message: Mapping[str, Any]) -> bool:
     """Whether a message has neither text nor a tool call."""
     content = message.get("content")
@@ -128,7 +134,7 @@ def said(messages: Sequence[Mapping[str, Any]]) -> list[tuple[object, ...]]:
             message.get("content") or "",
             [
                 call.get("function", call) if isinstance(call, Mapping) else call
-                for call in message.get("tool_calls") or ()
+                for call in calls_of(message)
             ],
         )
         for message in messages

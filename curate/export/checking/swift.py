@@ -17,7 +17,7 @@ import orjson
 from curate.export.checking.findings import Problem
 from curate.export.checking.lengths import ChatTokenizer, TemplateError
 from curate.export.checking.reading import Row, shown
-from curate.export.checking.shapes import Outcome
+from curate.export.checking.shapes import Outcome, calls_of
 
 Stage = Literal["sft", "dpo", "kto"]
 
@@ -210,7 +210,7 @@ def _standard(messages: Any, system: object) -> list[dict[str, Any]]:
         if calls and role == "assistant":
             if content:
                 made.append({"role": "assistant", "content": content})
-            for call in calls:
+            for call in calls_of(message):
                 function = call.get("function", call) if isinstance(call, Mapping) else None
                 if not isinstance(function, Mapping) or "name" not in function:
                     raise _bad("call_not_json", _DELETES, f"message {at}: {shown(call)}")

@@ -130,8 +130,7 @@ class TrlReading:
             except TemplateError as error:
                 problems.append(template_fails(error))
         problems += self._truncated(needed)
-        asked = next((m.get("content") for m in messages if m["role"] == "user"), None)
-        return Outcome(problems, [messages[0].get("content"), asked], needed)
+        return Outcome(problems, said(messages[:-1]), needed)
 
     def _text(self, text: object) -> Outcome:
         if not isinstance(text, str):
@@ -331,9 +330,9 @@ def _has(problems: Sequence[Problem], code: str) -> bool:
 
 
 def stage_of(columns: Sequence[str]) -> Stage:
-    """The trainer that columns are made for: SFT where they say nothing else."""
+    """The trainer that columns are made for: SFT where they say nothing else, Reward where pairs have a margin."""
     if "chosen" in columns and "rejected" in columns:
-        return "dpo"
+        return "reward" if "margin" in columns else "dpo"
     if "completion" in columns and "label" in columns:
         return "kto"
     return "sft"
