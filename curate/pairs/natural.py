@@ -82,6 +82,7 @@ def natural_candidates(
     if not config.enabled:
         return
     done: set[int] = set()
+    seen: set[int] = set()
     for key, members in groupby(dialogues, _group_key):
         if key is None:
             continue
@@ -93,7 +94,7 @@ def natural_candidates(
                 fix="sort by group, or pass them through gather_groups (in memory)",
             )
         done.add(hash(key))
-        yield from _pairs_of_group(list(members), config)
+        yield from _pairs_of_group(list(members), config, seen)
 
 
 def _group_key(dialogue: Dialogue) -> tuple[str, str] | None:
@@ -148,18 +149,20 @@ class _Candidate:
 
 
 def _pairs_of_group(
-    members: list[Dialogue], config: NaturalConfig
+    members: list[Dialogue], config: NaturalConfig, seen: set[int]
 ) -> Iterator[tuple[PreferencePair, Dialogue]]:
-    """The group's records: passed and refused ones are each bounded by `max_per_group`."""
+    """The group's records: passed and refused ones are each bounded by `max_per_group`.
+
+    `seen` holds the ids of all records so far, half of each.
+    """
     counts = {"passed": 0, "refused": 0}
     over_limit: tuple[PreferencePair, Dialogue] | None = None
     left_out = 0
-    seen: set[str] = set()
     for candidate in _candidates(members, config):
         record = _record(candidate, config)
-        if record.pair_id in seen:
+        if (half := int(record.pair_id[:16], 16)) in seen:
             record = _record(candidate, config, duplicate=True)
-        seen.add(record.pair_id)
+        seen.add(half)
         kind = "passed" if record.refusal is None else "refused"
         counts[kind] += 1
         if counts[kind] <= config.max_per_group:

@@ -404,6 +404,20 @@ def test_the_same_pair_found_twice_is_named_a_duplicate() -> None:
     assert len({pair.pair_id for pair in pairs}) == 2
 
 
+def test_a_pair_that_stands_in_the_data_twice_is_given_once() -> None:
+    rows = [
+        labelled(side, "Q", text, group=group)
+        for group in ("1", "2", "3")
+        for side, text in (("chosen", "yes"), ("rejected", "no" if group != "3" else "never"))
+    ]
+    pairs = natural_pairs(rows, CONFIG)
+    assert outcomes(pairs) == [
+        ("preference", None), ("preference", "duplicate"), ("preference", None),
+    ]  # fmt: skip
+    assert len({pair.pair_id for pair in pairs}) == 3
+    assert pairs[1].dialogue_id == "2/chosen"
+
+
 def test_groups_of_two_sources_do_not_mix() -> None:
     def source(dialogue: Dialogue, name: str) -> Dialogue:
         lineage = Lineage(source=name, file="f", rows=(1,))
