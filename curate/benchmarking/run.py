@@ -110,6 +110,8 @@ def run_benchmark(
     require_judge(options.recipe, options.methods)
     _refuse_repeats([*options.methods, *options.saved])
     compared = [method for method in options.methods if not method.is_judge]
+    for method in compared if not options.tolerant else ():
+        check(method.config)
     scored, not_run = _compare(compared, turns, sizes, options, progress)
     judged, warnings = _judge(options, turns[: sizes[-1]], progress)
     conditions = []

@@ -92,4 +92,13 @@ def _load(judge: Path | None, changes: Sequence[str]) -> Recipe:
     if judge is not None:
         return load_recipe(judge, changes)
     with resources.as_file(resources.files("curate.benchmarking") / "defaults.yaml") as defaults:
-        return load_recipe(defaults, changes)
+        try:
+            return load_recipe(defaults, changes)
+        except UsageError as error:
+            # The user wrote an option, and no recipe: the path of ours would only mislead.
+            raise UsageError(
+                error.problem.replace(str(defaults), "what the options make"),
+                got=error.got,
+                expected=error.expected,
+                fix=error.fix,
+            ) from error

@@ -47,8 +47,9 @@ def test_adherence_left_out_of_the_recipe_means_the_defaults(tmp_path: Path) -> 
 
 
 def test_an_unknown_key_is_refused() -> None:
-    with pytest.raises(UsageError, match="encodr"):
+    with pytest.raises(UsageError, match="encodr") as raised:
         load_settings("f", "cosine", overrides=["adherence.reference.encodr=x"])
+    assert "defaults.yaml" not in str(raised.value)
 
 
 def test_conditions() -> None:
