@@ -51,7 +51,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """List the rows a trainer would drop, cut, corrupt or mis-mask; 1 where there are any."""
-    from curate.export.checking.check import STAGES, TRAINERS, Through, Trainer, check_path
+    from curate.export.checking.check import STAGES, TRAINERS, Through, check_path
 
     known = "swift" if trainer == "ms-swift" else trainer
     if known not in TRAINERS:
@@ -64,7 +64,7 @@ def check(
         )
     report = check_path(
         path,
-        cast(Trainer, known),
+        known,
         stage=stage,
         tokenizer=tokenizer,
         max_length=max_length,
@@ -154,7 +154,9 @@ def _show_lengths(lengths: Lengths) -> None:
         return
     ninety_nine, longest = lengths.keeping(99), lengths.keeping(100)
     _indented(f"tokens a row: median {lengths.keeping(50):,}, longest {longest:,}")
-    _indented(f"{lengths.setting}={ninety_nine} keeps 99 % of the rows whole, {longest} keeps all")
+    if ninety_nine < longest:
+        _indented(f"{lengths.setting}={ninety_nine} keeps 99 % of the rows whole")
+    _indented(f"{lengths.setting}={longest} keeps all of them whole")
     if not lengths.exact:
         _indented("counted with the tokenizer's template; the trainer's own may differ a little")
 

@@ -308,3 +308,21 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("no table")
     with pytest.raises(SourceError, match="not a Parquet file"):
         check_path(tmp_path / "a.parquet", "trl")
+
+
+def test_the_docs_list_every_code() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "checking.md").read_text("utf-8")
+    listed = text[text.index("## Codes") :]
+    assert [
+        line
+        for code, advice in ADVICE.items()
+        if (line := f"| `{code}` | {advice} |") not in listed
+    ] == []
+
+
+def test_every_code_is_used() -> None:
+    folder = Path(__file__).parents[2] / "curate" / "export" / "checking"
+    source = "".join(
+        file.read_text("utf-8") for file in folder.glob("*.py") if file.stem != "findings"
+    )
+    assert [code for code in ADVICE if f'"{code}"' not in source] == []
