@@ -63,7 +63,12 @@ def make_funnel(
             {"used": manifest.rows_used},
             _prefixed("quarantined", _reasons(manifest, "reasons")),
         ),
-        _step("dialogues", manifest.dialogues, {"in the table of scores": tally.dialogues}),
+        _step(
+            "dialogues read",
+            manifest.dialogues + manifest.not_sampled,
+            {"in the run": tally.dialogues},
+            {"left out to keep to the sources' weights": manifest.not_sampled},
+        ),
     ]
     for stage, title in (("judge", "judged"), ("adherence", "scored for adherence")):
         if stage in manifest.fingerprints:
@@ -105,7 +110,17 @@ def _pair_steps(
 ) -> list[Step]:
     made, held = _refusals(run)
     carried = {f"dpo, {split}": pushed["dpo", split] for split in ("train", "validation")}
-    steps = []
+    steps = [
+        _step(
+            f"{kind}: {stage.name} ({stage.unit})",
+            stage.entered,
+            {"passed": stage.passed},
+            _prefixed("refused", stage.refused),
+        )
+        for kind, stages in manifest.funnels.items()
+        for stage in stages
+        if stage.entered
+    ]
     if manifest.recipe.get("fork"):
         steps.append(
             _step(

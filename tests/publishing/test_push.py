@@ -112,6 +112,8 @@ def test_the_funnel_adds_up_from_rows_to_what_is_pushed(run: Path) -> None:
         if name.startswith("refused")
     }
     assert refused == prepared.manifest.refusals
+    assert any(name.startswith("fork: forked") for name in steps)
+    assert steps["candidates in the data"].parts["natural pairs"] == 12
     for step in prepared.funnel:
         assert f"| {step.name} | {step.whole:,} |" in prepared.card
 
