@@ -463,7 +463,9 @@ class PreferencePair(Frozen):
         description="What says chosen is better: `judge`, `rank`, `label`, `reward`, `preference`."
     )
     turn: int | None = None
-    prompt: tuple[Message, ...]
+    prompt: tuple[Message, ...] = Field(
+        description="Empty for a fork that was refused before there was a candidate (`source` none)."
+    )
     tools: tuple[dict[str, Any], ...] = ()
     chosen: Message | None
     rejected: Message

@@ -198,11 +198,13 @@ async def spent(of: Recipe, some: Sequence[Dialogue]) -> Counter[str]:
     return asked
 
 
-@pytest.mark.parametrize("principles", [(), ("Be exact.",)])
-@pytest.mark.parametrize("at", ["weakest", "earliest"])
-def test_a_fork_that_goes_all_the_way_asks_what_was_foretold(at: str, principles: Any) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"at": "earliest", "principles": ("Be exact.",)}, {"early_stop": True}],
+)
+def test_a_fork_that_goes_all_the_way_asks_what_was_foretold(options: dict[str, Any]) -> None:
     forking = recipe(
-        fork={"resamples": 2, "at": at, "principles": principles, "min_confidence": 1},
+        fork={"resamples": 2, "min_confidence": 1, **options},
         models={role: {"engine": "scripted", "replies": []} for role in ("judge", "policy")},
     )
     some = [dialogue(0, turns=3)]  # of which the second is taken for the weakest

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from curate.dialogue import Dialogue, Message
@@ -39,6 +39,7 @@ class Candidate:
         refusal: reason code where there is no message: `no_candidate` or `engine_error`.
         detail: the reason in words.
         sampling: how it was drawn.
+        issue: what the reviser was told; empty for a resample.
     """
 
     source: Literal["resample", "revision"]
@@ -47,6 +48,7 @@ class Candidate:
     refusal: str | None = None
     detail: str = ""
     sampling: Mapping[str, float] = field(default_factory=dict)
+    issue: str = ""
 
     @property
     def label(self) -> str:
@@ -108,9 +110,8 @@ async def revise(
     An original that holds strings the prompt layout must defuse is not revised: the defused spelling
     would come back in the revision and end up in training data.
     """
-    candidate = Candidate(
-        "revision", 0, None, sampling={"temperature": 0.0, "max_tokens": config.max_tokens}
-    )
+    drawn = {"temperature": 0.0, "max_tokens": config.max_tokens}
+    candidate = Candidate("revision", 0, None, sampling=drawn, issue=issue.strip())
     if not issue.strip():
         return _without(candidate, "no_candidate", "the judge names no issue to mend")
     if defuse(said_text(original)).count:
@@ -170,11 +171,11 @@ def _read(
     text = original.content if is_call and candidate.source == "revision" else read.text
     calls = with_ids_of(read.calls, original)
     message = Message(role="assistant", content=text, tool_calls=calls, reasoning=reasoning)
-    return Candidate(candidate.source, candidate.sample, message, sampling=candidate.sampling)
+    return replace(candidate, message=message)
 
 
 def _without(candidate: Candidate, refusal: str, detail: str) -> Candidate:
-    return Candidate(candidate.source, candidate.sample, None, refusal, detail, candidate.sampling)
+    return replace(candidate, refusal=refusal, detail=detail)
 
 
 def split_thinking(text: str) -> tuple[str, str | None]:

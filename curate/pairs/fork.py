@@ -82,14 +82,17 @@ class _Fork:
         # A twin has its sibling's text, and a fork without a chosen side has none: told apart by salt.
         label = candidate.label if candidate else f"fork {self.point.turn}"
         shares_text = chosen is None or refusal == "duplicate"
-        prompt = self.prompt.messages
+        # Of a long dialogue every bad turn has a record; with their prompts they would take its square.
+        prompt = self.prompt.messages if candidate else ()
         return PreferencePair(
             pair_id=pair_id(
                 prompt,
                 self.dialogue.tools,
                 chosen,
                 self.rejected,
-                salt=f"{self.dialogue.id}/{label}" if shares_text else "",
+                salt=f"{self.dialogue.id}/{self.dialogue.content_hash}/{label}"
+                if shares_text
+                else "",
             ),
             dialogue_id=self.dialogue.id,
             content_hash=self.dialogue.content_hash,
@@ -103,7 +106,7 @@ class _Fork:
             refusal=refusal,
             detail=f"{label}: {detail}" if detail and candidate else detail,
             confidence=self.point.confidence,
-            issue=self.issue,
+            issue=(candidate.issue if candidate else "") or self.issue,
             changes=describe_changes(self.rejected, chosen) if chosen else (),
             sampling=dict(candidate.sampling) if candidate else {},
             policy=writer,
@@ -209,9 +212,12 @@ async def _fork_at(
     )
     if rejected is None or finding.refusal is not None:
         return fork.refused(finding)
-    fork = replace(fork, issue=await _issue(fork, judgment, how, asks, config))
+    named = next((entry.issues for entry in judgment.per_turn if entry.turn == fork.turn), ())
+    fork = replace(fork, issue=_joined(how, *named))
     if config.early_stop:
         return await _first_to_pass(fork, rejected, asks, config)
+    if config.guided_revision:
+        fork = replace(fork, issue=await _whole_issue(fork, asks, config))
     candidates = [candidate async for candidate in _candidates(fork, asks, config)]
     return await _best_to_pass(fork, candidates, rejected, asks, config)
 
@@ -261,31 +267,30 @@ async def _failed_message(
     return at_message(dialogue, replace(point, index=failure.index)), failure.issue
 
 
-async def _issue(
-    fork: _Fork, judgment: Judgment, how: str, asks: ForkAsks, config: ForkConfig
-) -> str:
-    """The flaw in words: how the message failed, the judgment's own, the principles it breaks; else asked for.
+async def _whole_issue(fork: _Fork, asks: ForkAsks, config: ForkConfig) -> str:
+    """The flaw in words for a reviser: what is known of it and the principles it breaks, else asked for."""
+    broken = await criticise(fork.prompt, fork.rejected, asks, config)
+    if fork.issue or broken:
+        return _joined(fork.issue, broken)
+    return await asks.describe_issue(cut_after(fork.prompt, fork.rejected), fork.turn)
 
-    Without a revision nobody is told it, so nothing is asked for.
-    """
-    named = next((entry.issues for entry in judgment.per_turn if entry.turn == fork.turn), ())
-    parts = [how, *named]
-    if config.guided_revision:
-        parts.append(await criticise(fork.prompt, fork.rejected, asks, config))
-        if not any(parts):
-            part = cut_after(fork.prompt, fork.rejected)
-            parts.append(await asks.describe_issue(part, fork.turn))
+
+def _joined(*parts: str) -> str:
     return "; ".join(part.strip() for part in parts if part.strip())
 
 
 async def _candidates(fork: _Fork, asks: ForkAsks, config: ForkConfig) -> AsyncIterator[Candidate]:
-    """Candidates as they are asked for: resamples one by one with `early_stop`, else all in one call."""
+    """Candidates as they are asked for: resamples one by one with `early_stop`, else all in one call.
+
+    With `early_stop` the issue is asked for when it comes to the revision, which may never be.
+    """
     every = range(config.resamples)
     for samples in ([sample] for sample in every) if config.early_stop else (every,):
         for candidate in await resample(fork.prompt, fork.rejected, asks, config, samples):
             yield candidate
     if config.guided_revision:
-        yield await revise(fork.prompt, fork.rejected, fork.issue, asks, config)
+        issue = await _whole_issue(fork, asks, config) if config.early_stop else fork.issue
+        yield await revise(fork.prompt, fork.rejected, issue, asks, config)
 
 
 async def _first_to_pass(

@@ -49,17 +49,17 @@ _STATED_WORDS = "|".join(word for word in _WORDED if word not in ("zero", "one")
 _NUMBER = r"\d+(?:[.,]\d+)*"
 _PATTERNS: tuple[tuple[SpecificKind, re.Pattern[str]], ...] = (
     ("url", re.compile(r"(?:https?://|www\.)[^\s<>()\[\]\"']+", re.IGNORECASE)),
-    ("email", re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")),
+    ("email", re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")),
     ("date", re.compile(
         rf"(?<![\w])(?:\d{{4}}-\d{{1,2}}-\d{{1,2}}|\d{{1,2}}[./]\d{{1,2}}[./]\d{{2,4}}"
         rf"|(?:{_MONTH})\.?\s+\d{{1,2}}(?:st|nd|rd|th)?(?:,?\s+\d{{4}})?"
         rf"|\d{{1,2}}(?:st|nd|rd|th)?\.?\s+(?:of\s+)?(?:{_MONTH})\.?(?:,?\s+\d{{4}})?"
         rf"|\d{{1,2}}:\d{{2}}(?::\d{{2}})?)(?!\w)", re.IGNORECASE)),
     ("amount", re.compile(
-        rf"[$€£¥₹]\s?-?{_NUMBER}|(?<![\w.]){_NUMBER}\s?(?:%|[$€£¥₹]|(?:percent|dollars?|euros?|pounds?"
+        rf"[$€£¥₹]\s?-?{_NUMBER}|(?<![\w.])(?<!\d,){_NUMBER}\s?(?:%|[$€£¥₹]|(?:percent|dollars?|euros?|pounds?"
         r"|cents?|usd|eur|gbp|jpy|chf|cny|inr)\b)", re.IGNORECASE)),
     ("id", re.compile(r"#\s?\w*\d\w*|(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[^\W\d_])[\w]+(?:-\w+)*(?![\w-])")),
-    ("number", re.compile(rf"(?<![\w.])-?{_NUMBER}(?!\w)|(?<!\w)(?:{_STATED_WORDS})(?!\w)",
+    ("number", re.compile(rf"(?<![\w.])(?<!\d,)-?{_NUMBER}(?!\w)|(?<!\w)(?:{_STATED_WORDS})(?!\w)",
                           re.IGNORECASE)),
 )  # fmt: skip
 _DIGITS = re.compile(_NUMBER)

@@ -229,6 +229,7 @@ async def test_early_stop_asks_for_candidates_one_by_one_until_one_passes() -> N
     config = ForkConfig(resamples=3, early_stop=True)
     records = await fork(world, config)
     assert refusals(records) == ["below_margin", None]
+    assert not world.described
     assert [request.sample for request in world.policy_requests] == [0, 1]
     assert not world.reviser_requests
     assert len(world.asked("compare")) == 1
@@ -236,6 +237,21 @@ async def test_early_stop_asks_for_candidates_one_by_one_until_one_passes() -> N
     every = World(world.scores, resamples=world.resamples, revision=OTHER, prefer=world.prefer)
     await fork(every, ForkConfig(resamples=3))
     assert world.policy_requests == every.policy_requests[:2]
+
+
+async def test_early_stop_asks_for_the_issue_only_when_it_comes_to_the_revision() -> None:
+    silent = judged(DIALOGUE, {1: (5, 5, 5), 2: (2, 2, 5), 3: (5, 5, 5)}, weakest=2, issues=())
+    config = ForkConfig(resamples=1, early_stop=True, principles=("Be exact.",))
+    scores = {BAD: WEAK, OTHER: WEAK, GOOD: FINE}
+    world = World(scores, resamples=[GOOD], revision=GOOD, prefer=by_text(GOOD))
+    [pair] = await fork(world, config, judgment=silent)
+    assert (pair.refusal, pair.issue) == (None, "")
+    assert not world.asked("critique")
+    assert not world.described
+    world = World(scores, resamples=[OTHER], revision=GOOD, prefer=by_text(GOOD), issue="wrong")
+    refused, pair = await fork(world, config, judgment=silent)
+    assert (refused.issue, pair.refusal, pair.issue) == ("", None, "wrong")
+    assert len(world.asked("critique")) == len(world.described) == 1
 
 
 async def test_early_stop_ends_with_the_revision_and_keeps_every_refusal() -> None:
