@@ -36,6 +36,8 @@ _COLOURS = (
 _STYLES = ("-", "--", ":", "-.")
 _PANELS_ABREAST = 3
 _NAME = 34
+_FEW = 3
+"""Conditions whose figures fit above their bars."""
 
 
 def check_plots() -> None:
@@ -87,9 +89,11 @@ def _class_means(found: Benchmark) -> Figure | None:
         ):
             at = [place + shift for place in places]
             bars = panel.bar(at, values, width=0.38, color=colour, label=label)
-            panel.bar_label(bars, fmt=_short, fontsize=7, padding=1)
+            if len(rows) <= _FEW:
+                panel.bar_label(bars, fmt=_short, fontsize=7, padding=1)
         panel.set_title(_folded(name), fontsize=9)
-        panel.set_xticks(list(places), [f"n={f.n}" for f in rows])
+        panel.set_xticks(list(places), [str(f.n) for f in rows])
+        panel.set_xlabel("n", fontsize=8)
         low, high = panel.get_ylim()
         panel.set_ylim(min(0.0, low), max(1.12, high))
         panel.axhline(0, color="black", linewidth=0.6)
