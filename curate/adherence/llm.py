@@ -12,6 +12,7 @@ or read is unscored with a reason, never 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from curate.adherence.config import AdherenceConfig, resolve_output_mode
@@ -212,14 +213,19 @@ async def _ask_until_read(
     ask: Ask,
     config: AdherenceConfig,
 ) -> tuple[dict[int, R], int]:
-    """Ask in one call, then again, with the problem, where there was one; what was read, and calls made."""
+    """Ask in one call, then again, with the problem, where there was one; what was read, and calls made.
+
+    The sample index is raised, or the reply log would answer a second retry with the reply to the first.
+    """
     found: dict[int, R] = {}
     problems: dict[int, str | None] = dict.fromkeys(places)
     sent = 0
-    for _ in range(config.retries + 1):
+    for attempt in range(config.retries + 1):
         if not problems:
             break
-        requests = [request(place, problem) for place, problem in problems.items()]
+        requests = [
+            replace(request(place, problem), sample=attempt) for place, problem in problems.items()
+        ]
         sent += len(requests)
         completions = await ask(requests)
         again: dict[int, str | None] = {}

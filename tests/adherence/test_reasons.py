@@ -137,6 +137,8 @@ async def test_words_that_are_not_in_the_role_are_asked_for_again_and_then_recor
     assert [len(call) for call in asked.calls] == [3, 3, 1, 1]
     assert "role_words were no passage of the role definition" in text_of(asked.calls[2][0])
     assert "Be brief." not in text_of(asked.calls[2][0])
+    # a kept reply never stands for a retry
+    assert [call[0].sample for call in asked.calls[1:]] == [0, 1, 2]
     reason = reasons(record)[1]
     assert (reason.fault, reason.role_words, reason.violation) == (
         "not_in_role",
