@@ -22,7 +22,7 @@ SpecificKind = Literal["url", "email", "date", "amount", "id", "number", "name"]
 
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
-_LIST_MARK = re.compile(r"^\s*(?:[-*•]\s+)?\d{1,3}[.)](?=\s)", re.MULTILINE)
+_LIST_MARK = re.compile(r"^[ \t]*(?:[-*•][ \t]+)?\d{1,3}[.)](?=\s)", re.MULTILINE)
 
 _MONTHS = {
     name: number

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message, ToolCall
@@ -11,7 +14,7 @@ from curate.pairs.changes import summarise_changes
 from curate.pairs.config import ForkConfig
 from curate.pairs.fork import fork_dialogue
 from curate.pairs.wire import to_wire
-from curate.records import AdherenceTurn, PreferencePair
+from curate.records import AdherenceTurn, PreferencePair, TurnReading
 from tests.pairs.scripted import (
     FINE,
     WEAK,
@@ -466,3 +469,72 @@ async def test_the_prompt_is_the_exact_prefix_of_the_rejected_message(
     assert next(t for t in dialogue.turns if t.start <= index < t.stop).number == weakest
     [request] = world.policy_requests
     assert request.messages == to_wire(pair.prompt)
+
+
+amounts = st.integers(1, 99_999).map(lambda cents: f"${cents / 100:.2f}")
+sentences = st.lists(
+    st.sampled_from(["It is sent.", "Ask me.", "Not yet.", "The card is blue."]), max_size=3
+)
+
+
+@given(amounts, amounts, sentences, sentences)
+async def test_a_revision_that_mends_one_wrong_amount_passes(
+    wrong: str, right: str, before: list[str], after: list[str]
+) -> None:
+    assume(wrong != right)
+    original, mended = (
+        " ".join([*before, f"Your refund is {amount}.", *after]) for amount in (wrong, right)
+    )
+    dialogue = chat(f"Refund me {right}.", original)
+    world = World({original: WEAK, mended: FINE}, revision=mended, prefer=by_text(mended))
+    [pair] = await fork(world, ONE, dialogue, judged(dialogue, {1: (2, 2, 5)}, 1))
+    assert pair.refusal is None, pair.detail
+    assert pair.check is not None
+    assert pair.check.specifics == ()  # the right amount is the user's
+    assert ("amount", (wrong,), (right,)) in [
+        (change.kind, change.removed, change.added) for change in pair.changes
+    ]
+
+
+values = st.one_of(
+    st.integers(0, 99), st.sampled_from(["Ann", "Ben", "7", ""]), st.booleans(), st.none()
+)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), values, min_size=1), st.data())
+async def test_a_revision_that_mends_one_wrong_argument_passes(
+    arguments: dict[str, object], data: st.DataObject
+) -> None:
+    key = data.draw(st.sampled_from(sorted(arguments)))
+    right = {**arguments, key: data.draw(values)}
+    dialogue = Dialogue(
+        id="t",
+        messages=(
+            say("user", f"Do it with {json.dumps(right)}."),
+            Message(role="assistant", tool_calls=(ToolCall(name="do", arguments=arguments),)),
+        ),
+    )
+    is_same = json.dumps(right) == json.dumps(arguments)
+    world = World({}, failed="B", revision=json.dumps({"name": "do", "arguments": right}))
+    world.prefer = lambda first, second: "A" if json.dumps(right) in _spaced(first) else "B"
+
+    async def score(part: Dialogue, turn: int, wording: int) -> TurnReading:
+        made = json.dumps(part.messages[-1].tool_calls[0].arguments) == json.dumps(right)
+        level = 5.0 if made else 2.0
+        names = ("context_use", "helpfulness", "safety")
+        return TurnReading(turn=turn, values=dict.fromkeys(names, level), wording=wording)
+
+    asks = world.asks()
+    asks = replace(asks, judging=replace(asks.judging, score_turn=score))
+    config = ForkConfig(resamples=0, tool_turns="failed_message")
+    [pair] = await fork_dialogue(dialogue, judged(dialogue, {1: (2, 2, 5)}, 1), asks, config)
+    if is_same:
+        assert pair.refusal in ("original_was_fine", "identical", "cosmetic")
+    else:
+        assert pair.refusal is None, pair.detail
+        assert [change.kind for change in pair.changes] == ["argument"]
+
+
+def _spaced(shown: str) -> str:
+    """A candidate's call as `json.dumps` writes it."""
+    return json.dumps(json.loads(shown[shown.index("{") :]))

@@ -114,3 +114,9 @@ def test_what_stands_in_the_prompt_is_always_supported(text: str, more: str) -> 
 def test_any_text_can_be_read(text: str) -> None:
     for item in specifics(text):
         assert item.text
+
+
+@pytest.mark.parametrize("text", ["\n", "a", "1,", "a1-", "a@", "$1", "# ", "'\""])
+def test_a_long_text_of_one_thing_is_read_at_once(text: str) -> None:
+    """Patterns that go back over what they have read would take minutes here."""
+    assert len(specifics(text * 20_000)) <= 1
