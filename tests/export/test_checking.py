@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from curate.cli import app
-from curate.errors import SourceError
+from curate.cli import app, main
+from curate.errors import SourceError, UsageError
 from curate.export.checking.check import STAGES, TRAINERS, Trainer, check_path
 from curate.export.checking.findings import ADVICE, EFFECTS, FileReport
 from tests.export import planted as p
@@ -283,10 +285,6 @@ def test_json_is_one_object(tmp_path: Path) -> None:
 
 
 def test_bad_usage_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    from curate.cli import main
-
     path = str(write_rows(tmp_path, [p.TRL_DPO]))
     for wrong in (
         [path, "--for", "nobody"],
@@ -326,3 +324,31 @@ def test_every_code_is_used() -> None:
         file.read_text("utf-8") for file in folder.glob("*.py") if file.stem != "findings"
     )
     assert [code for code in ADVICE if f'"{code}"' not in source] == []
+
+
+def test_a_column_of_pictures_is_nothing_for_a_text_model(tmp_path: Path) -> None:
+    report = only(write_rows(tmp_path, [p.TRL_DPO | {"images": []}]), "trl")
+    assert ("extra_columns", "stops") in {(f.code, f.effect) for f in report.findings}
+
+
+def test_a_tokenizer_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(UsageError, match=r"curate-dialogues\[check\]"):
+        check_path(write_rows(tmp_path, [p.TRL_DPO]), "trl", tokenizer="some/model")
+
+
+def test_a_folder_without_a_tokenizer_is_bad_usage(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    (tmp_path / "model").mkdir()
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        check_path(write_rows(tmp_path, [p.TRL_DPO]), "trl", tokenizer=str(tmp_path / "model"))
+
+
+def test_checking_imports_nothing_heavy() -> None:
+    """The base install checks what needs no tokenizer, and starts at once."""
+    code = (
+        "import sys; import curate.cli.check, curate.export.checking.check; "
+        "print([m for m in ('torch', 'transformers', 'datasets', 'trl') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -24,6 +24,7 @@ from tests.export.asking import (
     exports,
     filled,
     tokenizer_folder,
+    write_rows,
 )
 from tests.export.planted import Planted, Row, message
 
@@ -95,6 +96,25 @@ def test_good_rows_are_as_long_as_the_trainer_finds_them(
     assert report.lengths is not None
     assert report.replay is not None
     assert report.replay.lengths == tuple(report.lengths.needed)
+
+
+def test_a_column_of_pictures_stops_a_text_model(plain: str, tmp_path: Path) -> None:
+    report = asked(tmp_path, [p.TRL_DPO | {"images": ["a.png"]}], "trl", plain, stage="dpo")
+    assert report.codes["extra_columns"] == 1
+    assert report.replay is not None
+    assert report.replay.error is not None
+
+
+def test_a_tokenizer_json_is_enough(plain: str, tmp_path: Path) -> None:
+    """With the template beside it, and without the other files of a tokenizer's folder."""
+    for name in ("tokenizer.json", "chat_template.jinja"):
+        (tmp_path / name).write_bytes((Path(plain) / name).read_bytes())
+    path = write_rows(tmp_path, [p.TRL_SFT])
+    needed = [
+        check_path(path, "trl", tokenizer=tokenizer, through="restated").files[0].lengths
+        for tokenizer in (plain, str(tmp_path / "tokenizer.json"))
+    ]
+    assert needed[0] == needed[1]
 
 
 def test_the_suggested_limit_keeps_what_it_says(plain: str, tmp_path: Path) -> None:

@@ -68,9 +68,9 @@ class AxolotlReading:
             return []
         images = [name for name in extra if name in ("image", "images")]
         if images:
-            does = "take the rows for pictures with text, and stop where there are none"
+            does = "stop unless the model takes pictures: a column of them is there"
             return [Problem("extra_columns", "stops", does, ", ".join(images))]
-        does = "keep the columns beside what it makes, for TRL to trip over or ignore"
+        does = "keep the columns beside what it makes, unread"
         return [Problem("extra_columns", "noted", does, ", ".join(extra))]
 
     def read(self, row: Row) -> Outcome:

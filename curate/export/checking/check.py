@@ -11,6 +11,7 @@ import orjson
 from curate.errors import UsageError
 from curate.export.checking import (
     axolotl,
+    dataset_info,
     installed,
     llamafactory,
     openai,
@@ -34,7 +35,7 @@ STAGES: Final[dict[str, tuple[str, ...]]] = {
     "trl": get_args(trl.Stage),
     "unsloth": get_args(trl.Stage),
     "axolotl": get_args(axolotl.Stage),
-    "llamafactory": get_args(llamafactory.Stage),
+    "llamafactory": get_args(dataset_info.Stage),
     "swift": get_args(swift.Stage),
     "openrlhf": get_args(openrlhf.Stage),
     "verl": get_args(verl.Stage),
@@ -111,7 +112,7 @@ def _described(
     folder: Path, files: tuple[DataFile, ...], skipped: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[DataFile, ...], tuple[tuple[str, str], ...]]:
     """Those files of a folder that its `dataset_info.json` names; all where there is none."""
-    named = llamafactory.described_files(folder)
+    named = dataset_info.described_files(folder)
     if named is None:
         return files, skipped
     others = [
@@ -157,7 +158,7 @@ def _prepared(
             named, reading = shape, axolotl.AxolotlReading(shape, columns, tokenizer, limit)
         case "llamafactory":
             limit, setting = max_length or llamafactory.DEFAULT_LIMIT, llamafactory.SETTING
-            info = llamafactory.DatasetInfo.of_file(file.path, columns)
+            info = dataset_info.DatasetInfo.of_file(file.path, columns)
             named = info.stage
             reading = llamafactory.LlamaFactoryReading(info, columns, tokenizer, limit)
         case "swift":

@@ -57,6 +57,10 @@ class TrlReading:
     def file_problems(self) -> list[Problem]:
         """What concerns the file as a whole."""
         has = self.columns.__contains__
+        pictures = [name for name in ("image", "images") if has(name)]
+        if pictures and self.stage != "reward":
+            does = "stop unless the model takes pictures: a column of them is there"
+            return [Problem("extra_columns", "stops", does, ", ".join(pictures))]
         if self.stage == "sft":
             if has("prompt") and not has("completion"):
                 does = "stop: a column `prompt` makes it look for `completion` in every row"
