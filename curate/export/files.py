@@ -29,6 +29,7 @@ _COPY = 1 << 20  # bytes copied at once
 Shape = type | tuple[object, ...]
 """The type of a plain value; `("list", item)`; or `("struct", (key, shape), …)`."""
 
+_TEXT = {str}
 _PLAIN: Shape = ("struct", ("role", str), ("content", str))
 
 
@@ -55,6 +56,7 @@ class RowFile:
         self.head_rows = 0
         self._spoken = [name for name, holds in columns.items() if holds in ("messages", "message")]
         self._others = [name for name in columns if name not in self._spoken]
+        self._known: dict[str, set[tuple[str, ...]]] = {name: set() for name in self._spoken}
         self._rows = 0
         self._seen: set[tuple[object, ...]] = set()
         # The head and then the others, in one file, until a row of the head comes after one of the others.
@@ -71,9 +73,15 @@ class RowFile:
         line = dump(row) + b"\n"
         kinds: set[tuple[object, ...]] = {(name, name in row) for name in self._others}
         for name in self._spoken:
+            known = self._known[name]
             for message in _messages(row[name]):
+                is_text = {*map(type, message.values())} == _TEXT
+                if is_text and tuple(message) in known:
+                    continue  # as most are; of these kind and shape have been told
                 kinds.add(_kind(name, message))
                 self._note(name, _shape(message))
+                if is_text:
+                    known.add(tuple(message))
         self.present |= row.keys()
         is_head = self._is_head(kinds)
         self._file_for(is_head).write(line)
