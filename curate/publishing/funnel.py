@@ -6,7 +6,6 @@ reason; what does not add up is an error, not a card.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,13 +14,11 @@ from pathlib import Path
 import orjson
 
 from curate.errors import CurateError
+from curate.export.writing import refusals
 from curate.files import read_lines
 from curate.publishing.judgments import Tally
 from curate.publishing.tables import TRAINER, DataFile
 from curate.records import Manifest
-
-_REFUSED = re.compile(r"refused_(sft|dpo_natural|dpo)_(?!natural$)(.+)")
-"""A count of the manifest: the file, and the reason. Without a reason it is their total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +79,15 @@ def make_funnel(
         rejected = _prefixed("rejected", tally.rejections)
         selected = {"selected": tally.sets["sft"]}
         steps.append(_step("dialogues, selection", tally.dialogues, selected, rejected))
-        steps.append(
-            _step(
-                "selected",
-                tally.sets["sft"],
-                {f"sft, {split}": pushed["sft", split] for split in ("train", "validation")},
-                _not_carried(exports, "sft"),
+        if any("sft" in counts for counts in exports):
+            steps.append(
+                _step(
+                    "selected",
+                    tally.sets["sft"],
+                    {f"sft, {split}": pushed["sft", split] for split in ("train", "validation")},
+                    _not_carried(exports, "sft"),
+                )
             )
-        )
     steps += _pair_steps(run, manifest, exports, pushed)
     for step in steps:
         if not step.adds_up:
@@ -138,14 +136,12 @@ def _pair_steps(
             _prefixed("refused", held),
         ),
         _step("refused pairs", manifest.refused, {"of both": made.total() + held.total()}),
-        _step(
-            "pairs and natural pairs",
-            manifest.pairs + manifest.natural_pairs,
-            carried,
-            _not_carried(exports, "dpo", "dpo_natural"),
-        ),
     ]
-    return [step for step in steps if step.whole or step.name == "pairs and natural pairs"]
+    if any("dpo" in counts for counts in exports):
+        whole = manifest.pairs + manifest.natural_pairs
+        not_carried = _not_carried(exports, "dpo", "dpo_natural")
+        steps.append(_step("pairs and natural pairs", whole, carried, not_carried))
+    return [step for step in steps if step.whole]
 
 
 def _refusals(run: Path) -> tuple[Counter[str], Counter[str]]:
@@ -167,11 +163,10 @@ def _not_carried(exports: list[dict[str, int]], *files: str) -> dict[str, int]:
     """Rows the trainer's format cannot carry, by reason."""
     found: Counter[str] = Counter()
     for counts in exports:
-        for name, number in counts.items():
-            match = _REFUSED.fullmatch(name)
-            if match and match[1] in files:
-                found[f"not carried: {match[2]}"] += number
-    return dict(found)
+        for name, reasons in refusals(counts).items():
+            if name in files:
+                found.update(reasons)
+    return _prefixed("not carried", found)
 
 
 def _reasons(manifest: Manifest, key: str) -> Counter[str]:

@@ -22,7 +22,7 @@ from curate.errors import CurateError
 from curate.files import read_lines
 from curate.ingesting import read_index
 from curate.publishing.places import shortened
-from curate.publishing.tables import DataFile, Shards, Split
+from curate.publishing.tables import DataFile, Shards, Split, has_split
 from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, Manifest
 from curate.store import StageRows
 
@@ -97,8 +97,8 @@ def write_judgments(
         CurateError: the files of the run do not fit together.
     """
     stages = tuple(name for name in ("judge", "adherence") if name in manifest.fingerprints)
-    has_split = (run / "export" / "trl" / "validation").is_dir()
-    splits: list[Split] = ["train", "validation"] if has_split else ["train"]
+    is_split = has_split(run)
+    splits: list[Split] = ["train", "validation"] if is_split else ["train"]
     tally = Tally()
     schema = _schema()
     with ExitStack() as opened:
@@ -110,12 +110,12 @@ def write_judgments(
         held: dict[Split, list[dict[str, Any]]] = {side: [] for side in splits}
         for row in _rows(run, manifest):
             tally.add(row, stages)
-            is_held_out = row.pop("split") == "validation" and has_split
-            side: Split = "validation" if is_held_out else "train"
+            is_held_out = row.pop("split") == "validation" and is_split
             if stages:
-                held[side].append(row)
-                if len(held[side]) >= _BATCH:
-                    _write(shards[side], held[side])
+                place = held["validation" if is_held_out else "train"]
+                place.append(row)
+                if len(place) >= _BATCH:
+                    _write(shards["validation" if is_held_out else "train"], place)
         for side, file in shards.items():
             _write(file, held[side])
     return [made for file in shards.values() for made in file.files], tally

@@ -26,7 +26,7 @@ from curate.publishing.funnel import Step, make_funnel
 from curate.publishing.hub import Pushed, check_name, push_files
 from curate.publishing.judgments import Tally, write_judgments
 from curate.publishing.scan import Detector, Findings, check_allowed, scan_files
-from curate.publishing.tables import DataFile, write_exported
+from curate.publishing.tables import TRAINER, DataFile, write_exported
 from curate.records import Manifest
 from curate.runs import read_manifest
 from curate.store import RunFolder
@@ -213,8 +213,15 @@ def send(prepared: Prepared) -> Pushed:
 def _tables(
     run: Path, manifest: Manifest, folder: Path, shard_bytes: int
 ) -> tuple[list[DataFile], Tally]:
-    sft = write_exported(run, folder, "sft", shard_bytes=shard_bytes)
-    dpo = write_exported(run, folder, "dpo", shard_bytes=shard_bytes)
+    exported = manifest.exports.get(TRAINER)
+    if exported is None:
+        raise UsageError(
+            "the run was not exported for TRL, which is what is pushed",
+            got=", ".join(manifest.exports) or "no export",
+            fix="add `trl` to export.trainers, and run the recipe again: no model is asked for what is there",
+        )
+    sft = write_exported(run, folder, "sft", exported=exported, shard_bytes=shard_bytes)
+    dpo = write_exported(run, folder, "dpo", exported=exported, shard_bytes=shard_bytes)
     judgments, tally = write_judgments(run, manifest, folder, shard_bytes=shard_bytes)
     if not (tables := [*sft, *dpo, *judgments]):
         raise UsageError(

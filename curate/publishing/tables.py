@@ -10,7 +10,7 @@ Rows pass through in batches; what is held is one batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -138,7 +138,12 @@ class Shards:
 
 
 def write_exported(
-    run: Path, folder: Path, config: Literal["sft", "dpo"], *, shard_bytes: int
+    run: Path,
+    folder: Path,
+    config: Literal["sft", "dpo"],
+    *,
+    exported: Collection[str],
+    shard_bytes: int,
 ) -> list[DataFile]:
     """Write the exported rows of a run, train and (where the run split) validation; `[]` without any row.
 
@@ -147,42 +152,53 @@ def write_exported(
         folder: of the push.
         config: `sft`, or `dpo` for pairs: those the judge made and verified, then those the data held,
             told apart by `source` and `basis`.
+        exported: the training files that the run wrote for TRL.
         shard_bytes: see `Shards`.
 
     Raises:
-        UsageError: the run exported nothing for TRL, or not as Parquet.
+        UsageError: they were not written as Parquet.
         CurateError: rows and sidecar do not fit together.
     """
-    sides = _sides(run)
-    files = [side / f"{name}.parquet" for _, side in sides for name in _FILES[config]]
+    names = [name for name in _FILES[config] if name in exported]
+    sides = [
+        (split, side, {name: _shards(side, name) for name in names}) for split, side in _sides(run)
+    ]
+    files = [file for *_, shards in sides for file in chain(*shards.values())]
     if not any(_count(file) for file in files):
         return []
     form = _Form(config, files)
     written: list[DataFile] = []
-    for split, side in sides:
-        with Shards(folder, config, split, form.schema, shard_bytes) as shards:
-            for table in _rows(side, config, form):
-                shards.write(table)
-        written += shards.files
+    for split, side, shards in sides:
+        with Shards(folder, config, split, form.schema, shard_bytes) as made:
+            for table in _rows(side, config, shards, form):
+                made.write(table)
+        written += made.files
     return written
+
+
+def has_split(run: Path) -> bool:
+    """True where the run divided what it exported into train and validation."""
+    return len(_sides(run)) > 1
 
 
 def _sides(run: Path) -> list[tuple[Split, Path]]:
     train = run / "export" / TRAINER
     validation = train / "validation"
     sides: list[tuple[Split, Path]] = [("train", train)]
-    if validation.is_dir():
-        sides.append(("validation", validation))
-    for _, side in sides:
-        for name in chain(*_FILES.values()):
-            if not (side / f"{name}.parquet").is_file():
-                raise UsageError(
-                    "the run has no Parquet export for TRL, which is what is pushed",
-                    got=f"no {side / f'{name}.parquet'}",
-                    fix="add `trl` to export.trainers and `parquet` to export.formats, and run the recipe "
-                    "again: no model is asked for what is there",
-                )
-    return sides
+    return [*sides, ("validation", validation)] if validation.is_dir() else sides
+
+
+def _shards(side: Path, name: str) -> list[Path]:
+    """The Parquet files of a training file, in order."""
+    whole = side / f"{name}.parquet"
+    found = [whole] if whole.is_file() else sorted(side.glob(f"{name}-?????-of-?????.parquet"))
+    if not found:
+        raise UsageError(
+            "the run has no Parquet export for TRL, which is what is pushed",
+            got=f"no {whole}",
+            fix="add `parquet` to export.formats, and run the recipe again: no model is asked for what is there",
+        )
+    return found
 
 
 class _Form:
@@ -199,8 +215,9 @@ class _Form:
             # Plain structs where all files have them, else the type that holds every message.
             kind = next((kind for kind in types if _is_json(kind)), types[0])
             self.columns.append((name, kind))
-        types = {"turn": pa.int64(), "margin": pa.float64(), "lineage_rows": pa.list_(pa.int64())}
-        self.beside = pa.schema([(name, types.get(name, pa.string())) for name in _BESIDE[config]])
+        special = {"turn": pa.int64(), "margin": pa.float64(), "lineage_rows": pa.list_(pa.int64())}
+        beside = [(name, special.get(name, pa.string())) for name in _BESIDE[config]]
+        self.beside = pa.schema(beside)
         self.schema = pa.schema([*map(pa.field, *zip(*self.columns, strict=True)), *self.beside])
 
     def table(self, batch: Any, beside: pl.DataFrame) -> Any:
@@ -237,28 +254,40 @@ def _as_json(rows: list[list[Any]], kind: Any) -> Any:
     return pa.ListArray.from_arrays(pa.array(stops, pa.int32()), values, type=kind)
 
 
-def _rows(side: Path, config: Literal["sft", "dpo"], form: _Form) -> Iterator[Any]:
-    """Batches of one side in the config's form. The sidecar lies in the order of the rows, file after file."""
+def _rows(
+    side: Path, config: Literal["sft", "dpo"], shards: Mapping[str, list[Path]], form: _Form
+) -> Iterator[Any]:
+    """Batches of one side in the config's form, each row with its line of the sidecar."""
     import pyarrow.parquet as pq
 
     sidecar = pl.scan_parquet(side / _SIDECARS[config])
-    at = 0
-    for name in _FILES[config]:
-        with pq.ParquetFile(side / f"{name}.parquet") as file:
-            row = 0
-            for batch in file.iter_batches(_BATCH):
-                known = sidecar.slice(at, batch.num_rows).collect()
-                rows = range(row, row + batch.num_rows)
-                if known["row"].to_list() != list(rows) or (
-                    "file" in known.columns and set(known["file"]) - {name}
-                ):
-                    raise CurateError(
-                        f"{side / _SIDECARS[config]} does not tell of the rows of {name}.parquet",
-                        expected="one line a row, in the same order",
-                        fix="run the recipe again: the export is written anew, and no model is asked",
-                    )
-                yield form.table(batch, _beside(known, config))
-                at, row = at + batch.num_rows, row + batch.num_rows
+    for name, files in shards.items():
+        start, row = _first_line(sidecar, name), 0
+        for path in files:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(_BATCH):
+                    known = sidecar.slice(start + row, batch.num_rows).collect()
+                    if not _tells_of(known, name, range(row, row + batch.num_rows)):
+                        raise CurateError(
+                            f"{side / _SIDECARS[config]} does not tell of the rows of {path.name}",
+                            expected="one line a row, in the same order",
+                            fix="run the recipe again: the export is written anew, and no model is asked",
+                        )
+                    yield form.table(batch, _beside(known, config))
+                    row += batch.num_rows
+
+
+def _first_line(sidecar: pl.LazyFrame, name: str) -> int:
+    """Where the sidecar begins to tell of a file; its rows lie together, in order."""
+    if "file" not in sidecar.collect_schema():
+        return 0
+    lines = sidecar.select("file").with_row_index("at").filter(pl.col("file") == name)
+    return int(lines.select(pl.col("at").min()).collect().item() or 0)
+
+
+def _tells_of(known: pl.DataFrame, name: str, rows: range) -> bool:
+    is_of_file = "file" not in known.columns or set(known["file"]) <= {name}
+    return is_of_file and known["row"].to_list() == list(rows)
 
 
 def _beside(known: pl.DataFrame, config: str) -> pl.DataFrame:

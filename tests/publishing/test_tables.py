@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curate.export.config import ExportConfig
-from curate.export.trl import export_trl
+from curate.export.writing import ExportData, write_export
 from curate.publishing.places import published, shortened
 from curate.publishing.tables import Shards, write_exported
 from tests.export.samples import dialogue, pair, tool_dialogue, tool_pair
@@ -43,29 +44,48 @@ def test_a_split_without_rows_is_a_file_that_can_be_read(tmp_path: Path) -> None
     assert (file.rows, pq.read_table(file.path).schema) == (0, SCHEMA)
 
 
+def export(folder: Path, **data: Any) -> None:
+    options = {"shard_rows": data.pop("shard_rows", None), "kinds": ("sft", "dpo", "reward")}
+    write_export(folder, "trl", ExportData(**data), ExportConfig(**options))
+
+
+def written(run: Path, config: Any, **options: Any) -> list[Any]:
+    given = {"exported": ("sft", "dpo", "dpo_natural"), "shard_bytes": 10**6} | options
+    files = write_exported(run, run / "out", config, **given)
+    return [pq.read_table(file.path) for file in files]
+
+
 def test_all_files_of_a_config_have_one_schema(tmp_path: Path) -> None:
     """Plain messages on one side and tool calls on the other are both JSON; natural pairs follow."""
-    train, validation = tmp_path / "export/trl", tmp_path / "export/trl/validation"
-    export_trl(train, sft=[dialogue("a")], pairs=[pair("p")], natural=[], config=ExportConfig())
+    side = tmp_path / "export/trl"
+    export(side, sft=[dialogue("a")], pairs=[pair("p")])
     tools = [tool_dialogue("b")]
-    export_trl(
-        validation, sft=tools, pairs=[], natural=[tool_pair("q"), pair("r")], config=ExportConfig()
-    )
-    for config, columns in (("sft", ["messages"]), ("dpo", ["prompt", "chosen", "rejected"])):
-        files = write_exported(tmp_path, tmp_path / "out", config, shard_bytes=10**6)
-        first, second = (pq.read_table(file.path) for file in files)
+    export(side / "validation", sft=tools, natural=[tool_pair("q"), pair("r")])
+    for config, column in (("sft", "messages"), ("dpo", "prompt")):
+        first, second = written(tmp_path, config)
         assert first.schema == second.schema
-        assert all("json" in str(first.schema.field(name).type) for name in columns[:1])
+        assert "json" in str(first.schema.field(column).type)
         assert first["tools"].to_pylist() == [None]
         assert any(second["tools"].to_pylist())
     assert second["pair_id"].to_pylist() == ["q", "r"]
     assert first["margin"].to_pylist() == [1.5]
 
 
+def test_shards_of_the_export_are_read_in_order_beside_their_sidecar(tmp_path: Path) -> None:
+    names = [f"p{number}" for number in range(7)]
+    pairs = [pair(name) for name in names]
+    natural = [pair(f"n{number}") for number in range(3)]
+    export(tmp_path / "export/trl", pairs=pairs, natural=natural, shard_rows=2)
+    assert len(list((tmp_path / "export/trl").glob("dpo-*.parquet"))) == 4
+    [table] = written(tmp_path, "dpo")
+    assert table["pair_id"].to_pylist() == [*names, "n0", "n1", "n2"]
+    assert table["dialogue_id"].to_pylist()[0] == "of-p0"
+
+
 def test_an_export_without_rows_of_a_kind_gives_no_file(tmp_path: Path) -> None:
-    folder = tmp_path / "export/trl"
-    export_trl(folder, sft=[dialogue("a")], pairs=[], natural=[], config=ExportConfig())
-    assert write_exported(tmp_path, tmp_path / "out", "dpo", shard_bytes=1) == []
+    export(tmp_path / "export/trl", sft=[dialogue("a")])
+    assert written(tmp_path, "dpo") == []
+    assert written(tmp_path, "dpo", exported=("sft",)) == []
 
 
 def test_places_of_this_machine_are_cut_to_their_last_part() -> None:
