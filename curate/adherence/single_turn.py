@@ -39,8 +39,10 @@ async def score_turn(
     numbers = [turn.number for turn in dialogue.turns if turn.has_assistant]
     trunk = dict(zip(numbers, nested_trunks(dialogue, config), strict=True))[turn_number]
     answer, problem = Answer(), None
-    for _ in range(config.retries + 1):
-        request = replace(turn_request(trunk, config, problem), purpose="adherence.role")
+    for attempt in range(config.retries + 1):
+        asked = turn_request(trunk, config, problem)
+        # With an index of its own, or the reply log would answer a second retry with the reply to the first.
+        request = replace(asked, purpose="adherence.role", sample=attempt)
         (completion,) = await ask([request])
         answer = read_answer(completion, config)
         problem = _PROBLEMS.get(answer.reason or "")

@@ -19,18 +19,11 @@ from curate.pairs.asks import ForkAsks
 from curate.pairs.candidates import Candidate, criticise, resample, revise
 from curate.pairs.changes import describe_changes
 from curate.pairs.config import ForkConfig
-from curate.pairs.letters import ask_letters
 from curate.pairs.prefix import pair_id, prompt_messages, with_messages
-from curate.pairs.prompting import NONE_LETTER, PROMPT_VERSION, failed_question, suffices_question
+from curate.pairs.prompting import PROMPT_VERSION
+from curate.pairs.questions import failed_message, repair_suffices
 from curate.pairs.substance import is_identical, same_calls
-from curate.pairs.turns import (
-    ForkPoint,
-    assistant_messages,
-    at_message,
-    failure_options,
-    find_forks,
-    flaws_by_turn,
-)
+from curate.pairs.turns import ForkPoint, find_forks, flaws_by_turn
 from curate.pairs.verify import (
     Finding,
     SideScores,
@@ -200,10 +193,10 @@ async def _fork_at(
 ) -> list[PreferencePair]:
     """Fork at one candidate turn; one record where it is refused, else one for each candidate."""
     names = _names(asks)
-    finding = await _suffices(dialogue, judgment, point, asks, config)
+    finding = await repair_suffices(dialogue, judgment, point, asks, config)
     if finding.refusal is not None:
         return _open(dialogue, point, names, config).refused(finding)
-    point, how = await _failed_message(dialogue, point, asks, config)
+    point, how = await failed_message(dialogue, point, asks, config)
     fork = _open(dialogue, point, names, config)
     if point.refusal is not None:
         return fork.refused(Finding(PairCheck(), point.refusal, point.detail))
@@ -220,51 +213,6 @@ async def _fork_at(
         fork = replace(fork, issue=await _whole_issue(fork, asks, config))
     candidates = [candidate async for candidate in _candidates(fork, asks, config)]
     return await _best_to_pass(fork, candidates, rejected, asks, config)
-
-
-async def _suffices(
-    dialogue: Dialogue, judgment: Judgment, point: ForkPoint, asks: ForkAsks, config: ForkConfig
-) -> Finding:
-    """With `at: earliest`: would repairing the turn repair the bad ones after it? Else nothing is asked."""
-    passed = Finding(PairCheck())
-    flaws = flaws_by_turn(judgment, config)
-    later = sorted(turn for turn, names in flaws.items() if names and turn > (point.turn or 0))
-    if config.at != "earliest" or not later or point.turn is None:
-        return passed
-    question = suffices_question(dialogue, point.turn, later)
-    [pick] = await ask_letters([question], asks.judging, config.min_coverage)
-    if pick.label is None:
-        return Finding(passed.check, "unscored", f"does it suffice: {pick.problem}")
-    if pick.label != "A":
-        named = ", ".join(map(str, later))
-        detail = f"the judge says that a fault of turn {named} would stay"
-        return Finding(passed.check, "does_not_suffice", detail)
-    return passed
-
-
-async def _failed_message(
-    dialogue: Dialogue, point: ForkPoint, asks: ForkAsks, config: ForkConfig
-) -> tuple[ForkPoint, str]:
-    """With `tool_turns: failed_message`: the point at the message the judge names, and how that failed.
-
-    Where it can name none the fork is at the turn's last text, as without the option.
-    """
-    turn = next(turn for turn in dialogue.turns if turn.number == point.turn)
-    options = failure_options(turn) if config.tool_turns == "failed_message" else {}
-    if not options:
-        return point, ""
-    messages = [message for _, message in assistant_messages(turn)]
-    part = with_messages(dialogue, dialogue.messages[: turn.stop])
-    meanings = {letter: failure.meaning for letter, failure in options.items()}
-    question = failed_question(part, turn.number, messages, meanings)
-    [pick] = await ask_letters([question], asks.judging, config.min_coverage)
-    if pick.label is None:
-        detail = f"which message failed: {pick.problem}"
-        return replace(point, refusal="unscored", detail=detail), ""
-    if pick.label == NONE_LETTER:
-        return at_message(dialogue, replace(point, index=turn.last_assistant_text)), ""
-    failure = options[pick.label]
-    return at_message(dialogue, replace(point, index=failure.index)), failure.issue
 
 
 async def _whole_issue(fork: _Fork, asks: ForkAsks, config: ForkConfig) -> str:

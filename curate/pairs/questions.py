@@ -1,0 +1,69 @@
+"""What has to be asked about a candidate turn before it is forked, where an option of the recipe wants to know.
+
+Both answers are one of a closed set; one that cannot be read refuses the turn as `unscored`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from curate.dialogue import Dialogue
+from curate.pairs.asks import ForkAsks
+from curate.pairs.config import ForkConfig
+from curate.pairs.letters import ask_letters
+from curate.pairs.prefix import with_messages
+from curate.pairs.prompting import NONE_LETTER, failed_question, suffices_question
+from curate.pairs.turns import (
+    ForkPoint,
+    assistant_messages,
+    at_message,
+    failure_options,
+    flaws_by_turn,
+)
+from curate.pairs.verify import Finding
+from curate.records import Judgment, PairCheck
+
+
+async def repair_suffices(
+    dialogue: Dialogue, judgment: Judgment, point: ForkPoint, asks: ForkAsks, config: ForkConfig
+) -> Finding:
+    """With `at: earliest`: would repairing the turn repair the bad ones after it? Else nothing is asked."""
+    passed = Finding(PairCheck())
+    flaws = flaws_by_turn(judgment, config)
+    later = sorted(turn for turn, names in flaws.items() if names and turn > (point.turn or 0))
+    if config.at != "earliest" or not later or point.turn is None:
+        return passed
+    question = suffices_question(dialogue, point.turn, later)
+    [pick] = await ask_letters([question], asks.judging, config.min_coverage)
+    if pick.label is None:
+        return Finding(passed.check, "unscored", f"does it suffice: {pick.problem}")
+    if pick.label != "A":
+        named = ", ".join(map(str, later))
+        detail = f"the judge says that a fault of turn {named} would stay"
+        return Finding(passed.check, "does_not_suffice", detail)
+    return passed
+
+
+async def failed_message(
+    dialogue: Dialogue, point: ForkPoint, asks: ForkAsks, config: ForkConfig
+) -> tuple[ForkPoint, str]:
+    """With `tool_turns: failed_message`: the point at the message the judge names, and how that failed.
+
+    Where it can name none the fork is at the turn's last text, as without the option.
+    """
+    turn = next(turn for turn in dialogue.turns if turn.number == point.turn)
+    options = failure_options(turn) if config.tool_turns == "failed_message" else {}
+    if not options:
+        return point, ""
+    messages = [message for _, message in assistant_messages(turn)]
+    part = with_messages(dialogue, dialogue.messages[: turn.stop])
+    meanings = {letter: failure.meaning for letter, failure in options.items()}
+    question = failed_question(part, turn.number, messages, meanings)
+    [pick] = await ask_letters([question], asks.judging, config.min_coverage)
+    if pick.label is None:
+        detail = f"which message failed: {pick.problem}"
+        return replace(point, refusal="unscored", detail=detail), ""
+    if pick.label == NONE_LETTER:
+        return at_message(dialogue, replace(point, index=turn.last_assistant_text)), ""
+    failure = options[pick.label]
+    return at_message(dialogue, replace(point, index=failure.index)), failure.issue
