@@ -39,8 +39,8 @@ class Labels:
 
     Attributes:
         field: name of the label.
-        adherent: its value for a turn that keeps its role; `true` is one always. Any other value is a
-            violation, and null is no label.
+        adherent: its value for a turn that keeps its role; `true` and 1 are one always. Any other value
+            is a violation, and null is no label.
     """
 
     field: str = "label"
@@ -63,7 +63,9 @@ class Labels:
         return [None if held is None else self._is_adherent(held) for held in values]
 
     def _is_adherent(self, value: Any) -> bool:
-        return value if isinstance(value, bool) else str(value) == self.adherent
+        if isinstance(value, int) and value in (0, 1):  # booleans are integers, too
+            return bool(value)
+        return str(value) == self.adherent
 
 
 def calibrate(

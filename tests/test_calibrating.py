@@ -214,7 +214,8 @@ def test_labels_are_values_of_one_class_and_anything_else_a_violation() -> None:
         held = Dialogue(id="x", messages=(Message(role="user"),), labels={"label": value})
         return Labels().of(held, answers)
 
-    assert of("adherent") == of(True) == [True]
+    assert of("adherent") == of(True) == of(1) == [True]
+    assert of(0) == of(False) == [False]
     assert of("tone") == of(False) == of(0) == [False]
     assert of("tone", 3) == [None, None, False]
     assert of([None, "adherent", "scope"], 3) == [None, True, False]
