@@ -122,8 +122,7 @@ def _show_group(group: Sequence[Finding], trainer: str) -> None:
     where = f": {_listed(rows)}" if rows else ""
     OUT.print(Text.assemble(("  " + _word(first.effect), color), f"  {first.code}{where}"))
     _indented(f"{trainer} would {first.does}")
-    if first.effect != "noted":
-        _indented(f"do: {first.do}")
+    _indented(f"do: {first.do}")
     if first.detail:
         _indented(("e.g. " if len(rows) > 1 else "") + first.detail, "dim")
 

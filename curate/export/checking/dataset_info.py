@@ -28,6 +28,8 @@ COLUMNS: Final = {
     "rejected": None,
     "kto_tag": None,
 }
+"""What a file's columns can mean, with the names looked for where there is no `columns` block."""
+
 TAGS: Final = {
     "role_tag": "from",
     "content_tag": "value",
@@ -37,6 +39,7 @@ TAGS: Final = {
     "function_tag": "function_call",
     "system_tag": "system",
 }
+"""What a message's keys and roles can mean, with the names looked for where there is no `tags` block."""
 
 
 @dataclass(slots=True)
