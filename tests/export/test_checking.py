@@ -21,7 +21,7 @@ from curate.errors import SourceError, UsageError
 from curate.export.checking.check import STAGES, TRAINERS, Trainer, check_path
 from curate.export.checking.findings import ADVICE, EFFECTS, FileReport
 from tests.export import planted as p
-from tests.export.asking import write_rows
+from tests.export.asking import PLAIN, tokenizer_folder, write_rows
 from tests.export.planted import Planted, Row, message
 
 CASES: list[tuple[Trainer, str, Row, Row | None, Planted]] = [
@@ -75,6 +75,74 @@ def test_a_planted_row_and_no_other_is_found(
     assert ((case.code, case.effect) in found) is not rendered
     assert report.stage == stage
     assert report.rows == sum(report.effects.values()) == 3
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
+    pytest.importorskip("transformers", reason="needs the dependency group 'trainers'")
+    return tokenizer_folder(tmp_path_factory.mktemp("plain"), PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "stage", "good", "info", "case"),
+    CASES,
+    ids=[f"{trainer}-{stage}-{case.name}" for trainer, stage, _, _, case in CASES],
+)
+def test_a_planted_row_is_found_when_rendered(
+    trainer: Trainer,
+    stage: str,
+    good: Row,
+    info: Row | None,
+    case: Planted,
+    plain: str,
+    tmp_path: Path,
+) -> None:
+    path = write_rows(tmp_path, case.rows(good), info)
+    report = only(
+        path,
+        trainer,
+        stage=None if trainer == "llamafactory" else stage,
+        tokenizer=plain,
+        max_length=case.limit,
+        through="restated",
+    )
+    assert (case.code, case.effect, 1) in {(f.code, f.effect, f.row) for f in report.findings}
+    others = [f for f in report.findings if f.row != 1 and f.effect != "noted"]
+    assert [f.code for f in others] in ([], ["too_few_rows"])
+    assert report.replay is None
+
+
+@pytest.mark.parametrize("case", p.VERL_REWARD_PLANTED, ids=[c.name for c in p.VERL_REWARD_PLANTED])
+def test_a_planted_row_of_verl(case: Planted, plain: str, tmp_path: Path) -> None:
+    path = tmp_path / "rm.parquet"
+    pq.write_table(pa.Table.from_pylist(case.rows(p.VERL_REWARD)), path)
+    for options in ({}, {"tokenizer": plain, "max_length": case.limit}):
+        report = only(path, "verl", **options)
+        lost = [(f.code, f.effect, f.row) for f in report.findings if f.effect != "noted"]
+        assert (case.code, case.effect, 1) in lost
+        assert {row for _, _, row in lost} == {1}
+
+
+def test_verl_stops_at_a_long_dialogue_and_at_one_that_renders_otherwise_in_parts(
+    plain: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "sft.parquet"
+    pq.write_table(pa.Table.from_pylist([p.TRL_SFT]), path)
+    assert only(path, "verl", tokenizer=plain).is_clean
+    assert only(path, "verl", tokenizer=plain, max_length=8).codes["too_long"] == 1
+    numbered = PLAIN.replace("{{ m.role }}", "{{ loop.index }}{{ m.role }}")
+    tokenizer = tokenizer_folder(tmp_path / "tokenizer", numbered)
+    assert only(path, "verl", tokenizer=tokenizer).codes["template_fails"] == 1
+
+
+def test_openrlhf_drops_a_prompt_that_fills_its_limit(plain: str, tmp_path: Path) -> None:
+    path = write_rows(tmp_path, [p.OPENRLHF_DPO])
+    for stage, code, effect in (
+        ("dpo", "prompt_too_long", "dropped"),
+        ("reward", "too_long", "truncated"),
+    ):
+        report = only(path, "openrlhf", stage=stage, tokenizer=plain, max_length=12)
+        assert [(f.code, f.effect) for f in report.findings] == [(code, effect)]
 
 
 @pytest.mark.parametrize(("trainer", "good", "info"), p.GOOD, ids=[t for t, _, _ in p.GOOD])
