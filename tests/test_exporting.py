@@ -89,7 +89,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def result(server: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     folder = tmp_path_factory.mktemp("salvage")
-    write_chats(folder / "chats.jsonl", 18, again=3)
+    write_chats(folder / "chats.jsonl", 24, again=3)
     return run_recipe(recipe(server, folder / "chats.jsonl"), out=folder / "run")
 
 
@@ -111,8 +111,10 @@ class TestSalvage:
     ) -> None:
         run, counts = result.folder, result.manifest.exports["axolotl"]
         decisions = lines(run / "select/decisions.jsonl")
-        rejected = {d["content_hash"] for d in decisions if "rejected" in d["sets"]}
-        assert counts["sft_salvaged"] + counts["refused_sft_salvaged"] == len(rejected) > 0
+        taken = {d["content_hash"] for d in decisions if "sft" in d["sets"]}
+        scored = {d["content_hash"] for d in decisions if "unscored" not in d["reasons"]}
+        assert taken < scored
+        assert counts["sft_salvaged"] + counts["refused_sft_salvaged"] == len(scored - taken)
         assert counts["refused_sft_salvaged_too_few_good_turns"] > 0
         assert counts["sft"] == result.manifest.selected > 0
         salvaged = pl.read_parquet(run / "export/axolotl/turn_provenance.parquet")["dialogue_id"]
