@@ -110,20 +110,28 @@ class _Push:
     def go(self, files: Mapping[str, Path], *, public: bool) -> Pushed:
         with _explained(self.repo):
             is_private = self._open(public)
-        parent = None
+        parent: str | None = None
+        stale: list[str] = []
         try:
             with _explained(self.repo):
                 before = self._branch_info()
                 parent = before.sha
                 stale = _stale((file.rfilename for file in before.siblings), files)
-                return self._commit(files, stale, parent, is_private)
+                return self._commit(files, stale, before.sha, is_private)
         except BaseException as error:
-            landed = parent is not None and self._has_landed(parent)
-            if landed:
-                url = f"{self.api.endpoint}/datasets/{self.repo}/commits/{self.branch or 'main'}"
-                return Pushed(url, self.made_repo, is_private, tuple(stale), False)
-            self._undo(error, parent)
+            if parent is not None and self._has_landed(parent):
+                return Pushed(self._history, self.made_repo, is_private, tuple(stale), False)
+            left = self._undo(parent)
+            if left and isinstance(error, CurateError):
+                fix = "; ".join(filter(None, (error.fix, left)))
+                raise CurateError(
+                    error.problem, got=error.got, expected=error.expected, fix=fix
+                ) from error
             raise
+
+    @property
+    def _history(self) -> str:
+        return f"{self.api.endpoint}/datasets/{self.repo}/commits/{self.branch or 'main'}"
 
     def _open(self, public: bool) -> bool:
         """Make sure there is a repository to push to; whether it is private."""
@@ -186,27 +194,34 @@ class _Push:
         return Pushed(info.commit_url, self.made_repo, is_private, tuple(stale), info.oid == parent)
 
     def _has_landed(self, parent: str) -> bool:
-        """Whether the commit is there although its answer never came."""
+        """Whether the commit is there although its answer never came.
+
+        Raises:
+            CurateError: that cannot be known, since the Hub cannot be asked.
+        """
         try:
             head = self.api.list_repo_commits(self.repo, repo_type="dataset", revision=self.branch)[
                 0
             ]
-        except Exception:  # whatever the transport raises: not known is no
-            return False
+        except Exception as error:  # whatever the transport raises
+            raise CurateError(
+                f"the connection broke, and it is not known whether {self.repo} has the commit",
+                got=f"{type(error).__name__}: {error}".splitlines()[0],
+                fix=f"look at {self._history}, or push again: what is there already is not committed twice",
+            ) from error
         return bool(head.commit_id != parent and head.title == self.message)
 
-    def _undo(self, error: BaseException, parent: str | None) -> None:
-        """Take away what was made for the commit, where nothing has come into it since."""
+    def _undo(self, parent: str | None) -> str | None:
+        """Take away what was made for the commit, where nothing has come into it since; says what is left."""
         try:
-            if self.made_repo and self._is_untouched(
-                None, parent if not self.made_branch else None
-            ):
+            if self.made_repo and self._is_untouched(None, None if self.made_branch else parent):
                 self.api.delete_repo(self.repo, repo_type="dataset")
             elif self.made_branch and self._is_untouched(self.branch, parent):
                 self.api.delete_branch(self.repo, branch=self.branch, repo_type="dataset")
         except Exception:  # whatever the transport raises; the first error is the one to tell
             made = self.repo if self.made_repo else f"the branch {self.branch} of {self.repo}"
-            error.add_note(f"{made} was made and is empty; pushing again fills it")
+            return f"{made} was made and is empty; pushing again fills it"
+        return None
 
     def _is_untouched(self, branch: str | None, parent: str | None) -> bool:
         info = self.api.dataset_info(self.repo, revision=branch)

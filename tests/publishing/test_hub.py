@@ -172,6 +172,26 @@ def test_a_lost_answer_does_not_hide_a_commit_that_landed(
     assert push(hub, files).is_unchanged
 
 
+def test_where_nobody_can_say_whether_it_landed_that_is_said(
+    hub: HubServer, files: dict[str, Path]
+) -> None:
+    hub.lose.append(("POST", "/commit/"))
+    hub.fail.append(("GET", "/commits/", 403))
+    with pytest.raises(CurateError, match=r"not known whether[\s\S]*push again"):
+        push(hub, files)
+    assert push(hub, files).is_unchanged
+    assert {name: hub.files(REPO)[name] for name in files} == written(files)
+
+
+def test_what_could_not_be_taken_away_is_named(hub: HubServer, files: dict[str, Path]) -> None:
+    hub.fail += [FAILURES["commit"], ("DELETE", "/api/repos/delete", 403)]
+    with pytest.raises(CurateError, match="was made and is empty"):
+        push(hub, files)
+    assert hub.files(REPO).keys() == {".gitattributes"}
+    push(hub, files)
+    assert {name: hub.files(REPO)[name] for name in files} == written(files)
+
+
 def test_a_commit_of_somebody_else_meanwhile_is_not_overwritten(
     hub: HubServer, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
