@@ -36,10 +36,11 @@ _FORK_STAGES: Stages = (
     ("repairs the dialogue", frozenset({"does_not_suffice"})),
     ("passed", _AFTERWARDS | {"not_best"}),
 )
+_VERIFIED = "verified"
 _NATURAL_STAGES: Stages = (
     ("in the data", frozenset({"data"})),
     ("differ", _TEXTS),
-    ("verified", frozenset({"judged"})),
+    (_VERIFIED, frozenset({"judged"})),
     ("passed", _AFTERWARDS),
 )
 
@@ -53,6 +54,7 @@ class Funnel:
         self._refused_turns: Counter[str] = Counter()
         self._made: Counter[tuple[str, str]] = Counter()
         self._natural: Counter[tuple[str, str]] = Counter()
+        self._has_verified = False
 
     def add(self, pair: PreferencePair) -> None:
         """Take in a record, passed or refused."""
@@ -61,6 +63,7 @@ class Funnel:
             # Of one code, what the data itself says and what a judge said of the pair are two stages.
             by = code if code in _TEXTS | _AFTERWARDS else "judged" if pair.check else "data"
             self._natural[by if code else "", code] += 1
+            self._has_verified |= pair.check is not None
             return
         dialogue = (pair.dialogue_id, pair.content_hash)
         self._dialogues.append(hash(dialogue))
@@ -79,9 +82,13 @@ class Funnel:
         Of forks: dialogues that `fork.where` admits, their candidate turns, then candidates for the chosen
         side. Of natural pairs: candidates. Where the `unit` stays the same a stage takes in what the one before
         let through; where it changes, what belongs to that: turns to a dialogue, candidates to a turn.
+        Without a judge there is no stage of verified ones.
         """
         if kind == "natural":
-            return _waterfall("natural candidates", self._natural, _NATURAL_STAGES)
+            asked = [
+                stage for stage in _NATURAL_STAGES if stage[0] != _VERIFIED or self._has_verified
+            ]
+            return _waterfall("natural candidates", self._natural, tuple(asked))
         if not self._dialogues:
             return ()
         return (

@@ -90,6 +90,12 @@ def test_the_stages_of_natural_pairs_tell_the_data_from_the_judge() -> None:
     assert count_funnel(records, "fork") == ()
 
 
+def test_pairs_that_no_judge_saw_have_no_stage_of_verified_ones() -> None:
+    records = [record(source="natural", basis="rank", refusal=code) for code in ("cosmetic", None)]
+    stages = [row[0] for row in rows(count_funnel(records, "natural"))]
+    assert stages == ["in the data", "differ", "passed"]
+
+
 records_of_turns = st.lists(
     st.tuples(
         st.sampled_from(["a", "b", "c"]),
