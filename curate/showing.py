@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from curate.dialogue import Dialogue, Message
-from curate.export.writing import files, refusals
+from curate.export.counts import files, refusals
 from curate.ingesting import IngestReport
 from curate.pipeline import RunResult
 from curate.records import AdherenceDecay, Manifest

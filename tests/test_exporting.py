@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from curate.errors import UsageError
-from curate.export.writing import files
+from curate.export.counts import files
 from curate.levels import FineLevels
 from curate.pipeline import RunResult, run_recipe
 from curate.recipe import Recipe, parse_recipe

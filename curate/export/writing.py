@@ -22,8 +22,8 @@ import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.errors import CurateError
-from curate.export import axolotl, llamafactory, openai, openrlhf, swift, trl, verl
 from curate.export.config import ExportConfig, Format, Kind, Trainer
+from curate.export.counts import ExportCounts
 from curate.export.files import RowFile, Shard, copy_shard, cut, shard_names, write_parquet
 from curate.export.labels import LabelSpool
 from curate.export.layout import Row, Stream, TrainerModule, TrainingFile
@@ -37,6 +37,7 @@ from curate.export.provenance import (
 )
 from curate.export.rows import labelled_rows, masked_row, pair_row, sft_row, turn_row
 from curate.export.stored import Copied, StoredDialogues
+from curate.export.trainers import trainer_module
 from curate.export.turns import LabelledTurns, MixedDialogue
 from curate.export.wire import Refused
 from curate.files import write_table
@@ -67,25 +68,6 @@ _SCHEMA_OF: Final = {
 }
 
 
-def trainer_module(trainer: Trainer) -> TrainerModule:
-    """The module that knows a trainer's files."""
-    match trainer:
-        case "trl" | "unsloth":
-            return trl
-        case "axolotl":
-            return axolotl
-        case "llamafactory":
-            return llamafactory
-        case "openrlhf":
-            return openrlhf
-        case "verl":
-            return verl
-        case "swift":
-            return swift
-        case "openai":
-            return openai
-
-
 @dataclass(frozen=True, slots=True)
 class ExportData:
     """What there is to export.
@@ -104,56 +86,6 @@ class ExportData:
     natural: Iterable[PreferencePair] = ()
     mixed: Iterable[MixedDialogue] = ()
     labelled: Iterable[LabelledTurns] = ()
-
-
-@dataclass(slots=True)
-class ExportCounts:
-    """What was written and what was not. For each file: rows in = rows written + rows refused.
-
-    Attributes:
-        rows: rows written, by file.
-        refused: rows refused, by file and reason.
-        dialogues_cut: SFT rows that lost messages after their last assistant message.
-        roles_added: SFT rows whose role definition was written as a system message.
-        salvaged_dialogues: mixed dialogues with a good turn.
-        salvaged_turns: good turns of these.
-    """
-
-    rows: dict[str, int]
-    refused: dict[str, Counter[str]]
-    dialogues_cut: int = 0
-    roles_added: int = 0
-    salvaged_dialogues: int = 0
-    salvaged_turns: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        """Flat, for a manifest; reasons as `refused_<file>_<reason>`."""
-        flat = {**self.rows, "dialogues_cut": self.dialogues_cut, "roles_added": self.roles_added}
-        if self.salvaged_dialogues:
-            flat["salvaged_dialogues"] = self.salvaged_dialogues
-            flat["salvaged_turns"] = self.salvaged_turns
-        for name, reasons in self.refused.items():
-            flat[f"refused_{name}"] = reasons.total()
-            flat.update({f"refused_{name}_{reason}": n for reason, n in sorted(reasons.items())})
-        return flat
-
-
-def files(counts: Mapping[str, int]) -> dict[str, int]:
-    """Rows by file, of counts as `ExportCounts.as_dict` gives them."""
-    return {name: rows for name, rows in counts.items() if f"refused_{name}" in counts}
-
-
-def refusals(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Reasons with their numbers by file, of the same counts; files without refusals are left out."""
-    found: dict[str, dict[str, int]] = {}
-    # The reasons of `sft` are not those of `sft_salvaged`, which begins alike: longest names first.
-    names = sorted(files(counts), key=len, reverse=True)
-    totals = {f"refused_{name}" for name in names}
-    for key in counts.keys() - totals:
-        name = next((name for name in names if key.startswith(f"refused_{name}_")), None)
-        if name is not None:
-            found.setdefault(name, {})[key.removeprefix(f"refused_{name}_")] = counts[key]
-    return {name: dict(sorted(found[name].items())) for name in files(counts) if name in found}
 
 
 def write_export(

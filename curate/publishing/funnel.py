@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 
 from curate.errors import CurateError
-from curate.export.writing import refusals
+from curate.export.counts import refusals
 from curate.files import read_lines
 from curate.publishing.judgments import Tally
 from curate.publishing.tables import TRAINER, DataFile

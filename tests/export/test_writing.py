@@ -14,15 +14,10 @@ from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message
 from curate.export.config import ExportConfig, SalvageConfig, Trainer, TurnLabelConfig
+from curate.export.counts import ExportCounts, files, refusals
+from curate.export.trainers import trainer_module
 from curate.export.turns import LabelledTurns, MixedDialogue
-from curate.export.writing import (
-    ExportCounts,
-    ExportData,
-    files,
-    refusals,
-    trainer_module,
-    write_export,
-)
+from curate.export.writing import ExportData, write_export
 from curate.ingesting import DialogueFile, stored_dialogues
 from curate.records import PreferencePair
 from tests.export.samples import (
