@@ -265,7 +265,7 @@ class CountingServer:
                     self.delay if isinstance(self.delay, tuple) else (self.delay, self.delay)
                 )
                 await asyncio.sleep(random.uniform(low, high))
-            while self.is_held:
+            while self.is_held:  # noqa: ASYNC110 (set by another thread, where an event could not be)
                 await asyncio.sleep(0.01)
             if request.path.endswith("/v1/completions"):
                 if self.context and any(len(prompt) > self.context for prompt in body["prompt"]):
