@@ -105,6 +105,27 @@ def test_a_column_of_pictures_stops_a_text_model(plain: str, tmp_path: Path) -> 
     assert report.replay.error is not None
 
 
+def test_a_prompt_column_beside_messages_stops_sft(plain: str, tmp_path: Path) -> None:
+    report = asked(tmp_path, [p.TRL_SFT | {"prompt": "Where?"}], "trl", plain, stage="sft")
+    assert report.codes["unknown_columns"] == 1
+    assert report.replay is not None
+    assert report.replay.error is not None
+
+
+def test_rows_of_whole_dialogues_are_split_as_the_trainer_splits_them(
+    plain: str, tmp_path: Path
+) -> None:
+    """Texts without a prompt column, as in hh-rlhf: identical sides leave one character each."""
+    asks = "\n\nHuman: Where is it?\n\nAssistant:"
+    good = {"chosen": asks + " Here.", "rejected": asks + " No idea."}
+    case = Planted("identical", {"rejected": asks + " Here."}, "identical_sides", "corrupted")
+    report = asked(tmp_path, case.rows(good), "trl", plain, stage="dpo")
+    agrees(report, case)
+    assert report.lengths is not None
+    assert report.replay is not None
+    assert report.replay.lengths == tuple(report.lengths.needed)
+
+
 def test_a_tokenizer_json_is_enough(plain: str, tmp_path: Path) -> None:
     """With the template beside it, and without the other files of a tokenizer's folder."""
     for name in ("tokenizer.json", "chat_template.jinja"):
