@@ -8,19 +8,15 @@ received are not asked for twice.
 from __future__ import annotations
 
 from collections.abc import (
-    Callable,
     Iterable,
     Iterator,
-    Mapping,
 )
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Literal, TypeVar, cast
+from typing import Literal
 
 import orjson
 import polars as pl
-from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.decay import AdherenceTally
@@ -41,27 +37,22 @@ from curate.ingesting import (
     read_sources,
 )
 from curate.models import ModelFacts, trust_warning
-from curate.natural_pairs import NaturalPairs
 from curate.outputs import (
-    held_out_ids,
     rejections,
-    write_pairs,
     write_scores,
     write_selection,
 )
-from curate.pair_checks import check_pairs
-from curate.pairs.config import ForkConfig
-from curate.pairs.fork import refuse_forks
-from curate.pairs.funnel import FUNNEL_KINDS
+from curate.pairing import Pairing
 from curate.rates import last_rates
 from curate.recipe import Recipe
 from curate.records import AdherenceScore, Judgment, Manifest, PreferencePair, Unscored
 from curate.remote import open_run_folder
 from curate.runlog import RunLog, Status
 from curate.runs import read_manifest
-from curate.selection.rules import decide, matching, narrowed, questions
+from curate.selection.rules import decide, narrowed, questions
 from curate.selection.table import mixed_identities
 from curate.sources import Source, open_source
+from curate.staging import Progress, RowMaker, S, scored_rows
 from curate.steps import (
     Step,
     adherence_step,
@@ -71,16 +62,8 @@ from curate.steps import (
     reference_step,
 )
 from curate.store import RunFolder, StageRows
-from curate.validation import load_record
 
-S = TypeVar("S", Judgment, AdherenceScore)
-R = TypeVar("R")
 ScoringStage = Literal["judge", "adherence"]
-
-_PAIRS = TypeAdapter(list[PreferencePair])
-
-Progress = Callable[[str, int, int], None]
-"""Told a stage's name, how many of its rows are done, and how many it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +138,8 @@ class _Run:
         self.sample = Reservoir()
         self.rates = last_rates(folder.path)
         self.cleaning: Cleaning | None = None
-        self.verified: StageRows[PreferencePair] | None = None
+        self.maker = RowMaker(self.log, progress)
+        self.pairing = Pairing(recipe, folder.path, self.maker, retry_unscored=retry_unscored)
 
     async def go(self) -> RunResult:
         """All stages; the manifest is written at the start and however it ends."""
@@ -214,14 +198,16 @@ class _Run:
                 self.recipe.judged_adherence,
             )
             with self.log.timed("fork"):
-                forked = await self._fork(self.recipe.fork, print_, table, judgments, executor)
+                forked = await self.pairing.fork(
+                    self.recipe.fork, print_, table, judgments, executor
+                )
         if self.recipe.natural.verification is not None:
             recipe = self.recipe
             _, print_ = natural_step(
                 recipe.natural, recipe.judge, models.judge, recipe.judged_adherence
             )
             with self.log.timed("natural"):
-                await self._verify_natural(print_, executor)
+                await self.pairing.verify_natural(print_, executor)
         self._finish(table, Scores(judgments, adherence), forked)
 
     async def _estimate(self, models: ModelFacts) -> None:
@@ -230,7 +216,7 @@ class _Run:
         share = last_fork_share(recipe, self.folder.path)
         pairs = None
         if recipe.natural.verification is not None:
-            pairs = PairShare(len(self._natural().keys()) / max(1, sample.seen), "counted")
+            pairs = PairShare(len(self.pairing.natural.keys()) / max(1, sample.seen), "counted")
         try:
             self.log.estimate = await estimate(
                 recipe,
@@ -259,7 +245,7 @@ class _Run:
     def _prepare_cleaning(self) -> None:
         """Read eval sets before any model is asked."""
         if self.recipe.select:
-            self.cleaning = prepare_cleaning(self.recipe.select)
+            self.cleaning = self.pairing.cleaning = prepare_cleaning(self.recipe.select)
         for warning in self.cleaning.warnings if self.cleaning else ():
             self.log.warn(warning)
 
@@ -300,7 +286,7 @@ class _Run:
         rows = self._rows(name, step.fingerprint, kind)
         hashes = self._hashes()
         if self.recipe.reuse is not None:
-            rows.adopt(_stored_rows(self.recipe.reuse, name, step.fingerprint, kind), hashes)
+            rows.adopt(scored_rows(self.recipe.reuse, name, step.fingerprint, kind), hashes)
         again: frozenset[str] = frozenset()
         if self.retry_unscored:
             again = frozenset(k for k, record in rows.read() if isinstance(record, Unscored))
@@ -311,7 +297,7 @@ class _Run:
             WorkItem(name, dialogue, again=dialogue.content_hash in again)
             for dialogue in self._dialogues(owed)
         )
-        await self._complete(name, rows, hashes, items, executor)
+        await self.maker.make(name, rows, hashes, items, executor)
         self._count(name, rows, hashes)
         return rows
 
@@ -341,7 +327,7 @@ class _Run:
         self.log.fingerprints[name] = print_
         self.log.identities[name] = manifest.identities[name]
         rows, hashes = self._rows(name, print_, kind), self._hashes()
-        rows.adopt(_stored_rows(run, name, print_, kind), hashes)
+        rows.adopt(scored_rows(run, name, print_, kind), hashes)
         rows.compact(hashes)
         has_row = hashes.is_in(rows.done().implode())
         self.log.tally(name).reused = hashes.filter(has_row).n_unique()
@@ -353,7 +339,7 @@ class _Run:
         return rows
 
     def _rows(self, name: str, print_: str, kind: type[S]) -> StageRows[S | Unscored]:
-        return _stored_rows(self.folder.path, name, print_, kind)
+        return scored_rows(self.folder.path, name, print_, kind)
 
     def _hashes(self) -> pl.Series:
         """The content hash of each of this run's dialogues, in order."""
@@ -371,30 +357,6 @@ class _Run:
             self.log.adherence = adherence.decay()
             for warning in adherence.warnings():
                 self.log.warn(warning)
-
-    async def _complete(
-        self,
-        name: str,
-        rows: StageRows[R],
-        keys: pl.Series,
-        items: Iterator[WorkItem],
-        executor: Runner,
-    ) -> None:
-        """Make the rows of `items`, each on disk as soon as it is there; then compact in the order of `keys`."""
-        total = keys.n_unique()
-        finished = self.log.tally(name).reused = total - len(_missing(keys, rows))
-
-        def done(made: WorkItem, row: R) -> None:
-            nonlocal finished
-            rows.append(made.key, row)
-            finished += 1
-            self.progress(name, finished, total)
-
-        try:
-            await executor.run(items, done)
-        finally:
-            rows.close()
-        rows.compact(keys)
 
     def _tabulate(
         self,
@@ -420,7 +382,7 @@ class _Run:
         with self.log.timed("select"):
             decided = self._select(table)
         with self.log.timed("pairs"):
-            self._write_pairs(forked or (), decided)
+            self.pairing.write(forked or (), decided)
         with self.log.timed("export"):
             self._export(table, decided, scores)
 
@@ -441,147 +403,9 @@ class _Run:
         self.log.rejections.update(rejections(decided))
         return decided
 
-    async def _fork(
-        self,
-        config: ForkConfig,
-        print_: str,
-        table: pl.LazyFrame,
-        judgments: StageRows[Judgment | Unscored],
-        executor: Executor,
-    ) -> Iterator[PreferencePair]:
-        """Fork the dialogues that `fork.where` admits; those forked before are not asked for again."""
-        self.log.fingerprints["fork"] = print_
-        rows: StageRows[list[PreferencePair]] = StageRows(
-            self.folder.path / "fork" / print_,
-            dump=lambda pairs: orjson.dumps([pair.model_dump(mode="json") for pair in pairs]),
-            load=_PAIRS.validate_json,
-            check=_check_pairs,
-        )
-        read = narrowed(table, {"fork.where": config.where})
-        admitted = matching(read, config.where) & read["verdict"].is_not_null()
-        hashes = read["content_hash"]
-        # Of equal dialogues the first that is admitted; a condition may read more than the content.
-        both = pl.struct("hash", "admitted").is_first_distinct() & pl.col("admitted")
-        first = pl.DataFrame({"hash": hashes, "admitted": admitted}).select(both).to_series()
-        # What is in an eval set gives no pair, so nobody is asked to fork it.
-        tainted = self._contaminated(first)
-        clean = first & ~pl.int_range(len(first), eager=True).is_in(list(tainted))
-        keys = hashes.filter(clean)
-        owed = clean & ~hashes.is_in(rows.done().implode())
-        judged = judgments.aligned(hashes, owed)
-        items = (
-            WorkItem("fork", dialogue, judgment)
-            for dialogue, judgment in zip(self._dialogues(owed), judged, strict=True)
-            if isinstance(judgment, Judgment)
-        )
-        await self._complete("fork", rows, keys, items, executor)
-        self.log.tally("fork").rows = len(keys)
-        made = (pair for pairs in rows.aligned(keys) for pair in pairs or ())
-        return chain(made, self._refuse_tainted(config, tainted, hashes, judgments))
-
-    def _contaminated(self, wanted: pl.Series) -> dict[int, str]:
-        """What dialogues share with eval sets, by their place, of those marked in `wanted`."""
-        if self.cleaning is None or not self.cleaning.evals:
-            return {}
-        found = self.cleaning.contaminations(self._dialogues(wanted))
-        places = wanted.arg_true()
-        return {at: said for at, said in zip(places, found, strict=True) if said is not None}
-
-    def _refuse_tainted(
-        self,
-        config: ForkConfig,
-        tainted: Mapping[int, str],
-        hashes: pl.Series,
-        judgments: StageRows[Judgment | Unscored],
-    ) -> Iterator[PreferencePair]:
-        """The records of the forks that were not asked for."""
-        marked = pl.int_range(len(hashes), eager=True).is_in(list(tainted))
-        judged = judgments.aligned(hashes, marked)
-        held = zip(self._dialogues(marked), judged, tainted.values(), strict=True)
-        for dialogue, judgment, said in held:
-            if isinstance(judgment, Judgment):
-                yield from refuse_forks(dialogue, judgment, config, "contaminated", said)
-
-    def _natural(self) -> NaturalPairs:
-        return NaturalPairs(self.folder.path, self.recipe.natural, self.cleaning)
-
-    async def _verify_natural(self, print_: str, executor: Executor) -> None:
-        """Have the judge verify the natural pairs that it has not seen."""
-        self.log.fingerprints["natural"] = print_
-        rows: StageRows[PreferencePair] = StageRows(
-            self.folder.path / "natural" / print_,
-            dump=lambda pair: pair.model_dump_json().encode(),
-            load=PreferencePair.model_validate_json,
-            check=_check_pair,
-        )
-        again: frozenset[str] = frozenset()
-        if self.retry_unscored:
-            again = frozenset(key for key, pair in rows.read() if pair.refusal == "unscored")
-            rows.forget(again)
-        natural = self._natural()
-        keys = natural.keys()
-        done = frozenset(rows.done())
-        await self._complete("natural", rows, keys, natural.items(done, again), executor)
-        self.log.tally("natural").rows = len(keys)
-        self.verified = rows
-
-    def _write_pairs(self, forked: Iterable[PreferencePair], decided: pl.DataFrame | None) -> None:
-        natural = self._natural().pairs(self.verified)
-        if self.cleaning is not None:
-            forked = self.cleaning.refuse_contaminated(forked)
-        counts = write_pairs(self.folder.path, forked, natural)
-        if self.recipe.select and self.recipe.select.split_near and decided is not None:
-            from curate.leaks import refuse_leaks  # wants numpy, which a split has asked for
-
-            counts = (
-                refuse_leaks(self.folder.path, held_out_ids(decided), self.recipe.select.split_near)
-                or counts
-            )
-        self.log.pairs, self.log.natural_pairs = counts.pairs, counts.natural
-        self.log.natural_refusals.update(counts.natural_refusals)
-        self.log.refusals.update(counts.refusals)
-        for kind in FUNNEL_KINDS:
-            if stages := counts.funnel.stages(kind):
-                self.log.funnels[kind] = stages
-        if self.recipe.pair_checks:
-            self.log.pair_checks = check_pairs(self.folder.path, self.recipe.pair_checks)
-
     def _export(self, table: pl.LazyFrame, decided: pl.DataFrame | None, scores: Scores) -> None:
         """Every trainer's folder."""
         if self.recipe.export:
             self.log.exports.update(
                 export_run(self.folder.path, self.recipe.export, table, decided, scores)
             )
-
-
-def _stored_rows(run: Path, name: str, print_: str, kind: type[S]) -> StageRows[S | Unscored]:
-    adapter: TypeAdapter[S | Unscored] = TypeAdapter(cast("type[S | Unscored]", kind | Unscored))
-    return StageRows(
-        run / name / print_,
-        dump=lambda record: record.model_dump_json().encode(),
-        load=adapter.validate_json,
-        check=lambda line: _check_record(kind, line),
-    )
-
-
-def _missing(keys: pl.Series, rows: StageRows[R]) -> pl.Series:
-    """Those of `keys` that have no row, each once."""
-    return keys.filter(~keys.is_in(rows.done().implode())).unique()
-
-
-def _check_record(kind: type[BaseModel], line: bytes) -> None:
-    try:
-        # What a strict reading takes fits the schema, at a tenth of the cost; the rest gets the schema's words.
-        (Unscored if b'"stage":' in line else kind).model_validate_json(line, strict=True)
-    except ValidationError:
-        value = orjson.loads(line)
-        load_record(Unscored if "stage" in value else kind, value)
-
-
-def _check_pair(line: bytes) -> None:
-    load_record(PreferencePair, orjson.loads(line))
-
-
-def _check_pairs(line: bytes) -> None:
-    for value in orjson.loads(line):
-        load_record(PreferencePair, value)

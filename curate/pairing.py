@@ -1,0 +1,146 @@
+"""The part of a run that makes pairs: forks, natural pairs, what is refused of either, and their files.
+
+Apart from the loop over stages because it has a life of its own: what may be forked follows from scores and eval
+sets, a fork gives several records, and what passed is looked at once more when all pairs are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import polars as pl
+
+from curate.cleaning import Cleaning
+from curate.executors.work import Executor, WorkItem
+from curate.ingesting import read_dialogues
+from curate.natural_pairs import NaturalPairs
+from curate.outputs import held_out_ids, write_pairs
+from curate.pair_checks import check_pairs
+from curate.pairs.config import ForkConfig
+from curate.pairs.fork import refuse_forks
+from curate.pairs.funnel import FUNNEL_KINDS
+from curate.recipe import Recipe
+from curate.records import Judgment, PreferencePair, Unscored
+from curate.selection.rules import matching, narrowed
+from curate.staging import RowMaker, fork_rows, verified_rows
+from curate.store import StageRows
+
+
+@dataclass(slots=True)
+class Pairing:
+    """The pairs of one run.
+
+    Attributes:
+        run: the run folder.
+        cleaning: finds what shares text with an eval set; None where nothing is cleaned.
+        retry_unscored: ask again for pairs that an earlier run could not verify.
+        verified: rows of the natural pairs that the judge was asked about.
+    """
+
+    recipe: Recipe
+    run: Path
+    maker: RowMaker
+    cleaning: Cleaning | None = None
+    retry_unscored: bool = False
+    verified: StageRows[PreferencePair] | None = None
+
+    @property
+    def natural(self) -> NaturalPairs:
+        """What the data itself holds."""
+        return NaturalPairs(self.run, self.recipe.natural, self.cleaning)
+
+    async def fork(
+        self,
+        config: ForkConfig,
+        print_: str,
+        table: pl.LazyFrame,
+        judgments: StageRows[Judgment | Unscored],
+        executor: Executor,
+    ) -> Iterator[PreferencePair]:
+        """Fork the dialogues that `fork.where` admits; those forked before are not asked for again."""
+        self.maker.log.fingerprints["fork"] = print_
+        rows = fork_rows(self.run, print_)
+        read = narrowed(table, {"fork.where": config.where})
+        admitted = matching(read, config.where) & read["verdict"].is_not_null()
+        hashes = read["content_hash"]
+        # Of equal dialogues the first that is admitted; a condition may read more than the content.
+        both = pl.struct("hash", "admitted").is_first_distinct() & pl.col("admitted")
+        first = pl.DataFrame({"hash": hashes, "admitted": admitted}).select(both).to_series()
+        # What is in an eval set gives no pair, so nobody is asked to fork it.
+        tainted = self._contaminated(first)
+        clean = first & ~pl.int_range(len(first), eager=True).is_in(list(tainted))
+        keys = hashes.filter(clean)
+        owed = clean & ~hashes.is_in(rows.done().implode())
+        judged = judgments.aligned(hashes, owed)
+        items = (
+            WorkItem("fork", dialogue, judgment)
+            for dialogue, judgment in zip(read_dialogues(self.run, owed), judged, strict=True)
+            if isinstance(judgment, Judgment)
+        )
+        await self.maker.make("fork", rows, keys, items, executor)
+        self.maker.log.tally("fork").rows = len(keys)
+        made = (pair for pairs in rows.aligned(keys) for pair in pairs or ())
+        return chain(made, self._refuse_tainted(config, tainted, hashes, judgments))
+
+    def _contaminated(self, wanted: pl.Series) -> dict[int, str]:
+        """What dialogues share with eval sets, by their place, of those marked in `wanted`."""
+        if self.cleaning is None or not self.cleaning.evals:
+            return {}
+        found = self.cleaning.contaminations(read_dialogues(self.run, wanted))
+        places = wanted.arg_true()
+        return {at: said for at, said in zip(places, found, strict=True) if said is not None}
+
+    def _refuse_tainted(
+        self,
+        config: ForkConfig,
+        tainted: Mapping[int, str],
+        hashes: pl.Series,
+        judgments: StageRows[Judgment | Unscored],
+    ) -> Iterator[PreferencePair]:
+        """The records of the forks that were not asked for."""
+        marked = pl.int_range(len(hashes), eager=True).is_in(list(tainted))
+        judged = judgments.aligned(hashes, marked)
+        held = zip(read_dialogues(self.run, marked), judged, tainted.values(), strict=True)
+        for dialogue, judgment, said in held:
+            if isinstance(judgment, Judgment):
+                yield from refuse_forks(dialogue, judgment, config, "contaminated", said)
+
+    async def verify_natural(self, print_: str, executor: Executor) -> None:
+        """Have the judge verify the natural pairs that it has not seen."""
+        self.maker.log.fingerprints["natural"] = print_
+        rows = verified_rows(self.run, print_)
+        again: frozenset[str] = frozenset()
+        if self.retry_unscored:
+            again = frozenset(key for key, pair in rows.read() if pair.refusal == "unscored")
+            rows.forget(again)
+        natural = self.natural
+        keys = natural.keys()
+        done = frozenset(rows.done())
+        await self.maker.make("natural", rows, keys, natural.items(done, again), executor)
+        self.maker.log.tally("natural").rows = len(keys)
+        self.verified = rows
+
+    def write(self, forked: Iterable[PreferencePair], decided: pl.DataFrame | None) -> None:
+        """The files of pairs, what the whole set of them says, and their counts."""
+        natural = self.natural.pairs(self.verified)
+        if self.cleaning is not None:
+            forked = self.cleaning.refuse_contaminated(forked)
+        counts = write_pairs(self.run, forked, natural)
+        if self.recipe.select and self.recipe.select.split_near and decided is not None:
+            from curate.leaks import refuse_leaks  # wants numpy, which a split has asked for
+
+            counts = (
+                refuse_leaks(self.run, held_out_ids(decided), self.recipe.select.split_near)
+                or counts
+            )
+        self.maker.log.pairs, self.maker.log.natural_pairs = counts.pairs, counts.natural
+        self.maker.log.natural_refusals.update(counts.natural_refusals)
+        self.maker.log.refusals.update(counts.refusals)
+        for kind in FUNNEL_KINDS:
+            if stages := counts.funnel.stages(kind):
+                self.maker.log.funnels[kind] = stages
+        if self.recipe.pair_checks:
+            self.maker.log.pair_checks = check_pairs(self.run, self.recipe.pair_checks)
