@@ -149,17 +149,27 @@ def check_pair_set(
 def check_rows(reports: Mapping[str, PairSetReport]) -> list[tuple[str, str, str, str, str]]:
     """A table of checks for a reader: set, check, figure, threshold, and the status with what there is to say.
 
+    Checks of a set that were not run for one reason share a row, the last of the set.
+
     Args:
         reports: by set, as the manifest's `pair_checks`.
     """
     rows = []
     for name, report in reports.items():
+        idle: dict[str, list[str]] = {}
         for check in report.checks:
+            if check.status == "not_run":
+                idle.setdefault(check.detail, []).append(check.name)
+                continue
             figure = "" if check.figure is None else f"{check.figure:.2f}"
             limit = "" if check.threshold is None else f"{check.threshold:.2f}"
             said = check.detail if check.status != "pass" else ""
-            status = ": ".join(filter(None, (check.status.replace("_", " "), said)))
-            rows.append((name, check.name, figure, limit, status))
+            rows.append(
+                (name, check.name, figure, limit, ": ".join(filter(None, (check.status, said))))
+            )
+        for detail, names in idle.items():
+            which = names[0] if len(names) == 1 else f"{len(names)} checks"
+            rows.append((name, which, "", "", f"not run: {detail}"))
     return rows
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from curate.dialogue import Lineage, Message, ToolCall
 from curate.errors import missing_extra
 from curate.records import PairCheck, PairSetReport, PreferencePair, SetCheck
-from curate.trust.pair_set import PairFacts, PairSetConfig, check_pair_set, side_length
+from curate.trust.pair_set import PairFacts, PairSetConfig, check_pair_set, check_rows, side_length
 from curate.trust.words import WordCounts
 
 CONFIG = PairSetConfig()
@@ -222,6 +222,14 @@ def test_few_pairs_tell_nothing_and_that_is_no_pass() -> None:
     assert {item.status for item in found.checks} == {"not_run"}
     assert all(item.figure is None for item in found.checks)
     assert "at least 50" in found.checks[0].detail
+
+
+def test_checks_that_one_reason_stopped_share_a_row() -> None:
+    found = report([pair("Sure, yes yes", "no", f"q{k}") for k in range(3)])
+    reasons = {item.detail for item in found.checks}
+    rows = check_rows({"natural": found})
+    assert len(rows) == len(reasons) < len(found.checks)
+    assert {row[4] for row in rows} == {f"not run: {reason}" for reason in reasons}
 
 
 def test_each_check_can_be_left_out() -> None:
