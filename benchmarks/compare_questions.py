@@ -225,9 +225,9 @@ def report(args: argparse.Namespace) -> None:
             print(
                 f"| {view} | {main_name}, four wordings averaged | {_agreement(_mean(same), ratings)} | |"
             )
-        print(
-            f"| {view} | both dimensions averaged | {_agreement(_mean(wordings[:2]), ratings)} | |"
-        )
+        if len(wordings) > 1:
+            both = _agreement(_mean(wordings[:2]), ratings)
+            print(f"| {view} | both dimensions averaged | {both} | |")
         every = [v for (w, _), v in means.items() if w == view]
         print(f"| {view} | all items, recalibrated (5 folds) | "
               f"{_agreement(_recalibrated(every, ratings), ratings)} | |")  # fmt: skip

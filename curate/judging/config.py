@@ -90,7 +90,7 @@ class RubricConfig(Frozen):
         "space: tokenizers would put the label into another token.",
     )
     spare_prefix: str = Field(
-        "Score: [[",
+        "Score: (",
         description="Forced start instead, when a score whose labels held too little of the mass is asked "
         "again (tokens mode).",
     )

@@ -186,7 +186,7 @@ async def test_a_score_with_too_little_mass_is_asked_again_in_another_wording() 
     assert result.per_turn[1].scores.helpfulness == 4
     assert (judge.calls, result.requests) == (2, 3 * 3 + 3 + 2 + 1)
     assert {request.prefill for request in judge.asked[:-1]} == {"("}
-    assert judge.asked[-1].prefill == "Score: [["
+    assert judge.asked[-1].prefill == "Score: ("
     never = await judge_dialogue(
         dialogue_of(3),
         ScriptedJudge(answer=shy),
