@@ -1,10 +1,11 @@
-"""Is the role-adherence file what its README says: format, split, and baselines that find nothing?
+"""Are the role-adherence files what their README says: format, split, and baselines that find nothing?
 
     python benchmarks/role/check.py
 
 Prints the tables of the README and every fault found; exits with 1 if there is one. What each rule is for:
 replies to one message come in groups of like length, so that a score of length, place or wording cannot
-pass for a reading of the role; the sealed half is fixed by its hash, so that nobody tunes on it unseen.
+pass for a reading of the role; in the plain tier every reply stands twice, once right and once wrong, so
+that no score of a reply alone can; the sealed half is fixed by its hash, so that nobody tunes on it unseen.
 `tests/test_role_file.py` runs the same rules.
 """
 
@@ -27,6 +28,9 @@ from curate.trust.agreement import auc
 
 HERE = Path(__file__).resolve().parent
 HALVES = ("dev", "sealed")
+TIERS = {"subtle": "", "plain": "plain_"}
+"""Tiers by name, with what the names of their files begin with."""
+
 KINDS = ("tone", "scope", "constructive", "persona")
 FIELDS = ("id", "group", "role_id", "label", "role_definition", "messages", "references")
 SEED = 42
@@ -53,20 +57,20 @@ SURFACE = {
 _WORDS = re.compile(r"\w+")
 
 
-def read_rows(half: str) -> list[Row]:
+def read_rows(half: str, tier: str = "subtle") -> list[Row]:
     """The rows of `dev` or `sealed` as they stand in the file."""
-    return [json.loads(line) for line in path_of(half).read_text("utf-8").splitlines()]
+    return [json.loads(line) for line in path_of(half, tier).read_text("utf-8").splitlines()]
 
 
-def path_of(half: str) -> Path:
+def path_of(half: str, tier: str = "subtle") -> Path:
     """The file of a half."""
-    return HERE / f"{half}.jsonl"
+    return HERE / f"{TIERS[tier]}{half}.jsonl"
 
 
-def read_turns(half: str) -> list[LabelledTurn]:
+def read_turns(half: str, tier: str = "subtle") -> list[LabelledTurn]:
     """The labelled turns of a half, read by curate's own sources; `all` is dev, then sealed."""
     halves = HALVES if half == "all" else (half,)
-    dialogues = [d for name in halves for d in load_dialogues(path_of(name)).dialogues]
+    dialogues = [d for name in halves for d in load_dialogues(path_of(name, tier)).dialogues]
     return labelled_turns(dialogues)
 
 
@@ -84,12 +88,16 @@ def groups_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def dev_roles(roles: Sequence[str]) -> set[str]:
-    """The rule of the split: roles ranked by the SHA-256 of `42:<role_id>`, the first half is dev."""
-    ranked = sorted(set(roles), key=lambda role: hashlib.sha256(f"{SEED}:{role}".encode()).digest())
-    return set(ranked[: len(ranked) // 2])
+    """The rule of the split: fields ranked by the SHA-256 of `42:<field>`, the first half is dev.
+
+    A role's field is its id up to a hyphen. Roles of one field share messages and stay together.
+    """
+    fields = {_field(role) for role in roles}
+    ranked = sorted(fields, key=lambda field: hashlib.sha256(f"{SEED}:{field}".encode()).digest())
+    return {role for role in roles if _field(role) in ranked[: len(ranked) // 2]}
 
 
-def faults(halves: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+def faults(halves: Mapping[str, Sequence[Row]], tier: str = "subtle") -> Iterator[str]:
     """What is wrong with the rows, their groups and the whole, in words; nothing where all is well."""
     rows = [row for half in halves.values() for row in half]
     for row in rows:
@@ -98,10 +106,12 @@ def faults(halves: Mapping[str, Sequence[Row]]) -> Iterator[str]:
         yield from _group_faults(name, group)
     if len(rows) < LEAST_TURNS or len({row["role_id"] for row in rows}) < LEAST_ROLES:
         yield f"{len(rows)} turns over {len({row['role_id'] for row in rows})} roles are too few"
-    for what, values in {
-        "id": [row["id"] for row in rows],
-        "labelled reply": [reply_of(row) for row in rows],
-    }.items():
+    once = {"id": [row["id"] for row in rows]}
+    if tier == "plain":
+        yield from _mirror_faults(rows)
+    else:
+        once["labelled reply"] = [reply_of(row) for row in rows]
+    for what, values in once.items():
         yield from (f"{what} twice: {v[:60]}" for v, n in Counter(values).items() if n > 1)
     if len({(row["role_id"], row["role_definition"]) for row in rows}) != len(
         {row["role_id"] for row in rows}
@@ -109,7 +119,7 @@ def faults(halves: Mapping[str, Sequence[Row]]) -> Iterator[str]:
         yield "a role_id stands for two role definitions"
 
 
-def split_faults(halves: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+def split_faults(halves: Mapping[str, Sequence[Row]], tier: str = "subtle") -> Iterator[str]:
     """What is wrong with the split: its rule, a message in both halves, or a file that is not the one fixed."""
     expected = dev_roles([row["role_id"] for half in halves.values() for row in half])
     if {row["role_id"] for row in halves["dev"]} != expected:
@@ -120,9 +130,22 @@ def split_faults(halves: Mapping[str, Sequence[Row]]) -> Iterator[str]:
     )
     fixed = json.loads((HERE / "split.json").read_text("utf-8"))
     for half in HALVES:
-        found = hashlib.sha256(path_of(half).read_bytes()).hexdigest()
-        if found != fixed[half]["sha256"]:
-            yield f"{half}.jsonl has SHA-256 {found}, split.json says {fixed[half]['sha256']}"
+        path = path_of(half, tier)
+        found, said_to_be = (
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+            fixed[path.stem]["sha256"],
+        )
+        if found != said_to_be:
+            yield f"{path.name} has SHA-256 {found}, split.json says {said_to_be}"
+
+
+def decided_by(row: Row, rows: Sequence[Row]) -> str:
+    """`history` where another row has the same role and reply with another label, else `role`."""
+    same = (row["role_id"], reply_of(row))
+    labels = {
+        other["label"] == ADHERENT for other in rows if (other["role_id"], reply_of(other)) == same
+    }
+    return "history" if len(labels) > 1 else "role"
 
 
 def cheap_scores(turns: Sequence[LabelledTurn]) -> Scores:
@@ -159,19 +182,19 @@ def areas(turns: Sequence[LabelledTurn], scores: Sequence[float | None]) -> dict
     return found
 
 
-def baseline_areas() -> dict[tuple[str, str], dict[str, float]]:
+def baseline_areas(tier: str = "subtle") -> dict[tuple[str, str], dict[str, float]]:
     """AUCs by half (`all`, `dev`, `sealed`) and baseline."""
     found = {}
     for half in ("all", *HALVES):
-        turns = read_turns(half)
+        turns = read_turns(half, tier)
         for name, scores in cheap_scores(turns).items():
             found[half, name] = areas(turns, scores)
     return found
 
 
-def surface_areas() -> dict[tuple[str, str], dict[str, float]]:
+def surface_areas(tier: str = "subtle") -> dict[tuple[str, str], dict[str, float]]:
     """AUCs of the number of each mark of `SURFACE` in a reply, over the whole file."""
-    turns = read_turns("all")
+    turns = read_turns("all", tier)
     return {
         ("all", name): areas(
             turns,
@@ -181,12 +204,18 @@ def surface_areas() -> dict[tuple[str, str], dict[str, float]]:
     }
 
 
-def baseline_faults(found: Mapping[tuple[str, str], Mapping[str, float]]) -> Iterator[str]:
-    """Baselines further from chance than allowed: over the whole file, each half, and each kind of violation."""
+def baseline_faults(
+    found: Mapping[tuple[str, str], Mapping[str, float]], tier: str = "subtle"
+) -> Iterator[str]:
+    """Baselines further from chance than allowed: over the whole file, each half, and each kind of violation.
+
+    In the plain tier a kind is bound to few messages, so that its AUC compares these with all others: kinds
+    are shown there and not asked for.
+    """
     for (half, name), by_kind in found.items():
         for kind, value in by_kind.items():
             # A kind has some 12 turns in a half, where chance alone strays further than this.
-            counts = kind == "all" or half == "all"
+            counts = kind == "all" or (half == "all" and tier == "subtle")
             if counts and abs(value - 0.5) > FROM_CHANCE:
                 yield f"{name} has AUC {value:.3f} on {half} against {kind}"
 
@@ -222,6 +251,23 @@ def _group_faults(name: str, group: Sequence[Row]) -> Iterator[str]:
         yield f"{name}: replies of {min(lengths)} to {max(lengths)} words"
 
 
+def _mirror_faults(rows: Sequence[Row]) -> Iterator[str]:
+    """Where the plain tier's balance is broken: a reply is right once and wrong once, half by the history."""
+    seen: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    for row in rows:
+        seen[_asked(row), reply_of(row)].append(row["label"] == ADHERENT)
+    for (_, reply), labels in seen.items():
+        if sorted(labels) != [False, True]:
+            yield f"not once adherent and once not: {reply[:60]}"
+    ways = Counter(decided_by(row, rows) for row in rows)
+    if 2 * ways["history"] < len(rows):
+        yield f"earlier turns decide {ways['history']} of {len(rows)} rows, less than half"
+
+
+def _field(role: str) -> str:
+    return role.partition("-")[0]
+
+
 def _shared(row: Row) -> tuple[Any, ...]:
     """What all rows of a group have in common."""
     return row["role_id"], row["role_definition"], row["messages"][:-1], row["references"]
@@ -232,19 +278,23 @@ def _asked(row: Row) -> str:
 
 
 def _unigram_by_message(turns: Sequence[LabelledTurn]) -> list[float]:
-    """Mean log-odds of adherent over the words of a turn, add-one smoothed, fitted on other messages' turns."""
+    """Mean log-odds of adherent over the words of a turn, add-one smoothed, fitted on other messages' turns.
+
+    A message that stands in two groups, under two roles or histories, is left out as one.
+    """
     words = [_WORDS.findall(turn.case.candidate.lower()) for turn in turns]
     total: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
     own: dict[tuple[str | None, bool], Counter[str]] = defaultdict(Counter)
-    for turn, said in zip(turns, words, strict=True):
+    asked = [turn.dialogue.messages[-2].content for turn in turns]
+    for turn, said, message in zip(turns, words, asked, strict=True):
         total[turn.is_adherent].update(said)
-        own[turn.dialogue.group, turn.is_adherent].update(said)
+        own[message, turn.is_adherent].update(said)
     size = len(total[True] | total[False])
     scores = []
-    for turn, said in zip(turns, words, strict=True):
+    for said, message in zip(words, asked, strict=True):
         odds = 0.0
         for kind, sign in ((True, 1), (False, -1)):
-            left = total[kind] - own[turn.dialogue.group, kind]
+            left = total[kind] - own[message, kind]
             odds += sign * sum(math.log((left[w] + 1) / (left.total() + size)) for w in said)
         scores.append(odds / max(1, len(said)))
     return scores
@@ -281,13 +331,17 @@ def _sizes(rows: Sequence[Row]) -> str:
 
 
 def main() -> int:
-    """Print tables and faults; 1 where there is a fault."""
-    halves = {half: read_rows(half) for half in HALVES}
-    found, marks = baseline_areas(), surface_areas()
-    print("\n".join([*_counts_table(halves), "", *_areas_table(found), ""]))
-    print("\n".join([*_areas_table(marks), ""]))
-    print(_sizes([row for half in halves.values() for row in half]))
-    wrong = [*faults(halves), *split_faults(halves), *baseline_faults({**found, **marks})]
+    """Print tables and faults of both tiers; 1 where there is a fault."""
+    wrong = []
+    for tier in TIERS:
+        halves = {half: read_rows(half, tier) for half in HALVES}
+        rows = [row for half in halves.values() for row in half]
+        found, marks = baseline_areas(tier), surface_areas(tier)
+        print("\n".join([f"## {tier}", "", *_counts_table(halves), ""]))
+        print("\n".join([*_areas_table(found), "", *_areas_table(marks), ""]))
+        print(_sizes(rows), end="\n\n")
+        wrong += [*faults(halves, tier), *split_faults(halves, tier)]
+        wrong += baseline_faults({**found, **marks}, tier)
     print("\n".join(wrong) or "no fault")
     return 1 if wrong else 0
 
