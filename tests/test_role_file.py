@@ -1,4 +1,4 @@
-"""The role-adherence file under benchmarks/role: format, split, baselines that find nothing, and the script that compares prompts on it."""
+"""The role-adherence files under benchmarks/role: format, split, baselines that find nothing, and the script that compares prompts on it."""
 
 from __future__ import annotations
 
@@ -86,6 +86,62 @@ def test_every_kind_is_there_in_both_halves(
         assert all(labels.count(kind) == len(rows) / 8 for kind in check.KINDS)
 
 
+@pytest.fixture
+def plain(check: ModuleType) -> dict[str, list[dict[str, Any]]]:
+    return {half: check.read_rows(half, "plain") for half in check.HALVES}
+
+
+def test_the_plain_tier_keeps_format_mirror_and_split(
+    check: ModuleType, plain: dict[str, list[dict[str, Any]]]
+) -> None:
+    assert list(check.faults(plain, "plain")) == []
+    assert list(check.split_faults(plain, "plain")) == []
+    fixed = json.loads((ROOT / "benchmarks/role/split.json").read_text("utf-8"))
+    for half, rows in plain.items():
+        assert fixed[f"plain_{half}"]["rows"] == len(rows) == 160
+        assert fixed[f"plain_{half}"]["roles"] == sorted({row["role_id"] for row in rows})
+        labels = [row["label"] for row in rows]
+        assert labels.count("adherent") == len(rows) / 2
+        assert all(labels.count(kind) >= len(rows) / 10 for kind in check.KINDS)
+        ways = [check.decided_by(row, rows) for row in rows]
+        assert ways.count("history") >= len(rows) / 2
+        assert [turn.label for turn in check.read_turns(half, "plain")] == labels
+
+
+def test_no_baseline_or_surface_mark_tells_the_plain_tier_apart(check: ModuleType) -> None:
+    found = check.baseline_areas("plain")
+    assert {half for half, _ in found} == {"all", "dev", "sealed"}
+    assert list(check.baseline_faults(found, "plain")) == []
+    assert list(check.baseline_faults(check.surface_areas("plain"), "plain")) == []
+
+
+def test_the_tiers_share_no_role_and_no_user_message(
+    halves: dict[str, list[dict[str, Any]]], plain: dict[str, list[dict[str, Any]]]
+) -> None:
+    subtle_rows, plain_rows = (
+        [row for rows in h.values() for row in rows] for h in (halves, plain)
+    )
+    for shared in (
+        lambda row: row["role_definition"],
+        lambda row: row["role_id"],
+        lambda row: row["messages"][-2]["content"],
+    ):
+        assert not {shared(row) for row in subtle_rows} & {shared(row) for row in plain_rows}
+
+
+def test_the_check_finds_a_plain_reply_without_its_mirror(
+    check: ModuleType, plain: dict[str, list[dict[str, Any]]]
+) -> None:
+    bad = deepcopy(plain)
+    bad["dev"] = [row for row in bad["dev"] if row["group"] != bad["dev"][0]["group"]]
+    assert any("once adherent" in fault for fault in check.faults(bad, "plain"))
+    by_role = {
+        half: [row for row in rows if check.decided_by(row, rows) == "role"]
+        for half, rows in plain.items()
+    }
+    assert [fault[:21] for fault in check.faults(by_role, "plain")] == ["earlier turns decide "]
+
+
 def test_the_check_finds_what_it_is_for(
     check: ModuleType, halves: dict[str, list[dict[str, Any]]]
 ) -> None:
@@ -163,13 +219,23 @@ def test_a_split_that_is_not_the_one_fixed_is_refused(
 ) -> None:
     for name in ("dev.jsonl", "sealed.jsonl", "split.json"):
         (tmp_path / name).write_bytes((compare.ROLE / name).read_bytes())
+    for half in ("dev", "sealed"):
+        name = f"plain_{half}.jsonl"
+        (tmp_path / name).write_bytes((compare.ROLE / name).read_bytes())
     monkeypatch.setattr(compare, "ROLE", tmp_path)
     assert len(compare.read_split("all")) == 192
+    assert len(compare.read_split("sealed", "plain")) == 160
+    assert len(compare.read_split("sealed", "all")) == 256
     dev = tmp_path / "dev.jsonl"
     dev.write_bytes(dev.read_bytes() + b"\n")
     assert len(compare.read_split("sealed")) == 96
     with pytest.raises(SystemExit, match="would not compare"):
         compare.read_split("dev")
+    assert len(compare.read_split("dev", "plain")) == 160
+    plain = tmp_path / "plain_dev.jsonl"
+    plain.write_bytes(plain.read_bytes() + b"\n")
+    with pytest.raises(SystemExit, match="would not compare"):
+        compare.read_split("dev", "plain")
 
 
 def test_the_report_compares_on_the_turns_that_every_prompt_scored(
@@ -189,6 +255,33 @@ def test_the_report_compares_on_the_turns_that_every_prompt_scored(
     assert all(
         line.endswith("+0.500 | +0.500 to +0.500 | +0.500 to +0.500 |") for line in differences
     )
+
+
+def test_rows_that_only_the_history_decides_are_reported_apart(
+    check: ModuleType, compare: ModuleType
+) -> None:
+    turns = check.read_turns("dev", "plain")
+    rows = check.read_rows("dev", "plain")
+    decides = compare.history_decides(turns)
+    assert decides == [check.decided_by(row, rows) == "history" for row in rows]
+    # What a perfect judge without the history sees: the role, and nothing where the history decides.
+    role_only = [
+        0.5 if by_history else float(turn.is_adherent)
+        for turn, by_history in zip(turns, decides, strict=True)
+    ]
+    knows = [float(turn.is_adherent) for turn in turns]
+    said = compare.report(turns, {"paper": role_only, "ours": knows}).splitlines()
+    cells = {line.split(" | ")[1]: line.split(" | ")[2:5] for line in said if " minus " in line}
+    assert cells["all, history decides"] == ["1.000", "0.500", "+0.500"]
+    assert cells["all, role decides"] == ["1.000", "1.000", "+0.000"]
+    requests = {True: compare.our_request, False: compare.paper_request}
+    for sees_history, request in requests.items():
+        asked = {
+            request(turn).messages[0]["content"]
+            for turn, by_history in zip(turns, decides, strict=True)
+            if by_history
+        }
+        assert len(asked) == decides.count(True) / (1 if sees_history else 2)
 
 
 async def test_a_question_that_was_answered_is_not_asked_again(
