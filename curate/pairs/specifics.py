@@ -63,6 +63,7 @@ _PATTERNS: tuple[tuple[SpecificKind, re.Pattern[str]], ...] = (
                           re.IGNORECASE)),
 )  # fmt: skip
 _DIGITS = re.compile(_NUMBER)
+_ABBREVIATED = re.compile(r"[^\W\d_]|St")
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _SENTENCE_START = re.compile(r"(?:^|[.!?:;…。！？]['\"”’)*_]*\s|[\n>•*#|(\"“]\s*)\W*$")
 _NO_NAMES = frozenset(
@@ -171,8 +172,10 @@ def _names(text: str) -> Iterator[tuple[int, Specific]]:
     run: list[re.Match[str]] = []
     for match in [*_WORD.finditer(text), None]:
         is_capital = match is not None and match.group(0)[0].isupper()
-        follows = (
-            bool(run) and match is not None and text[run[-1].end() : match.start()] in (" ", ". ")
+        gap = text[run[-1].end() : match.start()] if run and match is not None else ""
+        # A full stop stands within a name behind an initial or "St"; elsewhere it ends a sentence.
+        follows = gap == " " or (
+            gap == ". " and _ABBREVIATED.fullmatch(run[-1].group(0)) is not None
         )
         if run and not (is_capital and follows):
             yield from _name_of(text, run)

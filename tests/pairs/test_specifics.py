@@ -24,6 +24,8 @@ from tests.pairs.scripted import chat, say
         ("Write to help@shop.example, please.", [("email", "help@shop.example")]),
         ("We asked Ann Smith in New York.", [("name", "Ann Smith"), ("name", "New York")]),
         ("Paris is large. So is the USA.", [("name", "USA")]),
+        ("You get it. Sure. Sure. Bye.", []),
+        ("We met J. Smith in St. Gallen.", [("name", "J. Smith"), ("name", "St. Gallen")]),
         ("1. First\n2. Then\n- I'll do it. OK.", []),
         ("Nothing here is stated; one never knows.", []),
         ("```\nx = 45\n```", []),
