@@ -97,10 +97,10 @@ async def score_adherence(
         return _unscored(dialogue, refusal.reason, refusal.detail)
     by_turn = config.evaluation_granularity == "turn"
     trunks = nested_trunks(dialogue, config) if by_turn else [conversation_trunk(dialogue, config)]
-    answers, requests = await _ask_answers(trunks, ask, config)
+    answers, requests = await ask_answers(trunks, ask, config)
     numbers = [turn.number for turn in turns] if by_turn else [turns[-1].number]
     session = aggregate(
-        [_turn(number, answer) for number, answer in zip(numbers, answers, strict=True)], config
+        [turn_of(number, answer) for number, answer in zip(numbers, answers, strict=True)], config
     )
     if isinstance(session, NoSession):
         said = next((answer.detail for answer in answers if answer.detail), "")
@@ -111,7 +111,7 @@ async def score_adherence(
         reasons, asked = await _ask_reasons(dialogue, trunks, answers, ask, config)
         requests += asked
     per_turn = [
-        _turn(number, answer, reasons.get(place))
+        turn_of(number, answer, reasons.get(place))
         for place, (number, answer) in enumerate(zip(numbers, answers, strict=True))
     ]
     return _score(dialogue, config, identity, session, per_turn, trunks[-1].neutralised, requests)
@@ -156,7 +156,7 @@ def _score(
     )
 
 
-async def _ask_answers(
+async def ask_answers(
     trunks: list[Trunk], ask: Ask, config: AdherenceConfig
 ) -> tuple[list[Answer], int]:
     """Ask on every trunk, then again where the reply cannot be read; answers in order."""
@@ -237,7 +237,8 @@ async def _ask_until_read(
     return found, sent
 
 
-def _turn(number: int, answer: Answer, reason: AdherenceReason | None = None) -> AdherenceTurn:
+def turn_of(number: int, answer: Answer, reason: AdherenceReason | None = None) -> AdherenceTurn:
+    """The record of one turn's answer."""
     return AdherenceTurn(
         turn=number,
         score=answer.score,

@@ -6,16 +6,15 @@ scored the reply is in the log already.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.prompting import nested_trunks, turn_request
-from curate.adherence.reading import Answer, read_answer
+from curate.adherence.llm import ask_answers, turn_of
+from curate.adherence.prompting import nested_trunks
 from curate.dialogue import Dialogue
-from curate.engines.base import Ask
+from curate.engines.base import Ask, Completion, Request
 from curate.records import AdherenceTurn
-
-_PROBLEMS = {"reply_cut": "it was too long", "bad_reply": "it was neither YES nor NO"}
 
 
 async def score_turn(
@@ -38,22 +37,9 @@ async def score_turn(
     config = config.model_copy(update={"evaluation_granularity": "turn"})
     numbers = [turn.number for turn in dialogue.turns if turn.has_assistant]
     trunk = dict(zip(numbers, nested_trunks(dialogue, config), strict=True))[turn_number]
-    answer, problem = Answer(), None
-    for attempt in range(config.retries + 1):
-        asked = turn_request(trunk, config, problem)
-        # With an index of its own, or the reply log would answer a second retry with the reply to the first.
-        request = replace(asked, purpose="adherence.role", sample=attempt)
-        (completion,) = await ask([request])
-        answer = read_answer(completion, config)
-        problem = _PROBLEMS.get(answer.reason or "")
-        if problem is None:
-            break
-    return AdherenceTurn(
-        turn=turn_number,
-        score=answer.score,
-        adherent=answer.adherent,
-        coverage=answer.coverage,
-        raw_score=answer.raw_score,
-        imputed=answer.imputed,
-        unscored=answer.reason,
-    )
+
+    async def ask_about_role(requests: Sequence[Request]) -> list[Completion]:
+        return await ask([replace(request, purpose="adherence.role") for request in requests])
+
+    [answer], _ = await ask_answers([trunk], ask_about_role, config)
+    return turn_of(turn_number, answer)
