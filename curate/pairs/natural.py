@@ -261,9 +261,7 @@ def _by_rank(
         if ranks and through[0].messages[depth].role == "assistant":
             rank = min(ranks)
             siblings.append(_Valued(_Side(through[0], depth), -rank, f"rank {rank:g}"))
-    for better, worse in _couples(siblings, config):
-        why = f"{better.label} over {worse.label}"
-        yield _Candidate("rank", better.side, worse.side, why, _parting(better.side, worse.side))
+    yield from _compared("rank", siblings, config, 0)
 
 
 def _by_label(
@@ -284,12 +282,7 @@ def _by_label(
         if values:
             label = f"{config.label} {values[0]:g}"
             siblings.append(_Valued(_Side(through[0], depth), values[0], label))
-    for better, worse in _couples(siblings, config):
-        refusal = _parting(better.side, worse.side)
-        if refusal is None and better.worth - worse.worth < config.min_label_gap:
-            refusal = "below_margin"
-        why = f"{better.label} over {worse.label}"
-        yield _Candidate("label", better.side, worse.side, why, refusal)
+    yield from _compared("label", siblings, config, config.min_label_gap)
 
 
 def _label(dialogue: Dialogue, depth: int, name: str) -> float | None:
@@ -316,12 +309,19 @@ def _by_reward(
             mean = fmean(dialogue.reward or 0.0 for dialogue in rewarded)
             label = f"mean reward {mean:.2f} (n={len(rewarded)})"
             siblings.append(_Valued(_Side(rewarded[0], depth), mean, label))
+    yield from _compared("reward", siblings, config, config.min_reward_gap)
+
+
+def _compared(
+    basis: NaturalBasis, siblings: Sequence[_Valued], config: NaturalConfig, least_gap: float
+) -> Iterator[_Candidate]:
+    """The couples of some siblings; refused where they are worth too nearly the same."""
     for better, worse in _couples(siblings, config):
         refusal = _parting(better.side, worse.side)
-        if refusal is None and better.worth - worse.worth < config.min_reward_gap:
+        if refusal is None and better.worth - worse.worth < least_gap:
             refusal = "below_margin"
         why = f"{better.label} over {worse.label}"
-        yield _Candidate("reward", better.side, worse.side, why, refusal)
+        yield _Candidate(basis, better.side, worse.side, why, refusal)
 
 
 def _couples(
