@@ -137,9 +137,13 @@ class _Run:
         self.log = RunLog(recipe)
         self.sample = Reservoir()
         self.rates = last_rates(folder.path)
-        self.cleaning: Cleaning | None = None
         self.maker = RowMaker(self.log, progress)
         self.pairing = Pairing(recipe, folder.path, self.maker, retry_unscored=retry_unscored)
+
+    @property
+    def cleaning(self) -> Cleaning | None:
+        """What is looked for in dialogues, shared with the pairs made of them; None until eval sets are read."""
+        return self.pairing.cleaning
 
     async def go(self) -> RunResult:
         """All stages; the manifest is written at the start and however it ends."""
@@ -245,7 +249,7 @@ class _Run:
     def _prepare_cleaning(self) -> None:
         """Read eval sets before any model is asked."""
         if self.recipe.select:
-            self.cleaning = self.pairing.cleaning = prepare_cleaning(self.recipe.select)
+            self.pairing.cleaning = prepare_cleaning(self.recipe.select)
         for warning in self.cleaning.warnings if self.cleaning else ():
             self.log.warn(warning)
 

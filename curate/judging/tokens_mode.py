@@ -231,8 +231,9 @@ async def _ask_items(
             wanted = again is None or key in again
             if wanted and (wording == wordings.start or item.name in SCORED):
                 asked.setdefault(key, []).append(item)
-    whole = session.trunk(page)
     so_far = session.nested_trunks(page) if config.turn_view == "so_far" and scope.turns else {}
+    # The last of the nested trunks is that of the page.
+    whole = so_far[page.turns[-1].number] if so_far else session.trunk(page)
     requests = [
         request_of(item, whole if item.turn is None else so_far.get(item.turn, whole), prefix)
         for items in asked.values()
