@@ -133,3 +133,17 @@ def filled(folder: Path) -> list[Path]:
         for file in sorted(folder.glob("*.jsonl"))
         if file.name != "refused.jsonl" and file.stat().st_size
     ]
+
+
+def stages_loaded_whole(folder: Path, trainer: Trainer, tokenizer: str) -> set[str]:
+    """The stages of an export's files, each of which the real loader must take whole, as `check` says."""
+    stages = set()
+    for file in filled(folder):
+        [report] = check_path(
+            file, trainer, tokenizer=tokenizer, max_length=1 << 20, through="installed"
+        ).files
+        assert report.is_clean, (file, report.codes, report.replay)
+        assert report.replay is not None
+        assert report.replay.rows_kept == report.replay.rows_in == report.rows > 0
+        stages.add(report.stage)
+    return stages

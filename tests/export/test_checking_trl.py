@@ -22,7 +22,7 @@ from tests.export.asking import (
     agrees,
     asked,
     exports,
-    filled,
+    stages_loaded_whole,
     tokenizer_folder,
     write_rows,
 )
@@ -185,15 +185,7 @@ def real(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 def test_exports_of_real_data_are_taken_whole(
     source: str, real: dict[str, Path], with_tools: str
 ) -> None:
-    stages = set()
-    for file in filled(real[source] / "trl"):
-        [report] = check_path(
-            file, "trl", tokenizer=with_tools, max_length=1 << 20, through="installed"
-        ).files
-        assert report.is_clean, (file, report.codes, report.replay)
-        assert report.replay is not None
-        assert report.replay.rows_kept == report.replay.rows_in == report.rows > 0
-        stages.add(report.stage)
+    stages = stages_loaded_whole(real[source] / "trl", "trl", with_tools)
     assert stages >= ({"sft"} if source == "tau_bench" else {"sft", "dpo"})
 
 
