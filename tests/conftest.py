@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-# A test says what is right, not how fast a busy machine is.
-settings.register_profile("curate", deadline=None)
-settings.load_profile("curate")
+# A test says what is right, not how fast a busy machine is, and says the same of the same code. `search`
+# (make search) draws new examples each time, and more of them; what it finds becomes an example of its test.
+settings.register_profile("curate", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, max_examples=1_000)
+settings.load_profile(os.environ.get("CURATE_HYPOTHESIS", "curate"))
 
 ROOT = Path(__file__).parent.parent
 

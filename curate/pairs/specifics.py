@@ -48,7 +48,7 @@ _STATED_WORDS = "|".join(word for word in _WORDED if word not in ("zero", "one")
 
 _NUMBER = r"\d+(?:[.,]\d+)*"
 _PATTERNS: tuple[tuple[SpecificKind, re.Pattern[str]], ...] = (
-    ("url", re.compile(r"(?:https?://|www\.)[^\s<>()\[\]\"']+", re.IGNORECASE)),
+    ("url", re.compile(r"(?<!\w)(?:https?://|www\.)[^\s<>()\[\]\"']+", re.IGNORECASE)),
     ("email", re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")),
     ("date", re.compile(
         rf"(?<![\w])(?:\d{{4}}-\d{{1,2}}-\d{{1,2}}|\d{{1,2}}[./]\d{{1,2}}[./]\d{{2,4}}"
@@ -59,7 +59,7 @@ _PATTERNS: tuple[tuple[SpecificKind, re.Pattern[str]], ...] = (
         rf"[$€£¥₹]\s?-?{_NUMBER}|(?<![\w.])(?<!\d,){_NUMBER}\s?(?:%|[$€£¥₹]|(?:percent|dollars?|euros?|pounds?"
         r"|cents?|usd|eur|gbp|jpy|chf|cny|inr)\b)", re.IGNORECASE)),
     ("id", re.compile(r"#\s?\w*\d\w*|(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[^\W\d_])[\w]+(?:-\w+)*(?![\w-])")),
-    ("number", re.compile(rf"(?<![\w.])(?<!\d,)-?{_NUMBER}(?!\w)|(?<!\w)(?:{_STATED_WORDS})(?!\w)",
+    ("number", re.compile(rf"(?<![\w.\x00])(?<![\d\x00],)-?{_NUMBER}(?![.,]?[\w\x00])|(?<!\w)(?:{_STATED_WORDS})(?!\w)",
                           re.IGNORECASE)),
 )  # fmt: skip
 _DIGITS = re.compile(_NUMBER)
@@ -87,8 +87,7 @@ class Specific:
 
 def specifics(text: str) -> list[Specific]:
     """The details a text states, each spelling once, in order; code blocks and list marks left out."""
-    rest = _CODE.sub(" ", unicodedata.normalize("NFKC", text).replace("−", "-"))
-    rest = _UNSPACED.sub(lambda match: f" {match.group(0)} ", rest)
+    rest = _plain(_CODE.sub(" ", text))
     rest = _LIST_MARK.sub(lambda match: " " * len(match.group(0)), rest)
     found: list[tuple[int, Specific]] = []
     for kind, pattern in _PATTERNS:
@@ -118,10 +117,10 @@ class Support:
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
-        whole = unicodedata.normalize("NFKC", "\n".join(texts)).replace("−", "-")
+        whole = _plain("\n".join(texts))
         folded = whole.casefold()
         self._folded = folded
-        self._words = {_bare(word) for word in _WORD.findall(folded)}
+        self._words = set(_name_parts(whole))
         self._numbers = {_canonical(match) for match in _DIGITS.findall(folded)}
         self._numbers |= {str(_WORDED[word]) for word in self._words if word in _WORDED}
         self._squeezed = {_squeezed(word) for word in folded.split()}
@@ -136,7 +135,7 @@ class Support:
             return True
         match specific.kind:
             case "name":
-                return all(_bare(word) in self._words for word in _WORD.findall(folded))
+                return self._words.issuperset(_name_parts(specific.text))
             case "date":
                 parts = _date_parts(folded)
                 return any(parts <= known for known in self._dates)
@@ -195,8 +194,16 @@ def _name_of(text: str, run: Sequence[re.Match[str]]) -> Iterator[tuple[int, Spe
         yield run[0].start(), Specific("name", name)
 
 
-def _bare(word: str) -> str:
-    return re.sub(r"['’]s?$", "", word)
+def _plain(text: str) -> str:
+    """One spelling of characters, and spaces about scripts that have none."""
+    same = unicodedata.normalize("NFKC", text).replace("−", "-")
+    return _UNSPACED.sub(lambda match: f" {match.group(0)} ", same)
+
+
+def _name_parts(text: str) -> Iterator[str]:
+    """Words without case, possessive and hyphens."""
+    for word in _WORD.findall(text):
+        yield from re.split("['’-]", re.sub("['’]s?$", "", word.casefold()))
 
 
 def _canonical(number: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message, ToolCall
@@ -106,7 +106,17 @@ def test_the_values_of_a_call_are_stated_too() -> None:
     assert unsupported(chat("Refund order 7."), call, REJECTED) == ["8", "ann@x.example"]
 
 
-@given(st.text(max_size=200), st.text(max_size=200))
+MARKED = st.text("AbZé⼀一𝟏\u0345²19-–'.,:;/@#$€% \n\t_()", max_size=40) | st.lists(
+    st.sampled_from(
+        ["AA", "www.", "https://", "x", "May", "5th", "two", "USD", "1,000", ".", "-", " "]
+    ),
+    max_size=8,
+).map("".join)
+"""What specifics are made of, letters without capitals and marks that fold to letters among it."""
+
+
+@given(st.text(max_size=200) | MARKED, st.text(max_size=200) | MARKED)
+@example("AA⼀", "")
 def test_what_stands_in_the_prompt_is_always_supported(text: str, more: str) -> None:
     prompt = chat(f"{more} {text} {more}")
     assert unsupported(prompt, say("assistant", text), REJECTED) == []
