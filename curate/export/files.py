@@ -4,33 +4,30 @@
 later makes the whole file unreadable, and a column whose messages all have the same keys is typed down
 to the leaves, where the text "1" can come back as the number 1. So a row that shows a kind of message
 for the first time goes to the head of its file; with every kind in sight `datasets` keeps messages as
-JSON. The first shard holds the whole head for the same reason. The Parquet file says so in its schema and needs
-no such care.
+JSON. The first shard holds the whole head for the same reason. A Parquet file (`export.parquet`) says so in its
+schema and needs no such care.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, NamedTuple
-
-import orjson
 
 from curate.export.layout import Column
 from curate.export.wire import dump
 from curate.spans import write_framed
 
-_BATCH = 2_000  # rows held at once while a Parquet file is made
 _COPY = 1 << 20  # bytes copied at once
 
 Shape = type | tuple[object, ...]
 """The type of a plain value; `("list", item)`; or `("struct", (key, shape), …)`."""
 
 _TEXT = {str}
-_PLAIN: Shape = ("struct", ("role", str), ("content", str))
+PLAIN: Shape = ("struct", ("role", str), ("content", str))
+"""Messages of role and content, which is what most are."""
 
 
 class RowFile:
@@ -99,7 +96,7 @@ class RowFile:
             Whether the first of them went to the head of the file. No other does.
         """
         for name in self._spoken:
-            self._note(name, _PLAIN)
+            self._note(name, PLAIN)
         self.present.update(self._spoken)
         is_head = self._is_head(
             {
@@ -218,76 +215,6 @@ def copy_shard(source: Path, shard: Shard, target: Path) -> None:
             left -= len(block)
 
 
-def write_parquet(rows: RowFile, shards: Sequence[Shard], paths: Sequence[Path]) -> None:
-    """The rows of a finished file as Parquet, in the same order, with a schema `datasets` understands.
-
-    Messages that all have the same keys with plain values are structs. Where any has more, they are of the
-    type `arrow.json`: as structs, every message would be given the keys of every other, filled with null.
-
-    Args:
-        rows: the file.
-        shards: as `cut` gave them.
-        paths: of each shard its Parquet file.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    columns = [
-        name for name, holds in rows.columns.items() if holds != "optional" or name in rows.present
-    ]
-    schema = pa.schema([(name, _arrow_type(rows, name)) for name in columns])
-    with rows.path.open("rb") as lines:
-        for shard, path in zip(shards, paths, strict=True):
-            with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-                for batch in _batches(lines, shard.rows):
-                    arrays = [
-                        _array([row.get(name) for row in batch], schema.field(name).type)
-                        for name in columns
-                    ]
-                    writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-
-
-def _arrow_type(rows: RowFile, name: str) -> Any:
-    import pyarrow as pa
-
-    holds = rows.columns[name]
-    if holds == "real":
-        return pa.float64()
-    if holds == "truth":
-        return pa.bool_()
-    if holds not in ("messages", "message"):
-        return pa.string()
-    shape = rows.shapes.get(name, _PLAIN)
-    item = pa.json_() if shape is None else _arrow_shape(shape)
-    return pa.list_(item) if holds == "messages" else item
-
-
-def _arrow_shape(shape: Any) -> Any:
-    import pyarrow as pa
-
-    if isinstance(shape, tuple):
-        if shape[0] == "list":
-            return pa.list_(_arrow_shape(shape[1]))
-        return pa.struct([(key, _arrow_shape(inner)) for key, inner in shape[1:]])
-    return {str: pa.string(), bool: pa.bool_(), float: pa.float64()}[shape]
-
-
-def _array(values: list[Any], kind: Any) -> Any:
-    """Values as an array of a type; messages become JSON text where the type is that."""
-    import pyarrow as pa
-
-    if kind == pa.json_():
-        texts = [orjson.dumps(message).decode() for message in values]
-        return pa.ExtensionArray.from_storage(kind, pa.array(texts, pa.string()))
-    if kind != pa.list_(pa.json_()):
-        return pa.array(values, kind)
-    stops = [0]
-    for messages in values:
-        stops.append(stops[-1] + len(messages))
-    flat = _array([message for messages in values for message in messages], pa.json_())
-    return pa.ListArray.from_arrays(pa.array(stops, pa.int32()), flat, type=kind)
-
-
 def _messages(value: Any) -> Sequence[Mapping[str, Any]]:
     return value if isinstance(value, list) else [value]
 
@@ -311,9 +238,3 @@ def _shape(value: object) -> Shape | None:
         fields = tuple((key, _shape(inner)) for key, inner in value.items())
         return ("struct", *fields) if all(shape is not None for _, shape in fields) else None
     return None
-
-
-def _batches(lines: IO[bytes], rows: int) -> Iterator[list[dict[str, Any]]]:
-    while rows and (batch := [orjson.loads(line) for line in islice(lines, min(rows, _BATCH))]):
-        rows -= len(batch)
-        yield batch

@@ -24,9 +24,10 @@ from curate.dialogue import Dialogue
 from curate.errors import CurateError
 from curate.export.config import ExportConfig, Format, Kind, Trainer
 from curate.export.counts import ExportCounts
-from curate.export.files import RowFile, Shard, copy_shard, cut, shard_names, write_parquet
+from curate.export.files import RowFile, Shard, copy_shard, cut, shard_names
 from curate.export.labels import LabelSpool
 from curate.export.layout import Row, Stream, TrainerModule, TrainingFile
+from curate.export.parquet import write_parquet
 from curate.export.provenance import (
     PAIR_SCHEMA,
     SFT_SCHEMA,

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curate.export.files import RowFile, Shard, copy_shard, cut, shard_names, write_parquet
+from curate.export.files import RowFile, Shard, copy_shard, cut, shard_names
+from curate.export.parquet import write_parquet
 
 MESSAGES = {"messages": "messages", "tools": "optional"}
 
@@ -99,31 +100,3 @@ def test_a_file_without_rows_is_one_empty_shard(tmp_path: Path) -> None:
     assert cut(file, 1, 1) == [Shard(0, 0, 0)]
     write_parquet(file, cut(file, 1, 1), [tmp_path / "empty.parquet"])
     assert pq.read_table(tmp_path / "empty.parquet").column_names == ["messages"]
-
-
-def test_messages_with_a_mark_each_stay_structs(tmp_path: Path) -> None:
-    columns = {"messages": "messages", "chosen": "message", "margin": "real", "label": "truth"}
-    row = {
-        "messages": [{"role": "user", "content": "a", "train": False}],
-        "chosen": {"from": "gpt", "value": "b"},
-        "margin": 1.0,
-        "label": True,
-    }
-    file = row_file(tmp_path, [row, row], columns)
-    write_parquet(file, cut(file, None, None), [tmp_path / "x.parquet"])
-    table = pq.read_table(tmp_path / "x.parquet")
-    assert table.to_pylist() == [row, row]
-    assert str(table.schema.field("messages").type.value_type) == (
-        "struct<role: string, content: string, train: bool>"
-    )
-
-
-def test_parts_of_content_and_weights_stay_structs(tmp_path: Path) -> None:
-    message = {
-        "role": "user",
-        "content": [{"type": "text", "value": "a"}, {"type": "text", "value": "b"}],
-        "loss_weight": 0.0,
-    }
-    file = row_file(tmp_path, [{"messages": [message]}])
-    write_parquet(file, cut(file, None, None), [tmp_path / "x.parquet"])
-    assert pq.read_table(tmp_path / "x.parquet").to_pylist() == [{"messages": [message]}]
