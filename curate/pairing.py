@@ -6,7 +6,7 @@ sets, a fork gives several records, and what passed is looked at once more when 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -36,7 +36,7 @@ class Pairing:
     Attributes:
         run: the run folder.
         cleaning: finds what shares text with an eval set; None where nothing is cleaned.
-        retry_unscored: ask again for pairs that an earlier run could not verify.
+        retry_unscored: ask again where an earlier run's judge could not answer.
         verified: rows of the natural pairs that the judge was asked about.
     """
 
@@ -73,6 +73,8 @@ class Pairing:
         tainted = self._contaminated(first)
         clean = first & ~pl.int_range(len(first), eager=True).is_in(list(tainted))
         keys = hashes.filter(clean)
+        if self.retry_unscored:
+            rows.forget([key for key, pairs in rows.read() if _unscored(pairs) is not None])
         owed = clean & ~hashes.is_in(rows.done().implode())
         judged = judgments.aligned(hashes, owed)
         items = (
@@ -81,7 +83,7 @@ class Pairing:
             if isinstance(judgment, Judgment)
         )
         await self.maker.make("fork", rows, keys, items, executor)
-        self.maker.log.tally("fork").rows = len(keys)
+        self.maker.log.count_rows("fork", (_unscored(pairs or ()) for pairs in rows.aligned(keys)))
         made = (pair for pairs in rows.aligned(keys) for pair in pairs or ())
         return chain(made, self._refuse_tainted(config, tainted, hashes, judgments))
 
@@ -114,13 +116,15 @@ class Pairing:
         rows = verified_rows(self.run, print_)
         again: frozenset[str] = frozenset()
         if self.retry_unscored:
-            again = frozenset(key for key, pair in rows.read() if pair.refusal == "unscored")
+            again = frozenset(key for key, pair in rows.read() if _unscored([pair]) is not None)
             rows.forget(again)
         natural = self.natural
         keys = natural.keys()
         done = frozenset(rows.done())
         await self.maker.make("natural", rows, keys, natural.items(done, again), executor)
-        self.maker.log.tally("natural").rows = len(keys)
+        verified = (_unscored([pair] if pair else ()) for pair in rows.aligned(keys))
+        self.maker.log.count_rows("natural", verified)
+        self.maker.log.warn_about_data("natural", "natural pairs")
         self.verified = rows
 
     def write(self, forked: Iterable[PreferencePair], decided: pl.DataFrame | None) -> None:
@@ -144,3 +148,19 @@ class Pairing:
                 self.maker.log.funnels[kind] = stages
         if self.recipe.pair_checks:
             self.maker.log.pair_checks = check_pairs(self.run, self.recipe.pair_checks)
+
+
+def _unscored(row: Sequence[PreferencePair]) -> str | None:
+    """Why a row of pairs came to nothing for want of the judge's answer, as a reason code; else None.
+
+    A fork that gave a pair is settled, whatever became of its other candidates. Where it is refused for an
+    earlier turn without a score nobody was asked: that turn is counted in the stage `judge`.
+    """
+    if any(pair.refusal is None for pair in row):
+        return None
+    for pair in row:
+        if pair.check is not None and pair.check.unscored is not None:
+            return pair.check.unscored
+        if pair.refusal == "unscored" and pair.source == "natural":
+            return "internal_error"  # nothing was measured: verifying it broke
+    return None

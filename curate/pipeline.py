@@ -171,8 +171,7 @@ class _Run:
         except BaseException:
             self._write_manifest("failed")
             raise
-        limit = self.recipe.max_unscored
-        over = any(share > limit for share in self.log.shares().values())
+        over = self.log.is_over(self.recipe.max_unscored)
         return self._write_manifest("unscored" if over else "done")
 
     async def _ask(self, executor: Executor) -> None:

@@ -124,7 +124,11 @@ class Recipe(_Model):
         default_factory=ExportConfig, description="False leaves it out."
     )
     max_unscored: float = Field(
-        0.05, ge=0, le=1, description="Share above which the exit code is 3."
+        0.05,
+        ge=0,
+        le=1,
+        description="Share of unscored rows in a stage above which the exit code is 3: dialogues without "
+        "a score, forks and natural pairs that the judge could not decide.",
     )
     budget: BudgetConfig = BudgetConfig()
     executor: ExecutorConfig = ExecutorConfig()

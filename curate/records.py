@@ -439,6 +439,9 @@ class PairCheck(Frozen):
     neutralised: int = Field(
         0, description="Strings in the data that were defused in the comparison."
     )
+    unscored: str | None = Field(
+        None, description="Of a pair refused as `unscored`: why, as the reason codes of `Unscored`."
+    )
 
 
 class PreferencePair(Frozen):
@@ -609,7 +612,9 @@ class Manifest(Frozen):
     )
     unscored: int = Field(0, description="Dialogues without a score in some judging stage.")
     unscored_shares: dict[str, float] = Field(
-        default_factory=dict, description="Per judging stage; errors of the data left out."
+        default_factory=dict,
+        description="By stage; of `fork` and `natural` the rows that gave no pair since the judge could "
+        "not answer. Errors of the data left out.",
     )
     verdicts: dict[str, int] = Field(default_factory=dict)
     selected: int = Field(0, description="Dialogues in the SFT set.")

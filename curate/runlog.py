@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -52,11 +52,19 @@ class StageTally:
     reasons: Counter[str] = field(default_factory=Counter)
 
     @property
+    def asked(self) -> int:
+        """Rows that a judge could be asked for: those that the data lets be scored."""
+        return self.rows - sum(self.reasons[reason] for reason in NOT_COUNTED)
+
+    @property
+    def failed(self) -> int:
+        """Of these, the ones that it could not score."""
+        return self.asked - (self.rows - self.reasons.total())
+
+    @property
     def unscored_share(self) -> float:
-        """Share in [0, 1] of the rows that a judge was asked for and could not score."""
-        excused = sum(self.reasons[reason] for reason in NOT_COUNTED)
-        asked = self.rows - excused
-        return (self.reasons.total() - excused) / asked if asked else 0.0
+        """Share in [0, 1] of what was asked for that could not be scored."""
+        return self.failed / self.asked if self.asked else 0.0
 
 
 @dataclass(slots=True)
@@ -126,15 +134,34 @@ class RunLog:
         elif verdict is not None:
             self.verdicts[verdict] += 1
 
-    def warn_about_data(self, stage: str) -> None:
-        """Say what the data lacks, where a stage could not score for want of it."""
+    def count_rows(self, stage: str, reasons: Iterable[str | None]) -> None:
+        """Count the rows of a stage whose rows are no scores of dialogues: why each is unscored, or None."""
+        tally = self.tally(stage)
+        for reason in reasons:
+            tally.rows += 1
+            if reason is not None:
+                tally.reasons[reason] += 1
+
+    def is_over(self, max_unscored: float) -> bool:
+        """Whether a stage has more unscored rows than the share allowed; each that has is warned of."""
+        over = [name for name, share in self.shares().items() if share > max_unscored]
+        for name in over:
+            tally = self.stages[name]
+            self.warn(
+                f"{name}: {tally.failed} of {tally.asked} could not be scored, which is more than "
+                f"`max_unscored` ({max_unscored:.0%}) allows."
+            )
+        return bool(over)
+
+    def warn_about_data(self, stage: str, rows: str = "dialogues") -> None:
+        """Say what the data lacks, where a stage could not score its `rows` for want of it."""
         for reason, key, skip in (
             ("missing_role", "role", "adherence.missing_role"),
             ("missing_scenario", "scenario", "judge.missing_scenario"),
         ):
             if number := self.tally(stage).reasons[reason]:
                 self.warn(
-                    f"{number} dialogues have no {key} and could not be scored ({stage}): write "
+                    f"{number} {rows} have no {key} and could not be scored ({stage}): write "
                     f"`{key}:` in the recipe, or `{skip}: skip`."
                 )
 

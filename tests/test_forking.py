@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from rich.console import Console
 
 from curate.adherence.config import AdherenceConfig
@@ -27,7 +28,7 @@ from curate.showing import show_funnels
 from curate.steps import fork_step, judge_step
 from curate.validation import validate_record
 from tests.live import live_server
-from tests.servers import CountingServer
+from tests.servers import CountingServer, answer_by_hash
 
 LONG = "a parcel that was sent to the wrong house in the next street on monday morning"
 
@@ -127,6 +128,38 @@ def test_the_manifest_holds_the_funnel_and_it_adds_up(
     assert "pairs: fork" in shown.getvalue()
     assert "have a bad turn" in shown.getvalue()
     assert FUNNEL_KINDS == ("fork", "natural")
+
+
+def test_a_fork_that_the_judge_could_not_decide_counts_and_is_asked_again_when_told(
+    data: Path, tmp_path: Path
+) -> None:
+    is_up = False
+
+    def answer(body: dict[str, Any]) -> Any:
+        """A server that fails at the third wording of a question, which only forks ask."""
+        if not is_up and "How good is turn" in json.dumps(body["messages"]):
+            return web.json_response({"error": {"message": "no"}}, status=400)
+        return answer_by_hash(body)
+
+    run = tmp_path / "run"
+    with live_server(answer=answer) as server:
+        strict = recipe(server, data, adherence=False, max_unscored=0.05)
+        first, _ = asked_by(server, strict, run)
+        fork = first.manifest.stages["fork"]
+        assert (first.exit_code, fork.rows) == (3, 8)
+        assert fork.reasons == {"engine_error": fork.unscored}
+        assert first.manifest.unscored_shares == {"judge": 0, "fork": fork.unscored / 8}
+        undecided = {pair.dialogue_id for pair in written(run) if pair.refusal == "unscored"}
+        assert len(undecided) == fork.unscored > 0
+        assert any(f"fork: {fork.unscored} of 8" in text for text in first.manifest.warnings)
+        is_up = True
+        again = run_recipe(strict, out=run)
+        assert (again.exit_code, again.manifest.requests) == (3, 0)
+        assert again.manifest.stages["fork"].reasons == fork.reasons
+        retried = run_recipe(strict, out=run, retry_unscored=True)
+        assert (retried.exit_code, retried.manifest.stages["fork"].unscored) == (0, 0)
+        assert retried.manifest.stages["fork"].reused == 8 - fork.unscored
+        assert retried.manifest.requests > 0
 
 
 def test_how_the_role_is_scored_is_part_of_what_makes_a_fork_valid() -> None:

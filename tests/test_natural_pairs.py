@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from curate import models
+from curate import models, steps
 from curate.engines.base import Request
 from curate.engines.scripted import ScriptedEngine
 from curate.errors import UsageError
@@ -252,6 +252,49 @@ def test_what_could_not_be_scored_is_no_pair_and_asked_again_when_told(
     assert len(engine.requests) == asked
     assert verify(rows, retry=True).manifest.natural_refusals == {"unscored": 1}
     assert len(engine.requests) > asked
+
+
+def test_what_could_not_be_scored_counts_towards_the_allowed_share(
+    verify: Callable[..., RunResult],
+) -> None:
+    """Of two pairs one could not be verified: the user hears of it by the exit code, too."""
+    result = verify(GOOD, task(5, "broken", "weak"))
+    assert (result.exit_code, result.manifest.status) == (3, "unscored")
+    assert result.manifest.unscored_shares == {"natural": 0.5}
+    stage = result.manifest.stages["natural"]
+    assert (stage.rows, stage.unscored, stage.reasons) == (2, 1, {"bad_reply": 1})
+    assert any("natural: 1 of 2" in text for text in result.manifest.warnings)
+    assert result.manifest.unscored == 0, "no dialogue was to be scored"
+    assert result.manifest.natural_pairs == 1, "what was verified is kept"
+    [refused] = records(result.folder)[1]
+    assert refused["check"]["unscored"] == "bad_reply"
+    # kept rows count as new ones do
+    assert verify(GOOD, task(5, "broken", "weak")).exit_code == 3
+    assert verify(GOOD, task(5, "broken", "weak"), max_unscored=0.5).exit_code == 0
+
+
+def test_a_pair_without_a_scenario_is_an_error_of_the_data(
+    verify: Callable[..., RunResult], engine: ScriptedEngine
+) -> None:
+    result = verify(GOOD, scenario=None)
+    assert (result.exit_code, result.manifest.natural_refusals) == (0, {"unscored": 1})
+    assert result.manifest.stages["natural"].reasons == {"missing_scenario": 1}
+    assert any("1 natural pairs have no scenario" in text for text in result.manifest.warnings)
+    assert engine.requests == []
+
+
+def test_a_bug_in_verifying_a_pair_counts_as_well(
+    verify: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(steps, "verify_natural", broken)
+    result = verify(GOOD)
+    assert result.exit_code == 3
+    assert result.manifest.stages["natural"].reasons == {"internal_error": 1}
+    assert result.manifest.funnels["natural"][-2].refused == {"unscored": 1}
+    assert result.manifest.funnels["natural"][-2].name == "verified"
 
 
 def test_verification_needs_a_judge_and_says_so(verify: Callable[..., RunResult]) -> None:

@@ -32,6 +32,7 @@ from curate.pairs.verify import (
     score_chosen,
     score_rejected,
     token_ratio,
+    unscored,
     weigh,
 )
 from curate.records import Judgment, PairCheck, PreferencePair, Unscored
@@ -196,7 +197,10 @@ async def _fork_at(
     finding = await repair_suffices(dialogue, judgment, point, asks, config)
     if finding.refusal is not None:
         return _open(dialogue, point, names, config).refused(finding)
-    point, how = await failed_message(dialogue, point, asks, config)
+    named = await failed_message(dialogue, point, asks, config)
+    if isinstance(named, Finding):
+        return _open(dialogue, point, names, config).refused(named)
+    point, how = named
     fork = _open(dialogue, point, names, config)
     if point.refusal is not None:
         return fork.refused(Finding(PairCheck(), point.refusal, point.detail))
@@ -205,8 +209,8 @@ async def _fork_at(
     )
     if rejected is None or finding.refusal is not None:
         return fork.refused(finding)
-    named = next((entry.issues for entry in judgment.per_turn if entry.turn == fork.turn), ())
-    fork = replace(fork, issue=_joined(how, *named))
+    issues = next((entry.issues for entry in judgment.per_turn if entry.turn == fork.turn), ())
+    fork = replace(fork, issue=_joined(how, *issues))
     if config.early_stop:
         return await _first_to_pass(fork, rejected, asks, config)
     if config.guided_revision:
@@ -344,7 +348,7 @@ async def _verify(
     judged = await asks.rejudge(cut_after(fork.prompt, entry.message))
     if isinstance(judged, Unscored):
         detail = f"judged with the repaired turn: {judged.reason} {judged.detail}".strip()
-        return Finding(finding.check, "unscored", detail)
+        return unscored(finding.check, judged.reason, detail)
     bad = [(turn, names) for turn, names in flaws_by_turn(judged, config).items() if names]
     check = finding.check.model_copy(update={"confirmed": not bad})
     if bad:

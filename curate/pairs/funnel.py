@@ -61,9 +61,10 @@ class Funnel:
         code = pair.refusal or ""
         if pair.basis != "judge":
             # Of one code, what the data itself says and what a judge said of the pair are two stages.
-            by = code if code in _TEXTS | _AFTERWARDS else "judged" if pair.check else "data"
+            judged = pair.check is not None or code == "unscored"
+            by = code if code in _TEXTS | _AFTERWARDS else "judged" if judged else "data"
             self._natural[by if code else "", code] += 1
-            self._has_verified |= pair.check is not None
+            self._has_verified |= judged
             return
         dialogue = (pair.dialogue_id, pair.content_hash)
         self._dialogues.append(hash(dialogue))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from curate.engines.base import Completion, Request
+from curate.engines.base import Completion, Fault, Request
 from curate.engines.labels import read_labels
 from curate.engines.structured import BadReply, read_object
 from curate.pairs.asks import JudgeAsks
@@ -24,13 +24,15 @@ class Pick:
 
     Attributes:
         label: None where it could not be read.
-        problem: why it could not.
         neutralised: strings of the data that were defused in the prompt.
+        reason: why it could not be read, a code of `records.Unscored`.
+        detail: the same in words.
     """
 
     label: str | None
     neutralised: int
-    problem: str = ""
+    reason: str = ""
+    detail: str = ""
 
 
 async def ask_letters(
@@ -80,18 +82,24 @@ def _gave_no_labels(completion: Completion) -> bool:
 
 def _pick_label(completion: Completion, question: ClosedQuestion, min_coverage: float) -> Pick:
     if completion.fault is not None:
-        return Pick(None, question.neutralised, completion.fault.kind)
+        return _faulted(completion.fault, question)
     mass = read_labels(completion, question.labels)
     if mass.best is None or mass.coverage < min_coverage:
-        problem = f"the letters hold {mass.coverage:.2f} of the mass"
-        return Pick(None, question.neutralised, problem)
+        detail = f"the letters hold {mass.coverage:.2f} of the mass"
+        return Pick(None, question.neutralised, "low_coverage", detail)
     return Pick(mass.best, question.neutralised)
 
 
 def _pick_json(completion: Completion, question: ClosedQuestion) -> Pick:
     if completion.fault is not None:
-        return Pick(None, question.neutralised, completion.fault.kind)
+        return _faulted(completion.fault, question)
     reply = read_object(completion, question.schema)
     if isinstance(reply, BadReply):
-        return Pick(None, question.neutralised, f"{reply.reason}: {reply.detail}")
+        reason = "reply_cut" if reply.reason == "cut" else "bad_reply"
+        return Pick(None, question.neutralised, reason, f"{reply.reason}: {reply.detail}")
     return Pick(str(reply["answer"]), question.neutralised)
+
+
+def _faulted(fault: Fault, question: ClosedQuestion) -> Pick:
+    reason = "context_overflow" if fault.kind == "context_overflow" else "engine_error"
+    return Pick(None, question.neutralised, reason, fault.kind)

@@ -20,7 +20,7 @@ from curate.pairs.turns import (
     failure_options,
     flaws_by_turn,
 )
-from curate.pairs.verify import Finding
+from curate.pairs.verify import Finding, unscored
 from curate.records import Judgment, PairCheck
 
 
@@ -28,28 +28,29 @@ async def repair_suffices(
     dialogue: Dialogue, judgment: Judgment, point: ForkPoint, asks: ForkAsks, config: ForkConfig
 ) -> Finding:
     """With `at: earliest`: would repairing the turn repair the bad ones after it? Else nothing is asked."""
-    passed = Finding(PairCheck())
+    nothing = PairCheck()
     flaws = flaws_by_turn(judgment, config)
     later = sorted(turn for turn, names in flaws.items() if names and turn > (point.turn or 0))
     if config.at != "earliest" or not later or point.turn is None:
-        return passed
+        return Finding(nothing)
     question = suffices_question(dialogue, point.turn, later)
     [pick] = await ask_letters([question], asks.judging, config.min_coverage)
     if pick.label is None:
-        return Finding(passed.check, "unscored", f"does it suffice: {pick.problem}")
+        return unscored(nothing, pick.reason, f"does it suffice: {pick.detail}")
     if pick.label != "A":
         named = ", ".join(map(str, later))
         detail = f"the judge says that a fault of turn {named} would stay"
-        return Finding(passed.check, "does_not_suffice", detail)
-    return passed
+        return Finding(nothing, "does_not_suffice", detail)
+    return Finding(nothing)
 
 
 async def failed_message(
     dialogue: Dialogue, point: ForkPoint, asks: ForkAsks, config: ForkConfig
-) -> tuple[ForkPoint, str]:
+) -> tuple[ForkPoint, str] | Finding:
     """With `tool_turns: failed_message`: the point at the message the judge names, and how that failed.
 
-    Where it can name none the fork is at the turn's last text, as without the option.
+    Where it can name none the fork is at the turn's last text, as without the option. A finding where its
+    answer cannot be read.
     """
     turn = next(turn for turn in dialogue.turns if turn.number == point.turn)
     options = failure_options(turn) if config.tool_turns == "failed_message" else {}
@@ -61,8 +62,7 @@ async def failed_message(
     question = failed_question(part, turn.number, messages, meanings)
     [pick] = await ask_letters([question], asks.judging, config.min_coverage)
     if pick.label is None:
-        detail = f"which message failed: {pick.problem}"
-        return replace(point, refusal="unscored", detail=detail), ""
+        return unscored(PairCheck(), pick.reason, f"which message failed: {pick.detail}")
     if pick.label == NONE_LETTER:
         return at_message(dialogue, replace(point, index=turn.last_assistant_text)), ""
     failure = options[pick.label]

@@ -96,6 +96,11 @@ class Finding:
     detail: str = ""
 
 
+def unscored(check: PairCheck, reason: str, detail: str) -> Finding:
+    """The finding where the judge could not answer; `reason` is a code of `records.Unscored`."""
+    return Finding(check.model_copy(update={"unscored": reason}), "unscored", detail)
+
+
 def weigh(
     chosen: SideScores,
     rejected: SideScores,
@@ -169,9 +174,9 @@ async def compare_orders(
             "neutralised": picks[0].neutralised,
         }
     )
-    problems = [pick.problem for pick in picks if pick.problem]
-    if problems:
-        return Finding(check, "unscored", f"comparison: {problems[0]}")
+    unread = next((pick for pick in picks if pick.label is None), None)
+    if unread is not None:
+        return unscored(check, unread.reason, f"comparison: {unread.detail}")
     if all(preferred):
         return Finding(check)
     if any(preferred):
@@ -204,7 +209,7 @@ async def check_specifics(
         asked, await ask_letters(questions, asks, config.min_coverage), strict=True
     ):
         if pick.label is None:
-            return Finding(check, "unscored", f"details: {pick.problem}")
+            return unscored(check, pick.reason, f"details: {pick.detail}")
         if pick.label != NONE_LETTER:
             found = some[OPTION_LETTERS.index(pick.label)]
             check = check.model_copy(update={"ungrounded": found})
@@ -231,7 +236,8 @@ async def check_role(
     for side in sides:
         scored: AdherenceTurn = await asks.score_role(cut_after(prompt, side), turn)
         if scored.score is None:
-            return Finding(check, "unscored", f"role adherence: {scored.unscored}")
+            reason = scored.unscored or ""
+            return unscored(check, reason, f"role adherence: {reason}")
         scores.append(scored.score)
     chosen, rejected = scores
     check = check.model_copy(update={"chosen_role": chosen, "rejected_role": rejected})
@@ -262,11 +268,12 @@ async def score_rejected(
     """
     part = cut_after(prompt, rejected)
     if not any(found.number == turn and found.in_rubric for found in part.turns):
-        return None, Finding(PairCheck(), "unscored", f"the rubric does not score turn {turn}")
+        detail = f"the rubric does not score turn {turn}"
+        return None, unscored(PairCheck(), "no_assistant_turn", detail)
     scores = await score_side(part, turn, asks, config.wordings)
     if isinstance(scores, Unscored):
         detail = f"original: {scores.reason} {scores.detail}".strip()
-        return None, Finding(PairCheck(), "unscored", detail)
+        return None, unscored(PairCheck(), scores.reason, detail)
     check = PairCheck(rejected_scores=scores.means)
     if not config.fine_from.flaws(scores.means):
         return scores, Finding(check, "original_was_fine", "no flaw in a fresh context")
@@ -293,7 +300,8 @@ async def score_chosen(
         return None, finding
     scores = await score_side(cut_after(prompt, chosen), turn, asks, config.wordings)
     if isinstance(scores, Unscored):
-        return None, Finding(finding.check, "unscored", f"{scores.reason} {scores.detail}".strip())
+        detail = f"{scores.reason} {scores.detail}".strip()
+        return None, unscored(finding.check, scores.reason, detail)
     return scores, finding
 
 

@@ -215,6 +215,7 @@ async def test_role_adherence_may_not_fall(roles, refusal) -> None:
     [pair] = await fork_dialogue(with_role, JUDGMENT, asks, ONE)
     assert pair.refusal == refusal
     assert pair.check is not None
+    assert pair.check.unscored == ("low_coverage" if refusal == "unscored" else None)
     if refusal != "unscored":
         assert (pair.check.chosen_role, pair.check.rejected_role) == (roles[GOOD], roles[BAD])
     # Without a role, or where the recipe says so, it is not asked about.
@@ -318,6 +319,8 @@ async def test_an_original_that_is_fine_in_a_fresh_context_asks_no_policy() -> N
 async def test_an_original_that_cannot_be_rescored_is_unscored() -> None:
     [record] = await fork(World({BAD: "context_overflow"}))
     assert (record.refusal, record.detail) == ("unscored", "original: context_overflow")
+    assert record.check is not None
+    assert record.check.unscored == "context_overflow"
 
 
 async def test_an_issue_is_asked_for_only_where_the_judgment_names_none() -> None:

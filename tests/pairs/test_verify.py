@@ -146,18 +146,26 @@ async def test_little_mass_on_the_letters_is_no_answer() -> None:
     found = await compare_orders(
         PROMPT, GOOD, BAD, PairCheck(), _with_judge(world, mumbles), CONFIG
     )
-    assert found.refusal == "unscored"
+    assert (found.refusal, found.check.unscored) == ("unscored", "low_coverage")
     assert "the letters hold 0.10" in found.detail
 
 
-@pytest.mark.parametrize("answer", [fault("timeout"), Completion(text="not json")])
-async def test_a_comparison_that_failed_is_unscored(answer: Completion) -> None:
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (fault("timeout"), "engine_error"),
+        (fault("context_overflow"), "context_overflow"),
+        (Completion(text="not json"), "bad_reply"),
+        (Completion(text='{"ans', finish="length"), "reply_cut"),
+    ],
+)
+async def test_a_comparison_that_failed_is_unscored(answer: Completion, reason: str) -> None:
     async def fails(requests):
         return [answer] * len(requests)
 
     asks = _with_judge(World({}), fails, judge_mode="json")
     found = await compare_orders(PROMPT, GOOD, BAD, PairCheck(), asks, CONFIG)
-    assert found.refusal == "unscored"
+    assert (found.refusal, found.check.unscored) == ("unscored", reason)
     assert found.check.preferred_first is None
 
 
@@ -270,6 +278,7 @@ async def test_details_can_be_left_unchecked_and_an_unread_answer_is_unscored() 
     asks = replace(world.judging(), judge=fails)
     found = await verify_sides(PROMPT, GOOD, BAD, 1, asks, CONFIG)
     assert (found.refusal, found.detail) == ("unscored", "details: timeout")
+    assert found.check.unscored == "engine_error"
 
 
 async def test_every_question_about_a_dialogue_shares_its_start() -> None:

@@ -11,7 +11,7 @@ from curate.engines.base import Completion
 from curate.pairs.config import ForkConfig
 from curate.pairs.fork import fork_dialogue, refuse_forks
 from curate.pairs.funnel import count_funnel
-from curate.records import LabelReading
+from curate.records import LabelReading, PreferencePair
 from tests.pairs.scripted import FINE, WEAK, World, by_text, chat, fault, judged, say
 
 BAD, GOOD = "Your refund of $40 is on its way.", "Your refund of $45 is on its way."
@@ -113,11 +113,17 @@ async def test_a_repair_that_would_leave_another_fault_does_not_suffice(config: 
     assert "turn 1 is bad in context_use" in records[0].detail
 
 
+def reason(record: PreferencePair) -> str | None:
+    assert record.check is not None
+    return record.check.unscored
+
+
 async def test_an_answer_that_cannot_be_had_is_unscored() -> None:
     world = mending(judged_again="context_overflow")
     [record, _] = await fork(world, EARLIEST)
     assert (record.refusal, record.source) == ("unscored", "revision")
     assert "context_overflow" in record.detail
+    assert reason(record) == "context_overflow"
 
     async def fails(requests):
         return [fault("context_overflow")] * len(requests)
@@ -127,6 +133,7 @@ async def test_an_answer_that_cannot_be_had_is_unscored() -> None:
     [record, _] = await fork_dialogue(DIALOGUE, BOTH_BAD, asks, EARLIEST)
     assert (record.refusal, record.source) == ("unscored", "none")
     assert "does it suffice" in record.detail
+    assert reason(record) == "context_overflow"
 
 
 async def test_where_no_turn_after_it_is_bad_nothing_is_asked_and_it_is_still_confirmed() -> None:
@@ -238,6 +245,7 @@ async def test_without_an_answer_to_which_message_failed_the_turn_is_unscored() 
     [record] = await fork_dialogue(TOOLS, TOOLS_BAD, asks, FAILED)
     assert (record.refusal, record.source) == ("unscored", "none")
     assert record.detail == "which message failed: timeout"
+    assert reason(record) == "engine_error"
 
 
 async def test_by_default_a_turn_with_tools_is_not_asked_about() -> None:
