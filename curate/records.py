@@ -1,5 +1,9 @@
 """What the stages write. One model a record; `schemas/` is generated from these.
 
+In the order of a run: what the rubric judge says, role adherence and what calibrates it, decisions, pairs and the
+checks over them, and last what a run says of itself (`Manifest`). One catalogue, because a record is little but
+its fields and their meaning, and whoever reads a run folder meets them all.
+
 A score that could not be had is `Unscored` with a reason: a state, never a number.
 """
 
