@@ -33,6 +33,7 @@ SCORES = "scores.parquet"
 SETS = ("sft", "rejected", "review", "active")
 VALIDATION = "validation"
 PAIRS, NATURAL_PAIRS, REFUSED_PAIRS = "pairs", "natural_pairs", "refused_pairs"
+_DECISIONS = 50_000  # rows of decisions that are text at once: about 10 MB
 
 
 def write_scores(
@@ -72,9 +73,10 @@ def write_selection(run: Path, decided: pl.DataFrame) -> dict[str, int]:
     folder = run / "select"
     decisions = decision_columns(decided)
     with atomic_file(folder / "decisions.jsonl") as out:
-        for part in decisions.iter_slices(CHUNK):
+        for part in decisions.iter_slices(_DECISIONS):
             part.write_ndjson(out)
     members = {name: decisions["sets"].list.contains(name) for name in SETS}
+    sizes = {name: int(inside.sum()) for name, inside in members.items()}
     with ExitStack() as opened:
         files = {name: opened.enter_context(atomic_file(folder / f"{name}.jsonl")) for name in SETS}
         heads = _Heads()
@@ -82,11 +84,10 @@ def write_selection(run: Path, decided: pl.DataFrame) -> dict[str, int]:
         # A line is a dialogue as it is written here, too: nothing is parsed.
         for at, lines in read_stored(run):
             before = [heads[reasons] for reasons in said.slice(at, len(lines)).to_list()]
-            for name, file in files.items():
+            for name in filter(sizes.get, SETS):
                 inside = members[name].slice(at, len(lines)).to_list()
                 chosen = list(compress(lines, inside))
-                write_framed(file, list(compress(before, inside)), chosen, b"}\n")
-    sizes = {name: int(inside.sum()) for name, inside in members.items()}
+                write_framed(files[name], list(compress(before, inside)), chosen, b"}\n")
     return {name: size for name, size in sizes.items() if size}
 
 

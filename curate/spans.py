@@ -1,12 +1,11 @@
 """Parts of a file copied as they are: what lies in it as JSON already is not parsed to be written again.
 
-A file is read in blocks into one buffer, and rows go out by `writev` as slices of it between the few bytes that
-frame them, so that each byte is moved once in and once out, whatever the rows are. Memory is one block.
+A file is read in blocks into one buffer, and the rows of a block go out in one write, slices of it joined by the
+few bytes that frame them. Memory is a few blocks.
 """
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,9 +15,8 @@ import polars as pl
 
 from curate.errors import CurateError
 
-_BLOCK = 1 << 19  # bytes; fits a processor's second cache, where both copies of a block meet
+_BLOCK = 1 << 19  # bytes; fits a processor's second cache, where all copies of a block meet
 _ROWS = 5_000  # places that are Python numbers at once
-_VECTOR = 1_000  # buffers of one system call; Linux and macOS take 1024
 
 Buffer = bytes | memoryview
 
@@ -73,25 +71,10 @@ def write_framed(
     Raises:
         OSError: the disk is full, or anything else that a write may meet.
     """
-    if not parts:
-        return
-    buffers: list[Buffer] = [b""] * (2 * len(parts) + 1)
-    # one buffer less a row: what ends a row begins the next
-    if isinstance(heads, bytes):
-        buffers[0:-1:2] = [end + heads] * len(parts)
-        buffers[0] = heads
-    else:
-        buffers[0:-1:2] = [end + head for head in heads]
-        buffers[0] = heads[0]
-    buffers[1::2] = parts
-    buffers[-1] = end
-    file.flush()
-    for at in range(0, len(buffers), _VECTOR):
-        some = buffers[at : at + _VECTOR]
-        left = sum(map(len, some)) - os.writev(file.fileno(), some)
-        if left:  # a short write: what remains is written again, and that says what is wrong
-            file.write(b"".join(some)[-left:])
-            file.flush()
+    rows: list[Buffer] = [end] * (3 * len(parts))
+    rows[0::3] = [heads] * len(parts) if isinstance(heads, bytes) else heads
+    rows[1::3] = parts
+    file.write(b"".join(rows))
 
 
 def _fill(file: IO[bytes], room: memoryview) -> None:

@@ -97,9 +97,12 @@ class Provenance:
 
     def table(self) -> pl.LazyFrame:
         """All rows as they stand in the file, numbered; what is on disk stays there until it is written."""
-        for place in self._held:
-            self._settle(place)
+        for place, held in self._held.items():
+            if held:
+                self._settle(place)
         parts = [pl.scan_parquet(part) for part in sorted(self._parts.iterdir())]
+        if not parts:  # as of most files of pairs where there are none
+            return pl.LazyFrame(schema=self._schema)
         return _numbered(pl.concat(parts).drop("row"), self._schema)
 
     def close(self) -> None:

@@ -122,21 +122,22 @@ class StoredDialogues:
         places = self._places(role_as_system)
         for first, spans in read_spans(self.lines, places["start"], places["stop"]):
             block = places.slice(first, len(spans))
-            kinds, sizes = block["kind"].to_list(), block["size"].to_list()
-            for kind, members in groupby(range(len(spans)), kinds.__getitem__):
-                run = list(members)
-                start, stop = run[0], run[-1] + 1
+            sizes = block["size"]
+            start = 0
+            for kind, members in groupby(block["kind"].to_list()):
+                run = spans[start : start + len(list(members))]
+                at = first + start
                 if kind == _PARSED:
-                    for at in run:
-                        line = bytes(spans[at])
-                        yield first + at, Dialogue.model_validate_json(line)
+                    for number, line in enumerate(run, at):
+                        yield number, Dialogue.model_validate_json(bytes(line))
                 elif kind == _ROW:
-                    yield Copied(first + start, _HEAD, spans[start:stop], has_role=False)
+                    yield Copied(at, _HEAD, run, has_role=False)
                 else:
-                    skip = len(_ROLE)
-                    heads = [_ROLE_HEAD % spans[at][sizes[at] + skip :] for at in run]
-                    messages = [spans[at][1 : sizes[at]] for at in run]
-                    yield Copied(first + start, heads, messages, has_role=True)
+                    said = list(zip(run, sizes.slice(start, len(run)).to_list(), strict=True))
+                    heads = [_ROLE_HEAD % span[size + len(_ROLE) :] for span, size in said]
+                    messages = [span[1:size] for span, size in said]
+                    yield Copied(at, heads, messages, has_role=True)
+                start += len(run)
 
     def _places(self, role_as_system: bool) -> pl.DataFrame:
         """Of each wanted dialogue: the span to read, its kind, and the size of its messages."""

@@ -438,7 +438,8 @@ class _Export:
                 else file.known.table()
                 for file in files
             ]
-            write_table(pl.concat(tables), self.folder / sidecar)
+            # higher levels take longer and give larger files: hashes have nothing to find
+            write_table(pl.concat(tables), self.folder / sidecar, compression_level=1)
         for file in self.files:
             file.known.close()
 

@@ -133,7 +133,6 @@ def test_both_ways_give_the_same_where_plain_rows_and_others_alternate(
     """Small blocks, rows larger than a block, kinds of messages that come late, lineage and refusals."""
     monkeypatch.setattr(spans, "_BLOCK", 700)
     monkeypatch.setattr(spans, "_ROWS", 7)
-    monkeypatch.setattr(spans, "_VECTOR", 4)
     asked = Message(role="user", content="And then?")
     long = Message(role="user", content="é" * 2_000)
     own = Message(role="system", content="Own.")
