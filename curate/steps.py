@@ -29,9 +29,9 @@ from curate.judging.rubric import describe_issue, judge_dialogue, prompt_version
 from curate.models import Described, ForkModels, ModelFacts
 from curate.pairs.asks import ForkAsks, JudgeAsks
 from curate.pairs.config import ForkConfig, NaturalConfig
-from curate.pairs.fork import PROMPT_VERSION as FORK_PROMPTS
 from curate.pairs.fork import fork_dialogue
 from curate.pairs.natural import verify_natural
+from curate.pairs.prompting import PROMPT_VERSION as FORK_PROMPTS
 from curate.records import (
     AdherenceScore,
     AdherenceTurn,

@@ -59,7 +59,7 @@ class ForkAsks:
         reviser: writes the guided revision.
         describe_issue: what is wrong with a turn, in a sentence; asked only where nothing else names it.
         rejudge: judges a whole dialogue; asked with `at: earliest` about one that ends with a chosen side.
-        policy_id, reviser_id: identities for the record; the reviser's defaults to the policy's.
+        policy_id, reviser_id: identities for the record.
     """
 
     judging: JudgeAsks
@@ -68,4 +68,4 @@ class ForkAsks:
     describe_issue: Callable[[Dialogue, int], Awaitable[str]]
     rejudge: Callable[[Dialogue], Awaitable[Judgment | Unscored]]
     policy_id: str
-    reviser_id: str = ""
+    reviser_id: str

@@ -81,9 +81,7 @@ def misfit(calls: Sequence[ToolCall], tools: Sequence[Mapping[str, Any]]) -> str
             error = jsonschema.exceptions.best_match(
                 jsonschema.Draft202012Validator(schema).iter_errors(call.arguments)
             )
-        except (
-            Exception
-        ):  # whatever a broken schema of the data's raises, it says nothing about the call
+        except Exception:  # a broken schema raises anything, and says nothing about the call
             continue
         if error is not None:
             where = ".".join(map(str, error.absolute_path)) or "arguments"

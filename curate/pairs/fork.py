@@ -20,13 +20,13 @@ from curate.pairs.candidates import Candidate, criticise, resample, revise
 from curate.pairs.changes import describe_changes
 from curate.pairs.config import ForkConfig
 from curate.pairs.prefix import pair_id, prompt_messages, with_messages
-from curate.pairs.prompting import PROMPT_VERSION
 from curate.pairs.questions import failed_message, repair_suffices
 from curate.pairs.substance import is_identical, same_calls
 from curate.pairs.turns import ForkPoint, find_forks, flaws_by_turn
 from curate.pairs.verify import (
     Finding,
     SideScores,
+    check_texts,
     confirm,
     cut_after,
     score_chosen,
@@ -37,7 +37,14 @@ from curate.pairs.verify import (
 )
 from curate.records import Judgment, PairCheck, PreferencePair, Unscored
 
-__all__ = ["PROMPT_VERSION", "ForkAsks", "fork_dialogue", "refuse_forks"]
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Identities of the models that are asked, for the records; empty where nobody is."""
+
+    judge: str = ""
+    policy: str = ""
+    reviser: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ class _Fork:
     point: ForkPoint
     prompt: Dialogue
     rejected: Message
-    names: tuple[str, str, str]
+    names: _Names
     issue: str = ""
 
     @property
@@ -69,10 +76,10 @@ class _Fork:
     ) -> PreferencePair:
         """The record of one candidate, or of the whole fork where there is none."""
         chosen = candidate.message if candidate else None
-        judge, policy, reviser = self.names
-        writer = {None: "", "resample": policy, "revision": reviser or policy}[
-            candidate.source if candidate else None
-        ]
+        writer = ""
+        if candidate:
+            is_revision = candidate.source == "revision"
+            writer = self.names.reviser if is_revision else self.names.policy
         # A twin has its sibling's text, and a fork without a chosen side has none: told apart by salt.
         label = candidate.label if candidate else f"fork {self.point.turn}"
         shares_text = chosen is None or refusal == "duplicate"
@@ -104,7 +111,7 @@ class _Fork:
             changes=describe_changes(self.rejected, chosen) if chosen else (),
             sampling=dict(candidate.sampling) if candidate else {},
             policy=writer,
-            judge=judge,
+            judge=self.names.judge,
             check=check,
             lineage=self.dialogue.lineage,
         )
@@ -126,7 +133,7 @@ async def fork_dialogue(
     a judgment of the dialogue up to a pair that passed. A turn found fine again makes room for the next.
     No call for a turn that is refused by the judgment.
     """
-    names = _names(asks)
+    names = _Names(asks.judging.judge_id, asks.policy_id, asks.reviser_id)
     records: list[PreferencePair] = []
     forked = 0
     for point in find_forks(dialogue, judgment, config):
@@ -135,20 +142,14 @@ async def fork_dialogue(
         if point.refusal is not None:
             records.append(_refusal(dialogue, point, names, config))
             continue
-        made = await _fork_at(dialogue, judgment, point, asks, config)
+        made = await _fork_at(dialogue, judgment, point, names, asks, config)
         forked += any(record.source != "none" for record in made)
         records.extend(made)
     return records
 
 
 def refuse_forks(
-    dialogue: Dialogue,
-    judgment: Judgment,
-    config: ForkConfig,
-    refusal: str,
-    detail: str,
-    *,
-    judge_id: str = "",
+    dialogue: Dialogue, judgment: Judgment, config: ForkConfig, refusal: str, detail: str
 ) -> list[PreferencePair]:
     """The records of a dialogue that is not forked for a reason of its own, such as `contaminated`.
 
@@ -158,20 +159,14 @@ def refuse_forks(
         _refusal(
             dialogue,
             point if point.refusal else replace(point, refusal=refusal, detail=detail),
-            (judge_id, "", ""),
+            _Names(),
             config,
         )
         for point in find_forks(dialogue, judgment, config)
     ]
 
 
-def _names(asks: ForkAsks) -> tuple[str, str, str]:
-    return (asks.judging.judge_id, asks.policy_id, asks.reviser_id)
-
-
-def _open(
-    dialogue: Dialogue, point: ForkPoint, names: tuple[str, str, str], config: ForkConfig
-) -> _Fork:
+def _open(dialogue: Dialogue, point: ForkPoint, names: _Names, config: ForkConfig) -> _Fork:
     """The fork at a point; a refused one without a message stands at the dialogue's end."""
     index = len(dialogue.messages) if point.index is None else point.index
     prompt = prompt_messages(dialogue.messages[:index], keep_reasoning=config.prompt_reasoning)
@@ -180,7 +175,7 @@ def _open(
 
 
 def _refusal(
-    dialogue: Dialogue, point: ForkPoint, names: tuple[str, str, str], config: ForkConfig
+    dialogue: Dialogue, point: ForkPoint, names: _Names, config: ForkConfig
 ) -> PreferencePair:
     return _open(dialogue, point, names, config).record(None, point.refusal, point.detail)
 
@@ -189,17 +184,18 @@ async def _fork_at(
     dialogue: Dialogue,
     judgment: Judgment,
     point: ForkPoint,
+    names: _Names,
     asks: ForkAsks,
     config: ForkConfig,
 ) -> list[PreferencePair]:
     """Fork at one candidate turn; one record where it is refused, else one for each candidate."""
-    names = _names(asks)
+    fork = _open(dialogue, point, names, config)
     finding = await repair_suffices(dialogue, judgment, point, asks, config)
     if finding.refusal is not None:
-        return _open(dialogue, point, names, config).refused(finding)
+        return fork.refused(finding)
     named = await failed_message(dialogue, point, asks, config)
     if isinstance(named, Finding):
-        return _open(dialogue, point, names, config).refused(named)
+        return fork.refused(named)
     point, how = named
     fork = _open(dialogue, point, names, config)
     if point.refusal is not None:
@@ -361,15 +357,14 @@ async def _verify(
 def _unusable(
     original: Message, candidate: Candidate, earlier: Sequence[Candidate]
 ) -> tuple[str | None, str]:
-    """Why a candidate is not looked at: it has no message, another's, or the original's calls."""
+    """Why a candidate is not looked at: it has no message, another's, or nothing new."""
     message = candidate.message
     if message is None:
         return candidate.refusal, candidate.detail
     for other in earlier:
         if other.message is not None and is_identical(message, other.message):
             return "duplicate", f"the same text as {other.label}"
-    if is_identical(message, original):
-        return "identical", "the same text as the original"
-    if original.tool_calls and same_calls(message, original):
+    finding = check_texts(message, original)
+    if finding.refusal is None and original.tool_calls and same_calls(message, original):
         return "cosmetic", "the same calls with the same arguments"
-    return None, ""
+    return finding.refusal, finding.detail

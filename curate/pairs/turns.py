@@ -1,7 +1,7 @@
 """Where a dialogue may be forked: its candidate turns, each with a confidence, and the message that failed.
 
 The turns come from the judgment alone; what is asked about them (does repairing one repair the rest, which
-of its messages failed) is asked by `forking` when their turn comes.
+of its messages failed) is asked by `questions` when their turn comes.
 
 Confidence, in [0, 1], that a turn is bad:
 - of one dimension, the share of the judge's mass on the digits below the fine level; where there is no

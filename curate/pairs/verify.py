@@ -14,8 +14,8 @@ the first judgment, once per paraphrase of the question. The formulas:
 
 `verify_sides` is the whole of it for two given messages, cheapest evidence first: the texts (no call),
 details that only the chosen side states (at most one call where there are any), the scores, both orders
-side by side, role adherence. Forks call its two halves, because the best of several candidates is found
-between them.
+side by side, role adherence. Forks call its parts, because the best of several candidates is found between
+the scores and the comparison.
 """
 
 from __future__ import annotations
@@ -288,14 +288,11 @@ async def score_chosen(
     asks: JudgeAsks,
     config: VerifyConfig,
 ) -> tuple[SideScores | None, Finding]:
-    """The first half of what can be held against a chosen side: texts, details, and its own scores.
+    """Of a chosen side whose text `check_texts` let pass: its details, then its scores.
 
-    Returns the scores to weigh, None where it is refused: as `check_texts` and `check_specifics`, or
-    `unscored`.
+    Returns the scores to weigh, None where it is refused: as `check_specifics`, or `unscored`.
     """
-    finding = check_texts(chosen, rejected)
-    if finding.refusal is None:
-        finding = await check_specifics(prompt, chosen, rejected, finding.check, asks, config)
+    finding = await check_specifics(prompt, chosen, rejected, PairCheck(), asks, config)
     if finding.refusal is not None:
         return None, finding
     scores = await score_side(cut_after(prompt, chosen), turn, asks, config.wordings)
@@ -313,7 +310,7 @@ async def confirm(
     asks: JudgeAsks,
     config: VerifyConfig,
 ) -> Finding:
-    """The second half, for sides (chosen, rejected) that were weighed: both orders, then the role."""
+    """The last part, for sides (chosen, rejected) that were weighed: both orders, then the role."""
     finding = weighed
     if finding.refusal is None:
         finding = await compare_orders(prompt, *sides, finding.check, asks, config)
@@ -331,7 +328,6 @@ async def verify_sides(
     config: VerifyConfig,
     *,
     may_be_fine: bool = False,
-    rejected_scores: SideScores | None = None,
 ) -> Finding:
     """Verify that `chosen` is better than `rejected` as the next message of a dialogue.
 
@@ -340,7 +336,6 @@ async def verify_sides(
             evidence and tools are looked at too.
         turn: number of the turn that both sides are part of.
         may_be_fine: the rejected side need not have a flaw, only be worse.
-        rejected_scores: where the rejected side was scored before.
 
     Returns:
         The figures, as far as it got, and the reason code where the pair is refused: `identical`,
@@ -353,11 +348,10 @@ async def verify_sides(
     finding = check_texts(chosen, rejected)
     if finding.refusal is not None:
         return finding
-    if rejected_scores is None:
-        rejected_scores, finding = await score_rejected(prompt, rejected, turn, asks, config)
-        is_excused = may_be_fine and finding.refusal == "original_was_fine"
-        if rejected_scores is None or (finding.refusal is not None and not is_excused):
-            return finding
+    rejected_scores, finding = await score_rejected(prompt, rejected, turn, asks, config)
+    is_excused = may_be_fine and finding.refusal == "original_was_fine"
+    if rejected_scores is None or (finding.refusal is not None and not is_excused):
+        return finding
     scores, finding = await score_chosen(prompt, chosen, rejected, turn, asks, config)
     if scores is None:
         return finding

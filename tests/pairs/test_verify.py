@@ -242,12 +242,6 @@ async def test_a_rejected_side_may_be_fine_where_the_data_says_it_is_worse() -> 
     assert (found.refusal, found.check.margin) == (None, pytest.approx(2 / 3))
 
 
-async def test_scores_of_the_rejected_side_that_are_known_are_not_asked_for() -> None:
-    world = World({"It is 45.": FINE}, prefer=by_text("It is 45."))
-    assert (await verify(world, rejected_scores=flat(2, 2, 5))).refusal is None
-    assert {part.messages[-1].content for part, _, _ in world.scored} == {"It is 45."}
-
-
 async def test_a_turn_that_the_rubric_does_not_score_is_unscored() -> None:
     world = World({})
     part = Dialogue(id="d", messages=(say("assistant", "Hello."),))
