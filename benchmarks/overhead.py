@@ -8,7 +8,7 @@ siblings is started every hundredth of a second, whatever the server does; its f
 the other nine when that is answered, as a judge's do. The server is that of `http_client.py`.
 
 - `asker`: the whole path. Requests as a stage builds them, cache key, look-up, `OpenAIEngine`, reply log
-  with its SQLite writer, accounting.
+  with its SQLite writer, accounting, budget, as a run has them.
 - `engine`: `OpenAIEngine.complete` alone, on requests that are there already.
 - `raw`: prebuilt bytes out, a parsed head and the body back, in the same order at the same pace: the
   floor of sockets, event loop and pace-maker, of which nothing is ours.
@@ -94,7 +94,7 @@ async def run_engine(url: str, rate: float, seconds: int) -> None:
 
 
 async def run_asker(url: str, rate: float, seconds: int) -> None:
-    from curate.engines.accounting import Accounting
+    from curate.engines.accounting import Accounting, Budget
     from curate.engines.asking import Asker
     from curate.engines.cache import ReplyCache
     from curate.engines.config import OpenAIConfig, open_engine
@@ -105,7 +105,7 @@ async def run_asker(url: str, rate: float, seconds: int) -> None:
         tempfile.TemporaryDirectory() as folder,
         ReplyCache(Path(folder) / "replies.sqlite") as cache,
     ):
-        asker = Asker(engine, cache, accounting=Accounting())
+        asker = Asker(engine, cache, accounting=Accounting(), budget=Budget(), deadline=600)
 
         async def dialogue(_: int) -> None:
             nonlocal asked

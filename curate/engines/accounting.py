@@ -119,18 +119,12 @@ class Budget:
         Raises:
             BudgetReached: a limit is used up; no call is to be made.
         """
-        for name, used, limit in (
-            ("calls", self.used_calls, self.calls),
-            ("tokens", self.used_tokens, self.tokens),
-            ("money", self.used_money, self.money),
-        ):
-            if limit is not None and used >= limit:
-                raise BudgetReached(
-                    f"the budget of {name} is used up",
-                    got=f"{used:g} used",
-                    expected=f"less than {limit:g}",
-                    fix="raise `budget` and run again; everything received so far is kept",
-                )
+        if self.calls is not None:
+            _check("calls", self.used_calls, self.calls)
+        if self.tokens is not None:
+            _check("tokens", self.used_tokens, self.tokens)
+        if self.money is not None:
+            _check("money", self.used_money, self.money)
         self.used_calls += 1
 
     def add_usage(self, usage: Usage, prices: Prices | None) -> None:
@@ -138,6 +132,16 @@ class Budget:
         self.used_tokens += usage.prompt_tokens + usage.completion_tokens
         if prices is not None:
             self.used_money += cost_of(usage, prices)
+
+
+def _check(name: str, used: float, limit: float) -> None:
+    if used >= limit:
+        raise BudgetReached(
+            f"the budget of {name} is used up",
+            got=f"{used:g} used",
+            expected=f"less than {limit:g}",
+            fix="raise `budget` and run again; everything received so far is kept",
+        )
 
 
 def cost_of(usage: Usage, prices: Prices) -> float:

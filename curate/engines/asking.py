@@ -156,16 +156,14 @@ class Asker:
     ) -> dict[str, Completion]:
         if self._cache is None:
             return {}
-        wanted = [
-            key
-            for key, request in zip(keys, requests, strict=True)
-            if not self._is_to_refresh(key, request)
-        ]
-        found = self._cache.get_many(wanted)
+        if self._refresh:
+            asked = zip(keys, requests, strict=True)
+            keys = [key for key, request in asked if not self._is_to_refresh(key, request)]
+        found = self._cache.get_many(keys)
         return await found if isinstance(found, Awaitable) else found
 
     def _is_to_refresh(self, key: str, request: Request) -> bool:
-        if not self._refresh or key in self._refreshed:
+        if key in self._refreshed:
             return False
         stage = request.purpose.partition(".")[0]
         return not self._refresh.isdisjoint((key, request.purpose, stage))
@@ -184,12 +182,18 @@ class Asker:
             return answers | await self._ask_group(rest[0])
         if not rest:
             return answers
-        # Siblings in flight are waited for also when one of them raises: their replies are kept.
-        outcomes = await asyncio.gather(*map(self._ask_group, rest), return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-            answers |= outcome
+        # Awaited one by one, most are done when their turn comes: `gather` calls back for each.
+        tasks = [asyncio.create_task(self._ask_group(group)) for group in rest]
+        try:
+            for task in tasks:
+                answers |= await task
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                for task in tasks:
+                    task.cancel()
+            # Siblings in flight are waited for: their replies are kept.
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
         return answers
 
     def _group(self, missing: Calls) -> list[Calls]:
@@ -263,13 +267,13 @@ class Asker:
                     self._flights[key].set_result(completion)
             if stop is not None:
                 raise stop
-            pause = self._pause(attempt, failed.values()) if failed else 0.0
+            if not failed:
+                break
+            pause = self._pause(attempt, failed.values())
             if self._deadline is not None and time.monotonic() + pause - began > self._deadline:
                 for key, completion in failed.items():
                     answers[key] = completion
                     self._flights[key].set_result(completion)
-                failed = {}
-            if not failed:
                 break
             await asyncio.sleep(pause)
             calls = [call for call in calls if call[0] in failed]

@@ -92,7 +92,7 @@ class Request:
         return _canonical(
             [
                 identity.key,
-                [dict(message) for message in self.messages],
+                self.messages,
                 self.max_tokens,
                 self.prefill,
                 self.temperature,
@@ -100,7 +100,7 @@ class Request:
                 self.schema,
                 self.labels,
                 self.sample,
-                [dict(tool) for tool in self.tools],
+                self.tools,
             ]
         )
 
@@ -238,7 +238,8 @@ def _hash(value: object) -> str:
 
 
 def _canonical(value: object) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_DATACLASS)
+    # `default` is for mappings that are no dicts.
+    return orjson.dumps(value, default=dict, option=orjson.OPT_SORT_KEYS)
 
 
 _PIECE = 256

@@ -18,8 +18,7 @@ import time
 import urllib.request
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -37,8 +36,7 @@ class BrokenReplyError(Exception):
     """The server began a reply and did not end it, or sent something that is no HTTP."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """Status, headers as they came, and the whole body."""
 
     status: int
@@ -100,12 +98,15 @@ class DirectPool:
             began = time.monotonic()
             connection = await self._connect(min(seconds, CONNECT_SECONDS))
             seconds -= time.monotonic() - began
+        timer = asyncio.get_running_loop().call_later(seconds, connection.expire)
         try:
-            reply = await connection.ask(payload, seconds)
+            reply = await connection.ask(payload)
         except BaseException:
             # Whatever was not read to its end must not be taken for the reply to the next call.
             connection.abort()
             raise
+        finally:
+            timer.cancel()
         if connection.is_reusable and not self._closed:
             self._idle.append(connection)
         else:
@@ -163,19 +164,14 @@ class _Connection(asyncio.Protocol):
         self.is_reusable = False
         self.since = 0.0
 
-    async def ask(self, payload: bytes, seconds: float) -> Reply:
-        """Send a request and wait for its whole reply."""
+    def ask(self, payload: bytes) -> asyncio.Future[Reply]:
+        """Send a request; its whole reply is to come."""
         if self.is_lost:
             raise ConnectionResetError("the server closed the connection")
         self.is_reusable = False
-        waiter: asyncio.Future[Reply] = self._loop.create_future()
-        self._waiter = waiter
-        timer = self._loop.call_later(seconds, self._expire)
+        self._waiter = waiter = self._loop.create_future()
         self._transport.write(payload)
-        try:
-            return await waiter
-        finally:
-            timer.cancel()
+        return waiter
 
     def abort(self) -> None:
         """Close at once, whatever is in the buffers."""
@@ -183,7 +179,8 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """End the call: its time is up."""
         self._fail(TimeoutError())
 
     def _fail(self, error: Exception) -> None:

@@ -143,6 +143,38 @@ async def test_the_first_sibling_goes_alone_then_the_others_together():
     assert widths == [1, 1, 1, 1]
 
 
+async def test_siblings_in_flight_end_with_the_one_who_asked_and_outlive_one_that_raises(cache):
+    ended = []
+
+    class Slow(ScriptedEngine):
+        async def complete(self, requests):
+            text = text_of(requests[0])
+            try:
+                await asyncio.sleep({"first": 0, "raises": 0.01, "long": 60}.get(text, 0.03))
+            finally:
+                ended.append(text)
+            if text == "raises":
+                raise EngineError("it is gone")
+            return [Completion(text="ok")]
+
+    asked = [make_request(text) for text in ("first", "raises", "slow", "slower")]
+    with pytest.raises(EngineError, match="it is gone"):
+        await make_asker(Slow([]), cache)(asked)
+    keys = [request.key(Slow([]).identity) for request in asked]
+    assert set(cache.get_many(keys)) == {keys[0], keys[2], keys[3]}
+    ended.clear()
+    asking = asyncio.create_task(
+        make_asker(Slow([]))([make_request(text, sample=1) for text in ("first", "long", "slow")])
+    )
+    asking.add_done_callback(lambda _: ended.append("all"))
+    await asyncio.sleep(0.01)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await asyncio.sleep(0)
+    assert ended == ["first", "long", "slow", "all"]
+
+
 async def test_transient_faults_are_tried_again_and_never_kept(cache):
     engine = ScriptedEngine([Fault("server"), Fault("timeout"), "at last"])
     accounting = Accounting()

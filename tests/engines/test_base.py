@@ -1,4 +1,5 @@
 import hashlib
+from types import MappingProxyType
 
 import orjson
 from hypothesis import given
@@ -31,9 +32,10 @@ def test_keys_of_siblings_are_those_of_each_request():
     assert request_keys([], identity) == []
 
 
-def test_a_key_does_not_depend_on_the_order_of_a_messages_fields():
+def test_a_key_depends_neither_on_the_order_of_a_messages_fields_nor_on_its_type():
     identity = EngineIdentity("engine", "model")
     one = Request(messages=({"role": "user", "content": "a"},), max_tokens=1)
     other = Request(messages=({"content": "a", "role": "user"},), max_tokens=1)
-    assert one.key(identity) == other.key(identity)
+    of_another_type = Request(messages=(MappingProxyType(one.messages[0]),), max_tokens=1)
+    assert one.key(identity) == other.key(identity) == of_another_type.key(identity)
     assert orjson.loads(one.canonical(identity))[0] == identity.key
