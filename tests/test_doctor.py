@@ -16,8 +16,9 @@ from curate.doctor import Report, examine, examine_folder, examine_machine, extr
 from curate.engines.base import Capability
 from curate.recipe import Recipe, parse_recipe
 from tests.live import live_server
+from tests.processes import curate
 from tests.servers import CountingServer
-from tests.test_cli import curate, fails
+from tests.test_cli import fails
 
 LOGPROBS = frozenset({Capability.TOP_LOGPROBS})
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -22,11 +21,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tests.processes import Running, start
+
 ROOT = Path(__file__).parent.parent
 KILLS = int(os.environ.get("CURATE_KILLS", "50"))
 IN_FLIGHT = 4
 DELAYS = ("--min-delay", "0.002", "--max-delay", "0.02")
-MAIN = "from curate.cli import main; main()"
 
 RECIPE = """
 name: killed
@@ -90,17 +90,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def start(recipe: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", MAIN, "run", recipe, "--out", out, *more],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-
-
-def finish(process: subprocess.Popen[bytes]) -> None:
-    output, _ = process.communicate()
-    assert process.returncode == 0, output.decode()
+def finish(run: Running) -> None:
+    done = run.wait()
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def contents(run: Path) -> dict[str, object]:
@@ -122,13 +114,13 @@ def test_a_received_reply_is_never_asked_for_again(
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(RECIPE.format(data=data, port=server.port, mode=mode, in_flight=IN_FLIGHT))
 
-    finish(start(recipe, tmp_path / "plan", "--dry-run"))
+    finish(start("run", recipe, "--out", tmp_path / "plan", "--dry-run"))
     probes = {
         event["hash"] for event in server.events()
     }  # asked anew by every process that opens the engine
 
     before, began = len(server.events()), time.monotonic()
-    finish(start(recipe, tmp_path / "undisturbed"))
+    finish(start("run", recipe, "--out", tmp_path / "undisturbed"))
     lasted = time.monotonic() - began
     expected = contents(tmp_path / "undisturbed")
     asked = [e for e in server.events(before) if e["hash"] not in probes]
@@ -141,11 +133,11 @@ def test_a_received_reply_is_never_asked_for_again(
     rng = random.Random(20)
     for round_ in range(KILLS // 2):
         before, out = len(server.events()), tmp_path / f"killed-{round_}"
-        process = start(recipe, out)
+        killed = start("run", recipe, "--out", out)
         time.sleep(rng.uniform(0.5 * starting, starting + working))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        finish(start(recipe, out))
+        killed.process.kill()
+        killed.wait()
+        finish(start("run", recipe, "--out", out))
 
         events = [e for e in server.events(before) if e["hash"] not in probes]
         counts = Counter(e["hash"] for e in events if e["event"] == "request")

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from curate.cli import main
 from tests.benchmarking.rows import write_rows
+from tests.processes import curate
 
-CURATE = [sys.executable, "-c", "from curate.cli import main; main()", "benchmark"]
 
-
-def curate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"COLUMNS": "80", "TERM": "dumb", "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(
-        [*CURATE, *map(str, arguments)], capture_output=True, text=True, env=environment
-    )
+def benchmark(*arguments: str | Path) -> CompletedProcess[str]:
+    return curate("benchmark", *arguments, env={"HF_HUB_OFFLINE": "1"})
 
 
 def test_tables_verdicts_and_files(tmp_path: Path) -> None:
     data, out = write_rows(tmp_path / "rows.json", 20), tmp_path / "out"
-    done = curate(data, "--methods", "rouge,kl[beta=0.5]", "--conditions", "10,20", "--out", out)
+    done = benchmark(data, "--methods", "rouge,kl[beta=0.5]", "--conditions", "10,20", "--out", out)
     assert done.returncode == 0, done.stderr
     tables = done.stdout.rpartition("written to")[0]
     assert max(map(len, tables.splitlines())) <= 80
@@ -41,7 +36,7 @@ def test_tables_verdicts_and_files(tmp_path: Path) -> None:
 
 def test_without_a_folder_nothing_is_written(tmp_path: Path) -> None:
     data = write_rows(tmp_path / "rows.json", 8)
-    done = curate(data, "--methods", "rouge")
+    done = benchmark(data, "--methods", "rouge")
     assert done.returncode == 0
     assert "nothing was written" in done.stdout
     assert list(tmp_path.iterdir()) == [data]

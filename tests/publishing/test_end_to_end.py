@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from tests.hub_server import HubServer
+from tests.processes import curate
 from tests.publishing.test_push import SIDES, lines, rows_of
-from tests.test_cli import CURATE, ROOT
+from tests.test_cli import ROOT
 
 REPO = "me/parcels"
 
@@ -59,16 +60,15 @@ LlamaForCausalLM(LlamaConfig(
 @pytest.fixture
 def outside(hub: HubServer, tmp_path: Path) -> dict[str, str]:
     """The environment of a process that talks to this Hub, with caches of its own."""
+    online = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "0")
     own = {
         "HF_ENDPOINT": hub.url,
         "HF_HOME": str(tmp_path / "hf"),
         "HF_TOKEN": "hf_test",
         "HF_HUB_DISABLE_XET": "1",
-        "COLUMNS": "80",
         "PYTHONPATH": str(ROOT),
     }
-    offline = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
-    return {key: value for key, value in os.environ.items() if key not in offline} | own
+    return os.environ | online | own
 
 
 def process(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -78,7 +78,7 @@ def process(*arguments: str | Path, **options: Any) -> subprocess.CompletedProce
 def test_a_run_goes_to_the_hub_and_comes_back_equal(
     run: Path, hub: HubServer, outside: dict[str, str]
 ) -> None:
-    dry = process(*CURATE, "push", run, REPO, "--dry-run", env=outside)
+    dry = curate("push", run, REPO, "--dry-run", env=outside)
     assert dry.returncode == 0, dry.stderr
     assert hub.requests == []
     for file in (run / "push/files").rglob("*.*"):
@@ -88,7 +88,7 @@ def test_a_run_goes_to_the_hub_and_comes_back_equal(
         assert word in dry.stdout
     assert max(map(len, dry.stdout.splitlines())) <= 80 or str(run) in dry.stdout
 
-    pushed = process(*CURATE, "push", run, REPO, env=outside)
+    pushed = curate("push", run, REPO, env=outside)
     assert pushed.returncode == 0, pushed.stderr
     assert f"pushed (private): {hub.url}/datasets/{REPO}/commit/" in pushed.stdout
     assert hub.body("/api/repos/create")["visibility"] == "private"
@@ -109,7 +109,7 @@ def test_a_run_goes_to_the_hub_and_comes_back_equal(
     )
     assert natural
 
-    again = process(*CURATE, "push", run, REPO, env=outside)
+    again = curate("push", run, REPO, env=outside)
     assert again.returncode == 0
     assert "unchanged" in again.stdout
     assert len(hub.repos[REPO].history()) == 2
@@ -119,7 +119,7 @@ def test_findings_stop_the_command_and_are_shown_masked(
     run: Path, hub: HubServer, outside: dict[str, str], edit_export: Any
 ) -> None:
     edit_export("write to ada@lovelace.org or ring +44 20 7946 0958")
-    stopped = process(*CURATE, "push", run, REPO, "--allow", "phone", env=outside)
+    stopped = curate("push", run, REPO, "--allow", "phone", env=outside)
     said = stopped.stdout + stopped.stderr
     assert stopped.returncode == 1
     assert hub.requests == []
@@ -130,16 +130,16 @@ def test_findings_stop_the_command_and_are_shown_masked(
     assert "--allow email" in said
     assert "chat-0" in said
     both = ("--allow", "phone", "--allow", "email")
-    assert process(*CURATE, "push", run, REPO, *both, env=outside).returncode == 0
+    assert curate("push", run, REPO, *both, env=outside).returncode == 0
 
 
 def test_mistakes_end_with_their_code_and_say_what_to_do(
     run: Path, hub: HubServer, outside: dict[str, str]
 ) -> None:
-    licence = process(*CURATE, "push", run, REPO, "--license", "nope", env=outside)
-    no_token = process(*CURATE, "push", run, REPO, env=outside | {"HF_TOKEN": ""})
+    licence = curate("push", run, REPO, "--license", "nope", env=outside)
+    no_token = curate("push", run, REPO, env=outside | {"HF_TOKEN": ""})
     away = outside | {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    unreachable = process(*CURATE, "push", run, REPO, env=away)
+    unreachable = curate("push", run, REPO, env=away)
     for failed, code, words in [
         (licence, 2, "no licence of that name"),
         (no_token, 2, "HF_TOKEN"),
@@ -156,7 +156,7 @@ def test_the_code_on_the_card_trains(
     run: Path, hub: HubServer, outside: dict[str, str], tmp_path: Path
 ) -> None:
     pytest.importorskip("trl", reason="needs the dependency group 'trainers'")
-    assert process(*CURATE, "push", run, REPO, env=outside).returncode == 0
+    assert curate("push", run, REPO, env=outside).returncode == 0
     made = process(sys.executable, "-c", TINY, tmp_path / "tiny", env=outside)
     assert made.returncode == 0, made.stderr
     card = hub.files(REPO)["README.md"].decode()
