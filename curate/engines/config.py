@@ -261,8 +261,7 @@ async def open_engine(
 
         return await open_llamacpp(config)
     if isinstance(config, OpenAIConfig):
-        for package in ("aiohttp", "httptools"):
-            _need(package, "openai")
+        _need("httptools", "openai")
         from curate.engines.openai_probe import open_openai
 
         return await open_openai(config)

@@ -4,7 +4,7 @@ A judge server on the same machine or rack is asked thousands of small questions
 general client costs more than all else this program does. This one keeps connections open, sends a
 prebuilt head and a body in one write, and lets `httptools` (llhttp, the parser of Node.js) read the
 reply; redirects, cookies, compression and pipelining are left out on purpose. Where the environment
-names a proxy for the server, `ProxiedPool` goes through aiohttp, which knows how to talk to proxies.
+names a proxy for the server, `proxied.ProxiedPool` goes through aiohttp, which knows how to talk to proxies.
 
 A call ends in a `Reply`, or in an `OSError` (no connection, or lost before the reply began),
 `TimeoutError` (no whole reply in time) or `BrokenReplyError` (what came is no whole HTTP reply).
@@ -21,8 +21,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-import aiohttp
 import httptools
+
+from curate.errors import missing_extra
 
 CONNECT_SECONDS = 10.0
 """A host that takes longer to accept a connection is taken for gone."""
@@ -69,6 +70,10 @@ def open_pool(url: str, headers: Mapping[str, str], *, use_proxy: bool) -> HttpP
     host = parts.hostname or ""
     proxies = urllib.request.getproxies() if use_proxy else {}
     if proxies.get(parts.scheme) and not urllib.request.proxy_bypass(host):
+        try:
+            from curate.engines.proxied import ProxiedPool
+        except ModuleNotFoundError as error:
+            raise missing_extra("aiohttp", "openai") from error
         return ProxiedPool(f"{parts.scheme}://{parts.netloc}", headers)
     return DirectPool(parts.scheme, host, parts.port, parts.netloc, headers)
 
@@ -244,35 +249,3 @@ class _Connection(asyncio.Protocol):
         self.since = time.monotonic()
         if waiter is not None and not waiter.done():
             waiter.set_result(reply)
-
-
-class ProxiedPool:
-    """Connections through the proxy that the environment names, by aiohttp."""
-
-    def __init__(self, root: str, headers: Mapping[str, str]) -> None:
-        self._root = root
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), headers=dict(headers), trust_env=True
-        )
-
-    async def call(self, method: str, path: str, body: bytes, seconds: float) -> Reply:
-        """See `HttpPool.call`."""
-        try:
-            async with self._session.request(
-                method,
-                f"{self._root}{path}",
-                data=body or None,
-                timeout=aiohttp.ClientTimeout(total=seconds),
-                allow_redirects=False,
-            ) as response:
-                return Reply(response.status, response.raw_headers, await response.read())
-        except aiohttp.ClientPayloadError as error:
-            raise BrokenReplyError(f"the connection ended within the body: {error}") from error
-        except aiohttp.ClientError as error:
-            if isinstance(error, OSError):
-                raise
-            raise ConnectionError(f"{type(error).__name__}: {error}") from error
-
-    async def close(self) -> None:
-        """See `HttpPool.close`."""
-        await self._session.close()

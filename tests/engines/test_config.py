@@ -81,7 +81,7 @@ async def test_a_missing_package_names_the_line_that_mends_it(monkeypatch):
     real = builtins.__import__
 
     def refuse(name, *rest):
-        if name in ("xllamacpp", "aiohttp"):
+        if name in ("xllamacpp", "httptools"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real(name, *rest)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import pytest
 
 from curate.engines import http
-from curate.engines.http import BrokenReplyError, DirectPool, ProxiedPool, open_pool
+from curate.engines.http import BrokenReplyError, DirectPool, open_pool
+from curate.errors import UsageError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
 
@@ -195,10 +197,21 @@ async def test_a_proxy_of_the_environment_is_gone_through_where_it_may_be(monkey
         url = "http://judge.example/v1"
         assert isinstance(open_pool(url, {}, use_proxy=False), DirectPool)
         pool = open_pool(url, {"X": "y"}, use_proxy=True)
-        assert isinstance(pool, ProxiedPool)
+        assert not isinstance(pool, DirectPool)
         reply = await pool.call("POST", "/v1/x", b"{}", 2.0)
         await pool.close()
         assert (reply.status, reply.body) == (200, b"ok")
         assert proxy.requests[0][0].startswith(b"POST http://judge.example/v1/x HTTP/1.1")
         monkeypatch.setenv("no_proxy", "judge.example")
         assert isinstance(open_pool(url, {}, use_proxy=True), DirectPool)
+
+
+async def test_a_package_that_only_proxies_need_is_missed_only_there(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    monkeypatch.delitem(sys.modules, "curate.engines.proxied", raising=False)
+    url = "http://judge.example/v1"
+    assert isinstance(open_pool(url, {}, use_proxy=False), DirectPool)
+    with pytest.raises(UsageError, match=r"pip install 'curate-dialogues\[openai\]'"):
+        open_pool(url, {}, use_proxy=True)
