@@ -15,9 +15,11 @@ from typing import Any, Final
 
 import polars as pl
 
-from curate.dialogue import Lineage
+from curate.dialogue import Dialogue, Lineage
+from curate.export.layout import Stream
 from curate.export.stored import StoredDialogues
 from curate.files import write_table
+from curate.records import PreferencePair
 
 CHUNK = 10_000  # rows held at once
 
@@ -70,13 +72,39 @@ TURN_SCHEMA: Final = pl.Schema(
     }
 )
 
+PAIR_SIDECAR, SFT_SIDECAR, TURN_SIDECAR = (
+    "provenance.parquet",
+    "sft_provenance.parquet",
+    "turn_provenance.parquet",
+)
+SIDECARS: Final[Mapping[str, pl.Schema]] = {
+    SFT_SIDECAR: SFT_SCHEMA,
+    PAIR_SIDECAR: PAIR_SCHEMA,
+    TURN_SIDECAR: TURN_SCHEMA,
+}
+SIDECAR_OF: Final[Mapping[Stream, str]] = {
+    "dialogues": SFT_SIDECAR,
+    "masked": TURN_SIDECAR,
+    "masked_turns": TURN_SIDECAR,
+    "turn_labels": TURN_SIDECAR,
+    "pairs": PAIR_SIDECAR,
+    "natural": PAIR_SIDECAR,
+    "margins": PAIR_SIDECAR,
+    "pair_labels": PAIR_SIDECAR,
+    "natural_labels": PAIR_SIDECAR,
+}
+
 
 class Provenance:
-    """Who, why and from where of one file's rows: written as it comes, given back in the file's order."""
+    """Who, why and from where of one file's rows: written as it comes, given back in the file's order.
 
-    def __init__(self, folder: Path, split: str, schema: pl.Schema) -> None:
-        self._parts = folder / f"{split}.provenance"
-        self._parts.mkdir()
+    Args:
+        folder: of temporary files, this one's own; made where there is something to write.
+        schema: of the sidecar.
+    """
+
+    def __init__(self, folder: Path, schema: pl.Schema) -> None:
+        self._folder = folder
         self._schema = schema
         self._held: dict[str, list[dict[str, Any]]] = {"head": [], "tail": []}
         self._written: dict[str, int] = {"head": 0, "tail": 0}
@@ -91,7 +119,8 @@ class Provenance:
 
     def _settle(self, place: str) -> None:
         frame = pl.DataFrame(self._held[place], schema=self._schema)
-        write_table(frame, self._parts / f"{place}-{self._written[place]:06d}.parquet")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_table(frame, self._folder / f"{place}-{self._written[place]:06d}.parquet")
         self._held[place] = []
         self._written[place] += 1
 
@@ -100,14 +129,14 @@ class Provenance:
         for place, held in self._held.items():
             if held:
                 self._settle(place)
-        parts = [pl.scan_parquet(part) for part in sorted(self._parts.iterdir())]
+        parts = [pl.scan_parquet(part) for part in sorted(self._folder.glob("*"))]
         if not parts:  # as of most files of pairs where there are none
             return pl.LazyFrame(schema=self._schema)
         return _numbered(pl.concat(parts).drop("row"), self._schema)
 
     def close(self) -> None:
-        """Remove the parts."""
-        shutil.rmtree(self._parts)
+        """Remove what is on disk."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class StoredProvenance:
@@ -193,8 +222,37 @@ class StoredProvenance:
         return _numbered(pl.concat([whole.filter(part) for part in parts]), SFT_SCHEMA)
 
 
-def lineage_columns(lineage: Lineage | None) -> dict[str, Any]:
-    """The columns of `LINEAGE`."""
+def of_dialogue(dialogue: Dialogue) -> dict[str, Any]:
+    """What the sidecars of dialogues and turns say of a dialogue."""
+    return {
+        "dialogue_id": dialogue.id,
+        "content_hash": dialogue.content_hash,
+        **_of_lineage(dialogue.lineage),
+    }
+
+
+def of_pair(pair: PreferencePair) -> dict[str, Any]:
+    """What the sidecar of pairs says of a pair; which of its sides is for others to fill in."""
+    check = pair.check
+    return {
+        "pair_id": pair.pair_id,
+        "dialogue_id": pair.dialogue_id,
+        "content_hash": pair.content_hash,
+        "source": pair.source,
+        "basis": pair.basis,
+        "turn": pair.turn,
+        "side": None,
+        "margin": None if check is None else check.margin,
+        "noise": None if check is None else check.noise,
+        "token_ratio": None if check is None else check.token_ratio,
+        "judge": pair.judge,
+        "policy": pair.policy,
+        "issue": pair.issue,
+        **_of_lineage(pair.lineage),
+    }
+
+
+def _of_lineage(lineage: Lineage | None) -> dict[str, Any]:
     if lineage is None:
         return dict.fromkeys(LINEAGE)
     return {

@@ -1,0 +1,295 @@
+"""How the files of a trainer are filled: what comes in a stream becomes a row of each file of it, or is refused.
+
+Each function reads one stream once, in order. What comes in ends among the rows of a file or among its refusals,
+and never in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import orjson
+import polars as pl
+
+from curate.dialogue import Dialogue
+from curate.export.config import ExportConfig
+from curate.export.counts import ExportCounts
+from curate.export.files import RowFile
+from curate.export.labels import LabelSpool
+from curate.export.layout import Row, TrainingFile
+from curate.export.provenance import (
+    SIDECAR_OF,
+    SIDECARS,
+    Provenance,
+    StoredProvenance,
+    of_dialogue,
+    of_pair,
+)
+from curate.export.rows import labelled_rows, masked_row, pair_row, sft_row, turn_row
+from curate.export.stored import Copied, StoredDialogues
+from curate.export.turns import LabelledTurns, MixedDialogue
+from curate.export.wire import Refused
+from curate.records import PreferencePair
+
+
+class OpenFile:
+    """A training file being written.
+
+    Args:
+        folder: where it is made.
+        file: which it is.
+        counts: told of each refusal.
+        refused: `refused.jsonl`.
+        pair_ids: ids of the pairs in files of its kind, which share them.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        file: TrainingFile,
+        counts: ExportCounts,
+        refused: IO[bytes],
+        pair_ids: set[str],
+    ) -> None:
+        self.file = file
+        self.name = file.name
+        self.counts = counts
+        self.pair_ids = pair_ids
+        self.rows = RowFile(folder / f"{file.name}.rows", file.columns)
+        self.sidecar = SIDECAR_OF[file.stream]
+        self.known = Provenance(folder / f"{file.name}.provenance", SIDECARS[self.sidecar])
+        self.stored: StoredProvenance | None = None
+        self._refused = refused
+
+    def put(self, row: Row) -> bool:
+        """Write a row of the stream as the trainer's; True where it went to the head of the file.
+
+        Raises:
+            Refused: the trainer cannot carry it; nothing is written then.
+        """
+        return self.rows.append(self.file.make(row))
+
+    def offer(
+        self, make: Callable[[], Row], known: Mapping[str, Any], ids: Mapping[str, Any]
+    ) -> bool:
+        """Write the row that `make` gives and what is known of it, or refuse it; says which."""
+        try:
+            is_head = self.put(make())
+        except Refused as refusal:
+            self.refuse(refusal, ids)
+            return False
+        self.known.append({**known, "file": self.name}, is_head=is_head)
+        return True
+
+    def refuse(self, refusal: Refused, ids: Mapping[str, Any]) -> None:
+        """Count a refusal and write it down, with what tells which row it is."""
+        self.counts.refused[self.name][refusal.reason] += 1
+        record = {"file": self.name, **ids, "reason": refusal.reason, "detail": refusal.detail}
+        self._refused.write(orjson.dumps(record) + b"\n")
+
+    def provenance(self) -> pl.LazyFrame:
+        """What is known of its rows, as its sidecar has it."""
+        return (self.known if self.stored is None else self.stored).table()
+
+
+# -- dialogues of the SFT set
+
+
+def add_dialogues(
+    file: OpenFile, dialogues: Iterable[Dialogue] | StoredDialogues, config: ExportConfig
+) -> None:
+    """Add the SFT set."""
+    if isinstance(dialogues, StoredDialogues):
+        _add_stored(file, dialogues, config)
+        return
+    for dialogue in dialogues:
+        if (written := _add_dialogue(file, dialogue, config)) is not None:
+            known = {"messages_cut": written.cut, "role_added": written.role_added}
+            file.known.append(of_dialogue(dialogue) | known, is_head=written.is_head)
+
+
+class _Written(NamedTuple):
+    """What became of a dialogue that has a row."""
+
+    cut: int
+    role_added: bool
+    is_head: bool
+
+
+def _add_dialogue(file: OpenFile, dialogue: Dialogue, config: ExportConfig) -> _Written | None:
+    """Write the row of a dialogue; None where it is refused."""
+    try:
+        row, cut_off, role_added = sft_row(dialogue, config)
+        is_head = file.put(row)
+    except Refused as refusal:
+        file.refuse(refusal, {"dialogue_id": dialogue.id})
+        return None
+    file.counts.dialogues_cut += cut_off > 0
+    file.counts.roles_added += role_added
+    return _Written(cut_off, role_added, is_head)
+
+
+def _add_stored(file: OpenFile, dialogues: StoredDialogues, config: ExportConfig) -> None:
+    known = file.stored = StoredProvenance(dialogues)
+    for made in dialogues.rows(role_as_system=config.role_as_system):
+        if isinstance(made, Copied):
+            (_copy if file.file.is_verbatim else _remake)(file, made, known)
+            continue
+        at, dialogue = made
+        if (written := _add_dialogue(file, dialogue, config)) is None:
+            known.refuse(at)
+        else:
+            known.note(at, **written._asdict())
+
+
+def _copy(file: OpenFile, made: Copied, known: StoredProvenance) -> None:
+    """Add rows as they lie in the file of dialogues."""
+    if file.rows.extend(made.heads, made.messages):
+        known.note(made.at, is_head=True)
+    if made.has_role:
+        file.counts.roles_added += len(made.messages)
+        known.note_roles(made.at, len(made.messages))
+
+
+def _remake(file: OpenFile, made: Copied, known: StoredProvenance) -> None:
+    """The same for a trainer that has a form of its own."""
+    for offset, messages in enumerate(made.messages):
+        head = made.heads if isinstance(made.heads, bytes) else made.heads[offset]
+        at = made.at + offset
+        try:
+            is_head = file.put(orjson.loads(head + bytes(messages) + b"}"))
+        except Refused as refusal:
+            # Its id is in its line, which is not read but for this.
+            file.refuse(refusal, {"dialogue_id": known.dialogue_id(at)})
+            known.refuse(at)
+            continue
+        file.counts.roles_added += made.has_role
+        known.note(at, role_added=made.has_role, is_head=is_head)
+
+
+# -- turns
+
+
+def add_mixed(
+    files: Sequence[OpenFile],
+    mixed: Iterable[MixedDialogue],
+    config: ExportConfig,
+    counts: ExportCounts,
+) -> None:
+    """Add the good turns of mixed dialogues: a masked row a dialogue, or a row a message."""
+    least = config.salvage.min_turns if config.salvage else 1
+    for given in mixed:
+        dialogue, trained = given.dialogue, given.trained
+        ids = {"dialogue_id": dialogue.id}
+        if len(given.turns) < least or not trained:
+            few = f"{len(given.turns)} good turns, where {least} are asked for"
+            for file in files:
+                file.refuse(Refused("too_few_good_turns", few), ids)
+            continue
+        counts.salvaged_dialogues += 1
+        counts.salvaged_turns += len(given.turns)
+        for file in files:
+            if file.file.stream == "masked":
+                make = partial(masked_row, dialogue, trained.keys(), config)
+                file.offer(make, _of_turns(dialogue, given.turns, trained), ids)
+                continue
+            for index, turn in trained.items():
+                _add_turn(file, dialogue, index, turn, config)
+
+
+def add_labelled(file: OpenFile, labelled: Iterable[LabelledTurns], config: ExportConfig) -> None:
+    """Add judged turns with their labels."""
+    for given in labelled:
+        turns = {turn.number: turn for turn in given.dialogue.turns}
+        for number, label in given.labels.items():
+            index = turns[number].last_assistant_text
+            if index is not None:
+                _add_turn(file, given.dialogue, index, number, config, label=label)
+                continue
+            detail = "the turn has no text of the assistant, only calls"
+            ids = {"dialogue_id": given.dialogue.id, "turn": number}
+            file.refuse(Refused("no_text_in_turn", detail), ids)
+
+
+def _add_turn(
+    file: OpenFile, dialogue: Dialogue, index: int, turn: int, config: ExportConfig, **label: bool
+) -> None:
+    file.offer(
+        lambda: turn_row(dialogue, index, config) | label,
+        _of_turns(dialogue, [turn], [index]) | label,
+        {"dialogue_id": dialogue.id, "turn": turn, "message": index},
+    )
+
+
+def _of_turns(dialogue: Dialogue, turns: Iterable[int], messages: Iterable[int]) -> dict[str, Any]:
+    known = {"turns": list(turns), "messages": list(messages), "label": None}
+    return of_dialogue(dialogue) | known
+
+
+# -- pairs
+
+
+def add_pairs(
+    files: Sequence[OpenFile],
+    margins: Sequence[OpenFile],
+    labels: Sequence[OpenFile],
+    pairs: Iterable[PreferencePair],
+    config: ExportConfig,
+) -> None:
+    """Add pairs.
+
+    Args:
+        files: get each as it is.
+        margins: get those whose margin was measured, with it.
+        labels: get both sides of each, labelled, once all are there.
+        pairs: the pairs.
+        config: options.
+    """
+    with ExitStack() as opened:
+        spools = [
+            (file, opened.enter_context(LabelSpool(file.rows.path.with_suffix(".spool"))))
+            for file in labels
+        ]
+        for pair in pairs:
+            for file in files:
+                _add_pair(file, pair, config)
+            if pair.check is not None and pair.check.margin is not None:
+                for file in margins:
+                    _add_pair(file, pair, config, margin=pair.check.margin)
+            for file, spool in spools:
+                _spool(file, spool, pair, config)
+        for file, spool in spools:
+            for row, known, refusal in spool.rows():
+                ids = {key: known[key] for key in ("dialogue_id", "pair_id", "side")}
+                if refusal is not None:
+                    file.refuse(refusal, ids)
+                else:
+                    file.offer(partial(dict, row), known, ids)
+
+
+def _add_pair(file: OpenFile, pair: PreferencePair, config: ExportConfig, **further: float) -> None:
+    ids = {"dialogue_id": pair.dialogue_id, "pair_id": pair.pair_id}
+    if file.offer(lambda: _new_row(file, pair, config) | further, of_pair(pair), ids):
+        file.pair_ids.add(pair.pair_id)
+
+
+def _spool(file: OpenFile, spool: LabelSpool, pair: PreferencePair, config: ExportConfig) -> None:
+    try:
+        chosen, rejected = labelled_rows(_new_row(file, pair, config))
+        spool.add(chosen, rejected, of_pair(pair))
+    except Refused as refusal:
+        for side in ("chosen", "rejected"):
+            ids = {"dialogue_id": pair.dialogue_id, "pair_id": pair.pair_id, "side": side}
+            file.refuse(refusal, ids)
+        return
+    file.pair_ids.add(pair.pair_id)
+
+
+def _new_row(file: OpenFile, pair: PreferencePair, config: ExportConfig) -> Row:
+    if pair.pair_id in file.pair_ids:
+        raise Refused("duplicate_pair_id", "a pair of this id is in the export already")
+    return pair_row(pair, config)
