@@ -6,23 +6,12 @@ of role adherence come in as functions, bound by the pipeline to the run's judge
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask
 from curate.records import AdherenceTurn, Judgment, ScoringMode, TurnReading, Unscored
-
-_TOKEN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]|[^\W_]+|[^\w\s]|_")
-
-
-def approximate_tokens(text: str) -> int:
-    """Words, punctuation marks and, in scripts without spaces, characters.
-
-    Good enough for the ratio of two texts in one language, where a tokenizer's own factor cancels.
-    """
-    return len(_TOKEN.findall(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +27,6 @@ class JudgeAsks:
             None tries the first token and falls back where the engine gives no log-probabilities.
         score_role: role adherence of one turn of a dialogue cut after it: (dialogue, turn number) to an
             `AdherenceTurn`. None where the run has no judge for it; then it is not checked.
-        count_tokens: length of a text for the token ratio.
     """
 
     judge: Ask
@@ -46,7 +34,6 @@ class JudgeAsks:
     judge_id: str
     judge_mode: ScoringMode | None = None
     score_role: Callable[[Dialogue, int], Awaitable[AdherenceTurn]] | None = None
-    count_tokens: Callable[[str], int] = approximate_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ def _read(
     if candidate.source == "revision":
         text = _ECHOED_FENCE.sub(r"\1", text).strip()
     is_call = bool(original.tool_calls)
-    mended = tuple(call.name for call in original.tool_calls) if is_call else ()
+    mended = (call.name for call in original.tool_calls)
     read = read_calls(completion, text, {*tool_names(tools), *mended})
     if read.problem:
         return _without(candidate, "no_candidate", read.problem)

@@ -53,20 +53,6 @@ def describe_changes(rejected: Message, chosen: Message) -> tuple[Change, ...]:
     return tuple(change for change in found if change.removed or change.added)
 
 
-def summarise_changes(changes: Sequence[Change]) -> str:
-    """One line: `amount $40 → $45; sentence 1 removed, 1 added`."""
-    parts = []
-    for change in changes:
-        if change.kind == "sentence":
-            counts = ((len(change.removed), "removed"), (len(change.added), "added"))
-            shown = ", ".join(f"{number} {verb}" for number, verb in counts if number)
-        else:
-            sides = (", ".join(change.removed), ", ".join(change.added))
-            shown = " → ".join(side or "nothing" for side in sides)
-        parts.append(f"{change.kind} {shown}")
-    return "; ".join(parts)
-
-
 def _change(kind: ChangeKind, removed: Sequence[str], added: Sequence[str]) -> Change:
     return Change(kind=kind, removed=tuple(map(_clip, removed)), added=tuple(map(_clip, added)))
 

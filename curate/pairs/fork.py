@@ -327,7 +327,7 @@ async def _score(
     )
     if scores is None:
         return fork.record(candidate, finding.refusal, finding.detail, finding.check)
-    ratio = token_ratio(message, fork.rejected, asks.judging)
+    ratio = token_ratio(message, fork.rejected)
     return _Scored(candidate, message, scores, ratio, finding.check)
 
 

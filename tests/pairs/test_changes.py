@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.dialogue import Message, ToolCall
-from curate.pairs.changes import describe_changes, summarise_changes
+from curate.pairs.changes import describe_changes
 from curate.pairs.substance import is_cosmetic
 from tests.pairs.scripted import say
 
@@ -53,18 +53,10 @@ def test_calls_are_compared_by_name_and_by_argument() -> None:
         ("tool", ("log",), ("note",)),
         ("tool", (), ("end",)),
     ]
-    assert summarise_changes(found) == (
-        "argument pay.order: 7 → pay.order: 8; tool log → note; tool nothing → end"
-    )
 
 
 def test_a_sentence_put_more_politely_is_no_change() -> None:
     assert changes("You get $45.", "Sure! You get $45, thank you.") == {}
-
-
-def test_the_summary_counts_sentences() -> None:
-    found = describe_changes(say("assistant", "A b. C d."), say("assistant", "A b. E f. G h."))
-    assert summarise_changes(found) == "sentence 1 removed, 2 added"
 
 
 TEXTS = st.lists(

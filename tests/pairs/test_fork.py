@@ -10,11 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message, ToolCall
-from curate.pairs.changes import summarise_changes
 from curate.pairs.config import ForkConfig
 from curate.pairs.fork import fork_dialogue
 from curate.pairs.wire import to_wire
-from curate.records import AdherenceTurn, PreferencePair, TurnReading
+from curate.records import AdherenceTurn, Change, PreferencePair, TurnReading
 from tests.pairs.scripted import (
     FINE,
     WEAK,
@@ -282,8 +281,9 @@ async def test_a_pair_says_how_it_was_drawn_and_what_it_changes() -> None:
     }  # fmt: skip
     assert by_source["resample 1"].sampling["sample"] == 1
     assert by_source["revision"].sampling == {"temperature": 0, "max_tokens": 512}
-    assert summarise_changes(by_source["passed"].changes) == (
-        "amount $40 → $45; sentence 1 removed, 1 added"
+    assert by_source["passed"].changes == (
+        Change(kind="amount", removed=("$40",), added=("$45",)),
+        Change(kind="sentence", removed=(BAD,), added=(GOOD,)),
     )
     assert by_source["revision"].changes == ()
 
