@@ -9,9 +9,18 @@ from typing import Any
 
 from curate.engines.base import EngineIdentity
 from curate.errors import CurateError, UsageError
-from curate.estimate import SAMPLE, ForkShare, Reservoir, estimate, last_fork_share, last_pair_share
+from curate.estimate import (
+    SAMPLE,
+    ForkShare,
+    PairShare,
+    Reservoir,
+    estimate,
+    last_fork_share,
+    last_pair_share,
+)
+from curate.executors.opening import call_on_worker
 from curate.ingesting import sample_sources
-from curate.models import ForkModels, open_models
+from curate.models import open_models
 from curate.pipeline import open_sources
 from curate.rates import Measured, measure_rates, rates_of
 from curate.recipe import Recipe
@@ -104,6 +113,25 @@ async def make_plan(
     plan = Plan(recipe, folder, described, {}, None, None, [])
     if not recipe.asks_models:
         return plan
+    if assumed.fork_share is not None:
+        fork_share = ForkShare(assumed.fork_share, "as given")
+    else:
+        fork_share = last_fork_share(recipe, folder)
+    pair_share, rates = last_pair_share(folder), _known_rates(assumed)
+    given = (plan, sample, fork_share, pair_share, rates, assumed.measure)
+    return await call_on_worker(recipe, _with_models, *given)
+
+
+async def _with_models(
+    plan: Plan,
+    sample: Reservoir,
+    fork_share: ForkShare,
+    pair_share: PairShare,
+    rates: Rates | None,
+    measure: bool,
+) -> Plan:
+    """The plan with what only open models tell; all that is read from this machine is given."""
+    recipe = plan.recipe
     async with open_models(recipe) as models:
         judged = judge_step(recipe.judge, models.judge) if recipe.judge else None
         if judged is not None:
@@ -112,47 +140,32 @@ async def make_plan(
             step = adherence_step(recipe.judged_adherence, models.judge)
             plan.identities["adherence"] = step.identity
             plan.warnings.extend([step.warning] if step.warning else [])
-        measured = None
-        if assumed.measure:
-            measured = await measure_rates(recipe, sample.kept, models.judge)
+        measured = await measure_rates(recipe, sample.kept, models.judge) if measure else None
         return replace(
             plan,
             policy=models.policy.identity if recipe.fork else None,
             measured=measured,
-            estimate=await _estimate(recipe, sample, models, assumed, measured, folder),
+            estimate=await estimate(
+                recipe,
+                sample.kept,
+                sample.seen,
+                models,
+                rates=measured.rates if measured else rates,
+                fork_share=fork_share,
+                pair_share=pair_share,
+            ),
         )
 
 
-async def _estimate(
-    recipe: Recipe,
-    sample: Reservoir,
-    models: ForkModels,
-    assumed: Assumptions,
-    measured: Measured | None,
-    folder: Path,
-) -> Estimate:
-    rates = measured.rates if measured else assumed.rates
-    if assumed.rates_from is not None:
-        rates = rates_of(read_manifest(assumed.rates_from), str(assumed.rates_from))
-        if rates is None:
-            raise UsageError(
-                "the run tells no rates",
-                got=assumed.rates_from,
-                expected="a run that asked a model",
-            )
-    if assumed.fork_share is not None:
-        share = ForkShare(assumed.fork_share, "as given")
-    else:
-        share = last_fork_share(recipe, folder)
-    return await estimate(
-        recipe,
-        sample.kept,
-        sample.seen,
-        models,
-        rates=rates,
-        fork_share=share,
-        pair_share=last_pair_share(folder),
-    )
+def _known_rates(assumed: Assumptions) -> Rates | None:
+    if assumed.rates_from is None:
+        return assumed.rates
+    rates = rates_of(read_manifest(assumed.rates_from), str(assumed.rates_from))
+    if rates is None:
+        raise UsageError(
+            "the run tells no rates", got=assumed.rates_from, expected="a run that asked a model"
+        )
+    return rates
 
 
 def _read(

@@ -1,15 +1,34 @@
-"""The executor that a recipe names, ready to run."""
+"""The executor that a recipe names, ready to run, and the place where it opens models."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 from curate.engines.accounting import Accounting, Budget
 from curate.executors.local import open_local
 from curate.executors.work import Executor
 from curate.recipe import Recipe
+
+T = TypeVar("T")
+
+
+async def call_on_worker(recipe: Recipe, work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+    """`await work(*arguments)` where the recipe's models are to be opened: here, or on its Ray cluster.
+
+    `work` is a function of a module, and it, its arguments and its result can be pickled.
+
+    Raises:
+        UsageError: Ray is missing, the address or the resources are wrong.
+        EngineError: the process on the cluster died.
+    """
+    if recipe.executor.kind == "ray":
+        from curate.executors import ray_cluster
+
+        return await ray_cluster.call_on_worker(recipe.executor, work, *arguments)
+    return await work(*arguments)
 
 
 @asynccontextmanager

@@ -24,7 +24,6 @@ out again, to any actor, and find all their received replies in the reply log.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import secrets
 import socket
@@ -37,13 +36,14 @@ from typing import Any
 
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import EngineIdentity
-from curate.errors import BudgetReached, CurateError, EngineError, UsageError, missing_extra
+from curate.errors import BudgetReached, CurateError, EngineError
 from curate.executors.feed import MOST_LOSSES, Feed
 from curate.executors.keeper import Batch, Keeper, checked, sweep
+from curate.executors.ray_cluster import count_workers, joined
 from curate.executors.ray_worker import Worker
 from curate.executors.work import WorkItem
 from curate.models import ModelFacts
-from curate.recipe import ExecutorConfig, Recipe
+from curate.recipe import Recipe
 from curate.store import fingerprint
 
 _AHEAD = 4
@@ -51,7 +51,6 @@ _PATIENCE = 600.0
 _POLL = 0.5
 _CALLS = 10_000
 _SETTLE_SECONDS = 10.0
-_KNOCK_SECONDS = 10.0
 
 
 class _Actor:
@@ -311,23 +310,15 @@ async def open_ray(
         UsageError: Ray is missing, the address or the resources are wrong.
         EngineError: a model cannot be opened.
     """
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise missing_extra("ray", "ray") from error
-    is_ours = _connect(ray, recipe.executor)
-    replies, spool = _places(replies)
-    try:
-        workers = _count_workers(ray, recipe.executor)
+    with joined(recipe.executor) as ray:
+        replies, spool = _places(replies)
+        workers = count_workers(ray, recipe.executor)
         executor = RayExecutor(ray, recipe, spool, accounting, budget)
         try:
             await executor.start(replies, workers)
             yield executor
         finally:
             await executor.close()
-    finally:
-        if is_ours:
-            ray.shutdown()
 
 
 def _places(replies: Path) -> tuple[Path, Path]:
@@ -335,56 +326,6 @@ def _places(replies: Path) -> tuple[Path, Path]:
     replies = replies.resolve()
     name = fingerprint(socket.gethostname(), str(replies))
     return replies, Path(tempfile.gettempdir()) / f"curate-{os.getuid()}" / name
-
-
-def _connect(ray: Any, config: ExecutorConfig) -> bool:
-    """Join the cluster, or start one; False where this process was in one already."""
-    address = config.address
-    if address is not None and address.startswith("ray://"):
-        raise UsageError(
-            "a Ray client cannot run a recipe: the reply log must be on a machine of the cluster",
-            got=address,
-            expected="`auto` or host:port, on a machine of the cluster",
-            fix="start curate on the head node, or with `ray job submit`",
-        )
-    if ray.is_initialized():
-        return False
-    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-    if address is None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        options["include_dashboard"] = False
-    try:
-        if address is not None and ":" in address:
-            # Ray itself would knock for minutes at a door that is not there.
-            host, _, port = address.rpartition(":")
-            socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
-        ray.init(address=address, **options)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise UsageError(
-            f"the Ray cluster {address or ''} cannot be joined",
-            got=str(error).strip().splitlines()[0],
-            expected="the address of a running cluster: `auto` on one of its machines, or host:port",
-            fix="`ray status` shows whether one runs here",
-        ) from error
-    return True
-
-
-def _count_workers(ray: Any, config: ExecutorConfig) -> int:
-    """As many as the recipe says, or as fit now."""
-    there = ray.cluster_resources()
-    needs = {"CPU": config.cpus_per_worker, "GPU": config.gpus_per_worker}
-    fit = min(
-        (int(there.get(name, 0) / number) for name, number in needs.items() if number), default=1
-    )
-    # A cluster that is joined may grow when it is asked for more; one that is started here cannot.
-    if fit < (config.workers or 1) and (config.address is None or config.workers is None):
-        raise UsageError(
-            "the workers do not fit on the Ray cluster",
-            got={name: there.get(name, 0) for name in needs},
-            expected=f"{config.workers or 1} times {needs}",
-            fix="lower executor.workers, gpus_per_worker or cpus_per_worker",
-        )
-    return config.workers or fit
 
 
 def _sweep_there(spool: Path, keeper: Any, dead: int | None) -> int | CurateError:

@@ -15,7 +15,9 @@ import polars as pl
 import pytest
 
 from curate.errors import UsageError
+from curate.executors.loop import run as run_in_loop
 from curate.pipeline import RunResult, run_recipe
+from curate.plan import Assumptions, make_plan
 from curate.recipe import Recipe, parse_recipe
 from tests.live import live_server
 from tests.servers import CountingServer
@@ -232,12 +234,42 @@ def test_an_error_in_a_worker_is_the_error_of_the_run(
         run_recipe(parse_recipe(wrong), out=tmp_path / "wrong")
 
 
+def test_a_plan_opens_the_models_in_a_worker_and_says_what_it_says_of_one_process(
+    cluster: Cluster,
+    server: CountingServer,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assumed = Assumptions(sample=4, measure=True)
+    here = run_in_loop(make_plan(recipe(server, data), out=tmp_path, assumptions=assumed))
+
+    def elsewhere(_: Recipe) -> None:
+        raise AssertionError("the models were opened in this process")
+
+    monkeypatch.setattr("curate.plan.open_models", elsewhere)
+    on_ray = recipe(server, data, executor=RAY)
+    there = run_in_loop(make_plan(on_ray, out=tmp_path, assumptions=assumed))
+    assert (there.identities, there.policy) == (here.identities, here.policy)
+    assert there.estimate is not None
+    assert here.estimate is not None
+    assert there.estimate.total == here.estimate.total
+    assert there.measured is not None
+    assert there.measured.calls
+    wrong = on_ray.model_dump(mode="json")
+    wrong["models"]["judge"]["model"] = "another"
+    with pytest.raises(UsageError, match="fake-judge"):
+        run_in_loop(make_plan(parse_recipe(wrong), out=tmp_path))
+
+
 def test_workers_that_do_not_fit_are_refused(
     cluster: Cluster, server: CountingServer, data: Path, tmp_path: Path
 ) -> None:
     greedy = {"kind": "ray", "gpus_per_worker": 1}
     with pytest.raises(UsageError, match="do not fit"):
         run_recipe(recipe(server, data, executor=greedy), out=tmp_path / "run")
+    with pytest.raises(UsageError, match="do not fit"):
+        run_in_loop(make_plan(recipe(server, data, executor=greedy), out=tmp_path / "run"))
 
 
 def test_a_cluster_that_is_not_there_is_refused_at_once(
