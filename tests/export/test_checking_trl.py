@@ -7,7 +7,6 @@ real data they also take a step.
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,9 @@ from tests.export.asking import (
 )
 from tests.export.planted import Planted, Row, message
 
-os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ["HF_DATASETS_OFFLINE"] = "1"
-
 datasets = pytest.importorskip("datasets", reason="needs the dependency group 'trainers'")
 trl = pytest.importorskip("trl", reason="needs the dependency group 'trainers'")
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.usefixtures("offline")]
 
 CASES: list[tuple[str, Row, Planted]] = [
     *(("dpo", p.TRL_DPO, case) for case in p.TRL_DPO_PLANTED),

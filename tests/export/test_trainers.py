@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,9 @@ from tests.export.samples import (
     tool_pair,
 )
 
-os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ["HF_DATASETS_OFFLINE"] = "1"
-
 datasets = pytest.importorskip("datasets", reason="needs the dependency group 'trainers'")
 trl = pytest.importorskip("trl", reason="needs the dependency group 'trainers'")
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.usefixtures("offline")]
 
 CHATML = r"""
 {%- if tools -%}
