@@ -162,6 +162,28 @@ def test_a_fork_that_the_judge_could_not_decide_counts_and_is_asked_again_when_t
         assert retried.manifest.requests > 0
 
 
+def test_a_fork_behind_a_turn_without_a_score_is_counted_where_that_was_not_scored(
+    data: Path, tmp_path: Path
+) -> None:
+    """The recipe admits dialogues that are scored in half, so nobody is asked about such a fork."""
+
+    def answer(body: dict[str, Any]) -> Any:
+        if "of the assistant in turn 1:" in json.dumps(body["messages"]):
+            return web.json_response({"error": {"message": "no"}}, status=400)
+        return answer_by_hash(body)
+
+    with live_server(answer=answer) as server:
+        half = recipe(
+            server, data, adherence=False, judge={"min_scored_share": 0.5}, max_unscored=0.0
+        )
+        result = run_recipe(half, out=tmp_path / "run")
+    behind = [pair for pair in written(tmp_path / "run") if "turn 1 has no score" in pair.detail]
+    assert behind
+    assert {pair.refusal for pair in behind} == {"unscored"}
+    assert result.manifest.unscored_shares == {"judge": 0, "fork": 0}
+    assert result.exit_code == 0
+
+
 def test_how_the_role_is_scored_is_part_of_what_makes_a_fork_valid() -> None:
     engine = ScriptedEngine([], capabilities=frozenset({Capability.TOP_LOGPROBS}))
     models, rubric = ForkModels(engine, engine, engine), RubricConfig()
