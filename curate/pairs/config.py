@@ -183,7 +183,10 @@ class NaturalConfig(Frozen):
         0.25, gt=0, description="Least difference of that label, in the data's own unit."
     )
     max_per_group: int = Field(
-        8, ge=1, description="Most pairs one group gives; the rest is counted as `over_limit`."
+        8,
+        ge=1,
+        description="Most records one group gives, of pairs and of refused ones each; what exceeds it is one"
+        " record, `over_limit`, that says how many.",
     )
     prompt_reasoning: bool = Field(
         False, description="Keep parsed-off thinking in the prompt's assistant messages."
