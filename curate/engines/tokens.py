@@ -31,7 +31,7 @@ from typing import Any
 import orjson
 
 from curate.engines.base import Request
-from curate.errors import EngineError, UsageError, missing_extra
+from curate.errors import EngineError, UsageError, first_line, missing_extra
 
 KEPT_IDS = 2_000_000
 """Token ids kept in all, about 40 bytes each: some thousand dialogues."""
@@ -328,17 +328,15 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None = None) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
     # transformers and the Hub client raise types from half a dozen libraries, all to the same effect.
     except Exception as error:
-        said = str(error).strip().splitlines()
-        detail = f"{type(error).__name__}: {said[0] if said else ''}"
         if is_local:
             raise UsageError(
                 f"there is no usable tokenizer in {name}",
-                got=detail,
+                got=first_line(error),
                 expected="the files of a Hugging Face tokenizer, such as tokenizer.json",
             ) from error
         raise EngineError(
             f"the tokenizer of {name} cannot be had",
-            got=detail,
+            got=first_line(error),
             expected="an existing folder, or a Hub id such as owner/name",
             fix="check the name and the connection",
         ) from error

@@ -13,7 +13,7 @@ from curate.engines.gguf import hash_model
 from curate.engines.token_tree import TokenTree, attention_kinds
 from curate.engines.tokens import PromptTokens, load_tokenizer
 from curate.engines.transformers import TransformersEngine
-from curate.errors import EngineError, UsageError
+from curate.errors import EngineError, UsageError, first_line
 
 _HASHED = (".safetensors", ".bin", "config.json")
 _TOLERANCE = {"float32": 1e-3}
@@ -93,10 +93,9 @@ def _load_model(config: TransformersConfig) -> Any:
         return auto.from_pretrained(name, **options).to(device).eval()
     # transformers, torch and the Hub client raise types from half a dozen libraries here.
     except Exception as error:
-        said = str(error).strip().splitlines()
         raise EngineError(
             f"the model {config.model} cannot be loaded",
-            got=f"{type(error).__name__}: {said[0] if said else ''}",
+            got=first_line(error),
             expected=f"a causal language model that fits on {device}",
             fix="check the files; or another `device` or `dtype`",
         ) from error

@@ -36,7 +36,7 @@ from typing import Any
 
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import EngineIdentity
-from curate.errors import BudgetReached, CurateError, EngineError
+from curate.errors import BudgetReached, CurateError, EngineError, first_line
 from curate.executors.feed import MOST_LOSSES, Feed
 from curate.executors.keeper import Batch, Keeper, checked, sweep
 from curate.executors.ray_cluster import count_workers, joined
@@ -190,7 +190,7 @@ class RayExecutor:
         if actor.deaths >= MOST_LOSSES:
             raise EngineError(
                 f"a worker died {actor.deaths} times and finished no dialogue in between",
-                got=str(error).strip().splitlines()[0],
+                got=first_line(error),
                 fix="look for the reason in Ray's logs (memory, most often) and run again",
             )
         if actor.process is not None:
@@ -210,7 +210,7 @@ class RayExecutor:
                 if time.monotonic() > until:
                     raise EngineError(
                         f"a worker cannot be started, for {_PATIENCE:.0f} seconds now",
-                        got=str(error).strip().splitlines()[0],
+                        got=first_line(error),
                         fix="look for the reason in Ray's logs and run again",
                     ) from error
                 await asyncio.sleep(_POLL)

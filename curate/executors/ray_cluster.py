@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from curate.errors import CurateError, EngineError, UsageError, missing_extra
+from curate.errors import CurateError, EngineError, UsageError, first_line, missing_extra
 from curate.executors.loop import run as run_in_loop
 from curate.recipe import ExecutorConfig
 
@@ -63,7 +63,7 @@ def _connect(ray: Any, config: ExecutorConfig) -> bool:
     except (OSError, ValueError, RuntimeError) as error:
         raise UsageError(
             f"the Ray cluster {address or ''} cannot be joined",
-            got=str(error).strip().splitlines()[0],
+            got=first_line(error),
             expected="the address of a running cluster: `auto` on one of its machines, or host:port",
             fix="`ray status` shows whether one runs here",
         ) from error
@@ -112,7 +112,7 @@ async def call_on_worker(
         except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
             raise EngineError(
                 "the worker that opened the models died",
-                got=str(error).strip().splitlines()[0],
+                got=first_line(error),
                 fix="look for the reason in Ray's logs (memory, most often) and run again",
             ) from error
     if isinstance(result, CurateError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from curate.engines.accounting import Accounting, Budget
-from curate.errors import CurateError
+from curate.errors import CurateError, first_line
 from curate.executors.keeper import Answer, Batch, KeptReplies, Spool
 from curate.executors.work import StageWorker, WorkItem
 from curate.models import Asks, ModelFacts, open_models
@@ -84,7 +84,7 @@ class Worker:
             except ray.exceptions.RayActorError as error:
                 raise CurateError(
                     "the process that holds the reply log has died",
-                    got=str(error).strip().splitlines()[0],
+                    got=first_line(error),
                     fix="run again; what was received is kept",
                 ) from error
             return answer

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from curate.errors import UsageError, missing_extra
+from curate.errors import UsageError, first_line, missing_extra
 
 Message = Mapping[str, Any]
 
@@ -106,10 +106,9 @@ def load_chat_tokenizer(name: str) -> ChatTokenizer:
             tokenizer = AutoTokenizer.from_pretrained(str(path) if path.is_dir() else name)
     # transformers and the Hub client raise types from half a dozen libraries, all to the same effect.
     except Exception as error:
-        said = str(error).strip().splitlines()
         raise UsageError(
             f"the tokenizer {name} cannot be loaded",
-            got=f"{type(error).__name__}: {said[0] if said else ''}",
+            got=first_line(error),
             expected="a folder, a tokenizer.json, or a Hub id such as owner/name",
         ) from error
     return ChatTokenizer(tokenizer, name)
