@@ -7,6 +7,7 @@ Every room owns its own config model; this module only composes them, fills in `
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -85,7 +86,9 @@ def _listed(value: object) -> object:
 class Recipe(_Model):
     """A whole run. Sections that are left out run with their defaults, except as said here."""
 
-    name: str = Field(pattern=r"^[\w.-]+$", description="Names the run folder.")
+    name: str = Field(
+        pattern=r"^[\w.-]*[\w-][\w.-]*$", description="Names the run folder; more than dots."
+    )
     source: Annotated[tuple[SourceConfig, ...], BeforeValidator(_listed)] = Field(min_length=1)
     mix_seed: int = Field(
         0, ge=0, description="Of the sample drawn from sources that have a `weight`."
@@ -219,7 +222,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     data = _read(path, seen=())
     for override in overrides:
         _apply(data, override)
-    data.setdefault("name", path.stem)
+    data.setdefault("name", re.sub(r"[^\w.-]+", "-", path.stem))
     return parse_recipe(data, where=str(path))
 
 
@@ -228,7 +231,29 @@ def parse_recipe(data: Mapping[str, Any], where: str = "the recipe") -> Recipe:
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
-        raise _explain(error, where) from error
+        raise _explain(error, f"{where} is not a valid recipe") from error
+
+
+def parse_source(data: Mapping[str, Any]) -> SourceConfig:
+    """Validate one source given as a mapping, as options of a command make it; errors as in `load_recipe`."""
+    try:
+        return SourceConfig.model_validate(data)
+    except ValidationError as error:
+        raise _explain(error, "the source cannot be read so") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which no key stands twice: of two, the last would win without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
+        keys = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in keys:
+                said = f"the key '{key.value}' stands twice"
+                raise yaml.composer.ComposerError(None, None, said, key.start_mark)
+            keys.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
+        return node
 
 
 def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
@@ -237,7 +262,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if path.resolve() in seen:
         raise UsageError("recipes extend each other in a circle", got=" > ".join(map(str, seen)))
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not a YAML file", got=str(error)) from error
     if not isinstance(data, dict):
@@ -260,8 +285,8 @@ def _anchor_sources(data: dict[str, Any], folder: Path) -> None:
     for source in sources if isinstance(sources, list) else [sources]:
         if isinstance(source, dict) and isinstance(source.get("path"), list):
             source["path"] = [_anchored(path, folder) for path in source["path"]]
-        elif isinstance(source, dict):
-            source["path"] = _anchored(source.get("path"), folder)
+        elif isinstance(source, dict) and "path" in source:
+            source["path"] = _anchored(source["path"], folder)
     adherence = data.get("adherence")
     if isinstance(adherence, dict) and "calibration" in adherence:
         adherence["calibration"] = _anchored(adherence["calibration"], folder)
@@ -273,8 +298,10 @@ def _anchor_sources(data: dict[str, Any], folder: Path) -> None:
 
 
 def _anchored(path: Any, folder: Path) -> Any:
-    is_beside = isinstance(path, str) and not Path(path).is_absolute() and (folder / path).exists()
-    return str(folder / path) if is_beside else path
+    if not isinstance(path, str) or Path(path).is_absolute():
+        return path
+    beside = str(folder / path)
+    return beside if os.path.exists(beside) else path  # false, too, for what no file can be called
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -331,26 +358,43 @@ def _index(values: list[Any], text: str, override: str) -> int:
     return int(text)
 
 
-def _explain(error: ValidationError, where: str) -> UsageError:
+def _explain(error: ValidationError, what: str) -> UsageError:
+    problems = [
+        (".".join(str(part) for part in problem["loc"] if not _is_internal(part)), problem)
+        for problem in error.errors()
+    ]
     lines = []
-    for problem in error.errors():
-        place = ".".join(str(part) for part in problem["loc"] if not _is_internal(part))
+    for place, problem in problems:
+        is_echo = problem["type"] in ("literal_error", "too_short") and any(
+            other.startswith(f"{place}.") for other, _ in problems
+        )
+        if is_echo:  # "should be False", or "has no items", where what is wrong stands further in
+            continue
         if problem["type"] == "extra_forbidden":
             lines.append(f"{place}: no such key{_suggest(problem['loc'])}")
         else:
             shown = repr(problem.get("input"))
-            lines.append(f"{place or 'recipe'}: {problem['msg']} (got {shown[:80]})")
+            said = _EXPECTED.get(problem["type"], problem["msg"].removeprefix("Value error, "))
+            lines.append(f"{place or 'recipe'}: {said} (got {shown[:80]})")
     return UsageError(
-        f"{where} is not a valid recipe",
-        got="; ".join(dict.fromkeys(lines)),
+        what,
+        got="\n    ".join(dict.fromkeys(lines)),
         fix="`curate schema recipe` prints every key with its type and meaning",
     )
+
+
+_EXPECTED = {
+    "model_type": "a mapping is expected",
+    "dict_type": "a mapping is expected",
+    "tuple_type": "a list is expected",
+}
+"""Said in the words of YAML, where pydantic speaks of Python."""
 
 
 def _is_internal(part: object) -> bool:
     """Names pydantic adds for the branches of a union are no keys of the recipe."""
     return isinstance(part, str) and (
-        part.startswith(("literal", "function", "lax")) or part[:1].isupper()
+        part.startswith(("literal", "function", "lax", "tuple[")) or part[:1].isupper()
     )
 
 

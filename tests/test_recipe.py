@@ -27,6 +27,34 @@ def test_the_name_defaults_to_the_file(tmp_path: Path) -> None:
     assert load_recipe(write(tmp_path, MINIMAL)).name == "mine"
 
 
+def test_a_file_name_with_blanks_gives_a_name_without(tmp_path: Path) -> None:
+    assert load_recipe(write(tmp_path, MINIMAL, "my chats (2).yaml")).name == "my-chats-2-"
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/b", "../up"])
+def test_a_name_that_is_another_folder_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="name"):
+        parse_recipe({"name": name, "source": {"path": "x"}})
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    twice = MINIMAL + "select: {top: null}\nselect: {active: null}\n"
+    with pytest.raises(UsageError, match=r"'select' stands twice"):
+        load_recipe(write(tmp_path, twice))
+
+
+def test_a_key_over_a_merged_one_is_not_twice(tmp_path: Path) -> None:
+    text = """
+source: {path: chats.jsonl}
+models:
+  judge: &judge {engine: scripted, replies: [], model: a}
+  policy: &policy {<<: *judge, model: b}
+  reviser: {<<: *policy, model: c}
+"""
+    models = load_recipe(write(tmp_path, text)).models
+    assert [models.judge.model, models.policy.model, models.reviser.model] == ["a", "b", "c"]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_recipe_that_ships_is_valid(path: Path) -> None:
     load_recipe(path).checked()
@@ -76,6 +104,48 @@ def test_a_typo_is_named(tmp_path: Path, line: str, message: str) -> None:
     with pytest.raises(UsageError) as raised:
         load_recipe(write(tmp_path, text))
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "select: {top: {fraction: 1, by: reward, fraktion: 1}}",
+            ["select.top.fraktion: no such key; did you mean 'fraction'?"],
+        ),
+        (
+            "source: {path: x, limit: 0}",
+            ["source.0.limit: Input should be greater than or equal to 1 (got 0)"],
+        ),
+        ("source: chats.jsonl", ["source.0: a mapping is expected (got 'chats.jsonl')"]),
+        ("source: {}", ["source.0.path: Field required (got {})"]),
+        ("export: {trainers: trl}", ["export.trainers: a list is expected (got 'trl')"]),
+        (
+            "judge: yes",
+            ["judge: a mapping is expected (got True)", "judge: Input should be False (got True)"],
+        ),
+        (
+            "mix_seed: x\nrole: 5",
+            [
+                "mix_seed: Input should be a valid integer, unable to parse string as an integer (got 'x')",
+                "role: Input should be a valid string (got 5)",
+            ],
+        ),
+    ],
+)
+def test_a_mistake_is_said_once_and_what_follows_from_it_not(
+    tmp_path: Path, line: str, said: list[str]
+) -> None:
+    text = line + ("" if line.startswith("source") else "\nsource: {path: x}")
+    with pytest.raises(UsageError) as raised:
+        load_recipe(write(tmp_path, text))
+    assert sorted(str(raised.value.got).split("\n    ")) == sorted(said)
+
+
+def test_a_path_too_long_for_a_file_is_no_path_beside_the_recipe(tmp_path: Path) -> None:
+    assert (
+        load_recipe(write(tmp_path, f"source: {{path: {'a' * 5000}}}")).source[0].path == "a" * 5000
+    )
 
 
 @pytest.mark.parametrize("text", ["- a list", "a: [", "just words"])
