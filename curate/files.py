@@ -174,9 +174,21 @@ class FrameFile:
 
 def read_frames(path: Path, rows: int) -> Iterator[pl.DataFrame]:
     """A Parquet file, so many rows at a time."""
-    whole = pl.scan_parquet(path)
-    for start in range(0, whole.select(pl.len()).collect().item(), rows):
-        yield whole.slice(start, rows).collect()
+    try:
+        whole = pl.scan_parquet(path)
+        for start in range(0, whole.select(pl.len()).collect().item(), rows):
+            yield whole.slice(start, rows).collect()
+    except pl.exceptions.PolarsError as error:
+        raise damaged(path, error) from error
+
+
+def damaged(path: Path, error: Exception) -> CurateError:
+    """What to say of a file of a run that cannot be read back."""
+    return CurateError(
+        f"{path} is damaged",
+        got=error,
+        fix="move it away and run the recipe again: it is made anew, from kept replies where it holds scores",
+    )
 
 
 def disk_error(path: Path, error: OSError) -> CurateError:

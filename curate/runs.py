@@ -12,7 +12,7 @@ import orjson
 
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
-from curate.files import read_frames, read_lines
+from curate.files import damaged, read_frames, read_lines
 from curate.ingesting import read_dialogues
 from curate.records import Manifest
 from curate.store import stored_record
@@ -35,12 +35,19 @@ def read_manifest(run: Path) -> Manifest:
 
     Raises:
         UsageError: there is none; the folder is no run.
-        CurateError: it does not fit its schema.
+        CurateError: it is damaged, or does not fit its schema.
     """
     path = run / "manifest.json"
     if not path.is_file():
         raise UsageError("not a run folder", got=run, expected="a folder with manifest.json")
-    return load_record(Manifest, orjson.loads(path.read_bytes()))
+    return load_record(Manifest, _loaded(path.read_bytes(), path))
+
+
+def _loaded(line: bytes, path: Path) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise damaged(path, error) from error
 
 
 def read_table(run: Path) -> Iterator[dict[str, Any]]:
@@ -53,7 +60,7 @@ def read_table(run: Path) -> Iterator[dict[str, Any]]:
     decided = read_lines(decisions) if decisions.is_file() else iter(())
     for frame in read_frames(scores, _BATCH):
         for row in frame.iter_rows(named=True):
-            decision = orjson.loads(next(decided, b"{}"))
+            decision = _loaded(next(decided, b"{}"), decisions)
             is_of_row = decision.get("dialogue_id") == row["id"]
             yield {**row, "sets": decision["sets"] if is_of_row else []}
 

@@ -28,7 +28,7 @@ import orjson
 import polars as pl
 
 from curate.errors import CurateError, RunLockedError
-from curate.files import LineFile, disk_error, read_lines, replacing, write_atomically
+from curate.files import LineFile, damaged, disk_error, read_lines, replacing, write_atomically
 
 R = TypeVar("R")
 
@@ -208,31 +208,21 @@ class StageRows(Generic[R]):
         compacted = self.folder / "rows.parquet"
         if compacted.exists():
             yield from _parquet_rows(compacted)
-        for part in _parts(self.folder):
-            for number, line in enumerate(read_lines(part), start=1):
-                try:
-                    row = orjson.loads(line)
-                    yield row["key"], row["record"]
-                except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-                    raise CurateError(
-                        f"a row of an earlier run cannot be read back: {part}:{number}",
-                        got=str(error),
-                        expected='{"key": …, "record": …}',
-                        fix="delete that line; the row will be made again from kept replies",
-                    ) from error
+        yield from _part_rows(self.folder)
 
 
 def stored_record(folder: Path, key: str) -> bytes | None:
     """The JSON of one row of a stage, the newest; None where there is none."""
     newest: str | None = None
-    for part in _parts(folder):
-        for line in read_lines(part):
-            row = orjson.loads(line)
-            if row["key"] == key:
-                newest = row["record"]
+    for found_key, record in _part_rows(folder):
+        if found_key == key:
+            newest = record
     compacted = folder / "rows.parquet"
     if newest is None and compacted.exists():
-        found = pl.scan_parquet(compacted).filter(pl.col("key") == key).collect()
+        try:
+            found = pl.scan_parquet(compacted).filter(pl.col("key") == key).collect()
+        except pl.exceptions.PolarsError as error:
+            raise damaged(compacted, error) from error
         newest = found["record"][0] if found.height else None
     return None if newest is None else newest.encode()
 
@@ -295,12 +285,31 @@ def _places(held: pl.Series, order: Iterable[str]) -> pl.Series:
     return newest.join(wanted, on="key", how="left").sort("place", "key", nulls_last=True)["at"]
 
 
+def _part_rows(folder: Path) -> Iterator[tuple[str, str]]:
+    for part in _parts(folder):
+        for number, line in enumerate(read_lines(part), start=1):
+            try:
+                row = orjson.loads(line)
+                yield row["key"], row["record"]
+            except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+                raise CurateError(
+                    f"a row of an earlier run cannot be read back: {part}:{number}",
+                    got=str(error),
+                    expected='{"key": …, "record": …}',
+                    fix="delete that line; the row will be made again from kept replies",
+                ) from error
+
+
 def _parquet_rows(path: Path) -> Iterator[tuple[str, str]]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(_BATCH, columns=["key", "record"]):
-            yield from zip(batch["key"].to_pylist(), batch["record"].to_pylist(), strict=True)
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_BATCH, columns=["key", "record"]):
+                yield from zip(batch["key"].to_pylist(), batch["record"].to_pylist(), strict=True)
+    except (pa.ArrowException, OSError) as error:  # pages that cannot be unpacked are an OSError
+        raise damaged(path, error) from error
 
 
 def _write_sorted(path: Path, ranked: Iterable[tuple[int, tuple[str, str]]], count: int) -> None:

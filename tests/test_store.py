@@ -57,6 +57,20 @@ def test_a_forgotten_row_stays_until_it_is_replaced(tmp_path: Path) -> None:
     assert dict(open_rows(tmp_path).read()) == {"a": {"x": 2}}
 
 
+def test_damaged_rows_name_their_file_and_what_to_do(tmp_path: Path) -> None:
+    rows = open_rows(tmp_path)
+    rows.append("a", {"x": 1})
+    rows.compact()
+    for cut in (0, 40):
+        whole = tmp_path / "rows.parquet"
+        whole.write_bytes(whole.read_bytes()[:cut])
+        for read in (lambda: open_rows(tmp_path), lambda: stored_record(tmp_path, "a")):
+            with pytest.raises(
+                CurateError, match=r"rows.parquet is damaged[^:]*got:[^$]*do: move it away"
+            ):
+                read()
+
+
 def test_a_row_that_is_not_ours_is_named_with_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "part-0001.jsonl").write_text('{"key": "a"}\n')
     with pytest.raises(CurateError, match=r"part-0001\.jsonl:1"):
