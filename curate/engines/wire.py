@@ -145,7 +145,7 @@ def read_error(
             return failed("context_overflow", detail)
         if status < 500:
             return failed("refused" if _REFUSED.search(said) else "bad_request", detail)
-    if status in (401, 403):
+    if status in (401, 402, 403):  # 402: the account is used up
         return failed("auth", detail)
     if status in (408, 504):
         return failed("timeout", detail, retry_after)

@@ -140,6 +140,7 @@ def test_an_over_long_prompt_is_known_in_every_servers_words(status, message):
         (400, "Unknown field: grammar", "bad_request"),
         (400, "content_filter triggered", "refused"),
         (401, "bad key", "auth"),
+        (402, "Insufficient Balance", "auth"),
         (403, "forbidden", "auth"),
         (404, "no such model", "bad_request"),
         (408, "", "timeout"),
