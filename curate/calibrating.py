@@ -123,6 +123,10 @@ def calibrate_run(
     Raises:
         UsageError: not a run folder with adherence scores, nor such a file; else as in `calibrate`.
     """
+    if not scores.exists():
+        raise UsageError(
+            "there is no such file or folder", got=scores, expected="a run folder, or its scores"
+        )
     if source is not None:
         read = [held for unit in open_source(source).read() for held in unit.dialogues]
         dialogues: Iterable[Dialogue] = _relabelled(scores, read) if scores.is_dir() else read

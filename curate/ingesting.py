@@ -25,10 +25,10 @@ from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.export.stored import STORED, StoredDialogues, stored_row
 from curate.files import FrameFile, LineFile, read_lines
-from curate.recipe import load_recipe
+from curate.recipe import load_recipe, parse_source
 from curate.records import QuarantinedRow
 from curate.selection.table import CHUNK, facts_frame, facts_row
-from curate.sources import Source, SourceConfig, Tally, open_source
+from curate.sources import Source, Tally, open_source
 from curate.sources.mixing import Mixture, is_mixed
 from curate.spans import read_spans
 
@@ -333,22 +333,30 @@ def ingest_source(
         out: folder to write; `runs/ingest-<source name>` by default.
 
     Raises:
-        UsageError, SourceError: as `curate.sources.open_source`.
+        UsageError, SourceError: as `curate.sources.open_source`; the folder is a run's.
     """
     role = scenario = None
-    update: dict[str, Any] = {"path": path} | ({} if limit is None else {"limit": limit})
-    if recipe is None:
-        config = SourceConfig.model_validate({**update, "shape": shape})
-    else:
+    given: dict[str, Any] = {"path": path} | ({} if limit is None else {"limit": limit})
+    if shape != "auto":
+        given["shape"] = shape
+    if recipe is not None:
         loaded = load_recipe(recipe)
         if len(loaded.source) != 1:
             raise UsageError(
                 "the recipe has several sources", got=len(loaded.source), expected="one, for ingest"
             )
         role, scenario = loaded.role, loaded.scenario
-        config = loaded.source[0].model_copy(update=update)
+        given = loaded.source[0].model_dump(exclude_unset=True) | given
+    config = parse_source(given)
     source = open_source(config)
     folder = out if out is not None else Path("runs") / f"ingest-{config.source_name}"
+    if (folder / "manifest.json").is_file():
+        raise UsageError(
+            "a run's folder is not overwritten by ingest",
+            got=folder,
+            expected="another folder",
+            fix="name one with --out",
+        )
     [report] = read_sources([source], folder, role=role, scenario=scenario)
     put_aside = read_lines(folder / QUARANTINE)
     return IngestReport(

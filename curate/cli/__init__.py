@@ -27,6 +27,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
 app.command()(running.ingest)
 app.command()(running.run)
@@ -59,6 +60,10 @@ def main() -> None:
         _fail(error, 2)
     except CurateError as error:
         _fail(error, 1)
+    except OSError as error:
+        # Whatever cannot be read or written has a name, and mending it is the user's.
+        said = "a file or folder cannot be read or written"
+        _fail(CurateError(said, got=error, fix="mend its permissions or free some room"), 1)
 
 
 def _fail(error: CurateError, code: int) -> None:

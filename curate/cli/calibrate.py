@@ -35,13 +35,11 @@ def calibrate(
 ) -> None:
     """Fit a threshold and a curve to labelled turns, for the judge that scored them and no other."""
     from curate.calibrating import Labels, calibrate_run, write_calibration
-    from curate.sources import SourceConfig
+    from curate.recipe import parse_source
 
     if method not in ("platt", "isotonic"):
         raise UsageError("unknown value of --method", got=method, expected="platt or isotonic")
-    source = (
-        None if labels is None else SourceConfig.model_validate({"path": labels, "shape": shape})
-    )
+    source = None if labels is None else parse_source({"path": labels, "shape": shape})
     found = calibrate_run(
         scores,
         source,

@@ -62,6 +62,13 @@ def check(
         raise UsageError(
             "unknown value of --through", got=through, expected="auto, installed or restated"
         )
+    if (path / "manifest.json").is_file():
+        raise UsageError(
+            "the folder of a run is not what a trainer reads",
+            got=path,
+            expected="an export",
+            fix=f"curate check {path / 'export' / known} --for {trainer}",
+        )
     report = check_path(
         path,
         known,
@@ -128,7 +135,7 @@ def _show_group(group: Sequence[Finding], trainer: str) -> None:
 
 
 def _indented(text: str, style: str = "") -> None:
-    for line in Text(text, style).wrap(OUT, min(OUT.width, 80) - 4):
+    for line in OUT.render_str(escape(text), style=style).wrap(OUT, min(OUT.width, 80) - 4):
         OUT.print(Text("    ") + line)
 
 

@@ -10,9 +10,22 @@ from typing import Annotated, Any
 import orjson
 import typer
 from rich.console import Console
+from rich.text import Text
 
-OUT = Console(highlight=False)
-ERR = Console(stderr=True, highlight=False)
+_SHOWN = {code: chr(0x2400 + code) for code in range(32)} | {127: "␡"}
+_SHOWN |= dict.fromkeys(range(128, 160), "�")
+_SHOWN = {code: sign for code, sign in _SHOWN.items() if chr(code) not in "\n\t"}
+
+
+class _Console(Console):
+    """Shows text as it is: terminal escapes in a dialogue are seen, not obeyed, and `:100:` is no picture."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(text.translate(_SHOWN), **options)
+
+
+OUT = _Console(highlight=False, emoji=False)
+ERR = _Console(stderr=True, highlight=False, emoji=False)
 
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="Override: key.path=value. Repeatable.")

@@ -1,0 +1,124 @@
+"""What a user gets wrong, or finds damaged: a message without a traceback, the right exit code, data shown as it is.
+
+Commands are called in this process, which is quick; `test_cli` starts them as processes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from curate.cli import main
+from curate.pipeline import run_recipe
+from curate.recipe import parse_recipe
+from tests.test_pipeline import chat, write_rows
+
+Command = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def curate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """`curate(arguments…)` gives the exit code and all that was said, blanks made one."""
+
+    def call(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["curate", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), " ".join((said.out + said.err).split())
+
+    return call
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_rows(tmp_path / "chats.jsonl", [chat(n) for n in range(3)])
+
+
+@pytest.fixture
+def run(data: Path, tmp_path: Path) -> Path:
+    """A run folder; nothing was asked for it."""
+    sections = {"judge": False, "adherence": False, "select": {"where": {}}}
+    run_recipe(
+        parse_recipe({"name": "mine", "source": {"path": str(data)}, **sections}),
+        out=tmp_path / "run",
+    )
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("command", [["ingest"], ["calibrate", ".", "--labels"]])
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [([""], "path is empty"), (["x.jsonl", "--shape", "foo"], "'messages'")],
+)
+def test_a_source_that_cannot_be_is_refused(
+    curate: Command, command: list[str], options: list[str], word: str
+) -> None:
+    code, said = curate(*command, *options)
+    assert code == 2
+    assert word in said
+
+
+def test_ingest_takes_the_shape_over_the_recipes(
+    curate: Command, data: Path, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("source: {path: x, columns: {role: who}}\nrole: A clerk.\nmax_unscored: 1.0")
+    given = ("ingest", data, "--recipe", recipe, "--out", tmp_path / "out")
+    assert "shape messages" in curate(*given)[1]
+    assert "shape sharegpt" in curate(*given, "--shape", "sharegpt")[1]
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_ingest_into_what_is_no_folder(
+    curate: Command, data: Path, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    code, said = curate("ingest", data, "--out", tmp_path / place)
+    assert code == 1
+    assert "do:" in said
+
+
+def test_ingest_overwrites_no_run(curate: Command, run: Path, tmp_path: Path) -> None:
+    before = (run / "dialogues.jsonl").read_bytes()
+    other = write_rows(tmp_path / "other.jsonl", [chat(9)])
+    assert curate("ingest", other, "--out", run)[0] == 2
+    assert (run / "dialogues.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "scores.parquet", "select/decisions.jsonl"])
+def test_show_of_a_damaged_run_names_the_file(curate: Command, run: Path, name: str) -> None:
+    (run / name).write_bytes(b"damaged\n")
+    code, said = curate("show", run)
+    assert code == 1
+    assert Path(name).name in said
+    assert "do:" in said
+
+
+def test_what_a_dialogue_holds_is_shown_and_not_obeyed(curate: Command, tmp_path: Path) -> None:
+    odd = chat(1)
+    odd["messages"][1]["content"] = (
+        "\x1b[2Jgone? :warning: [red]not markup[/red] \x9b1m 👩‍👩‍👧 שלום"
+    )
+    code, said = curate("ingest", write_rows(tmp_path / "odd.jsonl", [odd]), "--out", tmp_path)
+    assert code == 0
+    assert "assistant: ␛[2Jgone? :warning: [red]not markup[/red] �1m 👩‍👩‍👧 שלום" in said
+
+
+def test_check_of_a_run_says_where_its_export_is(curate: Command, run: Path) -> None:
+    code, said = curate("check", run, "--for", "trl")
+    assert code == 2
+    assert f"curate check {run}/export/trl --for trl" in said
+
+
+def test_scores_that_are_not_there(curate: Command, tmp_path: Path) -> None:
+    code, said = curate("calibrate", tmp_path / "none")
+    assert code == 2
+    assert "no such file" in said
+
+
+def test_short_help(curate: Command) -> None:
+    assert curate("-h")[0] == curate("run", "-h")[0] == 0
