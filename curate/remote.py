@@ -8,16 +8,12 @@ machine; another machine that goes on misses at most what came since the last co
     <url>/…                          files of the run folder, as they are
     <url>/.replies/<time>-<copy>.jsonl.zst   the reply log, in parts that are written once and stay
     <url>/.sync.json                 which files belong together; written last
-    <url>/.lock.json                 who writes
+    <url>/.lock.json                 who writes; see `remote_place.Lock`
 
 Replies are copied as parts because the reply log grows all the time, and because parts of two machines
 add up: whoever restores takes all of them, so no reply is lost when two working copies have gone on from
 the same state. Rows that are not compacted yet (`part-*`) are copied at the end only: they grow as well,
 and are made again from replies without asking anybody.
-
-The lock is best effort. An object store has no lock; two runs that begin within the same second may both
-believe they hold it, and one that is silent for three intervals is taken for dead. Each looks at it before
-it copies, and the one that finds another's name in it stops.
 """
 
 from __future__ import annotations
@@ -27,7 +23,6 @@ import hashlib
 import os
 import re
 import secrets
-import socket
 import threading
 import time
 import zlib
@@ -40,12 +35,12 @@ import zstandard
 
 from curate.engines.cache import ReplyCache, replies_since
 from curate.engines.replies import completion_from_json
-from curate.errors import CurateError, RunLockedError, UsageError, missing_extra
+from curate.errors import CurateError, RunLockedError
 from curate.files import write_atomically
+from curate.remote_place import Lock, Place
 from curate.store import RunFolder
 
 _INTERVAL = 60.0
-_SILENT = 3
 _PART_REPLIES = 20_000
 _REPLIES = "replies.sqlite"
 _STATE = ".remote.json"
@@ -92,7 +87,7 @@ def open_run_folder(place: str | Path, *, interval: float = _INTERVAL) -> Iterat
         return
     with RunFolder(working_copy(str(place))) as folder:
         remote = RemoteFolder(str(place), folder.path, interval)
-        remote.lock()
+        remote.lock.take()
         copier: _Copier | None = None
         try:
             remote.restore()
@@ -108,7 +103,7 @@ def open_run_folder(place: str | Path, *, interval: float = _INTERVAL) -> Iterat
         else:
             copier.finish()
         finally:
-            remote.unlock()
+            remote.lock.release()
 
 
 class _Copier:
@@ -151,72 +146,21 @@ class RemoteFolder:
     Args:
         url: any URL that fsspec knows.
         path: the working copy, held by this process.
-        interval: seconds between copies; a lock that is three of them old is taken for a dead one's.
+        interval: seconds between copies.
     """
 
     def __init__(self, url: str, path: Path, interval: float = _INTERVAL) -> None:
-        self.url = url.rstrip("/")
         self.path = path
-        self._interval = interval
-        self._fs, self._root = _open(self.url)
-        self._me = secrets.token_hex(8)
+        self._place = Place(url, path)
         self._state = self._load_state()
-
-    # -- lock
-
-    def lock(self) -> None:
-        """Write this process's name into the lock, or say who holds it.
-
-        Raises:
-            RunLockedError: another one does, and was heard of lately.
-        """
-        with self._explained("read"):
-            holder = self._read_json(".lock.json")
-            if holder is not None and not self._is_dead(holder):
-                raise self._is_locked(holder)
-            self._write_lock()
-            holder = self._read_json(".lock.json") or {}
-            if holder.get("holder") != self._me:
-                raise self._is_locked(holder)
-
-    def unlock(self) -> None:
-        """Remove the lock if it is this process's; that it cannot be removed harms nobody for long."""
-        with contextlib.suppress(CurateError), self._explained("write"):
-            if (self._read_json(".lock.json") or {}).get("holder") == self._me:
-                self._fs.rm_file(self._at(".lock.json"))
-
-    def _is_dead(self, holder: dict[str, Any]) -> bool:
-        # Whoever used this working copy before is gone: this process holds the lock of its folder.
-        if holder.get("copy") == self._state["copy"]:
-            return True
-        return bool(time.time() - holder.get("time", 0) > _SILENT * holder.get("interval", 0))
-
-    def _is_locked(self, holder: dict[str, Any]) -> RunLockedError:
-        heard = time.time() - holder.get("time", 0)
-        return RunLockedError(
-            f"another process is writing {self.url}",
-            got=f"process {holder.get('process')} on {holder.get('host')}, heard of {heard:.0f} s ago",
-            expected="one writer a run folder",
-            fix=f"wait for it to end; if it is gone for sure, remove {self.url}/.lock.json",
-        )
-
-    def _write_lock(self) -> None:
-        lock = {
-            "holder": self._me,
-            "copy": self._state["copy"],
-            "host": socket.gethostname(),
-            "process": os.getpid(),
-            "time": time.time(),
-            "interval": self._interval,
-        }
-        self._put(".lock.json", orjson.dumps(lock))
+        self.lock = Lock(self._place, self._state["copy"], interval)
 
     # -- in
 
     def restore(self) -> None:
         """Bring the working copy up to what lies at the URL; its own replies are kept besides."""
-        with self._explained("read"):
-            there = self._read_json(".sync.json")
+        with self._place.explained("read"):
+            there = self._place.read_json(".sync.json")
             if there is None:
                 # Nothing there (any more): all of the working copy is to be copied out.
                 self._state = _new_state(self._state["copy"])
@@ -233,18 +177,12 @@ class RemoteFolder:
         for name, digest in files.items():
             target = self._local(name)
             if not target.is_file() or _digest(target) != digest:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                part = target.with_name(f".{target.name}.part")
-                self._fs.get_file(self._at(name), str(part))
-                part.replace(target)
+                self._place.fetch(name, target)
             known[name] = [*_signature(target), digest]
         self._state["files"] = known
 
     def _fetch_replies(self) -> None:
-        folder = self._at(".replies")
-        if not self._fs.exists(folder):
-            return
-        names = sorted(PurePosixPath(str(path)).name for path in self._fs.ls(folder, detail=False))
+        names = self._place.names(".replies")
         fresh = [name for name in names if name not in self._state["parts"]]
         if not fresh:
             return
@@ -252,7 +190,7 @@ class RemoteFolder:
         with ReplyCache(self.path / _REPLIES) as cache:
             for name in fresh:
                 data = zstandard.ZstdDecompressor().stream_reader(
-                    self._fs.cat_file(f"{folder}/{name}")
+                    self._place.read(f".replies/{name}")
                 )
                 for line in data.read().splitlines():
                     key, reply = orjson.loads(line)
@@ -273,17 +211,14 @@ class RemoteFolder:
             RunLockedError: another process has taken the folder over.
             CurateError: the place cannot be written.
         """
-        with self._explained("write"):
-            holder = self._read_json(".lock.json")
-            if holder is not None and holder.get("holder") != self._me:
-                raise self._is_locked(holder)
-            self._write_lock()
+        with self._place.explained("write"):
+            self.lock.renew()
             self._copy_replies()
             if self._copy_files(everything) or not self._state["generation"]:
                 generation = secrets.token_hex(8)
                 files = {name: entry[2] for name, entry in self._state["files"].items()}
                 sync = {"format": 1, "generation": generation, "files": files}
-                self._fs.pipe_file(self._at(".sync.json"), orjson.dumps(sync))
+                self._place.write(".sync.json", orjson.dumps(sync))
                 self._state["generation"] = generation
             self._save_state()
 
@@ -301,7 +236,7 @@ class RemoteFolder:
             # In order of time, so that whoever reads them all ends with the newest reply to a question.
             name = f"{time.time_ns():020d}-{self._state['copy']}.jsonl.zst"
             data = zstandard.ZstdCompressor().compress(b"\n".join(lines) + b"\n")
-            self._put(f".replies/{name}", data)
+            self._place.write(f".replies/{name}", data)
             self._state["parts"].append(name)
             self._state["row"], self._state["last"] = rows[-1][0], _crc(lines[-1])
             self._save_state()
@@ -319,16 +254,14 @@ class RemoteFolder:
                     continue
                 digest = _digest(path)
                 if before is None or before[2] != digest:
-                    self._make_folder(name)
-                    self._fs.put_file(str(path), self._at(name))
+                    self._place.store(name, path)
                     changed = True
             except FileNotFoundError:
                 continue  # compacted, or replaced, this very moment: the next copy has what came of it
             files[name] = [*signature, digest]
         gone = [name for name in files if name not in there and not (self.path / name).exists()]
         for name in gone:
-            if self._fs.exists(self._at(name)):
-                self._fs.rm_file(self._at(name))
+            self._place.remove(name)
             del files[name]
         return changed or bool(gone)
 
@@ -344,37 +277,16 @@ class RemoteFolder:
 
     # -- both
 
-    def _at(self, name: str) -> str:
-        return f"{self._root}/{name}"
-
     def _local(self, name: str) -> Path:
         """Where a file from the URL goes; never outside of the working copy."""
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
             raise CurateError(
-                f"{self.url}/.sync.json names a file outside of the run folder",
+                f"{self._place.url}/.sync.json names a file outside of the run folder",
                 got=name,
                 fix="find out who wrote it before you use anything there",
             )
         return self.path / path
-
-    def _make_folder(self, name: str) -> None:
-        """Only file systems that have folders need them made; for an object store this does nothing."""
-        self._fs.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)
-
-    def _put(self, name: str, data: bytes) -> None:
-        self._make_folder(name)
-        self._fs.pipe_file(self._at(name), data)
-
-    def _read_json(self, name: str) -> dict[str, Any] | None:
-        try:
-            value = orjson.loads(self._fs.cat_file(self._at(name)))
-        except FileNotFoundError:
-            return None
-        except orjson.JSONDecodeError:
-            # Half a file: its writer died over it. As a lock it holds nobody, as a list it lists nothing.
-            return None
-        return value if isinstance(value, dict) else None
 
     def _load_state(self) -> dict[str, Any]:
         try:
@@ -385,37 +297,6 @@ class RemoteFolder:
 
     def _save_state(self) -> None:
         write_atomically(self.path / _STATE, orjson.dumps(self._state))
-
-    @contextlib.contextmanager
-    def _explained(self, verb: str) -> Iterator[None]:
-        try:
-            yield
-        except CurateError:
-            raise
-        except Exception as error:
-            # Each kind of file system raises errors of its own library.
-            raise CurateError(
-                f"cannot {verb} {self.url}",
-                got=f"{type(error).__name__}: {error}",
-                fix=f"mend that and run again; everything is kept in {self.path}",
-            ) from error
-
-
-def _open(url: str) -> tuple[Any, str]:
-    try:
-        import fsspec
-    except ModuleNotFoundError as error:
-        raise missing_extra("fsspec", "remote") from error
-    try:
-        fs, root = fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError) as error:
-        raise UsageError(
-            f"{url} cannot be reached",
-            got=str(error),
-            expected="a URL whose kind fsspec knows, and the package for it",
-            fix="pip install s3fs for s3://, gcsfs for gs://, adlfs for abfs://",
-        ) from error
-    return fs, str(root).rstrip("/")
 
 
 def _new_state(copy: str) -> dict[str, Any]:

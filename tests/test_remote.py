@@ -160,7 +160,7 @@ def test_a_killed_run_loses_nothing_here_and_what_was_copied_nothing_there(
         (folder.path / "manifest.json").write_bytes(b"{}")
     # A kill: neither the last copy nor the lock's removal takes place.
     remote = RemoteFolder(url, working_copy(url))
-    remote.lock()
+    remote.lock.take()
     keep(remote.path, *KEYS[:10])
     (remote.path / "judge").mkdir()
     (remote.path / "judge" / "part-0001.jsonl").write_bytes(b"{}\n")
@@ -186,14 +186,14 @@ def test_a_killed_run_loses_nothing_here_and_what_was_copied_nothing_there(
 
 def test_the_same_machine_takes_its_own_lock_over_after_a_kill(url: str) -> None:
     dead = RemoteFolder(url, working_copy(url))
-    dead.lock()
+    dead.lock.take()
     dead.restore()
     with open_run_folder(url):
         pass
 
 
 def test_a_silent_holder_is_taken_for_dead(url: str, machine: Any) -> None:
-    RemoteFolder(url, working_copy(url), interval=0.01).lock()
+    RemoteFolder(url, working_copy(url), interval=0.01).lock.take()
     machine("two")
     time.sleep(0.05)
     with open_run_folder(url):
@@ -202,7 +202,7 @@ def test_a_silent_holder_is_taken_for_dead(url: str, machine: Any) -> None:
 
 def test_whoever_lost_the_lock_copies_nothing_more(url: str, machine: Any) -> None:
     first = RemoteFolder(url, working_copy(url), interval=0.01)
-    first.lock()
+    first.lock.take()
     first.restore()
     machine("two")
     time.sleep(0.05)
