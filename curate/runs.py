@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
@@ -63,6 +64,21 @@ def read_table(run: Path) -> Iterator[dict[str, Any]]:
             decision = _loaded(next(decided, b"{}"), decisions)
             is_of_row = decision.get("dialogue_id") == row["id"]
             yield {**row, "sets": decision["sets"] if is_of_row else []}
+
+
+def unscored_example(run: Path, stage: str) -> tuple[str, str] | None:
+    """Id of the first dialogue that a judging stage left without a score, and why, in words.
+
+    None where there is none, and before the run has a score table.
+    """
+    scores, print_ = run / "scores.parquet", read_manifest(run).fingerprints.get(stage)
+    if print_ is None or not scores.is_file():
+        return None
+    without = pl.scan_parquet(scores).filter(pl.col(f"{stage}_unscored").is_not_null())
+    for row in without.select("id", "content_hash").head(1).collect().rows():
+        record = stored_record(run / stage / print_, row[1])
+        return None if record is None else (row[0], orjson.loads(record)["detail"])
+    return None
 
 
 def read_judged(run: Path, dialogue_id: str) -> JudgedDialogue:

@@ -26,6 +26,7 @@ from curate.export.counts import files, refusals
 from curate.ingesting import IngestReport
 from curate.pipeline import RunResult
 from curate.records import AdherenceDecay, Manifest
+from curate.runs import unscored_example
 from curate.showing_plan import listed, show_comparison, show_source
 from curate.trust.pair_set import check_rows
 
@@ -78,7 +79,7 @@ def show_ingest(console: Console, report: IngestReport) -> None:
         console.print("one dialogue, normalised:")
         _show_dialogue(console, report.example)
     for row in report.quarantine_examples:
-        console.print(f"  {escape(row.file)}:{row.row} {row.reason}: {escape(row.detail[:120])}")
+        console.print(f"  {escape(row.file)}:{row.row} {row.reason}: {escape(_clip(row.detail))}")
     console.print(f"written: {escape(str(report.folder))}/dialogues.jsonl, quarantine.jsonl")
 
 
@@ -95,6 +96,11 @@ def show_run(console: Console, result: RunResult) -> None:
     if manifest.stages:
         console.print(_stage_table(manifest))
     console.print(_closing_table(manifest))
+    for name in ("judge", "adherence"):
+        has_some = name in manifest.stages and manifest.stages[name].reasons
+        example = unscored_example(result.folder, name) if has_some else None
+        if example is not None:
+            console.print(f"{name} of {escape(_clip(example[0]))}: {escape(_clip(example[1]))}")
     show_funnels(console, manifest)
     if manifest.pair_checks:
         console.print(_pair_check_table(manifest))
@@ -292,7 +298,7 @@ def show_row(console: Console, row: Mapping[str, Any]) -> None:
     weakest = f", weakest turn {row['weakest_turn']}" if row.get("weakest_turn") is not None else ""
     verdict = row.get("verdict") or f"unscored ({row.get('judge_unscored') or 'not judged'})"
     console.print(
-        f"[bold]{escape(str(row['id']))}[/bold]  {verdict}{weakest}  {'  '.join(scores)}  "
+        f"[bold]{escape(_clip(str(row['id'])))}[/bold]  {verdict}{weakest}  {'  '.join(scores)}  "
         f"[dim]{', '.join(row['sets'])}[/dim]"
     )
 
@@ -304,7 +310,7 @@ def show_judged(
     adherence: Mapping[str, Any] | None,
 ) -> None:
     """A dialogue turn by turn, each turn followed by its scores; records as in the run folder."""
-    console.print(f"[bold]{escape(dialogue.id)}[/bold]")
+    console.print(f"[bold]{escape(_clip(dialogue.id))}[/bold]")
     for label, text in (("role", dialogue.role_definition), ("scenario", dialogue.scenario)):
         if text:
             console.print(f"{label}: {escape(_clip(text))}")
@@ -346,7 +352,7 @@ def show_judged(
 def _unscored(record: Mapping[str, Any] | None) -> str:
     if record is None:
         return "not scored in this run"
-    return f"unscored, {record['reason']}: {escape(record['detail'][:200])}"
+    return f"unscored, {record['reason']}: {escape(_clip(record['detail']))}"
 
 
 def _show_turn_scores(
@@ -382,7 +388,7 @@ def _show_reason(console: Console, reason: Mapping[str, Any] | None) -> None:
 
 
 def _show_dialogue(console: Console, dialogue: Dialogue) -> None:
-    console.print(f"  id: {escape(dialogue.id)}")
+    console.print(f"  id: {escape(_clip(dialogue.id))}")
     for label, text in (("role", dialogue.role_definition), ("scenario", dialogue.scenario)):
         if text:
             console.print(f"  {label}: {escape(_clip(text))}")
