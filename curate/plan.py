@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from curate.doctor import examine_folder
 from curate.engines.base import EngineIdentity
 from curate.errors import CurateError, UsageError
 from curate.estimate import (
@@ -107,7 +107,12 @@ async def make_plan(
     recipe = recipe.checked()
     assumed = assumptions or Assumptions()
     folder = out if out is not None else Path("runs") / recipe.name
-    _check_writable(folder)
+    if not examine_folder(folder).is_writable:
+        raise CurateError(
+            f"cannot write {folder}",
+            got="a file, or no permission, on the way",
+            fix="name another folder with --out",
+        )
     sources = open_sources(recipe, limit)
     described, sample = _read(recipe, sources, assumed.sample)
     plan = Plan(recipe, folder, described, {}, None, None, [])
@@ -177,15 +182,3 @@ def _read(
         sources, sample.add, role=recipe.role, scenario=recipe.scenario, mix_seed=recipe.mix_seed
     )
     return [report.as_dict() for report in reports], sample
-
-
-def _check_writable(folder: Path) -> None:
-    existing = folder
-    while not existing.exists():
-        existing = existing.parent
-    if not os.access(existing, os.W_OK):
-        raise CurateError(
-            f"cannot write {folder}",
-            got=f"no permission in {existing}",
-            fix="name another folder with --out",
-        )

@@ -5,15 +5,20 @@ Commands are called in this process, which is quick; `test_cli` starts them as p
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from curate.cli import main
 from curate.pipeline import run_recipe
 from curate.recipe import parse_recipe
+from tests.live import live_server
+from tests.servers import Body, answer_by_hash
+from tests.test_cli import recipe_file
 from tests.test_pipeline import chat, write_rows
 
 Command = Callable[..., tuple[int, str]]
@@ -112,6 +117,45 @@ def test_check_of_a_run_says_where_its_export_is(curate: Command, run: Path) -> 
     code, said = curate("check", run, "--for", "trl")
     assert code == 2
     assert f"curate check {run}/export/trl --for trl" in said
+
+
+@pytest.mark.parametrize(
+    ("out", "word"), [("chats.jsonl", "cannot write"), ("nosuch://x/y", "Protocol not known")]
+)
+def test_a_dry_run_refuses_what_the_run_would(
+    curate: Command, data: Path, tmp_path: Path, out: str, word: str
+) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(f"source: {{path: {data}}}\njudge: false\nadherence: false\nselect: false")
+    place = out if "://" in out else tmp_path / out
+    codes = set()
+    for more in ([], ["--dry-run"]):
+        code, said = curate("run", recipe, "--out", place, *more)
+        assert word in said
+        codes.add(code)
+    assert codes in ({1}, {2})
+
+
+def test_a_run_says_what_the_server_said(curate: Command, data: Path, tmp_path: Path) -> None:
+    def answer(body: Body) -> Body | str | web.StreamResponse:
+        if "chat " not in json.dumps(body["messages"]):
+            return answer_by_hash(body)
+        return web.json_response({"error": {"message": "the weights [melted]"}}, status=500)
+
+    with live_server(answer=answer) as server:
+        recipe = recipe_file(tmp_path, data, server.base_url)
+        code, said = curate("run", recipe, "--out", tmp_path / "run")
+    assert code == 0, said
+    assert (
+        "judge of chat-0: 2 of 2 turns unscored: turn 1: server: HTTP 500: the weights [melted]"
+        in said
+    )
+    assert "adherence of chat-0:" in said
+
+
+def test_a_long_id_is_cut(curate: Command, tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "long.jsonl", [chat(1) | {"id": "i" * 5000}])
+    assert "i…" in curate("ingest", rows, "--out", tmp_path)[1]
 
 
 def test_scores_that_are_not_there(curate: Command, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def run(
     """Run a recipe from source to export, or resume it where it stopped."""
     from curate.pipeline import run_recipe
     from curate.recipe import load_recipe
-    from curate.remote import is_url, local_folder
+    from curate.remote import RemoteFolder, is_url, local_folder
     from curate.showing import RunProgress, show_run
 
     if retry not in (None, "unscored"):
@@ -75,6 +75,8 @@ def run(
         from curate.showing_plan import show_plan
 
         folder = None if out is None else local_folder(out)
+        if out is not None and folder is not None and is_url(out):
+            RemoteFolder(out, folder)  # which looks there: a URL that cannot be reached is refused
         show_plan(OUT, run_in_loop(make_plan(loaded, limit=limit, out=folder)))
         return
     with resumable(), RunProgress(ERR) as progress:
