@@ -11,15 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from curate.export.carrying import bare, refuse_reasoning, refuse_tools
+from curate.export.carrying import as_it_is, bare, refuse_reasoning, refuse_tools
 from curate.export.config import Format
 from curate.export.layout import Column, Row, TrainingFile
 
 FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
-
-
-def _as_it_is(row: Row) -> Row:
-    return row
 
 
 def _pair(row: Row) -> Row:
@@ -40,8 +36,8 @@ _PAIR: Final[Mapping[str, Column]] = {
 }
 
 FILES: Final = (
-    TrainingFile("sft", "sft", "dialogues", _SFT, _as_it_is, is_verbatim=True),
-    TrainingFile("sft_salvaged", "sft", "masked", _SFT, _as_it_is),
+    TrainingFile("sft", "sft", "dialogues", _SFT, as_it_is, is_verbatim=True),
+    TrainingFile("sft_salvaged", "sft", "masked", _SFT, as_it_is),
     TrainingFile("dpo", "dpo", "pairs", _PAIR, _pair),
     TrainingFile("dpo_natural", "dpo", "natural", _PAIR, _pair),
 )

@@ -1,4 +1,4 @@
-"""What several trainers cannot carry, refused in one way; and thinking where it is part of the text."""
+"""What several trainers take, or cannot carry and refuse, in one way; and thinking where it is part of the text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from curate.export.layout import Row
 from curate.export.wire import Refused
 
 Wire = Mapping[str, Any]
+
+
+def as_it_is(row: Row) -> Row:
+    """The row of a trainer that takes what the stream has."""
+    return row
 
 
 def messages_of(row: Row) -> Iterator[Wire]:

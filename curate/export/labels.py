@@ -3,8 +3,8 @@
 TRL estimates KTO's KL term from mismatched rows: as it prepares the file, each prompt is given the answer of the
 row before it in its batch. Two sides of one pair beside each other would be no mismatch at all, and all desirable
 rows before all others would leave batches of one label. So labels take turns, and the two sides of a pair lie
-half the file apart (but for the few rows that go to its head). With siblings ranked against each other an answer can be chosen in one
-pair and rejected in another: it has no label, and is refused.
+half the file apart (but for the few rows that go to its head). With siblings ranked against each other an answer
+can be chosen in one pair and rejected in another: it has no label, and is refused.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Dialogues and pairs become rows of messages once (`export.rows`), in the form chat templates read. A trainer's
 module turns such a row into its own and refuses what the trainer cannot carry; all else (files, order, shards,
-sidecars, counts) is the same for every trainer and stands in `export.writing`.
+sidecars, counts) is the same for every trainer and stands in `export.streams` and `export.writing`.
 """
 
 from __future__ import annotations

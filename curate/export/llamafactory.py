@@ -2,9 +2,9 @@
 
 The reader wants strict alternation (human or observation, then gpt or function_call) and empties a row that
 breaks it, with a warning, and drops it later; so what does not alternate is refused here. A call is a message of
-JSON; where a text stands beside it, the JSON is marked by `<tool_call>`. `system` and `tools` are texts, empty where there is none, as the
-reader itself has it, so that all rows have the same columns. `dataset_info.json` names every column and tag: a
-partial block resets those it leaves out.
+JSON; where a text stands beside it, the JSON is marked by `<tool_call>`. `system` and `tools` are texts, empty
+where there is none, as the reader itself has it, so that all rows have the same columns. `dataset_info.json` names
+every column and tag: a partial block resets those it leaves out.
 
 There is no mask by message in the classic reader. Rows of mixed dialogues end with a message to train on and want
 `mask_history: true`, which trains a row's last message only. The v1 engine (`USE_V1=1`) reads weights by message,

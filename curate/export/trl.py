@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from curate.export.carrying import as_it_is
 from curate.export.config import Format
-from curate.export.layout import Column, Row, TrainingFile
+from curate.export.layout import Column, TrainingFile
 
 FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
-
-
-def _as_it_is(row: Row) -> Row:
-    return row
 
 
 _SFT: Final[Mapping[str, Column]] = {"messages": "messages", "tools": "optional"}
@@ -37,14 +34,14 @@ _REWARD: Final[Mapping[str, Column]] = {**_PAIR, "margin": "real"}
 _KTO: Final[Mapping[str, Column]] = {**_TURN, "label": "truth"}
 
 FILES: Final = (
-    TrainingFile("sft", "sft", "dialogues", _SFT, _as_it_is, is_verbatim=True),
-    TrainingFile("sft_salvaged", "sft", "masked_turns", _TURN, _as_it_is),
-    TrainingFile("dpo", "dpo", "pairs", _PAIR, _as_it_is),
-    TrainingFile("dpo_natural", "dpo", "natural", _PAIR, _as_it_is),
-    TrainingFile("reward", "reward", "margins", _REWARD, _as_it_is),
-    TrainingFile("kto", "kto", "pair_labels", _KTO, _as_it_is),
-    TrainingFile("kto_natural", "kto", "natural_labels", _KTO, _as_it_is),
-    TrainingFile("kto_turns", "kto", "turn_labels", _KTO, _as_it_is),
+    TrainingFile("sft", "sft", "dialogues", _SFT, as_it_is, is_verbatim=True),
+    TrainingFile("sft_salvaged", "sft", "masked_turns", _TURN, as_it_is),
+    TrainingFile("dpo", "dpo", "pairs", _PAIR, as_it_is),
+    TrainingFile("dpo_natural", "dpo", "natural", _PAIR, as_it_is),
+    TrainingFile("reward", "reward", "margins", _REWARD, as_it_is),
+    TrainingFile("kto", "kto", "pair_labels", _KTO, as_it_is),
+    TrainingFile("kto_natural", "kto", "natural_labels", _KTO, as_it_is),
+    TrainingFile("kto_turns", "kto", "turn_labels", _KTO, as_it_is),
 )
 
 

@@ -7,8 +7,9 @@ from typing import Any, get_args
 
 import orjson
 
-from curate.export.checking.check import Trainer, check_path
+from curate.export.checking.check import check_path
 from curate.export.checking.findings import FileReport
+from curate.export.config import Trainer
 from curate.pipeline import run_recipe
 from curate.recipe import parse_recipe
 from tests.export.planted import Planted, Row

@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 
 from curate.cli import app, main
 from curate.errors import SourceError, UsageError
-from curate.export.checking.check import STAGES, TRAINERS, Trainer, check_path
+from curate.export.checking.check import STAGES, TRAINERS, check_path
 from curate.export.checking.findings import ADVICE, EFFECTS, FileReport
+from curate.export.config import Trainer
 from tests.export import planted as p
 from tests.export.asking import PLAIN, tokenizer_folder, write_rows
 from tests.export.planted import Planted, Row, message

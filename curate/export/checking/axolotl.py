@@ -18,14 +18,19 @@ from curate.export.checking.lengths import ChatTokenizer, TemplateError
 from curate.export.checking.reading import Row, shown
 from curate.export.checking.rendering import carried, template_fails
 from curate.export.checking.shapes import (
+    ENDS_OPEN,
+    NOT_ASSISTANT,
+    UNTRIMMED,
     Outcome,
     calls_of,
+    identical_sides,
     is_untrimmed,
     message_problems,
     open_prompt_problems,
     read_tools,
     said,
     says_nothing,
+    stops,
 )
 
 Stage = Literal["sft", "dpo"]
@@ -95,7 +100,7 @@ class AxolotlReading:
         problems = [
             p for p in problems if p.code not in ("arguments_not_object", "content_not_text")
         ]
-        if any(problem.effect == "stops" for problem in problems):
+        if stops(problems):
             return Outcome(problems)
         turns = [_turn(message) for message in messages]
         problems += _argument_problems(turns)
@@ -110,18 +115,17 @@ class AxolotlReading:
             does = "drop the row: no token of it would be trained on"
             problems.append(Problem("no_assistant", "dropped", does))
         elif turns[-1]["role"] != "assistant":
-            does = "keep what follows the last answer, untrained"
-            problems.append(Problem("ends_open", "noted", does, turns[-1]["role"]))
+            problems.append(Problem("ends_open", "noted", ENDS_OPEN, turns[-1]["role"]))
         if any(says_nothing(turn) for turn in answers):
             does = "train on nothing of an empty answer"
             problems.append(Problem("empty_side", "mis_masked", does))
         if any(is_untrimmed(turn) for turn in answers):
-            does = "train on the white space too, unless its template trims"
+            does = f"{UNTRIMMED}, unless its template trims"
             problems.append(Problem("untrimmed", "noted", does))
         tools, bad = read_tools(row.get("tools"))
         problems += bad
         asked = said(turns[:-1])
-        if self.tokenizer is None or any(problem.effect == "stops" for problem in problems):
+        if self.tokenizer is None or stops(problems):
             return Outcome(problems, asked)
         try:
             needed = len(self.tokenizer.chat(turns, tools=tools))
@@ -159,17 +163,14 @@ class AxolotlReading:
         problems = [problem for problem in problems if problem.code != "arguments_not_object"]
         if len(answers) < len(sides) or any(p.code == "not_messages" for p in problems):
             return Outcome(problems)
-        problems += open_prompt_problems(
-            prompt, "add a second assistant header after the assistant's own message"
-        )
+        problems += open_prompt_problems(prompt)
         if row.get("tools") or any(m.get("tool_calls") for m in [*prompt, *answers.values()]):
             does = "leave tools and tool calls out, and train on what is left"
             problems.append(Problem("tools_not_carried", "corrupted", does))
         if answers["chosen"].get("content") == answers["rejected"].get("content"):
-            does = "train on it without a word; the row teaches nothing"
-            problems.append(Problem("identical_sides", "corrupted", does))
+            problems.append(identical_sides())
         asked = [(m["role"], m.get("content")) for m in prompt]
-        if self.tokenizer is None or any(problem.effect == "stops" for problem in problems):
+        if self.tokenizer is None or stops(problems):
             return Outcome(problems, asked)
         return self._rendered(prompt, answers, problems, asked)
 
@@ -229,8 +230,7 @@ def _answer(side: object, name: str) -> tuple[Mapping[str, Any] | None, list[Pro
         does = "stop: it maps roles and knows only system, user, assistant and tool"
         problems.append(Problem("unknown_role", "stops", does, f"{name}: {shown(side['role'])}"))
     elif side["role"] != "assistant":
-        does = "train on another's words as if they were the assistant's"
-        problems.append(Problem("side_not_assistant", "mis_masked", does, name))
+        problems.append(Problem("side_not_assistant", "mis_masked", NOT_ASSISTANT, name))
     if content is None:
         does = "stop: it looks for the content in what the template wrote"
         problems.append(Problem("null_content", "stops", does, name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, Literal, Protocol, cast, get_args
+from typing import Any, Final, Literal, Protocol, get_args
 
 import orjson
 
@@ -24,10 +24,8 @@ from curate.export.checking.findings import CheckReport, FileReport, Lengths, Pr
 from curate.export.checking.lengths import ChatTokenizer, load_chat_tokenizer
 from curate.export.checking.reading import DataFile, Row, find_files
 from curate.export.checking.shapes import Outcome
+from curate.export.config import Trainer
 
-Trainer = Literal[
-    "trl", "unsloth", "axolotl", "llamafactory", "swift", "openrlhf", "verl", "openai"
-]
 Through = Literal["auto", "installed", "restated"]
 
 TRAINERS: Final[tuple[Trainer, ...]] = get_args(Trainer)
@@ -145,41 +143,39 @@ def _prepared(
 ) -> tuple[FileReport, Reading]:
     """The reading that applies to a file, and the report to fill; a stage given was checked before."""
     columns = file.columns()
-    limit: int | None
+    named: Any = stage  # one of the trainer's own
+    limit = max_length
     reading: Reading
     match trainer:
         case "trl" | "unsloth":
-            limit, setting = max_length or trl.DEFAULT_LIMIT, trl.SETTING
-            named = cast(trl.Stage, stage or trl.stage_of(columns))
+            named, setting = stage or trl.stage_of(columns), trl.SETTING
+            limit = limit or trl.DEFAULT_LIMIT
             reading = trl.TrlReading(named, columns, tokenizer, limit)
         case "axolotl":
-            limit, setting = max_length or axolotl.DEFAULT_LIMIT, axolotl.SETTING
-            shape = cast(axolotl.Stage, stage or axolotl.stage_of(columns))
-            named, reading = shape, axolotl.AxolotlReading(shape, columns, tokenizer, limit)
+            named, setting = stage or axolotl.stage_of(columns), axolotl.SETTING
+            limit = limit or axolotl.DEFAULT_LIMIT
+            reading = axolotl.AxolotlReading(named, columns, tokenizer, limit)
         case "llamafactory":
-            limit, setting = max_length or llamafactory.DEFAULT_LIMIT, llamafactory.SETTING
             info = dataset_info.DatasetInfo.of_file(file.path, columns)
-            named = info.stage
+            named, setting = info.stage, llamafactory.SETTING
+            limit = limit or llamafactory.DEFAULT_LIMIT
             reading = llamafactory.LlamaFactoryReading(info, columns, tokenizer, limit)
         case "swift":
-            limit, setting = max_length, swift.SETTING
-            kind = cast(swift.Stage, stage or swift.stage_of(columns))
-            named, reading = kind, swift.SwiftReading(kind, columns, tokenizer, limit)
+            named, setting = stage or swift.stage_of(columns), swift.SETTING
+            reading = swift.SwiftReading(named, columns, tokenizer, limit)
         case "openrlhf":
-            sort = cast(openrlhf.Stage, stage or openrlhf.stage_of(columns))
-            limit, setting = max_length or openrlhf.default_limit(sort), openrlhf.SETTING
-            named, reading = sort, openrlhf.OpenRlhfReading(sort, columns, tokenizer, limit)
+            named, setting = stage or openrlhf.stage_of(columns), openrlhf.SETTING
+            limit = limit or openrlhf.default_limit(named)
+            reading = openrlhf.OpenRlhfReading(named, columns, tokenizer, limit)
         case "verl":
-            limit, setting = max_length or verl.DEFAULT_LIMIT, verl.SETTING
-            form = cast(verl.Stage, stage or verl.stage_of(columns))
+            named, setting = stage or verl.stage_of(columns), verl.SETTING
+            limit = limit or verl.DEFAULT_LIMIT
             is_parquet = file.kind == "parquet"
-            reading = verl.VerlReading(form, columns, is_parquet, tokenizer, limit)
-            named = form
+            reading = verl.VerlReading(named, columns, is_parquet, tokenizer, limit)
         case "openai":
-            limit, setting = max_length, openai.SETTING
-            task = cast(openai.Stage, stage or openai.stage_of(columns))
+            named, setting = stage or openai.stage_of(columns), openai.SETTING
             is_lines = file.path.suffix.lower() == ".jsonl"
-            named, reading = task, openai.OpenAiReading(task, columns, is_lines, tokenizer, limit)
+            reading = openai.OpenAiReading(named, columns, is_lines, tokenizer, limit)
     report = FileReport(file.name, named)
     if tokenizer is not None:
         exact = trainer not in ("llamafactory", "swift", "openai")

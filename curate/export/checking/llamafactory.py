@@ -18,7 +18,16 @@ from curate.export.checking.dataset_info import COLUMNS, DatasetInfo
 from curate.export.checking.findings import Effect, Problem
 from curate.export.checking.lengths import ChatTokenizer, TemplateError
 from curate.export.checking.reading import Row, shown
-from curate.export.checking.shapes import Outcome, calls_of
+from curate.export.checking.shapes import (
+    EMPTY,
+    NOT_ASSISTANT,
+    UNTRIMMED,
+    Outcome,
+    calls_of,
+    identical_sides,
+    is_untrimmed,
+    stops,
+)
 
 SETTING: Final = "cutoff_len"
 DEFAULT_LIMIT: Final = 2048
@@ -99,7 +108,7 @@ class LlamaFactoryReading:
         except _Skip as skip:
             return Outcome([*self._unread(row), skip.problem])
         needed = None
-        if self.tokenizer is not None and not any(p.effect == "stops" for p in problems):
+        if self.tokenizer is not None and not stops(problems):
             cut, needed = self._cut(prompt, response, f"{system or ''}{tools or ''}")
             problems += cut
         return Outcome(problems, [(m["role"], m["content"]) for m in prompt], needed)
@@ -303,18 +312,14 @@ class LlamaFactoryReading:
         for answer in answers:
             content = answer["content"]
             if answer["role"] not in ("assistant", "function"):
-                does = "train on another's words as if they were the assistant's"
-                problems.append(Problem("side_not_assistant", "mis_masked", does, answer["role"]))
+                role = answer["role"]
+                problems.append(Problem("side_not_assistant", "mis_masked", NOT_ASSISTANT, role))
             if isinstance(content, str) and not content.strip():
-                problems.append(
-                    Problem("empty_side", "corrupted", "train on the end of the turn alone")
-                )
-            elif isinstance(content, str) and content != content.strip():
-                does = "train on the white space too"
-                problems.append(Problem("untrimmed", "noted", does))
+                problems.append(Problem("empty_side", "corrupted", EMPTY))
+            elif is_untrimmed(answer):
+                problems.append(Problem("untrimmed", "noted", UNTRIMMED))
         if self.info.ranking and response[0]["content"] == response[1]["content"]:
-            does = "train on it without a word; the row teaches nothing"
-            problems.append(Problem("identical_sides", "corrupted", does))
+            problems.append(identical_sides())
         return problems
 
     def _cut(

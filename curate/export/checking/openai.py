@@ -16,12 +16,16 @@ from curate.export.checking.findings import Problem
 from curate.export.checking.lengths import ChatTokenizer, TemplateError
 from curate.export.checking.reading import Row, shown
 from curate.export.checking.shapes import (
+    UNTRIMMED,
     Outcome,
     calls_of,
+    identical_sides,
+    is_untrimmed,
     message_problems,
     read_tools,
     said,
     says_nothing,
+    stops,
 )
 
 Stage = Literal["sft", "dpo"]
@@ -89,7 +93,7 @@ class OpenAiReading:
     def _dialogue(self, row: Row) -> Outcome:
         messages = row.get("messages")
         problems = self._messages(messages, "messages")
-        if problems and any(p.effect == "stops" for p in problems):
+        if stops(problems):
             return Outcome(problems)
         assert isinstance(messages, list)
         problems += _tool_problems(row.get("tools"))
@@ -109,7 +113,7 @@ class OpenAiReading:
         problems = self._messages(prompt, "input.messages")
         for name, side in zip(_SIDES, sides, strict=True):
             problems += self._messages(side, name)
-        if any(problem.effect == "stops" for problem in problems):
+        if stops(problems):
             return Outcome(problems)
         assert isinstance(given, Mapping)
         assert isinstance(prompt, list)
@@ -126,17 +130,13 @@ class OpenAiReading:
             elif says_nothing(side[0]):
                 does = f"{_REJECTS}: an output has neither text nor a call"
                 problems.append(Problem("empty_side", "stops", does, name))
-            elif (
-                isinstance(side[0]["content"], str)
-                and side[0]["content"] != side[0]["content"].strip()
-            ):
-                problems.append(Problem("untrimmed", "noted", "train on the white space too", name))
+            elif is_untrimmed(side[0]):
+                problems.append(Problem("untrimmed", "noted", UNTRIMMED, name))
         if prompt[-1]["role"] == "assistant":
             does = "compare second answers in a row"
             problems.append(Problem("prompt_not_open", "corrupted", does))
         if said(answers[0]) == said(answers[1]):
-            does = "train on it without a word; the row teaches nothing"
-            problems.append(Problem("identical_sides", "corrupted", does))
+            problems.append(identical_sides())
         return self._measured([[*prompt, *side] for side in answers], problems, said(prompt))
 
     def _messages(self, messages: object, where: str) -> list[Problem]:
@@ -179,7 +179,7 @@ class OpenAiReading:
         problems: list[Problem],
         asked: object,
     ) -> Outcome:
-        if self.tokenizer is None or any(problem.effect == "stops" for problem in problems):
+        if self.tokenizer is None or stops(problems):
             return Outcome(problems, asked)
         try:
             needed = max(len(self.tokenizer.chat(messages)) for messages in dialogues)

@@ -16,19 +16,20 @@ from curate.export.checking.lengths import ChatTokenizer, TemplateError
 from curate.export.checking.reading import Row, shown
 from curate.export.checking.rendering import carried, template_fails
 from curate.export.checking.shapes import (
+    ENDS_OPEN,
     Outcome,
+    identical_sides,
     message_problems,
     open_prompt_problems,
     said,
     shape_of,
     side_problems,
+    stops,
 )
 
 Stage = Literal["sft", "dpo", "reward"]
 
 SETTING: Final = "data.max_len"
-_SEVERAL: Final = "train on every token after the prompt, the user's and the headers among them"
-_EMPTY: Final = "train on the end of the turn alone"
 
 
 @dataclass(slots=True)
@@ -92,15 +93,14 @@ class OpenRlhfReading:
             does = "stop: the row has no messages"
             return Outcome([*problems, Problem("missing_column", "stops", does, shown(messages))])
         problems += message_problems(messages, "messages")
-        if any(problem.effect == "stops" for problem in problems):
+        if stops(problems):
             return Outcome(problems)
         roles = [message["role"] for message in messages]
         if "assistant" not in roles:
             does = "train on the last message as if it were the assistant's"
             problems.append(Problem("no_assistant", "mis_masked", does))
         elif roles[-1] != "assistant":
-            does = "keep what follows the last answer, untrained"
-            problems.append(Problem("ends_open", "noted", does, roles[-1]))
+            problems.append(Problem("ends_open", "noted", ENDS_OPEN, roles[-1]))
         return self._answers(messages[:-1], {"messages": messages[-1:]}, problems, is_whole=True)
 
     def _answers(
@@ -131,16 +131,14 @@ class OpenRlhfReading:
             return Outcome([*problems, Problem(code, "stops", does, detail)])
         for name, part in {} if is_whole else {"prompt": prompt, **sides}.items():
             problems += message_problems(part, name)
-        if any(problem.effect == "stops" for problem in problems):
+        if stops(problems):
             return Outcome(problems)
         if not is_whole:
-            does = "add a second assistant header after the assistant's own message"
-            problems += open_prompt_problems(prompt, does)
+            problems += open_prompt_problems(prompt)
             for name, side in sides.items():
-                problems += side_problems(side, name, several=_SEVERAL, empty=_EMPTY)
+                problems += side_problems(side, name)
         if len(sides) == 2 and len({repr(said(side)) for side in sides.values()}) == 1:
-            does = "train on it without a word; the row teaches nothing"
-            problems.append(Problem("identical_sides", "corrupted", does))
+            problems.append(identical_sides())
         asked = said(prompt)
         if self.tokenizer is None:
             return Outcome(problems, asked)

@@ -7,6 +7,7 @@ start at 0 and count what `datasets` counts: blank lines are no rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -160,20 +161,15 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
                 }
 
 
-class _readable:  # noqa: N801 - used as a word of the language
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     """Turns pyarrow's errors into ours."""
+    import pyarrow as pa
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        import pyarrow as pa
-
-        if isinstance(error, pa.ArrowException):
-            raise SourceError("not a Parquet file", got=f"{self.path}: {error}") from error
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise SourceError("not a Parquet file", got=f"{path}: {error}") from error
 
 
 def _decoder(kind: Any) -> Callable[[Any], Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import orjson
@@ -13,6 +13,14 @@ from curate.export.checking.reading import shown
 Shape = Literal["messages", "text", "none", "empty", "other"]
 
 CHAT_ROLES: Final = ("system", "developer", "user", "assistant", "tool")
+
+# What several trainers do, in the words of a finding.
+SEVERAL: Final = "train on every token after the prompt, the user's and the headers among them"
+EMPTY: Final = "train on the end of the turn alone"
+NOT_OPEN: Final = "add a second assistant header after the assistant's own message"
+ENDS_OPEN: Final = "keep what follows the last answer, untrained"
+NOT_ASSISTANT: Final = "train on another's words as if they were the assistant's"
+UNTRIMMED: Final = "train on the white space too"
 
 
 class Outcome(NamedTuple):
@@ -166,36 +174,37 @@ def read_tools(tools: object) -> tuple[list[Any] | None, list[Problem]]:
     return tools or None, []
 
 
-def open_prompt_problems(prompt: Sequence[Mapping[str, Any]], does: str) -> list[Problem]:
+def stops(problems: Iterable[Problem]) -> bool:
+    """Whether a problem among these ends the run."""
+    return any(problem.effect == "stops" for problem in problems)
+
+
+def identical_sides(detail: str = "") -> Problem:
+    """The problem of a pair whose sides are the same."""
+    does = "train on it without a word; the row teaches nothing"
+    return Problem("identical_sides", "corrupted", does, detail)
+
+
+def open_prompt_problems(prompt: Sequence[Mapping[str, Any]]) -> list[Problem]:
     """Whether a prompt leaves the word to the assistant."""
     role = prompt[-1].get("role")
     if role in ("user", "tool"):
         return []
-    return [Problem("prompt_not_open", "corrupted", does, f"it ends with '{role}'")]
+    return [Problem("prompt_not_open", "corrupted", NOT_OPEN, f"it ends with '{role}'")]
 
 
-def side_problems(
-    side: Sequence[Mapping[str, Any]], where: str, *, several: str, empty: str
-) -> list[Problem]:
-    """Whether a side is one assistant message that says something.
-
-    Args:
-        side: at least one message.
-        where: the column.
-        several: what the trainer does with more than one message.
-        empty: what it does with a message that says nothing.
-    """
+def side_problems(side: Sequence[Mapping[str, Any]], where: str) -> list[Problem]:
+    """Whether a side, of at least one message, is one assistant message that says something."""
     problems = []
     if len(side) > 1:
         detail = f"{where}: {len(side)} messages"
-        problems.append(Problem("several_messages", "mis_masked", several, detail))
+        problems.append(Problem("several_messages", "mis_masked", SEVERAL, detail))
     elif side[0].get("role") != "assistant":
-        does = "train on another's words as if they were the assistant's"
         detail = f"{where}: a message of '{side[0].get('role')}'"
-        problems.append(Problem("side_not_assistant", "mis_masked", does, detail))
+        problems.append(Problem("side_not_assistant", "mis_masked", NOT_ASSISTANT, detail))
     if says_nothing(side[-1]):
-        problems.append(Problem("empty_side", "corrupted", empty, where))
+        problems.append(Problem("empty_side", "corrupted", EMPTY, where))
     if any(is_untrimmed(message) for message in side):
-        does = "train on the white space too, unless its template trims"
+        does = f"{UNTRIMMED}, unless its template trims"
         problems.append(Problem("untrimmed", "noted", does, where))
     return problems

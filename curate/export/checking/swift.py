@@ -17,7 +17,14 @@ import orjson
 from curate.export.checking.findings import Problem
 from curate.export.checking.lengths import ChatTokenizer, TemplateError
 from curate.export.checking.reading import Row, shown
-from curate.export.checking.shapes import Outcome, calls_of
+from curate.export.checking.shapes import (
+    EMPTY,
+    UNTRIMMED,
+    Outcome,
+    calls_of,
+    identical_sides,
+    is_untrimmed,
+)
 
 Stage = Literal["sft", "dpo", "kto"]
 
@@ -136,19 +143,13 @@ class SwiftReading:
             if answer is None or answer["role"] != "assistant":
                 continue
             if isinstance(answer["content"], str) and not answer["content"].strip():
-                does = "train on the end of the turn alone"
-                problems.append(Problem("empty_side", "corrupted", does, name))
-            elif (
-                isinstance(answer["content"], str)
-                and answer["content"] != answer["content"].strip()
-            ):
-                does = "train on the white space too"
-                problems.append(Problem("untrimmed", "noted", does, name))
+                problems.append(Problem("empty_side", "corrupted", EMPTY, name))
+            elif is_untrimmed(answer):
+                problems.append(Problem("untrimmed", "noted", UNTRIMMED, name))
         if rejected is None:
             return problems
         if list(messages) == list(rejected):
-            does = "train on it without a word; the row teaches nothing"
-            problems.append(Problem("identical_sides", "corrupted", does))
+            problems.append(identical_sides())
         elif messages[-1]["role"] == rejected[-1]["role"] == "assistant":
             before = [part[:-1] for part in (messages, rejected)]
             if _after_user(messages) > 1 or _after_user(rejected) > 1:

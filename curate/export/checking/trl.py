@@ -17,13 +17,17 @@ from curate.export.checking.lengths import ChatTokenizer, TemplateError, common_
 from curate.export.checking.reading import Row, shown
 from curate.export.checking.rendering import carried, template_fails
 from curate.export.checking.shapes import (
+    EMPTY,
     Outcome,
+    identical_sides,
     message_problems,
     open_prompt_problems,
     read_tools,
     said,
+    says_nothing,
     shape_of,
     side_problems,
+    stops,
 )
 
 Stage = Literal["sft", "dpo", "kto", "reward"]
@@ -32,9 +36,6 @@ SETTING: Final = "max_length"
 DEFAULT_LIMIT: Final = 1024
 
 _COLUMNS: Final = ("prompt", "chosen", "rejected", "completion", "messages")
-_SEVERAL: Final = "train on every token after the prompt, the user's and the headers among them"
-_EMPTY: Final = "train on the end of the turn alone"
-_NOT_OPEN: Final = "add a second assistant header after the assistant's own message"
 _LEFT_OUT: Final = "leave the end of the prompt out, where it renders otherwise with its answer"
 
 
@@ -113,7 +114,7 @@ class TrlReading:
             does = "stop: the row has no messages"
             return Outcome([Problem("missing_column", "stops", does, shown(messages))])
         problems = message_problems(messages, "messages")
-        if any(problem.effect == "stops" for problem in problems):
+        if stops(problems):
             return Outcome(problems)
         roles = [message["role"] for message in messages]
         if "assistant" not in roles:
@@ -122,12 +123,12 @@ class TrlReading:
         elif roles[-1] != "assistant":
             does = "train on what follows the last answer too"
             problems.append(Problem("ends_open", "noted", does, f"ends with '{roles[-1]}'"))
-        if any(m["role"] == "assistant" and _blank(m) for m in messages):
-            problems.append(Problem("empty_side", "corrupted", _EMPTY, "messages"))
+        if any(m["role"] == "assistant" and says_nothing(m) for m in messages):
+            problems.append(Problem("empty_side", "corrupted", EMPTY, "messages"))
         tools, bad = read_tools(row.get("tools"))
         problems += bad
         needed = None
-        if self.tokenizer is not None and not any(p.effect == "stops" for p in problems):
+        if self.tokenizer is not None and not stops(problems):
             try:
                 needed = len(self.tokenizer.chat(messages, tools=tools))
                 problems += carried(self.tokenizer, messages, tools)
@@ -151,7 +152,7 @@ class TrlReading:
         prompt, completion = row["prompt"], row["completion"]
         if shapes["prompt"] == "text":
             if not completion.strip():
-                problems.append(Problem("empty_side", "corrupted", _EMPTY, "completion"))
+                problems.append(Problem("empty_side", "corrupted", EMPTY, "completion"))
             needed = None
             if self.tokenizer is not None:
                 alone = self.tokenizer.ids(prompt)
@@ -160,9 +161,9 @@ class TrlReading:
                 problems += self._cut(alone, [whole])
             return Outcome(problems, prompt, needed)
         problems += message_problems(prompt, "prompt") + message_problems(completion, "completion")
-        if not any(problem.effect == "stops" for problem in problems):
-            problems += open_prompt_problems(prompt, _NOT_OPEN)
-            problems += side_problems(completion, "completion", several=_SEVERAL, empty=_EMPTY)
+        if not stops(problems):
+            problems += open_prompt_problems(prompt)
+            problems += side_problems(completion, "completion")
         return self._rendered(row, prompt, {"completion": completion}, problems)
 
     def _pair(self, row: Row) -> Outcome:
@@ -177,8 +178,7 @@ class TrlReading:
             return Outcome(problems)
         chosen, rejected = row["chosen"], row["rejected"]
         if chosen == rejected:
-            does = "train on it without a word; the row teaches nothing"
-            problems.append(Problem("identical_sides", "corrupted", does))
+            problems.append(identical_sides())
         prompt: Any = row.get("prompt")
         if not explicit:
             at = _parting(chosen, rejected)
@@ -192,17 +192,16 @@ class TrlReading:
             problems.append(Problem("empty_prompt", "corrupted", does))
         for name, value in (("prompt", prompt), ("chosen", chosen), ("rejected", rejected)):
             problems += message_problems(value, name)
-        if not any(problem.effect == "stops" for problem in problems):
+        if not stops(problems):
             if prompt:
-                problems += open_prompt_problems(prompt, _NOT_OPEN)
+                problems += open_prompt_problems(prompt)
             for name, side in (("chosen", chosen), ("rejected", rejected)):
                 if not side:
-                    problems.append(Problem("empty_side", "corrupted", _EMPTY, name))
+                    problems.append(Problem("empty_side", "corrupted", EMPTY, name))
                     continue
-                problems += side_problems(side, name, several=_SEVERAL, empty=_EMPTY)
+                problems += side_problems(side, name)
             if row["chosen"] != row["rejected"] and said(chosen) == said(rejected):
-                does = "train on it without a word; the row teaches nothing"
-                problems.append(Problem("identical_sides", "corrupted", does, "but for call ids"))
+                problems.append(identical_sides("but for call ids"))
         return self._rendered(row, prompt, {"chosen": chosen, "rejected": rejected}, problems)
 
     def _text_pair(
@@ -210,7 +209,7 @@ class TrlReading:
     ) -> Outcome:
         for name, side in (("chosen", chosen), ("rejected", rejected)):
             if not side.strip():
-                problems.append(Problem("empty_side", "corrupted", _EMPTY, name))
+                problems.append(Problem("empty_side", "corrupted", EMPTY, name))
         if not prompt and self.stage != "reward":
             does = "train without a prompt: the sides have no beginning in common"
             problems.append(Problem("empty_prompt", "corrupted", does))
@@ -232,7 +231,7 @@ class TrlReading:
         tools, bad = read_tools(row.get("tools"))
         problems += bad
         asked = [said(prompt)] if not any(p.code == "not_messages" for p in problems) else None
-        if self.tokenizer is None or any(problem.effect == "stops" for problem in problems):
+        if self.tokenizer is None or stops(problems):
             return Outcome(problems, asked)
         try:
             alone = self.tokenizer.chat(prompt, tools=tools, opens=True) if prompt else []
@@ -320,13 +319,6 @@ def _as_chat(conversation: object) -> object:
         else message
         for message in conversation
     ]
-
-
-def _blank(message: Mapping[str, Any]) -> bool:
-    content = message.get("content")
-    return not (content.strip() if isinstance(content, str) else content) and not message.get(
-        "tool_calls"
-    )
 
 
 def _has(problems: Sequence[Problem], code: str) -> bool:

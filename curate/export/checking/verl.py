@@ -16,11 +16,15 @@ from curate.export.checking.lengths import ChatTokenizer, TemplateError
 from curate.export.checking.reading import Row, shown
 from curate.export.checking.rendering import carried, template_fails
 from curate.export.checking.shapes import (
+    EMPTY,
+    ENDS_OPEN,
     Outcome,
+    identical_sides,
     message_problems,
     read_tools,
     says_nothing,
     shape_of,
+    stops,
 )
 
 Stage = Literal["sft", "reward"]
@@ -76,22 +80,20 @@ class VerlReading:
             for message in messages
         ]
         problems = message_problems(messages, "messages")
-        if any(problem.effect == "stops" for problem in problems):
+        if stops(problems):
             return Outcome(problems)
         answers = [message for message in messages if message["role"] == "assistant"]
         if not answers:
             does = "train on nothing: no message is the assistant's"
             problems.append(Problem("no_assistant", "corrupted", does))
         elif messages[-1]["role"] != "assistant":
-            does = "keep what follows the last answer, untrained"
-            problems.append(Problem("ends_open", "noted", does, messages[-1]["role"]))
+            problems.append(Problem("ends_open", "noted", ENDS_OPEN, messages[-1]["role"]))
         if any(says_nothing(message) for message in answers):
-            does = "train on the end of the turn alone"
-            problems.append(Problem("empty_side", "corrupted", does))
+            problems.append(Problem("empty_side", "corrupted", EMPTY))
         tools, bad = read_tools(row.get("tools"))
         problems += bad
         asked = [message.get("content") for message in messages[:-1]]
-        if self.tokenizer is None or any(problem.effect == "stops" for problem in problems):
+        if self.tokenizer is None or stops(problems):
             return Outcome(problems, asked)
         try:
             whole = self.tokenizer.chat(messages, tools=tools)
@@ -132,8 +134,7 @@ class VerlReading:
         problems = []
         prompt, chosen, rejected = (str(values[name]) for name in values)
         if chosen == rejected:
-            does = "train on it without a word; the row teaches nothing"
-            problems.append(Problem("identical_sides", "corrupted", does))
+            problems.append(identical_sides())
         for name, side in (("chosen", chosen), ("rejected", rejected)):
             if not side.strip():
                 does = "score the prompt alone"
