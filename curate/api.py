@@ -25,7 +25,8 @@ from curate.adherence.reference.scorer import check as check_method
 from curate.calibrating import Labels, calibrate
 from curate.cleaning import prepare_cleaning
 from curate.dialogue import Dialogue
-from curate.engines.asking import Accounting, Asker
+from curate.engines.accounting import Accounting
+from curate.engines.asking import Asker
 from curate.engines.base import Ask, Engine
 from curate.engines.cache import ReplyCache
 from curate.engines.config import EngineConfig, OpenAIConfig, open_engine

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import replace
 from typing import Any, Protocol
 
-from curate.engines.accounting import Accounting, Budget
+from curate.engines.accounting import Accounting
 from curate.engines.base import (
     Capability,
     Completion,
@@ -28,8 +28,6 @@ from curate.engines.base import (
 )
 from curate.engines.config import Prices
 from curate.errors import BudgetReached, EngineError, UsageError
-
-__all__ = ["Accounting", "Asker", "Budget", "CallBudget", "Replies"]
 
 
 class Replies(Protocol):

@@ -30,8 +30,6 @@ from curate.engines.openai_tokens import TokenReads
 from curate.engines.tokens import PromptTokens
 from curate.engines.wire import failed, read_chat, read_error
 
-__all__ = ["Dialect", "OpenAIEngine", "read_key"]
-
 
 class OpenAIEngine:
     """A server that has answered. Made by `openai_probe.open_openai`.

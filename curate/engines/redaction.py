@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from typing import Literal, get_args
+from typing import Literal
 
 PersonalData = Literal["email", "phone", "card"]
 
@@ -27,16 +27,12 @@ def redactor(kinds: Collection[PersonalData]) -> Callable[[str], str] | None:
     """A function that replaces the given kinds of personal data in a text; None for no kinds."""
     if not kinds:
         return None
-    chosen = [kind for kind in get_args(PersonalData) if kind in kinds]
+    # Cards before phones: a card number holds what looks like a phone number.
+    chosen = [kind for kind in ("email", "card", "phone") if kind in kinds]
 
     def redact(text: str) -> str:
-        for kind in (
-            "email",
-            "card",
-            "phone",
-        ):  # a card number holds what looks like a phone number
-            if kind in chosen:
-                text = _replace(kind, text)
+        for kind in chosen:
+            text = _replace(kind, text)
         return text
 
     return redact

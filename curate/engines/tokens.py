@@ -77,7 +77,6 @@ _LINE_STARTS = (
     "[INST]",
     "<https",
 )
-_SPACES = (" ", "\u2581")
 
 
 class PromptRefused(ValueError):
@@ -109,6 +108,7 @@ class PromptTokens:
             raise UsageError(
                 f"the tokenizer {getattr(tokenizer, 'name_or_path', '')!r} has no chat template",
                 expected="the tokenizer of an instruction-tuned model",
+                fix="put its template into chat_template.jinja beside the tokenizer",
             )
         self._kept: OrderedDict[str, tuple[int, ...]] = OrderedDict()
         self._kept_ids = 0
@@ -315,7 +315,7 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None = None) -> Any:
     """A Hugging Face tokenizer from a folder, or from the Hub by its id.
 
     Raises:
-        UsageError: the package is missing, there is no tokenizer, or it has no chat template.
+        UsageError: the package is missing, or there is no tokenizer.
         EngineError: the Hub cannot be reached or refuses.
     """
     try:
@@ -325,7 +325,7 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None = None) -> Any:
     is_local = Path(path_or_hub_id).expanduser().is_dir()
     name = str(Path(path_or_hub_id).expanduser()) if is_local else path_or_hub_id
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+        return AutoTokenizer.from_pretrained(name, revision=revision)
     # transformers and the Hub client raise types from half a dozen libraries, all to the same effect.
     except Exception as error:
         if is_local:
@@ -340,13 +340,6 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None = None) -> Any:
             expected="an existing folder, or a Hub id such as owner/name",
             fix="check the name and the connection",
         ) from error
-    if not tokenizer.chat_template:
-        raise UsageError(
-            f"the tokenizer of {name} has no chat template",
-            expected="an instruction-tuned model",
-            fix="put its template into chat_template.jinja beside the tokenizer",
-        )
-    return tokenizer
 
 
 def _with_parsed_arguments(message: Mapping[str, Any]) -> dict[str, Any]:

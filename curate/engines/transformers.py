@@ -12,7 +12,6 @@ asking the model for each. The model runs in one thread of its own, so the event
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,8 +31,6 @@ from curate.errors import EngineError
 
 if TYPE_CHECKING:
     import torch
-
-logger = logging.getLogger(__name__)
 
 # What llguidance may put between the parts of an object: free blanks are what a small model fills with
 # newlines until its tokens are spent.

@@ -2,7 +2,8 @@ import asyncio
 
 import pytest
 
-from curate.engines.asking import Accounting, Asker, Budget
+from curate.engines.accounting import Accounting, Budget
+from curate.engines.asking import Asker
 from curate.engines.base import Capability, Completion, Fault, Request, Usage
 from curate.engines.cache import ReplyCache
 from curate.engines.config import Prices

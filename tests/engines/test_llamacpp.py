@@ -6,7 +6,8 @@ import importlib.util
 import jsonschema
 import pytest
 
-from curate.engines.asking import Accounting, Asker
+from curate.engines.accounting import Accounting
+from curate.engines.asking import Asker
 from curate.engines.base import Capability, Request
 from curate.engines.config import LlamaCppConfig, OpenAIConfig, open_engine
 from curate.engines.labels import read_labels

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from curate.engines import openai_probe
-from curate.engines.asking import Accounting, Asker
+from curate.engines.accounting import Accounting
+from curate.engines.asking import Asker
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.cache import ReplyCache
 from curate.engines.config import OpenAIConfig, open_engine

@@ -165,7 +165,7 @@ def test_loading_from_a_folder(tmp_path: Path, tokenizer):
     assert PromptTokens(loaded).identity_detail == PromptTokens(tokenizer).identity_detail
     small_tokenizer(None).save_pretrained(tmp_path / "bare")
     with pytest.raises(UsageError, match="no chat template"):
-        load_tokenizer(str(tmp_path / "bare"))
+        PromptTokens(load_tokenizer(str(tmp_path / "bare")))
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="no usable tokenizer"):
         load_tokenizer(str(tmp_path / "empty"))
