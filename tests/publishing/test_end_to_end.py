@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.export.asking import tokenizer_folder
 from tests.hub_server import HubServer
 from tests.processes import curate
 from tests.publishing.test_push import SIDES, lines, rows_of
@@ -30,31 +31,11 @@ for config in ("sft", "dpo", "judgments"):
         print(orjson.dumps([config, split, list(rows)]).decode())
 """
 
-TINY = r"""
-import sys
-import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-template = (
+TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}"
     "{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-inner = Tokenizer(models.BPE())
-inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-inner.decoder = decoders.ByteLevel()
-special = ["<|im_start|>", "<|im_end|>", "<pad>"]
-inner.train_from_iterator(["parcel"], trainers.BpeTrainer(
-    special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
-tokenizer = PreTrainedTokenizerFast(
-    tokenizer_object=inner, eos_token="<|im_end|>", pad_token="<pad>", chat_template=template)
-tokenizer.save_pretrained(sys.argv[1])
-LlamaForCausalLM(LlamaConfig(
-    vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=1,
-    num_attention_heads=2, max_position_embeddings=4096, pad_token_id=tokenizer.pad_token_id,
-    eos_token_id=tokenizer.eos_token_id, bos_token_id=None)).save_pretrained(sys.argv[1])
-"""
 
 
 @pytest.fixture
@@ -151,18 +132,34 @@ def test_mistakes_end_with_their_code_and_say_what_to_do(
     assert hub.requests == []
 
 
+def tiny_model(folder: Path) -> Path:
+    """A random Llama of a few thousand weights and a tokenizer of bytes."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokenizer_folder(folder, TEMPLATE)
+    LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=600,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            max_position_embeddings=4096,
+        )
+    ).save_pretrained(folder)
+    return folder
+
+
 @pytest.mark.trainer
 def test_the_code_on_the_card_trains(
     run: Path, hub: HubServer, outside: dict[str, str], tmp_path: Path
 ) -> None:
     pytest.importorskip("trl", reason="needs the dependency group 'trainers'")
     assert curate("push", run, REPO, env=outside).returncode == 0
-    made = process(sys.executable, "-c", TINY, tmp_path / "tiny", env=outside)
-    assert made.returncode == 0, made.stderr
     card = hub.files(REPO)["README.md"].decode()
     blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     assert len(blocks) == 2
-    code = "\n".join(blocks).replace("your/model", str(tmp_path / "tiny"))
+    code = "\n".join(blocks).replace("your/model", str(tiny_model(tmp_path / "tiny")))
     small = "max_length=4096, max_steps=1, use_cpu=True, bf16=False, report_to=[]"
     code = code.replace("max_length=4096", small)
     trained = process(sys.executable, "-c", code, env=outside, cwd=tmp_path)
