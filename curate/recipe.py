@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -172,6 +172,12 @@ class Recipe(_Model):
                 f"recipe '{self.name}' names no judge, and no model is asked silently",
                 expected="models.judge",
                 fix=_JUDGE_EXAMPLE,
+            )
+        if self.reuse is not None and not (self.reuse / "manifest.json").is_file():
+            raise UsageError(
+                "reuse names no run, so that all would be asked anew",
+                got=self.reuse,
+                expected="a run folder, which holds a manifest.json",
             )
         if self.compared_adherence is not False:
             check_method(self.compared_adherence)
@@ -360,7 +366,7 @@ def _index(values: list[Any], text: str, override: str) -> int:
 
 def _explain(error: ValidationError, what: str) -> UsageError:
     problems = [
-        (".".join(str(part) for part in problem["loc"] if not _is_internal(part)), problem)
+        (".".join(str(part) for part in _keys(problem["loc"])), problem)
         for problem in error.errors()
     ]
     lines = []
@@ -391,8 +397,14 @@ _EXPECTED = {
 """Said in the words of YAML, where pydantic speaks of Python."""
 
 
+def _keys(location: tuple[int | str, ...]) -> Iterator[int | str]:
+    """A location without what pydantic adds for the branch of a union; a model's engine is one, too."""
+    for index, part in enumerate(location):
+        if not _is_internal(part) and (location[0], index) != ("models", 2):
+            yield part
+
+
 def _is_internal(part: object) -> bool:
-    """Names pydantic adds for the branches of a union are no keys of the recipe."""
     return isinstance(part, str) and (
         part.startswith(("literal", "function", "lax", "tuple[")) or part[:1].isupper()
     )

@@ -73,6 +73,13 @@ def test_a_recipe_without_a_judge_is_refused_with_what_to_write(tmp_path: Path) 
     assert "judge: {engine: openai" in str(raised.value)
 
 
+def test_a_run_to_reuse_that_is_not_there_is_refused_before_all_is_asked_anew(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(UsageError, match="reuse names no run"):
+        load_recipe(write(tmp_path, MINIMAL + f"reuse: {tmp_path / 'none'}\n")).checked()
+
+
 def test_forks_without_a_policy_are_refused(tmp_path: Path) -> None:
     recipe = load_recipe(write(tmp_path, MINIMAL + "fork: {resamples: 1}\n"))
     with pytest.raises(UsageError, match="no policy model"):
@@ -119,6 +126,10 @@ def test_a_typo_is_named(tmp_path: Path, line: str, message: str) -> None:
         ),
         ("source: chats.jsonl", ["source.0: a mapping is expected (got 'chats.jsonl')"]),
         ("source: {}", ["source.0.path: Field required (got {})"]),
+        (
+            "models: {judge: {engine: scripted, replies: [], replis: 1}}",
+            ["models.judge.replis: no such key; did you mean 'replies'?"],
+        ),
         ("export: {trainers: trl}", ["export.trainers: a list is expected (got 'trl')"]),
         (
             "judge: yes",
