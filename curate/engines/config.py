@@ -219,8 +219,12 @@ EngineConfig = Annotated[
 
 
 def _check_url(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(value)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port beyond 65535, a bracket that is not closed
+        is_address = False
+    if not is_address:
         raise UsageError(
             "base_url is not the address of a server",
             got=value if "@" not in value else "(not shown: it may hold a password)",

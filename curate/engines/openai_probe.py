@@ -208,7 +208,9 @@ def _unknown_model(
         f"the server at {url} has no model {config.model!r}",
         got=said,
         expected=", ".join(shown) + (f" and {more} more" if more > 0 else "") or None,
-        fix="set `model` to one of these" if shown else "check the model name",
+        fix="set `model` to one of these"
+        if shown
+        else "check the model name, and that base_url ends where the API begins, mostly with /v1",
     )
 
 

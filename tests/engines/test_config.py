@@ -55,7 +55,15 @@ def test_names_of_variables_are_taken(name):
 
 
 @pytest.mark.parametrize(
-    "url", ["http://user:hunter2@host/v1", "https://host/v1?api_key=hunter2", "host/v1", "ftp://h"]
+    "url",
+    [
+        "http://user:hunter2@host/v1",
+        "https://host/v1?api_key=hunter2",
+        "host/v1",
+        "ftp://h",
+        "http://h:99999/v1",
+        "http://[::1/v1",
+    ],
 )
 def test_an_address_holds_no_secret(url):
     with pytest.raises(UsageError, match="base_url") as caught:

@@ -309,6 +309,12 @@ async def test_an_unknown_model_is_told_which_there_are(owned_by):
         assert "expected: qwen-7b-instruct" in str(caught.value)
 
 
+async def test_an_address_without_its_v1_is_told_so():
+    async with CountingServer() as server:
+        with pytest.raises(UsageError, match="base_url ends where the API begins, mostly with /v1"):
+            await open_engine(make_config(server, base_url=server.base_url.removesuffix("/v1")))
+
+
 async def test_a_hosted_list_is_not_complete_so_the_first_call_decides():
     def answer(body):
         if body["model"] == "alias":
