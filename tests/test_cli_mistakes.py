@@ -158,6 +158,14 @@ def test_a_long_id_is_cut(curate: Command, tmp_path: Path) -> None:
     assert "i…" in curate("ingest", rows, "--out", tmp_path)[1]
 
 
+def test_a_limit_of_any_size_is_one(curate: Command, data: Path, tmp_path: Path) -> None:
+    assert curate("ingest", data, "--out", tmp_path, "--limit", 10**30)[0] == 0
+
+
+def test_an_address_of_a_cluster_for_this_process(curate: Command, tmp_path: Path) -> None:
+    assert curate("run", "mine.yaml", "--executor", "local", "--address", "auto")[0] == 2
+
+
 def test_scores_that_are_not_there(curate: Command, tmp_path: Path) -> None:
     code, said = curate("calibrate", tmp_path / "none")
     assert code == 2

@@ -63,6 +63,12 @@ def run(
 
     if retry not in (None, "unscored"):
         raise UsageError("unknown value of --retry", got=retry, expected="unscored")
+    if executor == "local" and address is not None:
+        raise UsageError(
+            "this process joins no cluster",
+            got=f"--executor local --address {address}",
+            expected="--executor ray, or no --address",
+        )
     changes = list(set_ or [])
     if executor is not None or address is not None:
         changes.append(f"executor.kind={executor or 'ray'}")

@@ -6,6 +6,7 @@ one row at a time (all rows of a file where rows have to be joined) and the ids 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -73,7 +74,7 @@ class Source:
         maker = UnitMaker(self.config, role, scenario)
         units = (unit for part in self.parts for unit in _part_units(part, self.detections, maker))
         made = 0
-        for unit in islice(units, self.config.limit):
+        for unit in islice(units, min(self.config.limit or sys.maxsize, sys.maxsize)):
             whole = unit if self.config.cap is None else capped(unit, self.config.cap - made)
             made += len(whole.dialogues)
             yield whole
