@@ -39,7 +39,7 @@ from curate.engines.base import EngineIdentity
 from curate.errors import BudgetReached, CurateError, EngineError, first_line
 from curate.executors.feed import MOST_LOSSES, Feed
 from curate.executors.keeper import Batch, Keeper, checked, sweep
-from curate.executors.ray_cluster import count_workers, joined
+from curate.executors.ray_cluster import count_workers, joined, losses
 from curate.executors.ray_worker import Worker
 from curate.executors.work import WorkItem
 from curate.models import ModelFacts
@@ -77,13 +77,7 @@ class RayExecutor:
         self._budget = budget
         self._actors: list[_Actor] = []
         self._models: ModelFacts | None = None
-        errors = ray.exceptions
-        self._lost = (
-            errors.RayActorError,
-            errors.OutOfMemoryError,
-            errors.NodeDiedError,
-            errors.WorkerCrashedError,
-        )
+        self._lost = losses(ray)
 
     @property
     def models(self) -> ModelFacts:

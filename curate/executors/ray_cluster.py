@@ -88,6 +88,17 @@ def count_workers(ray: Any, config: ExecutorConfig) -> int:
     return config.workers or fit
 
 
+def losses(ray: Any) -> tuple[type[Exception], ...]:
+    """What Ray raises when the process or the machine that was at work is gone."""
+    errors = ray.exceptions
+    return (
+        errors.RayActorError,
+        errors.OutOfMemoryError,
+        errors.NodeDiedError,
+        errors.WorkerCrashedError,
+    )
+
+
 async def call_on_worker(
     config: ExecutorConfig, work: Callable[..., Awaitable[T]], *arguments: Any
 ) -> T:
@@ -109,7 +120,7 @@ async def call_on_worker(
         )
         try:
             result: T | CurateError = await task.remote(work, arguments, Path.cwd())
-        except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+        except losses(ray) as error:
             raise EngineError(
                 "the worker that opened the models died",
                 got=first_line(error),
