@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 pytestmark = pytest.mark.ray
 
 WORKERS, IN_FLIGHT = 2, 3
+PATIENCE = 300.0  # seconds for a worker to open its models
 RAY = {"kind": "ray", "workers": WORKERS}
 
 
@@ -192,7 +194,12 @@ def test_a_killed_worker_loses_nothing_and_repeats_only_calls_in_flight(
 
     def kill(name: str, finished: int, _: int) -> None:
         if name == stage and finished >= 2 and not killed:
-            killed.extend(workers_on(cluster, machine, spools))
+            # A run begins with one worker; on a busy machine the other is still opening its models.
+            until = time.monotonic() + PATIENCE
+            while not killed:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+                killed.extend(workers_on(cluster, machine, spools))
             os.kill(killed[0], signal.SIGKILL)
 
     with counted(server) as counts:
