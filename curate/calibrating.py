@@ -125,8 +125,12 @@ def calibrate_run(
     """
     if not scores.exists():
         raise UsageError(
-            "there is no such file or folder", got=scores, expected="a run folder, or its scores"
+            "not a file of adherence scores",
+            got=f"{scores}: no such file or folder",
+            expected="a run folder, or JSON Lines of adherence records",
         )
+    if scores.is_dir():
+        read_manifest(scores)
     if source is not None:
         read = [held for unit in open_source(source).read() for held in unit.dialogues]
         dialogues: Iterable[Dialogue] = _relabelled(scores, read) if scores.is_dir() else read
