@@ -404,6 +404,9 @@ class _Run:
                 decided = decide(read, config, cleaner)
         self.log.sets.update(write_selection(self.folder.path, decided))
         self.log.rejections.update(rejections(decided))
+        if decided.height and not self.log.sets["sft"]:
+            why = ", ".join(f"{name} {of:,}" for name, of in self.log.rejections.most_common(3))
+            self.log.warn(f"No dialogue came into the SFT set; what most of them fail: {why}.")
         return decided
 
     def _export(self, table: pl.LazyFrame, decided: pl.DataFrame | None, scores: Scores) -> None:

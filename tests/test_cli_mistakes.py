@@ -45,7 +45,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(data: Path, tmp_path: Path) -> Path:
-    """A run folder; nothing was asked for it."""
+    """The folder of a run that asked nobody."""
     sections = {"judge": False, "adherence": False, "select": {"where": {}}}
     run_recipe(
         parse_recipe({"name": "mine", "source": {"path": str(data)}, **sections}),
@@ -170,6 +170,26 @@ def test_scores_that_are_not_there(curate: Command, tmp_path: Path) -> None:
     code, said = curate("calibrate", tmp_path / "none")
     assert code == 2
     assert "no such file" in said
+
+
+def test_labels_for_a_folder_that_is_no_run(curate: Command, data: Path, run: Path) -> None:
+    code, said = curate("calibrate", run / "select", "--labels", data)
+    assert code == 2
+    assert "not a run folder" in said
+
+
+def test_conditions_that_nothing_meets_are_warned_of(
+    curate: Command, data: Path, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "mine.yaml"
+    conditions = "where: {long: n_turns > 9}"
+    recipe.write_text(
+        f"source: {{path: {data}}}\njudge: false\nadherence: false\nselect: {{{conditions}}}"
+    )
+    code, said = curate("run", recipe, "--out", tmp_path / "run")
+    assert code == 0
+    assert "warning: No dialogue came into the SFT set; what most of them fail:" in said
+    assert "long 3" in said
 
 
 def test_short_help(curate: Command) -> None:
