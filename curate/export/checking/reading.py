@@ -6,6 +6,7 @@ start at 0 and count what `datasets` counts: blank lines are no rows.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -101,7 +102,9 @@ def find_files(path: Path) -> tuple[tuple[DataFile, ...], tuple[tuple[str, str],
             found.append(DataFile(file, file.name, kind))
     if not found:
         raise SourceError(
-            "the folder has no data file", got=path, expected=", ".join(sorted(KINDS))
+            "the folder has no file to check",
+            got=", ".join(f"{name} ({why})" for name, why in skipped) or f"no files in {path}",
+            expected=", ".join(sorted(KINDS)),
         )
     return tuple(found), tuple(skipped)
 
@@ -117,10 +120,12 @@ def _is_empty(path: Path, kind: str) -> bool:
 
 def _json_rows(path: Path) -> Iterator[Row | Problem]:
     with path.open("rb") as file:
+        start = len(codecs.BOM_UTF8) if file.read(3) == codecs.BOM_UTF8 else 0  # passed over
+        file.seek(start)
         first = file.read(1)
         while first and first.isspace():
             first = file.read(1)
-        file.seek(0)
+        file.seek(start)
         if first == b"[":
             yield from _listed(path, file.read())
             return
