@@ -67,6 +67,14 @@ def test_a_source_that_cannot_be_is_refused(
     assert word in said
 
 
+def test_text_in_another_encoding_is_said_to_be(curate: Command, tmp_path: Path) -> None:
+    rows = tmp_path / "latin.jsonl"
+    rows.write_text(json.dumps(chat(1, text="café"), ensure_ascii=False) + "\n", encoding="latin-1")
+    code, said = curate("ingest", rows, "--out", tmp_path)
+    assert code == 2
+    assert "source.encoding" in said
+
+
 def test_ingest_takes_the_shape_over_the_recipes(
     curate: Command, data: Path, tmp_path: Path
 ) -> None:
@@ -194,3 +202,20 @@ def test_conditions_that_nothing_meets_are_warned_of(
 
 def test_short_help(curate: Command) -> None:
     assert curate("-h")[0] == curate("run", "-h")[0] == 0
+
+
+def test_a_file_that_begins_with_a_byte_order_mark_is_checked(
+    curate: Command, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"messages": chat(1)["messages"]}), encoding="utf-8-sig")
+    code, said = curate("check", rows, "--for", "trl")
+    assert code == 0, said
+    assert "1 rows: 1 intact" in said
+
+
+def test_a_folder_of_empty_exports_is_said_to_be_empty(curate: Command, tmp_path: Path) -> None:
+    (tmp_path / "sft.jsonl").write_text("")
+    code, said = curate("check", tmp_path, "--for", "trl")
+    assert code == 2
+    assert "sft.jsonl (empty)" in said

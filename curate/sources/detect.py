@@ -117,6 +117,13 @@ def refuse(found: Abstention, label: str) -> UsageError:
             expected="one shape that most rows fit",
             fix=f"set source.shape to one of: {', '.join(found.shares)}",
         )
+    if not found.parsed:
+        return UsageError(
+            f"the shape of {label} is not known",
+            got=found.reason,
+            expected="rows that can be read, in UTF-8 where nothing else is said",
+            fix="mend the file, or name its encoding as source.encoding",
+        )
     return UsageError(
         f"the shape of {label} is not known",
         got=found.reason,

@@ -84,7 +84,7 @@ def _expand(given: str) -> tuple[Path, list[Path]]:
     raise SourceError(
         f"there is no file or folder {given}",
         expected="a file, a folder, a glob, or a Hub dataset id such as owner/name",
-        fix="mend source.path; it is read relative to the folder you run in",
+        fix="mend the path; a recipe's is looked for beside the recipe, then in the folder you run in",
     )
 
 
