@@ -257,7 +257,7 @@ def test_ctrl_c_keeps_what_was_done_and_the_next_run_goes_on(data: Path, tmp_pat
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=120)
         assert process.returncode == 1
         assert "interrupted" in said
         assert "Traceback" not in said

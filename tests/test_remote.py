@@ -219,7 +219,7 @@ def test_copies_are_made_while_the_run_goes_on(url: str) -> None:
         keep(folder.path, KEYS[0])
         (folder.path / "manifest.json").write_bytes(b"{}")
         (folder.path / "part-0001.jsonl").write_bytes(b"{}\n")
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while "manifest.json" not in (files := there(url)) and time.monotonic() < until:
             time.sleep(0.02)
         assert "manifest.json" in files

@@ -103,7 +103,7 @@ async def pair():
 def make_config(servers, **fields) -> OpenAIConfig:
     urls = [server.base_url for server in servers]
     return OpenAIConfig(
-        **{"model": "fake-judge", "base_url": urls, "retries": 0, "timeout": 2.0, **fields}
+        **{"model": "fake-judge", "base_url": urls, "retries": 0, "timeout": 60.0, **fields}
     )
 
 
