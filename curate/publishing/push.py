@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from curate.errors import CurateError, UsageError
 from curate.files import atomic_file, disk_error
 from curate.ingesting import read_index
@@ -126,6 +128,8 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
         RunLockedError: the run is being written.
         CurateError: the folder's files are of different runs, or the disk refuses the tables.
     """
+    import pyarrow as pa
+
     options = options or PushOptions()
     check_name(repo)
     check_allowed(options.allow)
@@ -166,6 +170,12 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
                 card = make_card(facts)
                 (files / CARD).write_text(card, encoding="utf-8")
                 findings.merge(scan_files({CARD: files / CARD}, detector, out, row_ids=()))
+        except (pl.exceptions.PolarsError, pa.ArrowException, FileNotFoundError) as error:
+            raise CurateError(
+                "a file of the run is damaged or not there",
+                got=error,
+                fix="run the recipe again: the export is written anew, and no model is asked",
+            ) from error
         except OSError as error:
             raise disk_error(folder, error) from error
     return Prepared(

@@ -246,6 +246,13 @@ def test_a_run_without_a_parquet_export_says_what_to_write(run: Path) -> None:
         prepare_push(run, REPO)
 
 
+@pytest.mark.parametrize("name", ["sft.parquet", "dpo.parquet", "sft_provenance.parquet"])
+def test_a_damaged_export_is_an_error_and_not_pushed(run: Path, name: str) -> None:
+    (run / "export/trl" / name).write_bytes(b"damaged")
+    with pytest.raises(CurateError, match="damaged or not there"):
+        prepare_push(run, REPO)
+
+
 def test_a_run_that_did_not_split_has_no_validation(tmp_path: Path) -> None:
     run = make_run(tmp_path, select={"where": {"all": "1 = 1"}}, fork=False, adherence=False)
     prepared = prepare_push(run, REPO)
