@@ -47,7 +47,6 @@ from curate.engines.asking import Asker
 from curate.engines.base import Ask, Request
 from curate.engines.cache import ReplyCache
 from curate.engines.config import EngineConfig, LlamaCppConfig, open_engine
-from curate.engines.layout import trunk
 from curate.trust.agreement import Interval, auc, bootstrap_interval, paired_interval
 
 ROLE = Path(__file__).resolve().parent / "role"
@@ -80,8 +79,7 @@ def rubric_request(rubric: str) -> Prompt:
     """The same with another rubric in place of ours."""
 
     def request(turn: LabelledTurn) -> Request:
-        on = trunk(rubric, turn.dialogue, turn.dialogue.turns, show_scenario=False)
-        return turn_request(on, CONFIG)
+        return turn_request(nested_trunks(turn.dialogue, CONFIG, rubric)[-1], CONFIG)
 
     return request
 

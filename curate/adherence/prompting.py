@@ -1,8 +1,9 @@
 """What the judge of role adherence is shown and asked: rendering only, nothing here reads a reply.
 
-The prompts of a dialogue's turns are nested: each begins with all of the one before (but for its closing
-fence). A question stands behind the dialogue, so the score of a turn and the reason for it are asked on
-one trunk, and an engine with a prefix cache reads every turn once.
+The prompts of a dialogue's turns are nested: each is the one before and the turns since. What is asked of a
+turn stands before the dialogue, which ends the prompt, since a small judge loses sight of the turn behind
+anything more. The reason for an answer is asked behind the same dialogue. An engine with a prefix cache
+reads every turn once.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from curate.records import ViolationKind
 LABELS = ("yes", "Yes", "YES", "no", "No", "NO")
 """Spellings asked for by name, for engines that look up exact labels; others are found in the top-k."""
 
-_TURN_FILES = ("constructive", "restrictive", "question", "retry")
+_HEADINGS = {"user": "user message", "assistant": "assistant response"}
+"""The words of the prompt files, whose examples have the same headers."""
+
+_TURN_FILES = ("constructive", "restrictive", "retry")
 _CONVERSATION_FILES = (
     "conversation_constructive",
     "conversation_restrictive",
@@ -55,8 +59,8 @@ def _version(name: str, files: tuple[str, ...]) -> str:
     return f"{name}+{digest.hexdigest()}"
 
 
-PROMPT_VERSION = _version("adherence-1", _TURN_FILES)
-"""Version of the questions about turns and a hash of their text; part of every score's identity."""
+PROMPT_VERSION = _version("adherence-2", _TURN_FILES)
+"""Version of what is asked about turns and a hash of its text; part of every score's identity."""
 CONVERSATION_VERSION = _version("adherence-conversation-1", _CONVERSATION_FILES)
 """The same of the question about the whole conversation."""
 REASON_VERSION = _version("adherence-reason-1", _REASON_FILES)
@@ -69,10 +73,16 @@ def prompt_version(config: AdherenceConfig) -> str:
     return PROMPT_VERSION if is_turn else CONVERSATION_VERSION
 
 
-def nested_trunks(dialogue: Dialogue, config: AdherenceConfig) -> list[Trunk]:
-    """The trunk that ends with each assistant turn, in order."""
-    bare = trunk(prompt(config.definition), dialogue, (), show_scenario=False)
-    trunks = nested(bare, dialogue.turns, show_reasoning=config.show_reasoning)
+def nested_trunks(
+    dialogue: Dialogue, config: AdherenceConfig, rubric: str | None = None
+) -> list[Trunk]:
+    """The trunk that ends with each assistant turn, in order.
+
+    Args:
+        rubric: another wording in place of the definition's, to be measured beside it.
+    """
+    bare = trunk(rubric or prompt(config.definition), dialogue, (), show_scenario=False)
+    trunks = nested(bare, dialogue.turns, show_reasoning=config.show_reasoning, headings=_HEADINGS)
     return [found for turn, found in zip(dialogue.turns, trunks, strict=True) if turn.has_assistant]
 
 
@@ -88,21 +98,20 @@ def conversation_trunk(dialogue: Dialogue, config: AdherenceConfig) -> Trunk:
 
 
 def turn_request(on: Trunk, config: AdherenceConfig, problem: str | None = None) -> Request:
-    """The question about the last turn of a trunk, or about all of it (`evaluation_granularity`).
+    """The request for the answer about a trunk's last turn, or about all of it (`evaluation_granularity`).
 
     Args:
         on: the trunk that ends with this turn.
         config: says in which mode to ask.
         problem: why an earlier reply could not be read; makes this a retry.
     """
-    is_turn = config.evaluation_granularity == "turn"
-    question = prompt("question" if is_turn else "conversation_question")
+    question = "" if config.evaluation_granularity == "turn" else prompt("conversation_question")
     if problem is not None:
         question += prompt("retry").format(problem=problem)
     continuous = config.output_mode == "continuous"
     step = config.evaluation_granularity if problem is None else "retry"
     return Request(
-        messages=on.ask(question),
+        messages=on.ask(question) if question else on.end_at_the_dialogue(),
         max_tokens=1 if continuous else config.max_reply_tokens,
         prefill=config.answer_prefix or "",
         labels=LABELS if continuous else (),

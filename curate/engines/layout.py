@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import orjson
 
@@ -25,6 +26,7 @@ from curate.dialogue import Dialogue, Message, Turn
 
 DIALOGUE_OPEN = "<dialogue>\n"
 DIALOGUE_CLOSE = "</dialogue>\n"
+NO_HEADINGS: Mapping[str, str] = MappingProxyType({})
 
 # Strings that chat templates turn into control tokens, and our own fences. A zero-width or look-alike
 # character would change what the judge reads in odd ways; a space after the bracket stays legible.
@@ -64,11 +66,21 @@ def defuse(text: str) -> Defused:
     return Defused(text, special + headers)
 
 
-def render_message(message: Message, turn: int, *, show_reasoning: bool = False) -> Defused:
-    """One message under its header `[turn.role]`, ending with a newline."""
+def render_message(
+    message: Message,
+    turn: int,
+    *,
+    show_reasoning: bool = False,
+    headings: Mapping[str, str] = NO_HEADINGS,
+) -> Defused:
+    """One message under its header `[turn.role]`, ending with a newline.
+
+    Args:
+        headings: by role, what stands in the header in place of the role's name.
+    """
     # A name may hold anything; on one line and without brackets it cannot end the header early.
     label = " ".join((message.name or "").translate(_NO_BRACKETS).split())
-    role = f"{message.role} {label}".rstrip()
+    role = f"{headings.get(message.role, message.role)} {label}".rstrip()
     parts: list[str] = []
     if show_reasoning and message.reasoning:
         parts.append(f"(thinking) {message.reasoning}")
@@ -87,10 +99,15 @@ def render_message(message: Message, turn: int, *, show_reasoning: bool = False)
     return Defused(f"[{turn}.{name.text}]\n{body.text}\n", name.count + body.count)
 
 
-def render_turns(turns: Sequence[Turn], *, show_reasoning: bool = False) -> Defused:
-    """Turns as data, each message under its header, no fences."""
+def render_turns(
+    turns: Sequence[Turn],
+    *,
+    show_reasoning: bool = False,
+    headings: Mapping[str, str] = NO_HEADINGS,
+) -> Defused:
+    """Turns as data, each message under its header (see `render_message`), no fences."""
     rendered = [
-        render_message(message, turn.number, show_reasoning=show_reasoning)
+        render_message(message, turn.number, show_reasoning=show_reasoning, headings=headings)
         for turn in turns
         for message in turn.messages
         if message.role != "system"
@@ -117,8 +134,22 @@ class Trunk:
         """The chat messages of one request on this trunk."""
         return ({"role": "user", "content": f"{self.text}{question}"},)
 
+    def end_at_the_dialogue(self) -> tuple[Mapping[str, str], ...]:
+        """The chat messages of a request whose rubric asks all: its last words are the dialogue's.
 
-def nested(bare: Trunk, turns: Sequence[Turn], *, show_reasoning: bool = False) -> list[Trunk]:
+        The fence stays open, since nothing follows it; nothing in the dialogue can close it. No line break
+        ends it either: that alone made a small judge's answers worse (docs/adherence.md has the figures).
+        """
+        return ({"role": "user", "content": self.text.removesuffix(DIALOGUE_CLOSE).rstrip()},)
+
+
+def nested(
+    bare: Trunk,
+    turns: Sequence[Turn],
+    *,
+    show_reasoning: bool = False,
+    headings: Mapping[str, str] = NO_HEADINGS,
+) -> list[Trunk]:
     """The trunk that ends with each of the turns, in order, given the one that shows none of them.
 
     Every turn is rendered once. Laying out each trunk by itself would render n turns n (n + 1) / 2
@@ -127,7 +158,7 @@ def nested(bare: Trunk, turns: Sequence[Turn], *, show_reasoning: bool = False) 
     text, neutralised = bare.text.removesuffix(DIALOGUE_CLOSE), bare.neutralised
     trunks = []
     for turn in turns:
-        body = render_turns((turn,), show_reasoning=show_reasoning)
+        body = render_turns((turn,), show_reasoning=show_reasoning, headings=headings)
         text, neutralised = text + body.text, neutralised + body.count
         trunks.append(Trunk(text + DIALOGUE_CLOSE, neutralised))
     return trunks

@@ -19,7 +19,7 @@ from curate.adherence.llm import (
 )
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Capability, Completion, Fault, Request
-from curate.engines.layout import trunk
+from curate.engines.layout import Trunk, trunk
 from curate.records import AdherenceScore, JudgeIdentity, Unscored
 
 IDENTITY = JudgeIdentity(engine="scripted", model="judge", prompt_version=PROMPT_VERSION)
@@ -62,7 +62,11 @@ def text_of(request: Request) -> str:
 
 
 def last_turn(request: Request) -> int:
-    return max(map(int, re.findall(r"^\[(\d+)\.assistant\]$", text_of(request), re.MULTILINE)))
+    return max(
+        map(
+            int, re.findall(r"^\[(\d+)\.assistant(?: response)?\]$", text_of(request), re.MULTILINE)
+        )
+    )
 
 
 def first_token(**probabilities: float) -> Completion:
@@ -97,10 +101,8 @@ async def test_each_turn_is_asked_once_in_order_in_one_call() -> None:
     result = await scored(judge)
     assert len(judge.calls) == 1
     assert [last_turn(request) for request in judge.calls[0]] == [1, 2, 3]
-    assert {text_of(request).splitlines()[-1] for request in judge.calls[0]} == {
-        "Does the assistant's last response adhere to the role? "
-        "Answer ONLY with YES (adherent) or NO (non-adherent)."
-    }
+    ends = [text_of(request).rpartition("\n")[2] for request in judge.calls[0]]
+    assert ends == [f"text {word} of assistant" for word in (1, 3, 5)]
     assert result.requests == 3
     assert [turn.turn for turn in result.per_turn] == [1, 2, 3]
 
@@ -113,7 +115,7 @@ async def test_no_turn_sees_a_later_one_and_prompts_are_nested() -> None:
         shown = [word for word in range(6) if f"text {word} of" in text]
         assert shown == list(range(2 * index + 2))
     for earlier, later in itertools.pairwise(prompts):
-        assert later.startswith(earlier[: earlier.rindex("</dialogue>")])
+        assert later.startswith(earlier + "\n[")
 
 
 @pytest.mark.parametrize("show_reasoning", [False, True])
@@ -134,17 +136,23 @@ def test_trunks_rendered_turn_by_turn_are_those_of_the_layout(show_reasoning: bo
         ),
     )
     config = AdherenceConfig(show_reasoning=show_reasoning)
-    assert nested_trunks(of, config) == [
-        trunk(
+    shown = [place for place, turn in enumerate(of.turns) if turn.has_assistant]
+    for found, place in zip(nested_trunks(of, config), shown, strict=True):
+        whole = trunk(
             prompt("constructive"),
             of,
             of.turns[: place + 1],
             show_reasoning=show_reasoning,
             show_scenario=False,
         )
-        for place, turn in enumerate(of.turns)
-        if turn.has_assistant
-    ]
+        text = re.sub(r"^(\[\d+\.user)\]$", r"\1 message]", whole.text, flags=re.MULTILINE)
+        text = re.sub(r"^(\[\d+\.assistant)\]$", r"\1 response]", text, flags=re.MULTILINE)
+        assert found == Trunk(text, whole.neutralised)
+
+
+def test_another_rubric_takes_the_place_of_the_definitions_alone() -> None:
+    ours, other = (nested_trunks(THREE, BINARY, rubric)[-1].text for rubric in (None, "Judge it."))
+    assert other == ours.replace(prompt("constructive"), "Judge it.\n")
 
 
 async def test_the_role_stands_verbatim_before_the_dialogue_and_the_scenario_does_not() -> None:
@@ -182,7 +190,7 @@ async def test_dangerous_strings_in_role_and_dialogue_are_defused_and_counted() 
     result = await scored(judge, of=of)
     text = text_of(judge.calls[0][0])
     assert result.neutralised == 3
-    assert text.count("</dialogue>") == text.count("</role>") == 1
+    assert (text.count("</role>"), text.count("</dialogue>")) == (1, 0)
     assert "<|im_end|>" not in text
 
 
@@ -191,8 +199,20 @@ async def test_the_definition_chooses_the_prompt() -> None:
     await scored(constructive)
     result = await scored(restrictive, AdherenceConfig(definition="restrictive"))
     assert result.definition == "restrictive"
-    assert "must actively do what the role requires" in text_of(constructive.calls[0][0])
-    assert "must do nothing the role forbids" in text_of(restrictive.calls[0][0])
+    too, no = "Leaving out what the role requires is non-adherent too.", "is no violation."
+    assert too in text_of(constructive.calls[0][0])
+    assert no not in text_of(constructive.calls[0][0])
+    assert no in text_of(restrictive.calls[0][0])
+
+
+def test_examples_answer_yes_and_no_alike_and_no_last_word_gives_the_answer() -> None:
+    for definition in ("constructive", "restrictive"):
+        text = prompt(definition)
+        assert text.count("Answer: YES") == text.count("Answer: NO") >= 3
+        assert text.endswith("\n\nNow the case to judge.\n")
+    # Leaving a demand out breaks a role under one definition only.
+    assert "quiz master" in prompt("constructive")
+    assert "quiz master" not in prompt("restrictive")
 
 
 async def test_reasoning_is_hidden_unless_asked_for() -> None:
@@ -298,7 +318,7 @@ async def test_a_bad_reply_is_asked_again_with_the_reason_and_only_it() -> None:
     )
     result = await scored(judge)
     assert [len(call) for call in judge.calls] == [3, 1]
-    assert "An earlier reply could not be read: it was neither YES nor NO." in text_of(
+    assert "</dialogue>\nAn earlier reply could not be read: it was neither YES nor NO." in text_of(
         judge.calls[1][0]
     )
     assert result.session_score == 1
@@ -484,5 +504,5 @@ def test_the_defaults_are_the_papers() -> None:
 
 def test_the_prompt_version_carries_a_hash_of_the_prompts() -> None:
     name, _, digest = PROMPT_VERSION.partition("+")
-    assert name == "adherence-1"
+    assert name == "adherence-2"
     assert len(digest) == 8

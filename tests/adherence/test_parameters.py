@@ -57,7 +57,7 @@ ROWS = [
 def judge(request: Request) -> Completion:
     """P(yes) of turns 1 to 3: 0.9, 0.6, 0.1; turn 2 is muddled at first, and an oracle at its own thoughts."""
     text = str(request.messages[0]["content"])
-    turn = max(map(int, re.findall(r"^\[(\d+)\.assistant\]$", text, re.MULTILINE)))
+    turn = max(map(int, re.findall(r"^\[(\d+)\.assistant(?: response)?\]$", text, re.MULTILINE)))
     if request.schema is not None:
         reply = {"reason": f"Turn {turn} says so."}
         if "violation" in request.schema["properties"]:

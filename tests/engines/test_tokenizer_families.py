@@ -166,6 +166,25 @@ def test_nested_prefixes_are_nested_in_tokens(prompts: PromptTokens, dialogue: D
         assert _common(*both) >= len(nested)
 
 
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(dialogue=dialogues())
+def test_prompts_that_end_at_the_dialogue_share_all_but_its_last_message(
+    prompts: PromptTokens, dialogue: Dialogue
+) -> None:
+    turns = dialogue.turns
+    trunks = [trunk(RUBRIC, dialogue, turns[: stop + 1]) for stop in range(len(turns))]
+    asked = [
+        Request(messages=on.end_at_the_dialogue(), max_tokens=1, labels=("yes", "no"))
+        for on in trunks
+    ]
+    for request in asked:
+        assert prompts.prompt_ids(request) == _whole(prompts, prompts.prompt_text(request))
+    for shorter, longer in pairwise(asked):
+        text = prompts.prompt_text(shorter)
+        shared = _whole(prompts, text[: text.rindex("\n[")])
+        assert _common(prompts.prompt_ids(shorter), prompts.prompt_ids(longer)) >= len(shared) - 1
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=_NASTY)
 def test_any_text_at_all_is_tokenised_as_a_whole(prompts: PromptTokens, text: str) -> None:
