@@ -205,14 +205,11 @@ async def test_the_definition_chooses_the_prompt() -> None:
     assert no in text_of(restrictive.calls[0][0])
 
 
-def test_examples_answer_yes_and_no_alike_and_no_last_word_gives_the_answer() -> None:
+def test_examples_are_half_adherent_half_not() -> None:
     for definition in ("constructive", "restrictive"):
         text = prompt(definition)
-        assert text.count("Answer: YES") == text.count("Answer: NO") >= 3
+        assert text.count("Answer: YES") == text.count("Answer: NO") >= 2
         assert text.endswith("\n\nNow the case to judge.\n")
-    # Leaving a demand out breaks a role under one definition only.
-    assert "quiz master" in prompt("constructive")
-    assert "quiz master" not in prompt("restrictive")
 
 
 async def test_reasoning_is_hidden_unless_asked_for() -> None:
