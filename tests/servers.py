@@ -120,12 +120,13 @@ def _make_object(schema: Body, rng: random.Random, root: Body) -> Body:
 def label_distribution(text: str, count: int, rng: random.Random) -> list[tuple[str, float]]:
     """(token, log-probability), most likely first, summing to just under 1.
 
-    Which kind of label gets the mass follows from the end of the prompt: yes and no, letters, digits.
+    Which kind of label gets the mass follows from the end of the prompt: yes and no, letters, digits; role
+    adherence asks before the dialogue.
     """
     tail = text[-600:].lower()
     yes_no = ["yes", "no", "Yes", "No", " yes", " no"]
     letters, digits = list(string.ascii_uppercase), [*"12345"]
-    if re.search(r"\byes\b", tail) and re.search(r"\bno\b", tail):
+    if "ONLY with YES" in text or (re.search(r"\byes\b", tail) and re.search(r"\bno\b", tail)):
         wanted = yes_no
     elif re.search(r"\b1\b", tail) and re.search(r"\b5\b", tail):
         # A letter or two for "does not apply", and the score with a leading space.
