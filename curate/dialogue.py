@@ -7,14 +7,18 @@ so a dialogue can be shared between stages and its content hash stays true.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 Role = Literal["system", "user", "assistant", "tool"]
+
+_UNSEEN = {"id", "group", "reward", "labels", "metadata", "lineage"}
+"""Fields of a dialogue that no judge is shown."""
 
 
 class Frozen(BaseModel):
@@ -81,7 +85,7 @@ class Dialogue(Frozen):
         """128-bit hash (32 hex digits) of what a judge can see: not of id, labels, metadata or lineage."""
         seen = self.model_dump(
             mode="json",
-            exclude={"id", "group", "reward", "labels", "metadata", "lineage"},
+            exclude=_UNSEEN,
             exclude_defaults=True,
         )
         return hashlib.blake2b(
@@ -92,6 +96,16 @@ class Dialogue(Frozen):
     def turns(self) -> tuple[Turn, ...]:
         """The dialogue's turns in order; see `number_turns`."""
         return number_turns(self.messages)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, but what was worked out from the fields is worked out anew where one has changed."""
+        copied = super().model_copy(update=update, deep=deep)
+        changed = set(update or ())
+        if changed - _UNSEEN:
+            copied.__dict__.pop("content_hash", None)
+        if "messages" in changed:
+            copied.__dict__.pop("turns", None)
+        return copied
 
     @property
     def system_text(self) -> str | None:

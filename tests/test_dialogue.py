@@ -67,3 +67,13 @@ def test_the_content_hash_sees_what_a_judge_sees() -> None:
     assert fresh.content_hash == dialogue.content_hash
     other = Dialogue(id="a", messages=messages("user", "assistant"), role_definition="A librarian.")
     assert other.content_hash != dialogue.content_hash
+
+
+def test_a_changed_copy_has_turns_and_hash_of_its_own() -> None:
+    whole = Dialogue(id="a", messages=messages("user", "assistant", "user", "assistant"))
+    assert len(whole.turns) == 2
+    kept, start = whole.content_hash, whole.model_copy(update={"messages": whole.messages[:2]})
+    assert start == Dialogue(id="a", messages=messages("user", "assistant"))
+    assert len(start.turns) == 1
+    assert start.content_hash == Dialogue(id="b", messages=start.messages).content_hash != kept
+    assert whole.content_hash == kept

@@ -32,12 +32,8 @@ def prompt_is_open(prompt: Sequence[Message]) -> bool:
 
 
 def with_messages(dialogue: Dialogue, messages: Sequence[Message]) -> Dialogue:
-    """The same dialogue with other messages.
-
-    Built anew: `model_copy` would take the cached turns and content hash along.
-    """
-    fields = {name: getattr(dialogue, name) for name in Dialogue.model_fields}
-    return Dialogue.model_construct(**(fields | {"messages": tuple(messages)}))
+    """The same dialogue with other messages."""
+    return dialogue.model_copy(update={"messages": tuple(messages)})
 
 
 def canonical(message: Message) -> tuple[Any, ...]:

@@ -66,6 +66,7 @@ def test_a_list_labels_every_turn_and_each_sees_no_later_one(tmp_path: Path) -> 
     ]
     first, second = read(lines(tmp_path / "rows.jsonl", rows))
     assert [message.content for message in first.dialogue.messages] == ["Welcome.", "Hi", "Hello."]
+    assert [turn.number for turn in first.dialogue.turns] == [0, 1]
     assert (first.case.references, first.label) == (("Good day.",), "adherent")
     assert len(second.dialogue.messages) == 5
     assert (second.case.references, second.label) == (("It left.",), "tone")
