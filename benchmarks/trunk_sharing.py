@@ -59,12 +59,19 @@ async def requests_of(dialogue: Dialogue, stage: str) -> list[Request]:
     return asked
 
 
+def dialogue_end(text: str, request: Request) -> int:
+    """Where a prompt's dialogue ends: before its fence, or with the message where nothing is asked behind it."""
+    at = text.rfind(DIALOGUE_CLOSE)
+    message = str(request.messages[0]["content"])
+    return at if at >= 0 else text.index(message) + len(message)
+
+
 def bound(tokens: PromptTokens, requests: Sequence[Request]) -> int:
     """R + nL and each question: the longest trunk once, and all that stands behind each one's end."""
     heads, tails = [], []
     for request in requests:
         text = tokens.prompt_text(request)
-        at = text.rindex(DIALOGUE_CLOSE)
+        at = dialogue_end(text, request)
         heads.append(len(tokens.encode(text[:at])))
         tails.append(len(tokens.encode(text)) - heads[-1])
     return max(heads) + sum(tails)
@@ -72,8 +79,9 @@ def bound(tokens: PromptTokens, requests: Sequence[Request]) -> int:
 
 def sizes(tokens: PromptTokens, requests: Sequence[Request]) -> str:
     """R, L and q of a dialogue's requests, in words."""
-    text = tokens.prompt_text(max(requests, key=lambda one: len(one.messages[0]["content"])))
-    start, end = text.index(DIALOGUE_OPEN), text.rindex(DIALOGUE_CLOSE)
+    longest = max(requests, key=lambda one: len(one.messages[0]["content"]))
+    text = tokens.prompt_text(longest)
+    start, end = text.index(DIALOGUE_OPEN), dialogue_end(text, longest)
     rubric, head = len(tokens.encode(text[:start])), len(tokens.encode(text[:end]))
     tail = len(tokens.encode(text)) - head
     return f"R = {rubric}, L = {(head - rubric) / TURNS:.0f}, q = {tail}, {len(requests)} questions"
