@@ -48,8 +48,9 @@ _KINDS: dict[ViolationKind, str] = {
 
 @cache
 def prompt(name: str) -> str:
-    """Text of one prompt file."""
-    return resources.files("curate.adherence").joinpath("prompts", f"{name}.md").read_text("utf-8")
+    """Text of one prompt file; `{examples}` in it stands for those that both definitions share."""
+    text = resources.files("curate.adherence").joinpath("prompts", f"{name}.md").read_text("utf-8")
+    return text.replace("{examples}\n", prompt("examples")) if "{examples}" in text else text
 
 
 def _version(name: str, files: tuple[str, ...]) -> str:
