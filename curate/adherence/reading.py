@@ -183,5 +183,4 @@ def passage(quoted: str, text: str) -> str | None:
 def _fault(completion: Completion) -> Answer:
     assert completion.fault is not None
     fault = completion.fault
-    reason = "context_overflow" if fault.kind == "context_overflow" else "engine_error"
-    return Answer(reason=reason, detail=f"{fault.kind}: {fault.detail}".rstrip(": "))
+    return Answer(reason=fault.reason, detail=f"{fault.kind}: {fault.detail}".rstrip(": "))

@@ -137,6 +137,11 @@ class Fault:
         """True when the same call may succeed later."""
         return self.kind in TRANSIENT
 
+    @property
+    def reason(self) -> str:
+        """The reason code of what is unscored for it: whether the row was too long, or the engine failed."""
+        return "context_overflow" if self.kind == "context_overflow" else "engine_error"
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:

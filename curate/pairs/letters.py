@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from curate.engines.base import Completion, Fault, Request
+from curate.engines.base import Completion, Request
 from curate.engines.labels import read_labels
 from curate.engines.structured import BadReply, read_object
 from curate.pairs.asks import JudgeAsks
@@ -82,7 +82,8 @@ def _gave_no_labels(completion: Completion) -> bool:
 
 def _pick_label(completion: Completion, question: ClosedQuestion, min_coverage: float) -> Pick:
     if completion.fault is not None:
-        return _faulted(completion.fault, question)
+        fault = completion.fault
+        return Pick(None, question.neutralised, fault.reason, fault.kind)
     mass = read_labels(completion, question.labels)
     if mass.best is None or mass.coverage < min_coverage:
         detail = f"the letters hold {mass.coverage:.2f} of the mass"
@@ -92,14 +93,10 @@ def _pick_label(completion: Completion, question: ClosedQuestion, min_coverage: 
 
 def _pick_json(completion: Completion, question: ClosedQuestion) -> Pick:
     if completion.fault is not None:
-        return _faulted(completion.fault, question)
+        fault = completion.fault
+        return Pick(None, question.neutralised, fault.reason, fault.kind)
     reply = read_object(completion, question.schema)
     if isinstance(reply, BadReply):
         reason = "reply_cut" if reply.reason == "cut" else "bad_reply"
         return Pick(None, question.neutralised, reason, f"{reply.reason}: {reply.detail}")
     return Pick(str(reply["answer"]), question.neutralised)
-
-
-def _faulted(fault: Fault, question: ClosedQuestion) -> Pick:
-    reason = "context_overflow" if fault.kind == "context_overflow" else "engine_error"
-    return Pick(None, question.neutralised, reason, fault.kind)
