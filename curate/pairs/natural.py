@@ -18,8 +18,7 @@ from curate.pairs.asks import JudgeAsks
 from curate.pairs.config import NaturalConfig
 from curate.pairs.couples import Couple, find_couples
 from curate.pairs.prefix import pair_id, prompt_is_open, prompt_messages
-from curate.pairs.substance import is_cosmetic, is_identical
-from curate.pairs.verify import verify_sides
+from curate.pairs.verify import check_texts, verify_sides
 from curate.records import PreferencePair
 
 _SPEAKER = re.compile(r"\s*(?:#+ ?|\*\*)?(?:Human|User|Assistant)(?:\*\*)? ?:", re.IGNORECASE)
@@ -156,9 +155,7 @@ def _cheap_refusal(prompt: Sequence[Message], chosen: Message, rejected: Message
         return "empty_side"
     if any(_SPEAKER.match(side.content) for side in (chosen, rejected)):
         return "speaker_marker"
-    if is_identical(chosen, rejected):
-        return "identical"
-    return "cosmetic" if is_cosmetic(chosen, rejected) else None
+    return check_texts(chosen, rejected).refusal
 
 
 async def verify_natural(

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from curate.errors import CurateError, UsageError, missing_extra
+from curate.errors import CurateError, UsageError, first_line, missing_extra
 
 _NAME = re.compile(r"[A-Za-z0-9][\w-]*(?:\.[\w-]+)*/\w(?:[\w.-]*\w)?")
 _LONGEST_NAME = 96
@@ -206,7 +206,7 @@ class _Push:
         except Exception as error:  # whatever the transport raises
             raise CurateError(
                 f"the connection broke, and it is not known whether {self.repo} has the commit",
-                got=f"{type(error).__name__}: {error}".splitlines()[0],
+                got=first_line(error),
                 fix=f"look at {self._history}, or push again: what is there already is not committed twice",
             ) from error
         return bool(head.commit_id != parent and head.title == self.message)
