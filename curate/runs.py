@@ -66,12 +66,12 @@ def read_table(run: Path) -> Iterator[dict[str, Any]]:
             yield {**row, "sets": decision["sets"] if is_of_row else []}
 
 
-def unscored_example(run: Path, stage: str) -> tuple[str, str] | None:
+def unscored_example(run: Path, manifest: Manifest, stage: str) -> tuple[str, str] | None:
     """Id of the first dialogue that a judging stage left without a score, and why, in words.
 
     None where there is none, and before the run has a score table.
     """
-    scores, print_ = run / "scores.parquet", read_manifest(run).fingerprints.get(stage)
+    scores, print_ = run / "scores.parquet", manifest.fingerprints.get(stage)
     if print_ is None or not scores.is_file():
         return None
     without = pl.scan_parquet(scores).filter(pl.col(f"{stage}_unscored").is_not_null())

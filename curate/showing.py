@@ -98,7 +98,7 @@ def show_run(console: Console, result: RunResult) -> None:
     console.print(_closing_table(manifest))
     for name in ("judge", "adherence"):
         has_some = name in manifest.stages and manifest.stages[name].reasons
-        example = unscored_example(result.folder, name) if has_some else None
+        example = unscored_example(result.folder, manifest, name) if has_some else None
         if example is not None:
             console.print(f"{name} of {escape(_clip(example[0]))}: {escape(_clip(example[1]))}")
     show_funnels(console, manifest)
