@@ -115,7 +115,8 @@ def show_report(console: Console, report: Report) -> None:
         console.print(f"extra {extra.name}: {state}", soft_wrap=True)
     machine = report.machine
     gpus = ", ".join(machine.gpus) or "no GPU found"
-    console.print(f"{machine.cores} cores, {machine.memory_gib:.1f} GiB memory, {escape(gpus)}")
+    cores = f"{machine.cores} core{'s' * (machine.cores != 1)}"
+    console.print(f"{cores}, {machine.memory_gib:.1f} GiB memory, {escape(gpus)}")
     folder = report.folder
     state = "can be written" if folder.is_writable else "[red]cannot be written[/red]"
     console.print(f"{escape(folder.path)}: {state}, {folder.free_gib:.1f} GiB free")

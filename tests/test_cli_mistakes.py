@@ -219,3 +219,12 @@ def test_a_folder_of_empty_exports_is_said_to_be_empty(curate: Command, tmp_path
     code, said = curate("check", tmp_path, "--for", "trl")
     assert code == 2
     assert "sft.jsonl (empty)" in said
+
+
+def test_ctrl_c_ends_any_command_with_1(curate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("curate.doctor.examine_machine", interrupted)
+    status, said = curate("doctor")
+    assert (status, said) == (1, "interrupted")

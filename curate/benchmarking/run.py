@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -103,10 +104,11 @@ def run_benchmark(
     fitted on each condition anew.
 
     Raises:
-        UsageError: a condition, a method or its model cannot be had.
+        UsageError: a condition, a method or its model cannot be had, or the threshold is no number.
         EngineError: a model cannot be reached or opened.
     """
     sizes = _sizes(options.conditions, len(turns))
+    _refuse_threshold(options.threshold)
     require_judge(options.recipe, options.methods)
     _refuse_repeats([*options.methods, *options.saved])
     compared = [method for method in options.methods if not method.is_judge]
@@ -129,6 +131,13 @@ def _refuse_repeats(named: Sequence[Method | MethodScores]) -> None:
     if repeated:
         raise UsageError(
             "a method is named twice", got=", ".join(repeated), expected="each method once"
+        )
+
+
+def _refuse_threshold(threshold: float | None) -> None:
+    if threshold is not None and not math.isfinite(threshold):
+        raise UsageError(
+            "a threshold that no score can be held against", got=threshold, expected="a number"
         )
 
 

@@ -21,6 +21,9 @@ from curate.errors import CurateError, SourceError, UsageError
 
 __all__ = ["app", "main"]
 
+_INTERRUPTED = 130
+"""What typer ends with on Ctrl-C, outside of what `resumable` covers."""
+
 app = typer.Typer(
     name="curate",
     help="Turn raw multi-turn chat logs into audited training sets.",
@@ -56,6 +59,11 @@ def main() -> None:
     """Entry point: expected errors without a traceback, exit codes as in the module's docstring."""
     try:
         app()
+    except SystemExit as ended:
+        if ended.code == _INTERRUPTED:
+            ERR.print("interrupted")
+            ended.code = 1
+        raise
     except (UsageError, SourceError) as error:
         _fail(error, 2)
     except CurateError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,14 @@ def test_the_papers_conditions_by_default(turns: list[LabelledTurn]) -> None:
 def test_a_condition_beyond_the_file_is_refused(turns: list[LabelledTurn], asked: Any) -> None:
     with pytest.raises(UsageError, match="from 2 to 20"):
         run(turns, "rouge", conditions=asked)
+
+
+@pytest.mark.parametrize("threshold", [math.nan, math.inf])
+def test_a_threshold_that_is_no_number_is_refused(
+    turns: list[LabelledTurn], threshold: float
+) -> None:
+    with pytest.raises(UsageError, match="threshold"):
+        run(turns, "rouge", threshold=threshold)
 
 
 def test_the_same_name_twice_is_refused(turns: list[LabelledTurn], tmp_path: Path) -> None:
