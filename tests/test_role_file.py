@@ -97,14 +97,15 @@ def test_the_plain_tier_keeps_format_mirror_and_split(
     assert list(check.faults(plain, "plain")) == []
     assert list(check.split_faults(plain, "plain")) == []
     fixed = json.loads((ROOT / "benchmarks/role/split.json").read_text("utf-8"))
+    assert {half: len(rows) for half, rows in plain.items()} == {"dev": 320, "sealed": 896}
     for half, rows in plain.items():
-        assert fixed[f"plain_{half}"]["rows"] == len(rows) == 160
+        assert fixed[f"plain_{half}"]["rows"] == len(rows)
         assert fixed[f"plain_{half}"]["roles"] == sorted({row["role_id"] for row in rows})
         labels = [row["label"] for row in rows]
         assert labels.count("adherent") == len(rows) / 2
         assert all(labels.count(kind) >= len(rows) / 10 for kind in check.KINDS)
         ways = [check.decided_by(row, rows) for row in rows]
-        assert ways.count("history") >= len(rows) / 2
+        assert ways.count("history") == len(rows) / 2
         assert [turn.label for turn in check.read_turns(half, "plain")] == labels
 
 
@@ -163,9 +164,11 @@ def test_the_check_finds_a_row_in_the_wrong_half(
     check: ModuleType, halves: dict[str, list[dict[str, Any]]]
 ) -> None:
     moved = {"dev": [*halves["dev"], halves["sealed"][0]], "sealed": halves["sealed"]}
-    said = list(check.split_faults(moved))
-    assert any("roles" in fault for fault in said)
-    assert any("both halves" in fault for fault in said)
+    for tier in check.TIERS:
+        said = list(check.split_faults(moved, tier))
+        assert any("should hold the roles" in fault for fault in said)
+        assert any(fault.startswith("user message in both halves") for fault in said)
+        assert any(fault.startswith("field in both halves") for fault in said)
 
 
 def test_the_check_finds_another_file(
@@ -224,14 +227,14 @@ def test_a_split_that_is_not_the_one_fixed_is_refused(
         (tmp_path / name).write_bytes((compare.ROLE / name).read_bytes())
     monkeypatch.setattr(compare, "ROLE", tmp_path)
     assert len(compare.read_split("all")) == 192
-    assert len(compare.read_split("sealed", "plain")) == 160
-    assert len(compare.read_split("sealed", "all")) == 256
+    assert len(compare.read_split("sealed", "plain")) == 896
+    assert len(compare.read_split("sealed", "all")) == 992
     dev = tmp_path / "dev.jsonl"
     dev.write_bytes(dev.read_bytes() + b"\n")
     assert len(compare.read_split("sealed")) == 96
     with pytest.raises(SystemExit, match="would not compare"):
         compare.read_split("dev")
-    assert len(compare.read_split("dev", "plain")) == 160
+    assert len(compare.read_split("dev", "plain")) == 320
     plain = tmp_path / "plain_dev.jsonl"
     plain.write_bytes(plain.read_bytes() + b"\n")
     with pytest.raises(SystemExit, match="would not compare"):

@@ -88,13 +88,14 @@ def groups_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def dev_roles(roles: Sequence[str]) -> set[str]:
-    """The rule of the split: fields ranked by the SHA-256 of `42:<field>`, the first half is dev.
+    """The subtle tier's rule of the split: roles ranked by the SHA-256 of `42:<role_id>`, the first half is dev.
 
-    A role's field is its id up to a hyphen. Roles of one field share messages and stay together.
+    The plain tier's sealed half was written after its dev half, and `split.json` names the roles of each.
     """
-    fields = {_field(role) for role in roles}
-    ranked = sorted(fields, key=lambda field: hashlib.sha256(f"{SEED}:{field}".encode()).digest())
-    return {role for role in roles if _field(role) in ranked[: len(ranked) // 2]}
+    ranked = sorted(
+        set(roles), key=lambda role: hashlib.sha256(f"{SEED}:{role}".encode()).digest()
+    )
+    return set(ranked[: len(ranked) // 2])
 
 
 def faults(halves: Mapping[str, Sequence[Row]], tier: str = "subtle") -> Iterator[str]:
@@ -121,14 +122,21 @@ def faults(halves: Mapping[str, Sequence[Row]], tier: str = "subtle") -> Iterato
 
 def split_faults(halves: Mapping[str, Sequence[Row]], tier: str = "subtle") -> Iterator[str]:
     """What is wrong with the split: its rule, a message in both halves, or a file that is not the one fixed."""
-    expected = dev_roles([row["role_id"] for half in halves.values() for row in half])
-    if {row["role_id"] for row in halves["dev"]} != expected:
+    fixed = json.loads((HERE / "split.json").read_text("utf-8"))
+    roles = {name: {row["role_id"] for row in half} for name, half in halves.items()}
+    expected = (
+        dev_roles([*roles["dev"], *roles["sealed"]])
+        if tier == "subtle"
+        else set(fixed["plain_dev"]["roles"])
+    )
+    if roles["dev"] != expected:
         yield f"dev should hold the roles {sorted(expected)}"
+    fields = {name: {_field(role) for role in held} for name, held in roles.items()}
+    yield from (f"field in both halves: {name}" for name in fields["dev"] & fields["sealed"])
     said = {name: {_asked(row) for row in half} for name, half in halves.items()}
     yield from (
         f"user message in both halves: {text[:60]}" for text in said["dev"] & said["sealed"]
     )
-    fixed = json.loads((HERE / "split.json").read_text("utf-8"))
     for half in HALVES:
         path = path_of(half, tier)
         found, said_to_be = (
@@ -265,6 +273,7 @@ def _mirror_faults(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _field(role: str) -> str:
+    """What stands before the hyphen of a role's id: roles of one field share messages."""
     return role.partition("-")[0]
 
 
