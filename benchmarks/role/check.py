@@ -92,9 +92,7 @@ def dev_roles(roles: Sequence[str]) -> set[str]:
 
     The plain tier's sealed half was written after its dev half, and `split.json` names the roles of each.
     """
-    ranked = sorted(
-        set(roles), key=lambda role: hashlib.sha256(f"{SEED}:{role}".encode()).digest()
-    )
+    ranked = sorted(set(roles), key=lambda role: hashlib.sha256(f"{SEED}:{role}".encode()).digest())
     return set(ranked[: len(ranked) // 2])
 
 
