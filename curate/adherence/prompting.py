@@ -24,7 +24,7 @@ LABELS = ("yes", "Yes", "YES", "no", "No", "NO")
 """Spellings asked for by name, for engines that look up exact labels; others are found in the top-k."""
 
 _HEADINGS = {"user": "user message", "assistant": "assistant response"}
-"""The words of the prompt files, whose examples have the same headers."""
+"""The words of the prompt files."""
 
 _TURN_FILES = ("constructive", "restrictive", "retry")
 _CONVERSATION_FILES = (
@@ -48,9 +48,8 @@ _KINDS: dict[ViolationKind, str] = {
 
 @cache
 def prompt(name: str) -> str:
-    """Text of one prompt file; `{examples}` in it stands for those that both definitions share."""
-    text = resources.files("curate.adherence").joinpath("prompts", f"{name}.md").read_text("utf-8")
-    return text.replace("{examples}\n", prompt("examples")) if "{examples}" in text else text
+    """Text of one prompt file."""
+    return resources.files("curate.adherence").joinpath("prompts", f"{name}.md").read_text("utf-8")
 
 
 def _version(name: str, files: tuple[str, ...]) -> str:
@@ -60,7 +59,7 @@ def _version(name: str, files: tuple[str, ...]) -> str:
     return f"{name}+{digest.hexdigest()}"
 
 
-PROMPT_VERSION = _version("adherence-2", _TURN_FILES)
+PROMPT_VERSION = _version("adherence-3", _TURN_FILES)
 """Version of what is asked about turns and a hash of its text; part of every score's identity."""
 CONVERSATION_VERSION = _version("adherence-conversation-1", _CONVERSATION_FILES)
 """The same of the question about the whole conversation."""
