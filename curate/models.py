@@ -148,7 +148,7 @@ class Asks:
         policy_config = configs.policy or judge_config
         self.judge: Ask = asker(models.judge, judge_config)
         # For --retry unscored: kept replies are what could not be used, so they are asked for anew.
-        asked_again = ("judge", "adherence", "natural")
+        asked_again = ("judge", "adherence", "fork", "natural")
         self.judge_again: Ask = asker(models.judge, judge_config, asked_again)
         self.policy: Ask = asker(models.policy, policy_config)
         self.reviser: Ask = asker(models.reviser, configs.reviser or policy_config)

@@ -130,16 +130,19 @@ def test_the_manifest_holds_the_funnel_and_it_adds_up(
     assert FUNNEL_KINDS == ("fork", "natural")
 
 
+@pytest.mark.parametrize("reason", ["engine_error", "low_coverage"])
 def test_a_fork_that_the_judge_could_not_decide_counts_and_is_asked_again_when_told(
-    data: Path, tmp_path: Path
+    data: Path, tmp_path: Path, reason: str
 ) -> None:
     is_up = False
 
     def answer(body: dict[str, Any]) -> Any:
         """A server that fails at the third wording of a question, which only forks ask."""
-        if not is_up and "How good is turn" in json.dumps(body["messages"]):
+        if is_up or "How good is turn" not in json.dumps(body["messages"]):
+            return answer_by_hash(body)
+        if reason == "engine_error":
             return web.json_response({"error": {"message": "no"}}, status=400)
-        return answer_by_hash(body)
+        return {"text": "Hm", "first_token": [("Hm", -0.01)]}
 
     run = tmp_path / "run"
     with live_server(answer=answer) as server:
@@ -147,7 +150,7 @@ def test_a_fork_that_the_judge_could_not_decide_counts_and_is_asked_again_when_t
         first, _ = asked_by(server, strict, run)
         fork = first.manifest.stages["fork"]
         assert (first.exit_code, fork.rows) == (3, 8)
-        assert fork.reasons == {"engine_error": fork.unscored}
+        assert fork.reasons == {reason: fork.unscored}
         assert first.manifest.unscored_shares == {"judge": 0, "fork": fork.unscored / 8}
         undecided = {pair.dialogue_id for pair in written(run) if pair.refusal == "unscored"}
         assert len(undecided) == fork.unscored > 0

@@ -31,7 +31,7 @@ class WorkItem:
         dialogue: of which dialogue.
         judgment: of that dialogue; needed by `fork`, nothing else reads it.
         pair: to be verified, the dialogue being its prompt; needed by `natural`, nothing else reads it.
-        again: the kept replies of this dialogue could not be used, ask anew.
+        again: the judge's kept replies about this dialogue could not be used, ask anew.
     """
 
     stage: StageName
@@ -89,10 +89,8 @@ class StageWorker:
             async def forked(item: WorkItem) -> Row:
                 if item.judgment is None:
                     raise ValueError("a fork needs the dialogue's judgment")
-                asks = self._asks
-                return await fork(
-                    item.dialogue, item.judgment, asks.judge, asks.policy, asks.reviser
-                )
+                policy, reviser = self._asks.policy, self._asks.reviser
+                return await fork(item.dialogue, item.judgment, self._ask(item), policy, reviser)
 
             self._work["fork"] = forked
         if recipe.natural.verification is not None:
