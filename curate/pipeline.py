@@ -43,12 +43,12 @@ from curate.outputs import (
     write_selection,
 )
 from curate.pairing import Pairing
-from curate.rates import last_rates
+from curate.rates import rates_of
 from curate.recipe import Recipe
 from curate.records import AdherenceScore, Judgment, Manifest, PreferencePair, Unscored
 from curate.remote import open_run_folder
 from curate.runlog import RunLog, Status
-from curate.runs import read_manifest
+from curate.runs import last_manifest, read_manifest
 from curate.selection.rules import decide, narrowed, questions
 from curate.selection.table import mixed_identities
 from curate.sources import Source, open_source
@@ -136,9 +136,15 @@ class _Run:
         self.progress = progress
         self.log = RunLog(recipe)
         self.sample = Reservoir()
-        self.rates = last_rates(folder.path)
+        earlier = last_manifest(folder.path)
+        self.rates = None if earlier is None else rates_of(earlier, str(folder.path))
         self.maker = RowMaker(self.log, progress)
         self.pairing = Pairing(recipe, folder.path, self.maker, retry_unscored=retry_unscored)
+        if earlier is not None and (name := earlier.recipe.get("name")) != recipe.name:
+            self.log.warn(
+                f"The folder held the run of another recipe, {name!r}: its sets, pairs, exports and manifest "
+                "make way for those of this one. Its scores are kept: run again, it asks nobody."
+            )
 
     @property
     def cleaning(self) -> Cleaning | None:

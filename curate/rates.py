@@ -6,15 +6,13 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from curate.dialogue import Dialogue
 from curate.engines.base import Engine, Request, Usage
-from curate.errors import CurateError, EngineError, UsageError
+from curate.errors import EngineError, UsageError
 from curate.metering import Meter, token_counter
 from curate.recipe import Recipe
 from curate.records import Manifest, Rates
-from curate.runs import read_manifest
 from curate.steps import adherence_step, judge_step
 
 _COUNTED = 64
@@ -61,14 +59,6 @@ def rates_of(manifest: Manifest, name: str) -> Rates | None:
     rate = done / seconds
     source = f"{rate:,.0f} tokens/s, prefilled and generated together, as in {name}"
     return Rates(prefill=rate, decode=rate, source=source)
-
-
-def last_rates(run: Path) -> Rates | None:
-    """Rates of the run that a folder holds; None where there is none that tells."""
-    try:
-        return rates_of(read_manifest(run), str(run))
-    except (CurateError, ValueError):
-        return None  # no run yet, or one that cannot be read: the run to come says so itself
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import orjson
 import polars as pl
 
 from curate.dialogue import Dialogue
-from curate.errors import UsageError
+from curate.errors import CurateError, UsageError
 from curate.files import damaged, read_frames, read_lines
 from curate.ingesting import read_dialogues
 from curate.records import Manifest
@@ -42,6 +42,14 @@ def read_manifest(run: Path) -> Manifest:
     if not path.is_file():
         raise UsageError("not a run folder", got=run, expected="a folder with manifest.json")
     return load_record(Manifest, _loaded(path.read_bytes(), path))
+
+
+def last_manifest(run: Path) -> Manifest | None:
+    """The same, or None where there is no run yet or one that cannot be read."""
+    try:
+        return read_manifest(run)
+    except (CurateError, ValueError):
+        return None
 
 
 def _loaded(line: bytes, path: Path) -> Any:

@@ -54,6 +54,18 @@ def run(data: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+def test_a_run_in_the_folder_of_another_recipe_says_so(
+    curate: Command, data: Path, run: Path, tmp_path: Path
+) -> None:
+    text = f"source: {{path: {data}}}\njudge: false\nadherence: false\nselect: {{where: {{}}}}\n"
+    for name, said_so in (("mine", False), ("other", True), ("other", False)):
+        recipe = tmp_path / "recipe.yaml"
+        recipe.write_text(f"name: {name}\n{text}")
+        status, said = curate("run", recipe, "--out", run)
+        assert status == 0
+        assert ("another recipe, 'mine'" in said) == said_so
+
+
 @pytest.mark.parametrize("command", [["ingest"], ["calibrate", ".", "--labels"]])
 @pytest.mark.parametrize(
     ("options", "word"),
