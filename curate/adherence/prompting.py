@@ -1,9 +1,8 @@
 """What the judge of role adherence is shown and asked: rendering only, nothing here reads a reply.
 
-The prompts of a dialogue's turns are nested: each is the one before and the turns since. What is asked of a
-turn stands before the dialogue, which ends the prompt, since a small judge loses sight of the turn behind
-anything more. The reason for an answer is asked behind the same dialogue. An engine with a prefix cache
-reads every turn once.
+The prompts of a dialogue's turns are nested: each is the one before and the turns since. What is asked stands
+before the dialogue, which ends the prompt, since a small judge loses sight of a turn behind anything more. The
+reason for an answer is asked behind the same dialogue. An engine with a prefix cache reads every turn once.
 """
 
 from __future__ import annotations
@@ -27,12 +26,7 @@ _HEADINGS = {"user": "user message", "assistant": "assistant response"}
 """The words of the prompt files."""
 
 _TURN_FILES = ("constructive", "restrictive", "retry")
-_CONVERSATION_FILES = (
-    "conversation_constructive",
-    "conversation_restrictive",
-    "conversation_question",
-    "retry",
-)
+_CONVERSATION_FILES = ("conversation_constructive", "conversation_restrictive", "retry")
 _REASON_FILES = ("reason_adherent", "reason_violation", "reason_retry")
 _SUBJECTS = {
     "turn": "The assistant's last response does",
@@ -61,7 +55,7 @@ def _version(name: str, files: tuple[str, ...]) -> str:
 
 PROMPT_VERSION = _version("adherence-3", _TURN_FILES)
 """Version of what is asked about turns and a hash of its text; part of every score's identity."""
-CONVERSATION_VERSION = _version("adherence-conversation-1", _CONVERSATION_FILES)
+CONVERSATION_VERSION = _version("adherence-conversation-2", _CONVERSATION_FILES)
 """The same of the question about the whole conversation."""
 REASON_VERSION = _version("adherence-reason-1", _REASON_FILES)
 """The same of the request for a reason. No part of a score's identity, since it follows the answer."""
@@ -81,20 +75,18 @@ def nested_trunks(
     Args:
         rubric: another wording in place of the definition's, to be measured beside it.
     """
-    bare = trunk(rubric or prompt(config.definition), dialogue, (), show_scenario=False)
-    trunks = nested(bare, dialogue.turns, show_reasoning=config.show_reasoning, headings=_HEADINGS)
-    return [found for turn, found in zip(dialogue.turns, trunks, strict=True) if turn.has_assistant]
+    return _nested(dialogue, rubric or prompt(config.definition), config)
 
 
 def conversation_trunk(dialogue: Dialogue, config: AdherenceConfig) -> Trunk:
-    """The trunk of the one question about the whole dialogue."""
-    return trunk(
-        prompt(f"conversation_{config.definition}"),
-        dialogue,
-        dialogue.turns,
-        show_reasoning=config.show_reasoning,
-        show_scenario=False,
-    )
+    """The trunk of the one question about the whole dialogue, which ends with the last assistant turn."""
+    return _nested(dialogue, prompt(f"conversation_{config.definition}"), config)[-1]
+
+
+def _nested(dialogue: Dialogue, rubric: str, config: AdherenceConfig) -> list[Trunk]:
+    bare = trunk(rubric, dialogue, (), show_scenario=False)
+    trunks = nested(bare, dialogue.turns, show_reasoning=config.show_reasoning, headings=_HEADINGS)
+    return [found for turn, found in zip(dialogue.turns, trunks, strict=True) if turn.has_assistant]
 
 
 def turn_request(on: Trunk, config: AdherenceConfig, problem: str | None = None) -> Request:
@@ -105,13 +97,13 @@ def turn_request(on: Trunk, config: AdherenceConfig, problem: str | None = None)
         config: says in which mode to ask.
         problem: why an earlier reply could not be read; makes this a retry.
     """
-    question = "" if config.evaluation_granularity == "turn" else prompt("conversation_question")
-    if problem is not None:
-        question += prompt("retry").format(problem=problem)
     continuous = config.output_mode == "continuous"
-    step = config.evaluation_granularity if problem is None else "retry"
+    if problem is None:
+        step, messages = str(config.evaluation_granularity), on.end_at_the_dialogue()
+    else:
+        step, messages = "retry", on.ask(prompt("retry").format(problem=problem))
     return Request(
-        messages=on.ask(question) if question else on.end_at_the_dialogue(),
+        messages=messages,
         max_tokens=1 if continuous else config.max_reply_tokens,
         prefill=config.answer_prefix or "",
         labels=LABELS if continuous else (),

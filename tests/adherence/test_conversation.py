@@ -35,7 +35,8 @@ async def test_one_call_shows_the_whole_dialogue_and_gives_one_score() -> None:
     assert f"<role>\n{ROLE}\n</role>\n<dialogue>" in text
     assert "lost a book" not in text
     assert text.startswith("You are an evaluation assistant.")
-    assert text.rstrip().endswith("Answer ONLY with YES (adherent) or NO (non-adherent).")
+    assert "Answer ONLY with YES (adherent) or NO (non-adherent)." in text
+    assert text.endswith("text 5 of assistant")
     assert (record.session_score, record.adherent, record.per_turn) == (0, False, ())
     assert record.conversation is not None
     assert (record.evaluation_granularity, record.requests) == ("conversation", 1)
@@ -44,10 +45,10 @@ async def test_one_call_shows_the_whole_dialogue_and_gives_one_score() -> None:
     assert record.interval[1] > 0.7  # one answer says little
 
 
-async def test_a_dialogue_that_ends_with_the_user_is_shown_to_its_end() -> None:
+async def test_what_the_user_says_last_is_not_what_the_prompt_ends_with() -> None:
     judge = Judge(lambda request: "YES")
     await scored(judge, WHOLE, dialogue("user", "assistant", "user"))
-    assert "text 2 of user" in text_of(judge.calls[0][0])
+    assert text_of(judge.calls[0][0]).endswith("text 1 of assistant")
 
 
 async def test_the_definition_chooses_the_prompt() -> None:
