@@ -29,6 +29,8 @@ from curate.sources.tabular import arrow_rows
 CHUNK = 1 << 20
 # orjson writes at most 254 levels; deeper rows could be read but never be kept.
 DEEP = 200
+# The whole numbers that orjson keeps as such.
+LEAST_WHOLE, MOST_WHOLE = -(2**63), 2**64 - 1
 TRUNCATED = (EOFError, OSError, zlib.error, zstandard.ZstdError)
 
 
@@ -159,11 +161,17 @@ def _line_row(number: int, line: bytes, encoding: str | None) -> RawRow:
 
 
 def _parsed(number: int, text: str) -> RawRow:
-    """One JSON text. NaN and Infinity, which Python's json writes, are read as null."""
+    """One JSON text. NaN and Infinity, which Python's json writes, are read as null.
+
+    A whole number of a row's own that 64 bits do not hold, such as a long id, is text: as a number it would
+    lose digits.
+    """
     try:
         value = orjson.loads(text)
         if text.count("[") + text.count("{") > DEEP:
             orjson.dumps(value)
+        if isinstance(value, dict) and any(map(_may_have_lost_digits, value.values())):
+            value = json.loads(text, parse_int=_whole)
         return RawRow(number, value)
     except (orjson.JSONDecodeError, orjson.JSONEncodeError, TypeError) as problem:
         first = str(problem)
@@ -174,6 +182,16 @@ def _parsed(number: int, text: str) -> RawRow:
         reason = "bad_encoding" if "surrogate" in first else "broken_json"
         return RawRow(number, text, reason, first)
     return RawRow(number, value)
+
+
+def _may_have_lost_digits(value: Any) -> bool:
+    return isinstance(value, float) and abs(value) >= -LEAST_WHOLE
+
+
+def _whole(digits: str) -> int | str:
+    if len(digits) > len(str(MOST_WHOLE)):
+        return digits  # Python itself refuses to read some thousand digits
+    return value if LEAST_WHOLE <= (value := int(digits)) <= MOST_WHOLE else digits
 
 
 def _is_json(line: bytes) -> bool:

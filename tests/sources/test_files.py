@@ -165,6 +165,20 @@ def test_nan_is_null(tmp_path: Path) -> None:
     assert at(path).dialogues[0].metadata == {}
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+@pytest.mark.parametrize(
+    "number", [10**17 + 1, 2**63, 2**64 - 1, 2**64, -(2**63) - 2, 10**30 + 7, 10**300]
+)
+def test_a_long_id_keeps_its_digits(tmp_path: Path, name: str, number: int) -> None:
+    rows = [ROW | {"id": number, "at": 1.5}, ROW | {"id": number + 1, "at": 1e300}]
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    text = "\n".join(lines) if name.endswith("l") else f"[{','.join(lines)}]"
+    (tmp_path / name).write_text(text, "utf-8")
+    found = at(tmp_path / name)
+    assert [d.id for d in found.dialogues] == [str(number), str(number + 1)]
+    assert [d.content_hash for d in found.dialogues] == [found.dialogues[0].content_hash] * 2
+
+
 def test_a_truncated_archive_keeps_what_came_before(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.gz"
     lines = b"".join(json.dumps({**ROW, "n": str(n)}).encode() + b"\n" for n in range(4000))
