@@ -57,7 +57,7 @@ PROMPT_VERSION = _version("adherence-3", _TURN_FILES)
 """Version of what is asked about turns and a hash of its text; part of every score's identity."""
 CONVERSATION_VERSION = _version("adherence-conversation-2", _CONVERSATION_FILES)
 """The same of the question about the whole conversation."""
-REASON_VERSION = _version("adherence-reason-1", _REASON_FILES)
+REASON_VERSION = _version("adherence-reason-2", _REASON_FILES)
 """The same of the request for a reason. No part of a score's identity, since it follows the answer."""
 
 
@@ -120,10 +120,11 @@ def violation_kinds(definition: Definition) -> tuple[ViolationKind, ...]:
 def reason_schema(config: AdherenceConfig, *, adherent: bool) -> dict[str, Any]:
     """JSON schema of a reason."""
     text = {"type": "string"}
-    properties: dict[str, Any] = {"reason": text}
+    properties: dict[str, Any] = {}
     if not adherent:
         kinds = list(violation_kinds(config.definition))
-        properties |= {"violation": {"type": "string", "enum": kinds}, "role_words": text}
+        properties = {"violation": {"type": "string", "enum": kinds}, "role_words": text}
+    properties["reason"] = text
     return {
         "type": "object",
         "properties": properties,

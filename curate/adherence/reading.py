@@ -24,6 +24,8 @@ _OPENING = re.compile(rf"[\W_]*{_YES_NO}\b[*_`\"')\]]*\s*(?:$|[\n.,;:!(\[\u2013\
 _CLOSING = re.compile(rf"\b{_YES_NO}[\W_]*$")
 _WORD = re.compile(rf"\b{_YES_NO}\b")
 _QUOTES = " \n\t\"'`“”„‘’«»"
+_QUOTE_PATTERN = f"[{_QUOTES.strip()}]"
+_ANY_QUOTE = re.compile(_QUOTE_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +135,8 @@ def read_reason(
         completion: the reply.
         config: the one it was asked with.
         adherent: what the answer was.
-        role: the role definition as the judge was shown it; quoted words must stand in it. Runs of white
-            space count as one space, quotation marks around the words are dropped, nothing else is mended.
+        role: the role definition as the judge was shown it; quoted words must stand in it, see
+            `passage`. Nothing is mended.
     """
     if completion.fault is not None:
         return ReasonRead(AdherenceReason(fault=_fault(completion).reason))
@@ -170,13 +172,15 @@ _PROBLEMS = {
 def passage(quoted: str, text: str) -> str | None:
     """The passage of `text` that `quoted` repeats, as it stands there; None where there is none.
 
-    It begins and ends with whole words, so that a letter or two do not pass for a quotation.
+    It begins and ends with whole words, so that a letter or two do not pass for a quotation. Case and the form
+    of quotation marks within it are not looked at: a judge that begins in the middle of a sentence, or writes
+    JSON, changes them.
     """
     words = quoted.strip(_QUOTES).split()
     if not words:
         return None
-    pattern = r"\s+".join(map(re.escape, words))
-    found = re.search(rf"(?<!\w){pattern}(?!\w)", text)
+    pattern = r"\s+".join(_ANY_QUOTE.sub(_QUOTE_PATTERN, re.escape(word)) for word in words)
+    found = re.search(rf"(?<!\w){pattern}(?!\w)", text, re.IGNORECASE)
     return found.group(0) if found else None
 
 

@@ -106,7 +106,7 @@ async def test_reasons_are_asked_in_one_call_on_the_trunks_of_the_answers_questi
     assert (
         text_of(why[1])
         .rstrip()
-        .endswith('{"reason": "...", "violation": "...", "role_words": "..."}')
+        .endswith('{"violation": "...", "role_words": "...", "reason": "..."}')
     )
     assert why[1].schema == reason_schema(WITH, adherent=False)
 
@@ -203,9 +203,11 @@ def test_quotations_are_passages_of_whole_words() -> None:
     role = "You answer for the library.\nAlways name\n  a next step."
     assert passage("“Always name a next step.”", role) == "Always name\n  a next step."
     assert passage("  'next step' ", role) == "next step"
-    for wrong in ("", "“”", "a", "ext step", "name the next step", "always name"):
+    for wrong in ("", "“”", "a", "ext step", "name the next step", "always nam"):
         assert passage(wrong, role) is None or wrong == "a"
     assert passage("a", "Alas") is None
+    assert passage("always name", role) == "Always name"
+    assert passage("you say 'sir' in", 'You say "sir" in every reply') == 'You say "sir" in'
 
 
 @given(st.text(min_size=1, max_size=80), st.data())
