@@ -34,9 +34,9 @@ from curate.adherence.config import AdherenceConfig
 from curate.adherence.llm import (
     LABELS,
     PROMPT_VERSION,
+    answer_request,
     nested_trunks,
     read_continuous,
-    turn_request,
 )
 from curate.api import load_dialogues
 from curate.benchmarking.figures import figures
@@ -72,14 +72,14 @@ def paper_request(turn: LabelledTurn) -> Request:
 
 def our_request(turn: LabelledTurn) -> Request:
     """The question that a run asks about the last assistant turn."""
-    return turn_request(nested_trunks(turn.dialogue, CONFIG)[-1], CONFIG)
+    return answer_request(nested_trunks(turn.dialogue, CONFIG)[-1], CONFIG)
 
 
 def rubric_request(rubric: str) -> Prompt:
     """The same with another rubric in place of ours."""
 
     def request(turn: LabelledTurn) -> Request:
-        return turn_request(nested_trunks(turn.dialogue, CONFIG, rubric)[-1], CONFIG)
+        return answer_request(nested_trunks(turn.dialogue, CONFIG, rubric)[-1], CONFIG)
 
     return request
 

@@ -19,11 +19,11 @@ from curate.adherence.config import AdherenceConfig, resolve_output_mode
 from curate.adherence.prompting import (
     LABELS,
     PROMPT_VERSION,
+    answer_request,
     conversation_trunk,
     nested_trunks,
     prompt,
     reason_request,
-    turn_request,
 )
 from curate.adherence.reading import (
     Answer,
@@ -49,13 +49,13 @@ from curate.records import (
 __all__ = [
     "LABELS",
     "PROMPT_VERSION",
+    "answer_request",
     "nested_trunks",
     "prompt",
     "read_binary",
     "read_continuous",
     "resolve_output_mode",
     "score_adherence",
-    "turn_request",
 ]
 
 STAGE = "adherence"
@@ -162,7 +162,7 @@ async def ask_answers(
     """Ask on every trunk, then again where the reply cannot be read; answers in order."""
 
     def request(place: int, problem: str | None) -> Request:
-        return turn_request(trunks[place], config, problem)
+        return answer_request(trunks[place], config, problem)
 
     def read(_: int, completion: Completion) -> tuple[Answer, str | None]:
         answer = read_answer(completion, config)

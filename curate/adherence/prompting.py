@@ -89,7 +89,7 @@ def _nested(dialogue: Dialogue, rubric: str, config: AdherenceConfig) -> list[Tr
     return [found for turn, found in zip(dialogue.turns, trunks, strict=True) if turn.has_assistant]
 
 
-def turn_request(on: Trunk, config: AdherenceConfig, problem: str | None = None) -> Request:
+def answer_request(on: Trunk, config: AdherenceConfig, problem: str | None = None) -> Request:
     """The request for the answer about a trunk's last turn, or about all of it (`evaluation_granularity`).
 
     Args:
