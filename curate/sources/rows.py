@@ -171,12 +171,12 @@ def _parsed(number: int, text: str) -> RawRow:
         if text.count("[") + text.count("{") > DEEP:
             orjson.dumps(value)
         if isinstance(value, dict) and any(map(_may_have_lost_digits, value.values())):
-            value = json.loads(text, parse_int=_whole)
+            value = _read_slowly(text)
         return RawRow(number, value)
     except (orjson.JSONDecodeError, orjson.JSONEncodeError, TypeError) as problem:
         first = str(problem)
     try:
-        value = json.loads(text, parse_constant=lambda _: None)
+        value = _read_slowly(text)
         orjson.dumps(value)
     except (ValueError, TypeError, RecursionError):
         reason = "bad_encoding" if "surrogate" in first else "broken_json"
@@ -186,6 +186,11 @@ def _parsed(number: int, text: str) -> RawRow:
 
 def _may_have_lost_digits(value: Any) -> bool:
     return isinstance(value, float) and abs(value) >= -LEAST_WHOLE
+
+
+def _read_slowly(text: str) -> Any:
+    """What orjson cannot read, or not without loss."""
+    return json.loads(text, parse_int=_whole, parse_constant=lambda _: None)
 
 
 def _whole(digits: str) -> int | str:

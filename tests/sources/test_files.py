@@ -179,6 +179,12 @@ def test_a_long_id_keeps_its_digits(tmp_path: Path, name: str, number: int) -> N
     assert [d.content_hash for d in found.dialogues] == [found.dialogues[0].content_hash] * 2
 
 
+def test_a_long_id_beside_nan_keeps_its_digits(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({**ROW, "id": 10**30 + 7, "score": float("nan")}))
+    assert at(path).dialogues[0].id == str(10**30 + 7)
+
+
 def test_a_truncated_archive_keeps_what_came_before(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.gz"
     lines = b"".join(json.dumps({**ROW, "n": str(n)}).encode() + b"\n" for n in range(4000))
