@@ -6,11 +6,10 @@ sets, a fork gives several records, and what passed is looked at once more when 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar
 
 import polars as pl
 
@@ -28,8 +27,6 @@ from curate.records import Judgment, PreferencePair, Unscored
 from curate.selection.rules import matching, narrowed
 from curate.staging import RowMaker, fork_rows, verified_rows
 from curate.store import StageRows
-
-R = TypeVar("R")
 
 
 @dataclass(slots=True)
@@ -76,7 +73,9 @@ class Pairing:
         tainted = self._contaminated(first)
         clean = first & ~pl.int_range(len(first), eager=True).is_in(list(tainted))
         keys = hashes.filter(clean)
-        again = self._undecided(rows, _unscored)
+        again: frozenset[str] = frozenset()
+        if self.retry_unscored:
+            again = rows.forget_where(lambda pairs: _unscored(pairs) is not None)
         owed = clean & ~hashes.is_in(rows.done().implode())
         judged = judgments.aligned(hashes, owed)
         items = (
@@ -88,14 +87,6 @@ class Pairing:
         self.maker.log.count_rows("fork", (_unscored(pairs or ()) for pairs in rows.aligned(keys)))
         made = (pair for pairs in rows.aligned(keys) for pair in pairs or ())
         return chain(made, self._refuse_tainted(config, tainted, hashes, judgments))
-
-    def _undecided(self, rows: StageRows[R], why: Callable[[R], str | None]) -> frozenset[str]:
-        """The keys of the rows to be made again, which are forgotten; none where nobody wants that."""
-        if not self.retry_unscored:
-            return frozenset()
-        again = frozenset(key for key, row in rows.read() if why(row) is not None)
-        rows.forget(again)
-        return again
 
     def _contaminated(self, wanted: pl.Series) -> dict[int, str]:
         """What dialogues share with eval sets, by their place, of those marked in `wanted`."""
@@ -124,7 +115,9 @@ class Pairing:
         """Have the judge verify the natural pairs that it has not seen."""
         self.maker.log.fingerprints["natural"] = print_
         rows = verified_rows(self.run, print_)
-        again = self._undecided(rows, lambda pair: _unscored([pair]))
+        again: frozenset[str] = frozenset()
+        if self.retry_unscored:
+            again = rows.forget_where(lambda pair: _unscored([pair]) is not None)
         natural = self.natural
         keys = natural.keys()
         done = frozenset(rows.done())

@@ -298,8 +298,7 @@ class _Run:
             rows.adopt(scored_rows(self.recipe.reuse, name, step.fingerprint, kind), hashes)
         again: frozenset[str] = frozenset()
         if self.retry_unscored:
-            again = frozenset(k for k, record in rows.read() if isinstance(record, Unscored))
-            rows.forget(again)
+            again = rows.forget_where(lambda record: isinstance(record, Unscored))
 
         owed = hashes.is_first_distinct() & ~hashes.is_in(rows.done().implode())
         items = (

@@ -142,6 +142,12 @@ class StageRows(Generic[R]):
         """Owe these rows again. The old ones stay until a new row with the same key replaces them."""
         self._forgotten.update(keys)
 
+    def forget_where(self, condition: Callable[[R], bool]) -> frozenset[str]:
+        """Owe the rows again that the condition holds for; returns their keys."""
+        keys = frozenset(key for key, row in self.read() if condition(row))
+        self.forget(keys)
+        return keys
+
     def read(self) -> Iterator[tuple[str, R]]:
         """All rows, the newest of each key, as they lie in the files."""
         for key, record in compress(self._stored(), self._keys.column().is_last_distinct()):

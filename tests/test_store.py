@@ -57,6 +57,15 @@ def test_a_forgotten_row_stays_until_it_is_replaced(tmp_path: Path) -> None:
     assert dict(open_rows(tmp_path).read()) == {"a": {"x": 2}}
 
 
+def test_rows_are_forgotten_by_what_they_hold(tmp_path: Path) -> None:
+    rows = open_rows(tmp_path)
+    for key, x in (("a", 1), ("b", 2), ("c", 2)):
+        rows.append(key, {"x": x})
+    rows.compact()
+    assert rows.forget_where(lambda row: row["x"] == 2) == {"b", "c"}
+    assert [key in rows.keys for key in "abc"] == [True, False, False]
+
+
 def test_damaged_rows_name_their_file_and_what_to_do(tmp_path: Path) -> None:
     rows = open_rows(tmp_path)
     rows.append("a", {"x": 1})
