@@ -73,20 +73,17 @@ def nested_trunks(
     """The trunk that ends with each assistant turn, in order.
 
     Args:
-        rubric: another wording in place of the definition's, to be measured beside it.
+        rubric: what is asked, in place of the definition's question about a turn.
     """
-    return _nested(dialogue, rubric or prompt(config.definition), config)
+    asked = rubric or prompt(config.definition)
+    bare = trunk(asked, dialogue, (), show_scenario=False)
+    trunks = nested(bare, dialogue.turns, show_reasoning=config.show_reasoning, headings=_HEADINGS)
+    return [found for turn, found in zip(dialogue.turns, trunks, strict=True) if turn.has_assistant]
 
 
 def conversation_trunk(dialogue: Dialogue, config: AdherenceConfig) -> Trunk:
     """The trunk of the one question about the whole dialogue, which ends with the last assistant turn."""
-    return _nested(dialogue, prompt(f"conversation_{config.definition}"), config)[-1]
-
-
-def _nested(dialogue: Dialogue, rubric: str, config: AdherenceConfig) -> list[Trunk]:
-    bare = trunk(rubric, dialogue, (), show_scenario=False)
-    trunks = nested(bare, dialogue.turns, show_reasoning=config.show_reasoning, headings=_HEADINGS)
-    return [found for turn, found in zip(dialogue.turns, trunks, strict=True) if turn.has_assistant]
+    return nested_trunks(dialogue, config, prompt(f"conversation_{config.definition}"))[-1]
 
 
 def answer_request(on: Trunk, config: AdherenceConfig, problem: str | None = None) -> Request:

@@ -62,11 +62,8 @@ def text_of(request: Request) -> str:
 
 
 def last_turn(request: Request) -> int:
-    return max(
-        map(
-            int, re.findall(r"^\[(\d+)\.assistant(?: response)?\]$", text_of(request), re.MULTILINE)
-        )
-    )
+    header = r"^\[(\d+)\.assistant response\]$"
+    return max(map(int, re.findall(header, text_of(request), re.MULTILINE)))
 
 
 def first_token(**probabilities: float) -> Completion:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from curate.recipe import parse_recipe
 from curate.records import AdherenceScore, JudgeCalibration, JudgeIdentity, Unscored
 from curate.runs import read_judged
 from curate.validation import validate_record
+from tests.adherence.test_llm import last_turn
 
 ROLE = "You answer for the public library. Always name a next step. Never give medical advice."
 CAPABILITIES = DEFAULT_CAPABILITIES | {Capability.TOP_LOGPROBS}
@@ -57,7 +57,7 @@ ROWS = [
 def judge(request: Request) -> Completion:
     """P(yes) of turns 1 to 3: 0.9, 0.6, 0.1; turn 2 is muddled at first, and an oracle at its own thoughts."""
     text = str(request.messages[0]["content"])
-    turn = max(map(int, re.findall(r"^\[(\d+)\.assistant(?: response)?\]$", text, re.MULTILINE)))
+    turn = last_turn(request)
     if request.schema is not None:
         reply = {"reason": f"Turn {turn} says so."}
         if "violation" in request.schema["properties"]:
