@@ -31,8 +31,9 @@ from curate.records import (
     TurnScores,
 )
 
+# What stands before the name is of its own line: a run of blank lines would be looked through from each of them.
 _LINE = re.compile(
-    r"^[\W_]*(?:turn[\s_]*(?P<turn>\d+)|(?P<name>coherence|task_completion|repair_handling|basis))"
+    r"^(?:[^\w\n]|_)*+(?:turn[\s_]*+(?P<turn>\d{1,9})|(?P<name>coherence|task_completion|repair_handling|basis))"
     r"[\W_]*?:\s*(?P<text>.+)$",
     re.IGNORECASE | re.MULTILINE,
 )

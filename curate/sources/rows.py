@@ -7,10 +7,12 @@ bytes. An array is read piece by piece: what stands before a break in it is used
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
 import json
+import re
 import sys
 import zlib
 from collections.abc import Iterator
@@ -32,6 +34,10 @@ DEEP = 200
 # The whole numbers that orjson keeps as such.
 LEAST_WHOLE, MOST_WHOLE = -(2**63), 2**64 - 1
 TRUNCATED = (EOFError, OSError, zlib.error, zstandard.ZstdError)
+# A megabyte of gzip can unpack to a gigabyte of line breaks, so blank lines in a row count as one piece, found
+# by a pattern that never looks twice at a sign, rather than one by one.
+_PIECE = re.compile(rb"(?:[ \t\r\v\f]*+\n)++|[^\n]*+\n|[^\n]++")
+_BLANKS = re.compile(r"[ \t\r\n]*+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +101,11 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _json_rows(stream: IO[bytes], encoding: str | None, path: Path) -> Iterator[RawRow]:
-    lines = enumerate(_lines(stream, encoding, path), start=1)
-    head: list[tuple[int, bytes]] = []
-    for number, line in lines:
-        head.append((number, line))
-        if line.strip():
-            break
-    else:
+    lines = _lines(stream, encoding, path)
+    head = [next((item for item in lines if item[1].strip()), (0, b""))]
+    if not head[0][1]:
         return
-    first = head[-1][1].strip()
+    first = head[0][1].strip()
     if first[:1] == b"[" and len(first) > CHUNK:
         yield from _value_rows(_decoded_pieces(chain(head, lines), encoding))
         return
@@ -128,27 +130,56 @@ def _json_rows(stream: IO[bytes], encoding: str | None, path: Path) -> Iterator[
             yield _line_row(number, line, encoding)
 
 
-def _lines(stream: IO[bytes], encoding: str | None, path: Path) -> Iterator[bytes]:
-    """Lines of bytes; of encodings wider than a byte, re-encoded as UTF-8."""
-    if encoding is not None and "\n".encode(encoding) != b"\n":
-        wide = io.TextIOWrapper(stream, encoding=encoding, errors="surrogateescape", newline="\n")
-        for text in wide:
-            yield text.encode("utf-8", "surrogateescape")
+def _lines(stream: IO[bytes], encoding: str | None, path: Path) -> Iterator[tuple[int, bytes]]:
+    """Lines of bytes with their numbers, from 1; blank lines in a row may come as one, with the first's number.
+
+    What is in an encoding wider than a byte comes in UTF-8.
+    """
+    number = 1
+    pending: list[bytes] = []
+    for block in _blocks(stream, encoding, path):
+        for piece in _PIECE.findall(block):
+            if piece[-1:] != b"\n" and (pending or not piece.isspace()):
+                pending.append(piece)
+                continue
+            if pending:
+                # The end of a line that began in an earlier block, and blank lines that follow it.
+                end = piece.index(b"\n") + 1
+                yield number, b"".join([*pending, piece[:end]])
+                number, pending, piece = number + 1, [], piece[end:]
+            if piece:
+                yield number, piece
+                number += piece.count(b"\n")
+    if pending:
+        yield number, b"".join(pending)
+
+
+def _blocks(stream: IO[bytes], encoding: str | None, path: Path) -> Iterator[bytes]:
+    """A stream without its byte order mark; of encodings wider than a byte, in UTF-8."""
+    start = stream.read(3)
+    if encoding is None and start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise SourceError(
+            f"{path} is UTF-16, UTF-8 was expected", fix="set source.encoding: utf-16"
+        )
+    if encoding is None:
+        start = start.removeprefix(b"\xef\xbb\xbf")
+    # `read` would lose what came before a break in a packed file; `read1` hands over what it has.
+    blocks = chain([start], iter(lambda: cast("io.BufferedReader", stream).read1(CHUNK), b""))
+    if encoding is None or not _is_wide(encoding):
+        yield from blocks
         return
-    for index, line in enumerate(stream):
-        if index == 0 and encoding is None:
-            if line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise SourceError(
-                    f"{path} is UTF-16, UTF-8 was expected",
-                    fix="set source.encoding: utf-16",
-                )
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        yield line
+    decoder = codecs.getincrementaldecoder(encoding)("surrogateescape")
+    for block in blocks:
+        yield decoder.decode(block).encode("utf-8", "surrogateescape")
+    yield decoder.decode(b"", final=True).encode("utf-8", "surrogateescape")
+
+
+def _is_wide(encoding: str) -> bool:
+    return "\n".encode(encoding) != b"\n"
 
 
 def _text(line: bytes, encoding: str | None) -> str:
-    wide = encoding is not None and "\n".encode(encoding) != b"\n"
-    return line.decode("utf-8" if wide or encoding is None else encoding)
+    return line.decode("utf-8" if encoding is None or _is_wide(encoding) else encoding)
 
 
 def _line_row(number: int, line: bytes, encoding: str | None) -> RawRow:
@@ -240,8 +271,7 @@ def is_message_list(value: Any) -> bool:
 
 def _decoded_pieces(lines: Iterator[tuple[int, bytes]], encoding: str | None) -> Iterator[str]:
     """Text in pieces of about a megabyte; bytes that cannot be decoded become lone surrogates."""
-    wide = encoding is not None and "\n".encode(encoding) != b"\n"
-    codec = "utf-8" if wide or encoding is None else encoding
+    codec = "utf-8" if encoding is None or _is_wide(encoding) else encoding
     pending: list[bytes] = []
     size = 0
     for _, line in lines:
@@ -319,8 +349,8 @@ class _Buffer:
     def peek(self) -> str:
         """The next sign that is not white space; empty at the end."""
         while True:
-            while self._at < len(self._text) and self._text[self._at] in " \t\r\n":
-                self._at += 1
+            blanks = _BLANKS.match(self._text, self._at)
+            self._at = blanks.end() if blanks else self._at
             if self._at < len(self._text):
                 return self._text[self._at]
             if not self._more():
@@ -377,23 +407,20 @@ def _csv_rows(stream: IO[bytes], delimiter: str, encoding: str | None) -> Iterat
     text = io.TextIOWrapper(
         stream, encoding=encoding or "utf-8-sig", errors="surrogateescape", newline=""
     )
-    reader = csv.reader(text, delimiter=delimiter)
-    header = next(reader, None)
+    records = filter(None, csv.reader(text, delimiter=delimiter))  # no blank lines
+    header = next(records, None)
     if header is None:
         return
     number = 0
     while True:
         number += 1
         try:
-            cells = next(reader, None)
+            cells = next(records, None)
         except csv.Error as problem:
             yield RawRow(number, "", "shape_mismatch", f"CSV: {problem}")
             continue
         if cells is None:
             return
-        if not cells:
-            number -= 1
-            continue
         shown = [_shown(cell) for cell in cells]
         if any(_has_surrogate(cell) for cell in cells):
             yield RawRow(number, shown, "bad_encoding", "bytes that cannot be decoded")

@@ -20,10 +20,12 @@ from curate.cli import app, main
 from curate.errors import SourceError, UsageError
 from curate.export.checking.check import STAGES, TRAINERS, check_path
 from curate.export.checking.findings import ADVICE, EFFECTS, FileReport
+from curate.export.checking.reading import _json_rows
 from curate.export.config import Trainer
 from tests.export import planted as p
 from tests.export.asking import PLAIN, tokenizer_folder, write_rows
 from tests.export.planted import Planted, Row, message
+from tests.growth import lines_run
 
 CASES: list[tuple[Trainer, str, Row, Row | None, Planted]] = [
     *(("trl", "dpo", p.TRL_DPO, None, case) for case in p.TRL_DPO_PLANTED),
@@ -421,3 +423,11 @@ def test_checking_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_blanks_before_the_first_row_are_passed_over_in_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b" \n" * 500_000 + b'[{"text": "a"}]')
+    rows: list[object] = []
+    assert lines_run(lambda: rows.extend(_json_rows(path))) < 1_000
+    assert rows == [{"text": "a"}]

@@ -13,6 +13,8 @@ import zstandard
 
 from curate.errors import SourceError
 from curate.sources import SourceConfig
+from curate.sources.rows import CHUNK, RawRow, read_rows
+from tests.growth import lines_run
 from tests.sources.conftest import Loaded, load, said
 
 ROW: dict[str, Any] = {
@@ -320,3 +322,47 @@ def test_parquet_and_lines_are_not_held(tmp_path: Path, monkeypatch: pytest.Monk
     units = open_source(SourceConfig(path=str(path))).read()
     next(units)
     assert taken <= 210
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "number", "blank"),
+    [
+        ("a.jsonl.gz", [LINES, LINES], 6, b"\n"),
+        ("a.jsonl.gz", [LINES, LINES], 6, b" \r\n"),
+        ("a.jsonl.gz", [LINES, LINES], 6, b" "),
+        ("a.json.gz", [b"[", PRETTY[1:]], 3, b"\n"),
+        ("a.json.gz", [b"[", PRETTY[1:]], 3, b" "),
+        ("a.csv.gz", [b"instruction,output\na,b\n", b"a,b\n"], 2, b"\n"),
+    ],
+)
+@pytest.mark.parametrize("place", ["before", "between"])
+def test_a_small_archive_of_many_blanks_takes_few_steps(
+    tmp_path: Path, name: str, parts: list[bytes], number: int, blank: bytes, place: str
+) -> None:
+    blanks = blank * 2_000_000
+    text = blanks + b"".join(parts) if place == "before" else blanks.join(parts)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text))
+    read: list[RawRow] = []
+    steps = lines_run(lambda: read.extend(read_rows(path)))
+    assert steps < 5_000
+    assert [row.fault for row in read] == [None] * number
+
+
+def test_blank_lines_count_in_the_numbers_of_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"\n \n" + b'{"n":0}\n' + b"\n" * 3_000_000 + b'  {"n":1}\n\n{"n":2}')
+    numbers = [(row.number, row.value) for row in read_rows(path)]
+    assert numbers == [(3, {"n": 0}), (3_000_004, {"n": 1}), (3_000_006, {"n": 2})]
+
+
+@pytest.mark.parametrize("encoding", [None, "utf-16", "utf-16-le", "latin-1"])
+def test_lines_that_end_where_a_block_does(tmp_path: Path, encoding: str | None) -> None:
+    path = tmp_path / "a.jsonl"
+    for size in range(CHUNK - 12, CHUNK + 3):
+        rows = [{"n": 0, "text": "x" * (size - 20)}, {"n": 1}, {"n": 2, "text": "ü"}]
+        text = "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+        path.write_bytes(text.encode(encoding or "utf-8"))
+        read = list(read_rows(path, encoding))
+        assert [row.value for row in read] == rows
+        assert [row.number for row in read] == [1, 3, 5]

@@ -22,6 +22,7 @@ Row = Mapping[str, Any]
 
 KINDS: Final = {".jsonl": "json", ".json": "json", ".ndjson": "json", ".parquet": "parquet"}
 _BATCH: Final = 500  # rows of a Parquet file held at once
+_BLOCK: Final = 1 << 16  # bytes in which blanks before the first row are passed over
 _ENDS: Final = "stop: `datasets` cannot load the file"
 
 
@@ -122,11 +123,11 @@ def _json_rows(path: Path) -> Iterator[Row | Problem]:
     with path.open("rb") as file:
         start = len(codecs.BOM_UTF8) if file.read(3) == codecs.BOM_UTF8 else 0  # passed over
         file.seek(start)
-        first = file.read(1)
-        while first and first.isspace():
-            first = file.read(1)
+        block = file.read(_BLOCK)
+        while block.isspace():
+            block = file.read(_BLOCK)
         file.seek(start)
-        if first == b"[":
+        if block.lstrip().startswith(b"["):
             yield from _listed(path, file.read())
             return
         for line in file:
