@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -90,14 +90,16 @@ def load_dialogues(
     *,
     role: str | None = None,
     scenario: str | None = None,
+    role_from: Literal["data", "recipe"] = "data",
 ) -> LoadedDialogues:
     """Read a file, folder, glob, Hub id or rows in memory; the shape is detected unless it is named.
 
     Args:
         source: a path; a `SourceConfig` for shape, mapping and the rest; or rows: a list of mappings, a
             `datasets.Dataset` or a polars frame.
-        role: role definition of dialogues that carry none.
+        role: role definition of dialogues that carry none, in a field or a system message.
         scenario: scenario of dialogues that carry none.
+        role_from: `recipe` puts `role` before what the data says.
 
     Raises:
         UsageError: the shape is ambiguous; names the candidates.
@@ -112,7 +114,7 @@ def load_dialogues(
     tally = Tally()
     dialogues: list[Dialogue] = []
     quarantined: list[QuarantinedRow] = []
-    for unit in opened.read(role=role, scenario=scenario):
+    for unit in opened.read(role, scenario, role_from):
         tally.add(unit)
         dialogues.extend(unit.dialogues)
         quarantined.extend(unit.quarantined)

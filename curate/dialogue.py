@@ -10,12 +10,15 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, Literal, Self
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 Role = Literal["system", "user", "assistant", "tool"]
+RoleOrigin = Literal["field", "system", "recipe"]
+"""Where a role definition is from: a field of the data, its system message, or the recipe."""
 
 _UNSEEN = {"id", "group", "reward", "labels", "metadata", "lineage"}
 """Fields of a dialogue that no judge is shown."""
@@ -56,6 +59,11 @@ class Lineage(Frozen):
     rows: tuple[int, ...]
     part: str | None = Field(
         None, description="Which part of the row: a path of a tree, 'chosen', …"
+    )
+    role_from: RoleOrigin | None = Field(
+        None,
+        description="Where the role definition is from: a field of the data, its system message, or the "
+        "recipe. Null where there is none.",
     )
 
 
@@ -110,12 +118,7 @@ class Dialogue(Frozen):
     @property
     def system_text(self) -> str | None:
         """The text of the leading system messages, or None."""
-        texts = []
-        for message in self.messages:
-            if message.role != "system":
-                break
-            texts.append(message.content)
-        return "\n\n".join(text for text in texts if text) or None
+        return leading_system_text(self.messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,12 @@ class Turn:
             if message.role == "assistant" and message.content.strip() and not message.tool_calls:
                 return self.start + offset
         return None
+
+
+def leading_system_text(messages: tuple[Message, ...]) -> str | None:
+    """The text of the leading system messages, or None."""
+    system = takewhile(lambda message: message.role == "system", messages)
+    return "\n\n".join(message.content for message in system if message.content) or None
 
 
 def number_turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:

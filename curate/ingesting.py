@@ -29,6 +29,7 @@ from curate.recipe import load_recipe, parse_source
 from curate.records import QuarantinedRow
 from curate.selection.table import CHUNK, facts_frame, facts_row
 from curate.sources import Source, Tally, open_source
+from curate.sources.config import RoleFrom
 from curate.sources.mixing import Mixture, is_mixed
 from curate.spans import read_spans
 
@@ -66,6 +67,7 @@ class SourceReport:
             "rows_used": tally.rows_used,
             "quarantined": tally.quarantined,
             "dialogues": tally.dialogues,
+            "roles": dict(+tally.roles),
             "not_sampled": tally.not_sampled,
             "parts_quarantined": tally.parts_quarantined,
             "reasons": dict(tally.reasons),
@@ -79,6 +81,7 @@ def read_sources(
     *,
     role: str | None,
     scenario: str | None,
+    role_from: RoleFrom = "data",
     mix_seed: int = 0,
     progress: Callable[[int], None] = lambda _: None,
     see: Callable[[Dialogue], None] = lambda _: None,
@@ -93,6 +96,7 @@ def read_sources(
         folder: made where it is missing.
         role: role definition of dialogues that carry none.
         scenario: scenario of dialogues that carry none.
+        role_from: `recipe` puts `role` before what the data says.
         mix_seed: of the sample drawn from sources that have a weight.
         progress: told the dialogues read so far.
         see: shown each dialogue as it is written.
@@ -114,7 +118,7 @@ def read_sources(
         def leave_out(dialogue: Dialogue) -> None:
             left_out.append(_named(dialogue))
 
-        read = _dialogues(reports, role, scenario, put_aside, progress)
+        read = _dialogues(reports, role, scenario, role_from, put_aside, progress)
         mixture = folder / f"{DIALOGUES}.mixture"
         for dialogue in mixed(read, reports, mix_seed, mixture, leave_out):
             dialogues.append(dialogue)
@@ -128,6 +132,7 @@ def _dialogues(
     reports: Sequence[SourceReport],
     role: str | None,
     scenario: str | None,
+    role_from: RoleFrom,
     put_aside: Callable[[QuarantinedRow], None] = lambda _: None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[tuple[int, Dialogue]]:
@@ -136,7 +141,7 @@ def _dialogues(
     made = 0
     for number, report in enumerate(reports):
         source = report.source
-        for unit in source.read(role=role, scenario=scenario):
+        for unit in source.read(role, scenario, role_from):
             report.tally.add(unit)
             for dialogue in unit.dialogues:
                 if len(reports) > 1:
@@ -175,7 +180,7 @@ def mixed(
             if is_taken:
                 yield dialogue
             else:
-                reports[number].tally.leave_out()
+                reports[number].tally.leave_out(dialogue)
                 leave_out(dialogue)
 
 
@@ -185,12 +190,13 @@ def sample_sources(
     *,
     role: str | None,
     scenario: str | None,
+    role_from: RoleFrom = "data",
     mix_seed: int = 0,
 ) -> list[SourceReport]:
     """Read sources as `read_sources` does and keep nothing: `see` is shown each dialogue of the run."""
     reports = [SourceReport(source, Tally()) for source in sources]
     with TemporaryDirectory() as folder:
-        read = _dialogues(reports, role, scenario)
+        read = _dialogues(reports, role, scenario, role_from)
         for dialogue in mixed(read, reports, mix_seed, Path(folder) / DIALOGUES):
             see(dialogue)
     return reports
@@ -336,6 +342,7 @@ def ingest_source(
         UsageError, SourceError: as `curate.sources.open_source`; the folder is a run's.
     """
     role = scenario = None
+    role_from: RoleFrom = "data"
     given: dict[str, Any] = {"path": path} | ({} if limit is None else {"limit": limit})
     if shape != "auto":
         given["shape"] = shape
@@ -345,7 +352,7 @@ def ingest_source(
             raise UsageError(
                 "the recipe has several sources", got=len(loaded.source), expected="one, for ingest"
             )
-        role, scenario = loaded.role, loaded.scenario
+        role, scenario, role_from = loaded.role, loaded.scenario, loaded.role_from
         given = loaded.source[0].model_dump(exclude_unset=True) | given
     config = parse_source(given)
     source = open_source(config)
@@ -357,7 +364,7 @@ def ingest_source(
             expected="another folder",
             fix="name one with --out",
         )
-    [report] = read_sources([source], folder, role=role, scenario=scenario)
+    [report] = read_sources([source], folder, role=role, scenario=scenario, role_from=role_from)
     put_aside = read_lines(folder / QUARANTINE)
     return IngestReport(
         report,

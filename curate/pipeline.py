@@ -265,6 +265,7 @@ class _Run:
             self.folder.path,
             role=recipe.role,
             scenario=recipe.scenario,
+            role_from=recipe.role_from,
             mix_seed=recipe.mix_seed,
             progress=lambda made: self.progress("ingest", made, made),
             see=self.sample.add,

@@ -179,6 +179,11 @@ def _read(
     """Every row is read once, so that the plan's counts are the run's."""
     sample = Reservoir(size)
     reports = sample_sources(
-        sources, sample.add, role=recipe.role, scenario=recipe.scenario, mix_seed=recipe.mix_seed
+        sources,
+        sample.add,
+        role=recipe.role,
+        scenario=recipe.scenario,
+        role_from=recipe.role_from,
+        mix_seed=recipe.mix_seed,
     )
     return [report.as_dict() for report in reports], sample

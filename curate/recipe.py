@@ -26,7 +26,7 @@ from curate.judging.config import RubricConfig
 from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.selection.config import SelectConfig
 from curate.selection.expressions import check_condition
-from curate.sources.config import SourceConfig
+from curate.sources.config import RoleFrom, SourceConfig
 from curate.trust.pair_set import PairSetConfig
 
 _ADHERENCE = re.compile(r"adheren|off_role|in_role|_violations|attention", re.IGNORECASE)
@@ -93,7 +93,13 @@ class Recipe(_Model):
     mix_seed: int = Field(
         0, ge=0, description="Of the sample drawn from sources that have a `weight`."
     )
-    role: str | None = Field(None, description="Role definition of dialogues that carry none.")
+    role: str | None = Field(
+        None,
+        description="Role definition of dialogues that carry none, in a field or a system message.",
+    )
+    role_from: RoleFrom = Field(
+        "data", description="`recipe` puts `role` before what the data says."
+    )
     scenario: str | None = Field(None, description="Scenario of dialogues that carry none.")
     models: Models = Models()
     redact: tuple[PersonalData, ...] = Field(
@@ -172,6 +178,13 @@ class Recipe(_Model):
                 f"recipe '{self.name}' names no judge, and no model is asked silently",
                 expected="models.judge",
                 fix=_JUDGE_EXAMPLE,
+            )
+        if self.role_from == "recipe" and not (self.role or "").strip():
+            raise UsageError(
+                f"recipe '{self.name}' takes roles from itself and has none",
+                got="role_from: recipe",
+                expected="role: the role definition of every dialogue",
+                fix="write `role:`, or leave out `role_from`",
             )
         if self.reuse is not None and not (self.reuse / "manifest.json").is_file():
             raise UsageError(

@@ -614,6 +614,11 @@ class Manifest(Frozen):
         0,
         description="Dialogues that sources did not give, to keep to their weights; not in `dialogues`.",
     )
+    roles: dict[str, int] = Field(
+        default_factory=dict,
+        description="Dialogues by where their role definition is from: `field`, `system` (message), "
+        "`recipe`, or `none`.",
+    )
     unscored: int = Field(0, description="Dialogues without a score in some judging stage.")
     unscored_shares: dict[str, float] = Field(
         default_factory=dict,

@@ -189,6 +189,7 @@ class RunLog:
             rows_used=self.rows("rows_used"),
             quarantined=self.rows("quarantined"),
             dialogues=self.rows("dialogues"),
+            roles=self._roles(),
             not_sampled=self.rows("not_sampled"),
             unscored=len(self.unscored),
             unscored_shares=self.shares(),
@@ -219,6 +220,10 @@ class RunLog:
             recipe=self.recipe.model_dump(mode="json"),
             warnings=self.warnings,
         )
+
+    def _roles(self) -> dict[str, int]:
+        """Dialogues by where their role is from, over all sources."""
+        return dict(sum((report.tally.roles for report in self.sources), Counter()))
 
     def _stage_counts(self) -> dict[str, StageCounts]:
         asked = self.accounting.stages

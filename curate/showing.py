@@ -140,6 +140,11 @@ def _closing_table(manifest: Manifest) -> Table:
             if manifest.not_sampled
             else "",
         ),
+        (
+            "with a role",
+            sum(manifest.roles.values()) - manifest.roles.get("none", 0),
+            _roles(manifest),
+        ),
         ("unscored", manifest.unscored, _reasons(manifest)),
         *(
             (f"verdict {name}", manifest.verdicts[name], "")
@@ -175,6 +180,16 @@ def _closing_table(manifest: Manifest) -> Table:
     for name, value, note in rows:
         table.add_row(name, str(value), escape(note))
     return table
+
+
+def _roles(manifest: Manifest) -> str:
+    named = {
+        "field": "from a field",
+        "system": "from the system message",
+        "recipe": "from the recipe",
+    }
+    counts = ((manifest.roles.get(origin, 0), text) for origin, text in named.items())
+    return ", ".join(f"{number} {text}" for number, text in counts if number)
 
 
 def _natural_note(manifest: Manifest) -> str:

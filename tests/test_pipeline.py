@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,10 +12,12 @@ from typing import Any
 
 import polars as pl
 import pytest
+from rich.console import Console
 
 from curate.pipeline import RunResult, run_recipe
 from curate.plan import make_plan
 from curate.recipe import Recipe, parse_recipe
+from curate.showing import show_run
 from curate.validation import validate_record
 from tests.live import live_server
 from tests.servers import Body, CountingServer, answer_by_hash
@@ -199,6 +202,42 @@ def test_unscored_is_kept_counted_and_asked_again_only_when_told(tmp_path: Path)
         assert retried.exit_code == 0
         assert asked
         assert all("curtains" in json.dumps(body["messages"]) for body in asked)
+
+
+def test_roles_are_counted_by_where_they_are_from(tmp_path: Path) -> None:
+    def with_system(number: int) -> dict[str, Any]:
+        row = chat(number)
+        said = {"role": "system", "content": "A terse librarian."}
+        return {**row, "messages": [said, *row["messages"]]}
+
+    rows = [chat(1), with_system(2), with_system(3), {**chat(4), "role_definition": "A cook."}]
+    data = write_rows(tmp_path / "chats.jsonl", rows)
+    sections: dict[str, Any] = {"judge": False, "adherence": False, "role": "A shop assistant."}
+
+    def ran(name: str, **more: Any) -> tuple[dict[str, int], list[str], str]:
+        made = parse_recipe(
+            {"name": "roles", "source": {"path": str(data)}, "select": {"where": {}}}
+            | sections
+            | more
+        )
+        result = run_recipe(made, out=tmp_path / name)
+        console = Console(width=100, record=True, file=io.StringIO())
+        show_run(console, result)
+        kept = lines(tmp_path / name / "dialogues.jsonl")
+        return (
+            result.manifest.roles,
+            [row["role_definition"] for row in kept],
+            console.export_text(),
+        )
+
+    roles, definitions, shown = ran("data")
+    assert roles == {"recipe": 1, "system": 2, "field": 1}
+    assert definitions == ["A shop assistant.", *["A terse librarian."] * 2, "A cook."]
+    assert "1 from a field, 2 from the system message, 1 from the recipe" in shown
+    roles, definitions, shown = ran("recipe", role_from="recipe")
+    assert roles == {"recipe": 4}
+    assert definitions == ["A shop assistant."] * 4
+    assert "4 from the recipe" in shown
 
 
 def test_a_missing_role_is_an_error_of_the_data_not_of_the_judge(

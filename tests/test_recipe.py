@@ -80,6 +80,15 @@ def test_a_run_to_reuse_that_is_not_there_is_refused_before_all_is_asked_anew(
         load_recipe(write(tmp_path, MINIMAL + f"reuse: {tmp_path / 'none'}\n")).checked()
 
 
+def test_roles_from_a_recipe_that_has_none_are_refused() -> None:
+    source = {"path": "x.jsonl"}
+    with pytest.raises(UsageError, match="takes roles from itself and has none"):
+        parse_recipe(
+            {"name": "x", "source": source, "role_from": "recipe", "judge": False}
+            | {"adherence": False, "select": {"where": {}}}
+        ).checked()
+
+
 def test_forks_without_a_policy_are_refused(tmp_path: Path) -> None:
     recipe = load_recipe(write(tmp_path, MINIMAL + "fork: {resamples: 1}\n"))
     with pytest.raises(UsageError, match="no policy model"):

@@ -12,6 +12,7 @@ from curate.adherence.reference.cases import Case, cases_of
 from curate.dialogue import Dialogue, Message
 from curate.errors import SourceError, UsageError
 from curate.sources import SourceConfig, open_source
+from curate.sources.config import RoleFrom
 
 ADHERENT = "adherent"
 VIOLATION = "violation"
@@ -38,6 +39,7 @@ def read_turns(
     source: SourceConfig,
     *,
     role: str | None = None,
+    role_from: RoleFrom = "data",
     field: str = "label",
     adherent: str = ADHERENT,
 ) -> list[LabelledTurn]:
@@ -46,6 +48,7 @@ def read_turns(
     Args:
         source: the file and how to read it.
         role: role definition of dialogues that carry none.
+        role_from: `recipe` puts `role` before what the data says.
         field: label that says what the turn is.
         adherent: value of that label for a turn that keeps to its role; any other names a violation.
 
@@ -54,7 +57,7 @@ def read_turns(
         SourceError: nothing can be read, or a row is quarantined: rows must keep their numbers.
     """
     dialogues: list[Dialogue] = []
-    for unit in open_source(source).read(role=role):
+    for unit in open_source(source).read(role, role_from=role_from):
         dialogues.extend(unit.dialogues)
         if unit.quarantined:
             bad = unit.quarantined[0]

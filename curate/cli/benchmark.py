@@ -69,7 +69,13 @@ def benchmark(
         source, methods, shape=shape, judge=judge, overrides=set_ or (), encoder=encoder
     )
     recipe = settings.recipe
-    turns = read_turns(recipe.source[0], role=recipe.role, field=label, adherent=adherent)
+    turns = read_turns(
+        recipe.source[0],
+        role=recipe.role,
+        role_from=recipe.role_from,
+        field=label,
+        adherent=adherent,
+    )
     options = Options(
         methods=settings.methods,
         saved=tuple(

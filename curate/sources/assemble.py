@@ -12,9 +12,9 @@ from typing import Any
 
 import orjson
 
-from curate.dialogue import Dialogue, Lineage
+from curate.dialogue import Dialogue, Lineage, Message, RoleOrigin, leading_system_text
 from curate.records import QuarantinedRow
-from curate.sources.config import SourceConfig
+from curate.sources.config import RoleFrom, SourceConfig
 from curate.sources.reading import Draft, Reading, RowFault
 from curate.sources.rows import RawRow
 from curate.sources.units import Unit
@@ -31,11 +31,12 @@ class Part:
 
 @dataclass(slots=True)
 class UnitMaker:
-    """Turns readings into units: ids, lineage, fallbacks."""
+    """Turns readings into units: ids, lineage, roles and scenarios; see `Source.read`."""
 
     config: SourceConfig
     role: str | None
     scenario: str | None
+    role_from: RoleFrom = "data"
     ids: set[str] = field(default_factory=set)
 
     def unit(self, part: Part, rows: tuple[int, ...], raws: dict[int, Any], read: Reading) -> Unit:
@@ -75,8 +76,10 @@ class UnitMaker:
         if read.siblings:
             fields.setdefault("group", base)
         fields.setdefault("scenario", self.scenario)
-        fields.setdefault("role_definition", self.role)
-        dialogue = Dialogue(
+        fields["role_definition"], origin = self._role(
+            fields.get("role_definition"), draft.messages
+        )
+        return Dialogue(
             id=f"{base}/{draft.part}" if draft.part else base,
             messages=draft.messages,
             lineage=Lineage(
@@ -84,12 +87,24 @@ class UnitMaker:
                 file=part.label,
                 rows=draft.rows or rows,
                 part=draft.part,
+                role_from=origin,
             ),
             **fields,
         )
-        if dialogue.role_definition is None and dialogue.system_text is not None:
-            return dialogue.model_copy(update={"role_definition": dialogue.system_text})
-        return dialogue
+
+    def _role(
+        self, said: str | None, messages: tuple[Message, ...]
+    ) -> tuple[str | None, RoleOrigin | None]:
+        """The first role definition that is not blank, and where it is from."""
+        data: list[tuple[str | None, RoleOrigin]] = [
+            (said, "field"),
+            (leading_system_text(messages), "system"),
+        ]
+        recipe: list[tuple[str | None, RoleOrigin]] = [(self.role, "recipe")]
+        order = data + recipe if self.role_from == "data" else recipe + data
+        return next(
+            ((text, origin) for text, origin in order if text and text.strip()), (None, None)
+        )
 
     def aside(
         self, part: Part, fault: RowFault, raw: Any, name: str | None = None

@@ -32,6 +32,10 @@ Shape = Literal[
 ]
 
 
+RoleFrom = Literal["data", "recipe"]
+"""Whose role definition is taken where both the data and the recipe have one."""
+
+
 class Columns(Frozen):
     """Column names of a `turns_table` (one row a message). Those left out are looked for by usual names."""
 

@@ -17,7 +17,7 @@ import orjson
 from curate.dialogue import Dialogue
 from curate.errors import CurateError, SourceError, UsageError
 from curate.sources.assemble import Part, UnitMaker, capped
-from curate.sources.config import SourceConfig
+from curate.sources.config import RoleFrom, SourceConfig
 from curate.sources.detect import (
     SAMPLE,
     Abstention,
@@ -61,17 +61,23 @@ class Source:
         """Labels of the files that are read, in order."""
         return tuple(part.label for part in self.parts)
 
-    def read(self, role: str | None = None, scenario: str | None = None) -> Iterator[Unit]:
+    def read(
+        self,
+        role: str | None = None,
+        scenario: str | None = None,
+        role_from: RoleFrom = "data",
+    ) -> Iterator[Unit]:
         """Read all units, up to the config's `limit` and `cap`.
 
         Args:
-            role: role definition for dialogues whose data has none; before their system message.
+            role: role definition for dialogues whose data has none, in a field or a system message.
             scenario: scenario for dialogues whose data has none.
+            role_from: `recipe` puts `role` before what the data says.
 
         Raises:
             SourceError: a file has gone or has become unreadable since it was opened.
         """
-        maker = UnitMaker(self.config, role, scenario)
+        maker = UnitMaker(self.config, role, scenario, role_from)
         units = (unit for part in self.parts for unit in _part_units(part, self.detections, maker))
         made = 0
         for unit in islice(units, min(self.config.limit or sys.maxsize, sys.maxsize)):

@@ -34,6 +34,7 @@ class Tally:
         dialogues: dialogues made, less those not sampled.
         not_sampled: dialogues left out so that the source keeps to its weight; their rows are used.
         parts_quarantined: parts of used rows that could not be read.
+        roles: dialogues by where their role definition is from: `field`, `system`, `recipe`, or `none`.
         reasons: quarantined rows by reason code.
         part_reasons: quarantined parts by reason code.
     """
@@ -44,6 +45,7 @@ class Tally:
     dialogues: int = 0
     not_sampled: int = 0
     parts_quarantined: int = 0
+    roles: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     part_reasons: Counter[str] = field(default_factory=Counter)
 
@@ -73,13 +75,15 @@ class Tally:
         self.rows_used += len(used)
         self.quarantined += len(whole)
         self.dialogues += len(unit.dialogues)
+        self.roles.update(map(_role_origin, unit.dialogues))
         self.parts_quarantined += len(parts)
         self.reasons.update(item.reason for item in whole)
         self.part_reasons.update(item.reason for item in parts)
 
-    def leave_out(self) -> None:
+    def leave_out(self, dialogue: Dialogue) -> None:
         """Count a dialogue that was made as not sampled."""
         self.dialogues -= 1
+        self.roles[_role_origin(dialogue)] -= 1
         self.not_sampled += 1
 
     def __str__(self) -> str:
@@ -87,3 +91,7 @@ class Tally:
             f"{self.rows_in} rows in = {self.rows_used} used + {self.quarantined} quarantined; "
             f"{self.dialogues} dialogues"
         )
+
+
+def _role_origin(dialogue: Dialogue) -> str:
+    return (dialogue.lineage.role_from if dialogue.lineage else None) or "none"

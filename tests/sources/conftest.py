@@ -13,6 +13,7 @@ import pytest
 from curate.dialogue import Dialogue
 from curate.records import QuarantinedRow
 from curate.sources import Source, SourceConfig, Tally, Unit, open_source
+from curate.sources.config import RoleFrom
 
 
 @dataclass
@@ -34,9 +35,14 @@ class Loaded:
         return self.source.detection.shape
 
 
-def load(config: SourceConfig, role: str | None = None, scenario: str | None = None) -> Loaded:
+def load(
+    config: SourceConfig,
+    role: str | None = None,
+    scenario: str | None = None,
+    role_from: RoleFrom = "data",
+) -> Loaded:
     source = open_source(config)
-    units = list(source.read(role, scenario))
+    units = list(source.read(role, scenario, role_from))
     tally = Tally()
     for unit in units:
         tally.add(unit)
@@ -50,11 +56,15 @@ def rows(tmp_path: Path) -> Callable[..., Loaded]:
     """Rows as JSON lines, opened with no shape given unless the test says one."""
 
     def run(
-        *given: Any, role: str | None = None, scenario: str | None = None, **config: Any
+        *given: Any,
+        role: str | None = None,
+        scenario: str | None = None,
+        role_from: RoleFrom = "data",
+        **config: Any,
     ) -> Loaded:
         path = tmp_path / "data.jsonl"
         path.write_text("\n".join(json.dumps(row) for row in given) + "\n")
-        return load(SourceConfig(path=str(path), **config), role, scenario)
+        return load(SourceConfig(path=str(path), **config), role, scenario, role_from)
 
     return run
 

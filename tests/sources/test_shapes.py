@@ -269,11 +269,30 @@ def test_card_scenario_and_fallbacks(rows: Rows) -> None:
     assert (bare.scenario, bare.role_definition) == (None, None)
 
 
-def test_the_recipes_role_comes_before_the_system_message(rows: Rows) -> None:
-    row = {"messages": [{"role": "system", "content": "sys"}, ASK, TELL]}
-    assert rows(row, role="R").dialogues[0].role_definition == "R"
-    assert rows(row).dialogues[0].role_definition == "sys"
-    assert rows({**row, "role_definition": "own"}, role="R").dialogues[0].role_definition == "own"
+def test_the_datas_role_comes_before_the_recipes_unless_it_says_otherwise(rows: Rows) -> None:
+    bare = {"messages": [ASK, TELL]}
+    system = {"messages": [{"role": "system", "content": "sys"}, ASK, TELL]}
+    blank = {"messages": [{"role": "system", "content": " "}, ASK, TELL]}
+    field = {**system, "role_definition": "own"}
+    given = (bare, system, blank, field)
+
+    def roles(loaded: Loaded) -> list[str | None]:
+        return [dialogue.role_definition for dialogue in loaded.dialogues]
+
+    loaded = rows(*given, role="R")
+    assert roles(loaded) == ["R", "sys", "R", "own"]
+    assert loaded.tally.roles == {"recipe": 2, "system": 1, "field": 1}
+    assert [d.lineage and d.lineage.role_from for d in loaded.dialogues] == [
+        "recipe",
+        "system",
+        "recipe",
+        "field",
+    ]
+    assert roles(rows(*given)) == [None, "sys", None, "own"]
+    assert rows(*given).tally.roles == {"none": 2, "system": 1, "field": 1}
+    turned = rows(*given, role="R", role_from="recipe")
+    assert roles(turned) == ["R"] * 4
+    assert turned.tally.roles == {"recipe": 4}
 
 
 def test_gaussia_sessions_and_flat_rows(rows: Rows) -> None:
