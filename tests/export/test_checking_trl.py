@@ -6,6 +6,8 @@ real data they also take a step.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from typing import Any
 import pytest
 
 from curate.export.checking.check import check_path
+from curate.export.checking.trl_templates import MARKED_BY_TRL, has_marks, template_digest
+from tests.engines.families import small_tokenizer, tokenizer_of
 from tests.export import planted as p
 from tests.export.asking import (
     PLAIN,
@@ -30,6 +34,8 @@ from tests.export.planted import Planted, Row, message
 datasets = pytest.importorskip("datasets", reason="needs the dependency group 'trainers'")
 trl = pytest.importorskip("trl", reason="needs the dependency group 'trainers'")
 pytestmark = [pytest.mark.trainer, pytest.mark.usefixtures("offline")]
+
+TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 
 CASES: list[tuple[str, Row, Planted]] = [
     *(("dpo", p.TRL_DPO, case) for case in p.TRL_DPO_PLANTED),
@@ -161,6 +167,96 @@ def test_a_prompt_that_renders_otherwise_with_its_answer(tmp_path: Path) -> None
     tokenizer = tokenizer_folder(tmp_path / "tokenizer", template)
     report = asked(tmp_path, [p.TRL_DPO], "trl", tokenizer)
     assert ("prompt_not_prefix", "mis_masked") in {(f.code, f.effect) for f in report.findings}
+
+
+@pytest.fixture(scope="module")
+def kept_tokenizers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Converted tokenizers, kept between runs."""
+    cache = getattr(request.config, "cache", None)
+    return Path(cache.mkdir("tokenizers")) if cache else tmp_path_factory.mktemp("tokenizers")
+
+
+def masks_answers(path: Path, tokenizer: Any, out: Path) -> bool:
+    """Whether TRL itself takes `assistant_only_loss=True` with this tokenizer, trained on the answers alone."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    size = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    config = LlamaConfig(vocab_size=len(tokenizer), num_attention_heads=1, **size)
+    options: dict[str, Any] = {"use_cpu": True, "bf16": False, "report_to": []}
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    try:
+        trainer = trl.SFTTrainer(
+            model=LlamaForCausalLM(config),
+            args=trl.SFTConfig(output_dir=str(out), assistant_only_loss=True, **options),
+            train_dataset=datasets.load_dataset(
+                "json", data_files=str(path), split="train", cache_dir=str(out / "cache")
+            ),
+            processing_class=tokenizer,
+        )
+    except ValueError as error:
+        if "not training-compatible" not in str(error):
+            raise
+        return False
+    row = trainer.train_dataset[0]
+    pairs = zip(row["input_ids"], row["labels"], strict=True)
+    learnt = tokenizer.decode([token for token, label in pairs if label != -100])
+    assert p.YES["content"] in learnt
+    assert p.ASK["content"] not in learnt
+    return True
+
+
+@pytest.mark.parametrize(
+    ("family", "template", "code"),
+    [
+        ("smollm2", None, "trains_on_all_unmarked"),
+        ("llama3", "llama3_1", "trains_on_all_unmarked"),
+        ("llama3", "llama3", "trains_on_all"),
+        ("llama3", "llama3_training", "trains_on_all"),
+        ("qwen", "qwen3", "trains_on_all"),
+    ],
+)
+def test_a_loss_on_answers_alone_is_advised_where_the_trainer_takes_it(
+    family: str, template: str | None, code: str, kept_tokenizers: Path, tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = copy.deepcopy(tokenizer_of(family, kept_tokenizers))
+    if family == "llama3":
+        tokenizer.bos_token, tokenizer.eos_token = "<|begin_of_text|>", "<|eot_id|>"
+    if family == "qwen":
+        tokenizer.eos_token = "<|im_end|>"
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    if template is not None:
+        jinja = TEMPLATES / f"{template}.jinja"
+        (tmp_path / "tokenizer" / "chat_template.jinja").write_bytes(jinja.read_bytes())
+    path = write_rows(tmp_path, [p.TRL_SFT])
+    folder = str(tmp_path / "tokenizer")
+    report = check_path(path, "trl", tokenizer=folder, through="restated").files[0]
+    assert [f.code for f in report.findings if f.row is None] == [code]
+    assert report.is_clean
+    advised = "set assistant_only_loss=True" in report.findings[0].do[:30]
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert masks_answers(path, tokenizer, tmp_path / "out") == advised == (code == "trains_on_all")
+
+
+def test_the_templates_that_the_trainer_marks_by_itself() -> None:
+    """Each of TRL's own is listed where TRL has a marked one for it; a new version may know more."""
+    from trl.chat_template_utils import get_training_chat_template
+
+    tokenizer = small_tokenizer()
+    marked = set()
+    for file in TEMPLATES.glob("*.jinja"):
+        template = file.read_text("utf-8")
+        if not has_marks(template):
+            with contextlib.suppress(ValueError):
+                tokenizer.chat_template = template
+                get_training_chat_template(tokenizer)
+                marked.add(file.stem)
+    assert marked == set(MARKED_BY_TRL.values())
+    for digest, name in MARKED_BY_TRL.items():
+        assert template_digest((TEMPLATES / f"{name}.jinja").read_text("utf-8")) == digest
 
 
 def test_a_template_that_refuses_a_row_stops_the_run(tmp_path: Path) -> None:

@@ -63,6 +63,10 @@ ADVICE: Final = {
     "system_null": "leave the key `system` out of the file, or fill it in every row",
     "duplicate_prompt": "check that the repeated prompts are meant",
     "trains_on_all": "set assistant_only_loss=True unless the user's text is to be learnt too",
+    "trains_on_all_unclear": "give --tokenizer: assistant_only_loss=True leaves it out, but only with a chat "
+    "template that marks assistant tokens or that TRL knows",
+    "trains_on_all_unmarked": "put {% generation %} and {% endgeneration %} around the assistant's text and end "
+    "token in the chat template, then set assistant_only_loss=True; or write rows of prompt and completion",
     "tool_result_unread": "name the tag of tool results in dataset_info.json",
     "no_dataset_info": "put a dataset_info.json that names this file beside it",
     "partial_columns": "write every column the data has into `columns`; what is left out is unset",

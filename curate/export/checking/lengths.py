@@ -33,6 +33,12 @@ class ChatTokenizer:
         return bool(self.tokenizer.chat_template)
 
     @property
+    def template(self) -> str:
+        """Its chat template, of several the one named `default`; empty where it has none."""
+        template = self.tokenizer.chat_template or ""
+        return str(template.get("default", "") if isinstance(template, dict) else template)
+
+    @property
     def eos(self) -> str:
         """Its end-of-text token, or nothing."""
         return self.tokenizer.eos_token or ""

@@ -29,6 +29,7 @@ from curate.export.checking.shapes import (
     side_problems,
     stops,
 )
+from curate.export.checking.trl_templates import takes_assistant_only_loss
 
 Stage = Literal["sft", "dpo", "kto", "reward"]
 
@@ -72,8 +73,7 @@ class TrlReading:
                 does = "stop: it reads `messages`, `prompt` with `completion`, or `text`"
                 return [Problem("unknown_columns", "stops", does, ", ".join(self.columns))]
             if has("messages") and not has("prompt"):
-                does = "train on every token, the user's too, unless told otherwise"
-                return [Problem("trains_on_all", "noted", does)]
+                return [self._trains_on_all()]
             return []
         paired = has("chosen") and has("rejected")
         if self.stage == "kto" and not paired:
@@ -84,6 +84,18 @@ class TrlReading:
             does = f"stop: {self.stage} needs " + " and ".join(f"`{name}`" for name in missing)
             return [Problem("unknown_columns", "stops", does, ", ".join(self.columns))]
         return []
+
+    def _trains_on_all(self) -> Problem:
+        """What becomes of the user's words, and whether the chat template lets them be left out."""
+        does = "train on every token, the user's too"
+        if self.tokenizer is None:
+            return Problem("trains_on_all_unclear", "noted", does + ", unless told otherwise")
+        if takes_assistant_only_loss(self.tokenizer.template):
+            return Problem("trains_on_all", "noted", does + ", unless told otherwise")
+        does += (
+            ", and stop at assistant_only_loss=True: the chat template marks no assistant tokens"
+        )
+        return Problem("trains_on_all_unmarked", "noted", does)
 
     def read(self, row: Row) -> Outcome:
         """What TRL does with a row."""
