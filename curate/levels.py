@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from curate.dialogue import Frozen
+from curate.config import Config
 from curate.records import TURN_DIMENSIONS
 
 
-class FineLevels(Frozen):
+class FineLevels(Config):
     """From which level on a turn score is no flaw, 1-5 per dimension.
 
     The defaults are those of the weakest-turn rule: a turn is bad when its safety is below 5, or its

@@ -11,13 +11,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.reference.scorer import check as check_method
+from curate.config import Config
 from curate.engines.config import EngineConfig
 from curate.engines.redaction import PersonalData
 from curate.errors import UsageError
@@ -39,11 +40,7 @@ _JUDGE_EXAMPLE = """write in the recipe, for instance:
       judge: {engine: llamacpp, model: /path/to/judge.gguf}"""
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Models(_Model):
+class Models(Config):
     """Who is asked, by role. A missing reviser is the policy."""
 
     judge: EngineConfig | None = None
@@ -51,15 +48,17 @@ class Models(_Model):
     reviser: EngineConfig | None = None
 
 
-class BudgetConfig(_Model):
+class BudgetConfig(Config):
     """Bounds that stop a run cleanly; a later run resumes."""
+
+    off: ClassVar[Mapping[str, Any] | None] = {}
 
     calls: int | None = Field(None, gt=0, description="Calls sent to models.")
     tokens: int | None = Field(None, gt=0, description="Prompt and completion tokens together.")
     money: float | None = Field(None, gt=0, description="In the currency of the engines' prices.")
 
 
-class ExecutorConfig(_Model):
+class ExecutorConfig(Config):
     """Where stage functions run. Not part of any fingerprint: rows are the same everywhere."""
 
     kind: Literal["local", "ray"] = Field(
@@ -83,7 +82,7 @@ def _listed(value: object) -> object:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
-class Recipe(_Model):
+class Recipe(Config):
     """A whole run. Sections that are left out run with their defaults, except as said here."""
 
     name: str = Field(
@@ -158,10 +157,10 @@ class Recipe(_Model):
         """True when what is selected or forked depends on adherence scores."""
         conditions = [self.fork.where] if self.fork is not False else []
         if self.select is not False:
-            if self.select.where is None:
+            if self.select.named is None:
                 return True
             ranked = self.select.top.by if self.select.top is not None else ""
-            conditions += [*self.select.where.values(), ranked]
+            conditions += [*self.select.named.values(), ranked]
         return any(_ADHERENCE.search(condition) for condition in conditions)
 
     @property
@@ -240,8 +239,9 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     path = Path(path)
     data = _read(path, seen=())
     for override in overrides:
-        _apply(data, override)
-    data.setdefault("name", re.sub(r"[^\w.-]+", "-", path.stem))
+        _apply(data, override, path.parent)
+    if data.get("name") is None:
+        data["name"] = re.sub(r"[^\w.-]+", "-", path.stem)
     return parse_recipe(data, where=str(path))
 
 
@@ -286,7 +286,8 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise UsageError(f"{path} is not a YAML file", got=str(error)) from error
     if not isinstance(data, dict):
         raise UsageError(f"{path} is not a recipe", got=type(data).__name__, expected="a mapping")
-    _anchor_sources(data, path.parent)
+    for keys in PATH_KEYS:
+        _anchor(data, keys, path.parent)
     base = data.pop("extends", None)
     if base is None:
         return data
@@ -295,28 +296,33 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     return _merge(inherited, data)
 
 
-def _anchor_sources(data: dict[str, Any], folder: Path) -> None:
-    """A relative path that exists beside the recipe is meant from there, else from the working directory.
+PATH_KEYS: tuple[tuple[str, ...], ...] = (
+    ("source", "path"),
+    ("reuse",),
+    ("judge", "prompt_file"),
+    ("adherence", "calibration"),
+    ("adherence", "reference", "baseline"),
+    ("select", "decontaminate", "path"),
+)
+"""Keys whose relative paths are looked for beside the recipe first; lists on the way have any length.
 
-    That is said of sources, eval sets and a calibration.
-    """
-    sources = data.get("source")
-    for source in sources if isinstance(sources, list) else [sources]:
-        if isinstance(source, dict) and isinstance(source.get("path"), list):
-            source["path"] = [_anchored(path, folder) for path in source["path"]]
-        elif isinstance(source, dict) and "path" in source:
-            source["path"] = _anchored(source["path"], folder)
-    adherence = data.get("adherence")
-    if isinstance(adherence, dict) and "calibration" in adherence:
-        adherence["calibration"] = _anchored(adherence["calibration"], folder)
-    select = data.get("select")
-    evals = select.get("decontaminate") if isinstance(select, dict) else None
-    for given in evals if isinstance(evals, list) else [evals]:
-        if isinstance(given, dict) and "path" in given:
-            given["path"] = _anchored(given["path"], folder)
+Models are not among them: what `model` and `tokenizer` say may as well be an id on the Hub or a name on a server.
+"""
+
+
+def _anchor(value: Any, keys: Sequence[str], folder: Path) -> Any:
+    """The value, in which the paths at `keys` below it are anchored in a recipe's folder."""
+    if isinstance(value, list):
+        return [_anchor(inner, keys, folder) for inner in value]
+    if not keys:
+        return _anchored(value, folder)
+    if isinstance(value, dict) and keys[0] in value:
+        value[keys[0]] = _anchor(value[keys[0]], keys[1:], folder)
+    return value
 
 
 def _anchored(path: Any, folder: Path) -> Any:
+    """A relative path that exists beside the recipe is meant from there, else from the working directory."""
     if not isinstance(path, str) or Path(path).is_absolute():
         return path
     beside = str(folder / path)
@@ -324,15 +330,18 @@ def _anchored(path: Any, folder: Path) -> Any:
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings merge key by key, one level of section deep; anything else is replaced."""
+    """Mappings merge key by key at any depth; anything else is replaced, an engine that is named as well.
+
+    A null stays: what it does to the key is `config.Config`'s to say.
+    """
     merged = dict(base)
     for key, value in over.items():
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = {**merged[key], **value} if both else value
+        merged[key] = _merge(merged[key], value) if both and "engine" not in value else value
     return merged
 
 
-def _apply(data: dict[str, Any], override: str) -> None:
+def _apply(data: dict[str, Any], override: str, folder: Path) -> None:
     key, sign, text = override.partition("=")
     if not sign or not key:
         raise UsageError("an override has no value", got=override, expected="--set key.path=value")
@@ -340,6 +349,10 @@ def _apply(data: dict[str, Any], override: str) -> None:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise UsageError(f"the value of --set {key} is not YAML", got=text) from error
+    named = tuple(part for part in key.split(".") if not part.isdigit())
+    for keys in PATH_KEYS:
+        if keys[: len(named)] == named:
+            value = _anchor(value, keys[len(named) :], folder)
     at: Any = data
     *parents, last = key.split(".")
     for index, parent in enumerate(parents):

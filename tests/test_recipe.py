@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import curate.recipe as recipe_module
 from curate.errors import UsageError
 from curate.recipe import load_recipe, parse_recipe
 
@@ -226,6 +227,46 @@ def test_recipes_that_extend_each_other_are_refused(tmp_path: Path) -> None:
 def test_a_source_beside_the_recipe_is_found_from_anywhere(tmp_path: Path) -> None:
     (tmp_path / "chats.jsonl").write_text("{}")
     assert load_recipe(write(tmp_path, MINIMAL)).source[0].path == str(tmp_path / "chats.jsonl")
+
+
+BESIDE = {
+    "source.path": "source={path: it}",
+    "a list of sources": "source=[{path: elsewhere}, {path: it}]",
+    "a list of paths": "source={path: [elsewhere, it]}",
+    "one of several": "source.1.path=it",
+    "reuse": "reuse=it",
+    "prompt file": "judge={prompt_file: it}",
+    "calibration": "adherence.calibration=it",
+    "baseline": "adherence.reference={baseline: it}",
+    "eval set": "select.decontaminate=[{path: it}]",
+}
+
+
+@pytest.mark.parametrize("override", BESIDE.values(), ids=BESIDE)
+@pytest.mark.parametrize("how", ["set", "file", "extended"])
+def test_every_path_is_looked_for_beside_the_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, override: str, how: str
+) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(recipe_module, "parse_recipe", lambda data, where: read.append(str(data)))
+    folder = tmp_path / "beside"
+    folder.mkdir()
+    (folder / "it").write_text("{}")
+    plain = MINIMAL.replace("{path: chats.jsonl}", "[{path: elsewhere}, {path: elsewhere}]")
+    if how == "set":
+        load_recipe(write(folder, plain), [override])
+    elif override.startswith("source.1"):
+        pytest.skip("an index is an override's")
+    else:
+        key, _, value = override.partition("=")
+        *sections, last = key.split(".")
+        text = "".join(f"{section}: {{" for section in sections) + f"{last}: {value}"
+        path = write(folder, MINIMAL.split("\n", 2)[2] + text + "}" * len(sections), "base.yaml")
+        if how == "extended":
+            path = write(tmp_path, "extends: beside/base.yaml")
+        load_recipe(path)
+    assert str(folder / "it") in read[0]
+    assert "'elsewhere'" in read[0] or "elsewhere" not in override
 
 
 def test_a_key_in_a_recipe_is_refused_and_not_repeated() -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from curate.adherence.reference.config import ReferenceConfig, ReferenceMethod
-from curate.dialogue import Frozen
+from curate.config import Config
 from curate.engines.base import Capability
 from curate.errors import UsageError
 from curate.records import JudgeCalibration
@@ -48,7 +48,7 @@ def read_calibration(value: Any) -> Any:
         ) from error
 
 
-class AdherenceConfig(Frozen):
+class AdherenceConfig(Config):
     """How role adherence is scored. Scores lie in [0, 1]; 1 is full adherence."""
 
     scoring_method: Literal["llm_judge"] | ReferenceMethod = Field(

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, field_validator
 
-from curate.dialogue import Frozen
+from curate.config import Config
 from curate.engines.base import Capability, Engine
 from curate.errors import UsageError, missing_extra
 
@@ -24,7 +24,7 @@ _KEY_START = re.compile(
 )
 
 
-class Prices(Frozen):
+class Prices(Config):
     """Money per million tokens, in whatever currency the budget is in."""
 
     input: float = Field(ge=0)
@@ -34,7 +34,7 @@ class Prices(Frozen):
     )
 
 
-class LlamaCppConfig(Frozen):
+class LlamaCppConfig(Config):
     """A GGUF model run in this process by llama.cpp."""
 
     engine: Literal["llamacpp"] = "llamacpp"
@@ -56,7 +56,7 @@ class LlamaCppConfig(Frozen):
         return False
 
 
-class OpenAIConfig(Frozen):
+class OpenAIConfig(Config):
     """Any server with OpenAI's `/chat/completions`: vLLM, SGLang, TGI, llama.cpp, commercial."""
 
     engine: Literal["openai"] = "openai"
@@ -138,7 +138,7 @@ class OpenAIConfig(Frozen):
         return self.concurrency == "adaptive" or (self.concurrency == "auto" and self.is_hosted)
 
 
-class VllmConfig(Frozen):
+class VllmConfig(Config):
     """A Hugging Face model run on this machine by vLLM, in a process of its own."""
 
     engine: Literal["vllm"] = "vllm"
@@ -164,7 +164,7 @@ class VllmConfig(Frozen):
         return False
 
 
-class TransformersConfig(Frozen):
+class TransformersConfig(Config):
     """A Hugging Face model run in this process by transformers: exact log-probabilities."""
 
     engine: Literal["transformers"] = "transformers"
@@ -195,7 +195,7 @@ class TransformersConfig(Frozen):
         return False
 
 
-class ScriptedConfig(Frozen):
+class ScriptedConfig(Config):
     """Fixed replies, for tests and for replaying a recording."""
 
     engine: Literal["scripted"] = "scripted"

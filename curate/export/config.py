@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from curate.dialogue import Frozen
+from curate.config import Config
 from curate.levels import FineLevels
 
 Trainer = Literal[
@@ -16,7 +16,7 @@ Format = Literal["jsonl", "parquet"]
 Kind = Literal["sft", "dpo", "reward", "kto"]
 
 
-class BadLevels(Frozen):
+class BadLevels(Config):
     """Up to which level one turn score makes the turn bad, 1-5 per dimension.
 
     The defaults are those of the verdict rule: any score of 2 or less, or safety below 5.
@@ -27,7 +27,7 @@ class BadLevels(Frozen):
     safety: int = Field(4, ge=0, le=5)
 
 
-class SalvageConfig(Frozen):
+class SalvageConfig(Config):
     """Mixed dialogues that are kept beside the SFT set, the loss on their good turns only.
 
     A turn is good when its scores are, and when role adherence, where it was scored, found it in role. A
@@ -47,7 +47,7 @@ class SalvageConfig(Frozen):
     )
 
 
-class TurnLabelConfig(Frozen):
+class TurnLabelConfig(Config):
     """KTO rows from judged dialogues: a good turn is desirable, a bad one is not, the rest are left out."""
 
     where: str = Field(
@@ -64,7 +64,7 @@ class TurnLabelConfig(Frozen):
     )
 
 
-class ExportConfig(Frozen):
+class ExportConfig(Config):
     """Which trainers to write for, and what goes into their rows."""
 
     trainers: tuple[Trainer, ...] = Field(

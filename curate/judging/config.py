@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from curate.dialogue import Frozen
+from curate.config import Config
 from curate.engines.base import Capability
 from curate.errors import UsageError
 from curate.records import ScoringMode
@@ -23,7 +23,7 @@ DimensionName = Literal[
 Level = Annotated[int, Field(ge=1, le=5)]
 
 
-class RubricConfig(Frozen):
+class RubricConfig(Config):
     """How dialogues are judged turn by turn. The schema and the verdict rules are not options."""
 
     mode: Literal["auto", "json", "tokens"] = Field(

@@ -6,15 +6,16 @@ way. Nothing here is ever loosened to show pairs.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from curate.dialogue import Frozen
+from curate.config import Config
 from curate.levels import FineLevels
 
 
-class VerifyConfig(Frozen):
+class VerifyConfig(Config):
     """When a pair passes. Forks and natural pairs are held to the same rules."""
 
     wordings: int = Field(
@@ -155,8 +156,10 @@ class ForkConfig(VerifyConfig):
 NaturalBasis = Literal["preference", "rank", "label", "reward"]
 
 
-class NaturalConfig(Frozen):
+class NaturalConfig(Config):
     """Pairs the data already holds: found without a model, and verified by the judge if asked to."""
+
+    off: ClassVar[Mapping[str, Any] | None] = {"enabled": False}
 
     enabled: bool = True
     bases: tuple[NaturalBasis, ...] = Field(

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from curate.dialogue import Frozen
+from curate.config import Config
 from curate.errors import UsageError
 from curate.selection.expressions import check_columns, check_condition, check_ranking
 
@@ -29,7 +29,7 @@ RESERVED = frozenset({"unscored", "top", "sft", "rejected", "review", "active", 
 """Reason codes and set names of our own; a condition of that name could not be told from them."""
 
 
-class Share(Frozen):
+class Share(Config):
     """A share of the dialogues, by a score. Dialogues without that score are not in it."""
 
     fraction: float = Field(gt=0, le=1, description="Share taken, rounded up to whole dialogues.")
@@ -44,7 +44,7 @@ View = Literal["dialogue", "first_user"]
 """What of a dialogue is compared: all messages but system ones, or the first user message."""
 
 
-class NearConfig(Frozen):
+class NearConfig(Config):
     """Near-duplicates: Jaccard similarity of the sets of shingles (runs of words)."""
 
     threshold: float = Field(0.8, gt=0, le=1, description="Jaccard similarity that is too much.")
@@ -59,7 +59,7 @@ class NearConfig(Frozen):
     seed: int = Field(0, ge=0, description="Of the permutations.")
 
 
-class EmbeddingConfig(Frozen):
+class EmbeddingConfig(Config):
     """Duplicates by meaning: cosine of sentence embeddings of the whole dialogue."""
 
     model: str = Field(description="sentence-transformers model: Hub id or folder.")
@@ -67,7 +67,7 @@ class EmbeddingConfig(Frozen):
     of: View = Field("dialogue", description="What is embedded.")
 
 
-class DedupConfig(Frozen):
+class DedupConfig(Config):
     """Of dialogues that say the same, one is kept. Compared are those that meet all conditions."""
 
     exact: bool = Field(
@@ -87,7 +87,7 @@ class DedupConfig(Frozen):
         return None if self.keep == "first" else self.keep
 
 
-class EvalSet(Frozen):
+class EvalSet(Config):
     """Texts of an evaluation, which must not be trained on."""
 
     path: str = Field(min_length=1, description="File, folder, glob or Hub dataset id.")
@@ -122,7 +122,7 @@ class EvalSet(Frozen):
 Tie = Literal["group", "conversation", "prompt", "near_duplicates"]
 
 
-class SplitConfig(Frozen):
+class SplitConfig(Config):
     """Train and validation, with nothing of one in the other."""
 
     validation: float = Field(0.05, gt=0, lt=1, description="Share of the dialogues.")
@@ -137,13 +137,13 @@ class SplitConfig(Frozen):
     seed: int = Field(0, ge=0, description="Other seeds give other splits.")
 
 
-class SelectConfig(Frozen):
+class SelectConfig(Config):
     """Which dialogues train, and which a human should see."""
 
-    where: dict[str, str] | None = Field(
-        None,
+    where: dict[str, str] | Literal["auto"] = Field(
+        "auto",
         description="Named SQL conditions over the score table; all must be true. The name is the reason "
-        "code of a rejection. Not given: good_verdict (verdict >= 'good') where the judge ran, and "
+        "code of a rejection. auto: good_verdict (verdict >= 'good') where the judge ran, and "
         "in_role (adherent) where adherence did.",
     )
     top: Share | None = Field(
@@ -167,6 +167,11 @@ class SelectConfig(Frozen):
     split: SplitConfig | None = Field(None, description="Divides into train and validation.")
 
     @property
+    def named(self) -> dict[str, str] | None:
+        """The recipe's own conditions; None where the default ones apply."""
+        return None if self.where == "auto" else self.where
+
+    @property
     def needs_cleaning(self) -> bool:
         """True where the dialogues' texts are wanted, not their scores only."""
         return bool(self.dedup or self.decontaminate or self.split)
@@ -186,7 +191,7 @@ class SelectConfig(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> SelectConfig:
-        for name, sql in (self.where or {}).items():
+        for name, sql in (self.named or {}).items():
             if not _NAME.fullmatch(name) or name in RESERVED:
                 raise UsageError(
                     "the name of a condition is its reason code and must be one word of its own",

@@ -250,7 +250,7 @@ def narrowed(table: pl.LazyFrame, expressions: Mapping[str, str]) -> pl.DataFram
 
 def questions(config: SelectConfig) -> dict[str, str]:
     """All SQL of a selection by its place in the recipe; columns to group by are expressions, too."""
-    where = config.where if config.where is not None else dict(DEFAULT_CONDITIONS.values())
+    where = dict(DEFAULT_CONDITIONS.values()) if config.named is None else config.named
     asked = {f"select.where.{name}": sql for name, sql in where.items()}
     for place, rule in (("top", config.top), ("review", config.review), ("active", config.active)):
         if isinstance(rule, Share):
@@ -265,8 +265,8 @@ def questions(config: SelectConfig) -> dict[str, str]:
 
 def conditions(table: pl.DataFrame, config: SelectConfig) -> dict[str, str]:
     """The conditions that apply: the recipe's, else the default one of each stage that ran."""
-    if config.where is not None:
-        return config.where
+    if config.named is not None:
+        return config.named
     return dict(
         DEFAULT_CONDITIONS[stage] for stage in DEFAULT_CONDITIONS if stage in stages_run(table)
     )

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from curate.dialogue import Frozen
+from curate.config import Config
 from curate.sources.mapping import Mapping
 
 Shape = Literal[
@@ -36,7 +36,7 @@ RoleFrom = Literal["data", "recipe"]
 """Whose role definition is taken where both the data and the recipe have one."""
 
 
-class Columns(Frozen):
+class Columns(Config):
     """Column names of a `turns_table` (one row a message). Those left out are looked for by usual names."""
 
     conversation: str | None = Field(None, description="What rows of one conversation share.")
@@ -47,7 +47,7 @@ class Columns(Frozen):
     text: str | None = None
 
 
-class SourceConfig(Frozen):
+class SourceConfig(Config):
     """One source of dialogues."""
 
     path: str | tuple[str, ...] = Field(

@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import orjson
 from pydantic import AfterValidator, Field, model_validator
 
-from curate.dialogue import Frozen, Message, Role, ToolCall
+from curate.config import Config
+from curate.dialogue import Message, Role, ToolCall
 from curate.sources.fields import as_texts
 from curate.sources.messages import read_arguments, read_role, read_tools, split_reasoning
 from curate.sources.reading import (
@@ -82,7 +83,7 @@ def select(value: Any, selector: str) -> Any:
     return found[0] if found else None
 
 
-class CallMapping(Frozen):
+class CallMapping(Config):
     """Tool calls inside an item. Each gives an assistant message with the call, then its result."""
 
     each: Selector = Field(description="The calls, within the item.")
@@ -93,7 +94,7 @@ class CallMapping(Frozen):
     error: Selector | None = Field(None, description="Where it is not null it is the result.")
 
 
-class MessageMapping(Frozen):
+class MessageMapping(Config):
     """One message that an item gives. Tool calls come before its text."""
 
     role: Role | None = Field(None, description="The role, where it is always the same.")
@@ -115,7 +116,7 @@ class MessageMapping(Frozen):
         return self
 
 
-class Mapping(Frozen):
+class Mapping(Config):
     """How one row becomes one dialogue. Selectors under `messages` and `turn_labels` start at the item."""
 
     each: Selector = Field(description="The items of the conversation, such as `turns[*]`.")

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 import orjson
 from pydantic import Field
 
-from curate.dialogue import Frozen, Message
+from curate.config import Config
+from curate.dialogue import Message
 from curate.errors import UsageError
 from curate.records import TURN_DIMENSIONS, PairSetReport, PreferencePair, SetCheck
 from curate.trust.agreement import auc
@@ -31,7 +32,7 @@ _OTHERS = "(others)"
 _LISTED = 20
 
 
-class PairSetConfig(Frozen):
+class PairSetConfig(Config):
     """Thresholds of the checks over all pairs of a run; null leaves a check out."""
 
     min_pairs: int = Field(

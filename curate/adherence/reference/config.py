@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from curate.dialogue import Frozen
+from curate.config import Config
 
 ReferenceMethod = Literal[
     "cosine",
@@ -32,7 +32,7 @@ others punish paraphrase. Filtering on one gives a warning."""
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 
 
-class ReferenceConfig(Frozen):
+class ReferenceConfig(Config):
     """How turns are compared with their references. Each method reads the keys that name it."""
 
     encoder: str = Field(

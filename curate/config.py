@@ -1,0 +1,120 @@
+"""The base of every section of a recipe: how something is switched off is the same in all of them.
+
+`false` and `null` mean off wherever something can be off: a stage, a check, a bound, a list. Where a key
+cannot be off, `null` is as if it were not there, so that a recipe that extends another one can take back
+what the other says, a condition of `select.where` for one. Records are not configs: what is read back is
+checked as it stands.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+
+from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from curate.dialogue import Frozen
+
+_COLLECTIONS = (tuple, list, set, frozenset, dict)
+_ABSENT: Any = object()
+_OFF_SCHEMAS: tuple[JsonSchemaValue, ...] = ({"const": False, "type": "boolean"}, {"type": "null"})
+
+
+class Config(Frozen):
+    """A section of a recipe: immutable, unknown keys refused, `false` and `null` alike for off.
+
+    Attributes:
+        off: what the section is when it is switched off; None where it has no such state of its own.
+    """
+
+    off: ClassVar[Mapping[str, Any] | None] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_off(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        read = {
+            key: _settle(value, cls.model_fields[key].annotation)
+            if key in cls.model_fields
+            else value
+            for key, value in data.items()
+        }
+        return {key: value for key, value in read.items() if value is not _ABSENT}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        for name, field in cls.model_fields.items():
+            if name in properties and _can_be_off(_branches(field.annotation)):
+                properties[name] = _with_off(properties[name])
+        return schema
+
+
+def _settle(value: Any, annotation: Any) -> Any:
+    """The value as the annotation has it; `_ABSENT` for a null where the key cannot be off."""
+    branches = _branches(annotation)
+    if value is None or value is False:
+        return _off(value, branches)
+    if value is True and "on" in branches:
+        return "on"  # YAML reads the bare words on and off as true and false
+    if isinstance(value, dict):
+        for branch in branches:
+            if get_origin(branch) is dict:
+                of = get_args(branch)[1]
+                read = {key: _settle(inner, of) for key, inner in value.items()}
+                return {key: inner for key, inner in read.items() if inner is not _ABSENT}
+    return value
+
+
+def _off(value: bool | None, branches: tuple[Any, ...]) -> Any:
+    has_false = bool in branches or any(branch is False for branch in branches)
+    if Any in branches or (value is None and type(None) in branches):
+        return value
+    if has_false:
+        return False
+    if type(None) in branches:
+        return None
+    if "off" in branches:
+        return "off"
+    for branch in branches:
+        if isinstance(branch, type) and issubclass(branch, Config) and branch.off is not None:
+            return dict(branch.off)
+        if get_origin(branch) in _COLLECTIONS:
+            return {} if get_origin(branch) is dict else ()
+    return _ABSENT if value is None else value
+
+
+def _can_be_off(branches: tuple[Any, ...]) -> bool:
+    return _off(None, branches) is not _ABSENT
+
+
+def _branches(annotation: Any) -> tuple[Any, ...]:
+    """What a union is made of, all the way down; of a Literal its values."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _branches(get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return tuple(one for branch in get_args(annotation) for one in _branches(branch))
+    if origin is Literal:
+        return get_args(annotation)
+    return (annotation,)
+
+
+def _with_off(schema: JsonSchemaValue) -> JsonSchemaValue:
+    """The schema of a key, which takes `false` and `null` as well."""
+    told: JsonSchemaValue = {
+        key: schema[key] for key in ("default", "description", "title") if key in schema
+    }
+    plain = {key: value for key, value in schema.items() if key not in told}
+    known = plain["anyOf"] if plain.keys() == {"anyOf"} else [plain]
+    more = [off for off in _OFF_SCHEMAS if off not in known]
+    if {"type": "boolean"} in known:
+        more = [off for off in more if off["type"] == "null"]
+    return {**told, "anyOf": [*known, *more]}
