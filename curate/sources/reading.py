@@ -27,6 +27,7 @@ REASONS: dict[str, str] = {
     "unknown_part": "a content part is of a type we do not know",
     "media": "the row has images, audio or video",
     "empty": "there are no messages, or no assistant message with text or a tool call",
+    "empty_user": "a user message is empty or white space (oasst: with all below it)",
     "no_assistant": "no assistant message (oasst: none after this message on its path)",
     "deleted": "the message is marked as deleted (oasst)",
     "duplicate_message": "another message of the file has the same id (oasst)",
@@ -98,9 +99,10 @@ def checked(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """The messages, if they are a dialogue: at least one assistant message, one of them not empty.
 
     A single empty assistant message among others is kept: what it says about the dialogue is for the judge.
+    An empty user message is not: who trains on the reply to it learns to answer what nobody asked.
 
     Raises:
-        UnreadableError: `empty` or `no_assistant`.
+        UnreadableError: `empty`, `no_assistant` or `empty_user`.
     """
     if not messages:
         raise UnreadableError("empty", "there are no messages")
@@ -109,7 +111,19 @@ def checked(messages: tuple[Message, ...]) -> tuple[Message, ...]:
         raise UnreadableError("no_assistant", f"{len(messages)} messages, none of the assistant's")
     if not any(reply.content.strip() or reply.tool_calls or reply.reasoning for reply in replies):
         raise UnreadableError("empty", "no assistant message has text or a tool call")
+    for place, message in enumerate(messages):
+        check_user(message, f"message {place}")
     return messages
+
+
+def check_user(message: Message, where: str) -> None:
+    """Refuse a user message without text.
+
+    Raises:
+        UnreadableError: `empty_user`.
+    """
+    if message.role == "user" and not message.content.strip():
+        raise UnreadableError("empty_user", f"{where} is the user's and holds no text")
 
 
 def text_of(value: Any, where: str) -> str:

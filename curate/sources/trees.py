@@ -24,6 +24,7 @@ from curate.sources.reading import (
     Row,
     RowFault,
     UnreadableError,
+    check_user,
     present,
     scalar_id,
     text_of,
@@ -99,7 +100,9 @@ def _node(raw: Row, fallback_id: str, row: int = 0) -> Node:
         if raw.get("deleted") is True:
             raise UnreadableError("deleted", f"message {node.id}")
         text = text_of(raw.get("text"), "text")
-        node.message = read_message({"role": raw.get("role"), "content": text})[0]
+        message = read_message({"role": raw.get("role"), "content": text})[0]
+        check_user(message, f"message {node.id}")
+        node.message = message
     except UnreadableError as fault:
         node.fault = fault
     return node

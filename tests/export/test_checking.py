@@ -115,6 +115,40 @@ def test_a_planted_row_is_found_when_rendered(
     assert report.replay is None
 
 
+EMPTY_USERS: list[tuple[Trainer, Row]] = [
+    *((trainer, {"messages": [message("user", " "), p.YES]}) for trainer in TRAINERS),
+    ("trl", {**p.TRL_DPO, "prompt": [p.ASK, p.YES, message("user", "")]}),
+    ("axolotl", {**p.AXOLOTL_DPO, "messages": [message("user", None)]}),
+    ("swift", {**p.SWIFT_DPO, "rejected_messages": [message("user", "\n"), p.NO]}),
+    ("openrlhf", {"chosen": [message("user", ""), p.YES], "rejected": [p.ASK, p.NO]}),
+    ("openai", {**p.OPENAI_DPO, "input": {"messages": [message("user", "")]}}),
+    ("llamafactory", {**p.LLAMAFACTORY_SFT, "conversations": [p.said("human", ""), p.GPT]}),
+    ("llamafactory", {"instruction": "", "input": " ", "output": "It left."}),
+    (
+        "llamafactory",
+        {"instruction": "And now?", "input": "", "output": "x", "history": [["", "Hello."]]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("trainer", "row"), EMPTY_USERS)
+def test_an_empty_user_message_is_found_for_every_trainer(
+    trainer: Trainer, row: Row, tmp_path: Path
+) -> None:
+    info = None
+    if trainer == "llamafactory":
+        info = p.LLAMAFACTORY_SFT_INFO if "conversations" in row else p.LLAMAFACTORY_INFO
+    path = write_rows(tmp_path, [row] * 10, info)
+    report = only(path, trainer)
+    assert report.codes["empty_user"] == 10
+    assert not report.is_clean
+
+
+def test_an_instruction_without_input_is_no_empty_user(tmp_path: Path) -> None:
+    row = {"instruction": "Greet me.", "input": "", "output": "Hello."}
+    assert only(write_rows(tmp_path, [row]), "axolotl").codes["empty_user"] == 0
+
+
 @pytest.mark.parametrize("case", p.VERL_REWARD_PLANTED, ids=[c.name for c in p.VERL_REWARD_PLANTED])
 def test_a_planted_row_of_verl(case: Planted, plain: str, tmp_path: Path) -> None:
     path = tmp_path / "rm.parquet"

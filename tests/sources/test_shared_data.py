@@ -135,8 +135,9 @@ def test_the_documented_mapping_reads_conture(
     shared_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = load(_documented("conture", shared_data, monkeypatch))
-    assert (loaded.tally.dialogues, loaded.tally.quarantined) == (119, 0)
-    assert sum(len(d.labels["overall_impression"]) for d in loaded.dialogues) == 1066
+    assert (loaded.tally.dialogues, loaded.tally.quarantined) == (118, 1)
+    assert loaded.tally.reasons == {"empty_user": 1}  # dialogue 64 has a turn "User:"
+    assert sum(len(d.labels["overall_impression"]) for d in loaded.dialogues) == 1057
     assert all(
         not message.content.startswith(("User:", "Chatbot:"))
         for dialogue in loaded.dialogues

@@ -84,6 +84,14 @@ BAD_ROWS: dict[str, tuple[str, Any]] = {
     "no assistant": ("no_assistant", {"messages": [ASK]}),
     "empty list": ("empty", {"messages": []}),
     "only empty replies": ("empty", {"messages": [ASK, {"role": "assistant", "content": None}]}),
+    "an empty user message": (
+        "empty_user",
+        {"messages": [ASK, TELL, {"role": "user", "content": None}, TELL]},
+    ),
+    "a user message of white space": (
+        "empty_user",
+        {"messages": [{"role": "user", "content": " \n\t"}, TELL]},
+    ),
     "messages are text": ("bad_type", {"messages": "hello"}),
     "a message is text": ("bad_type", {"messages": ["hello"]}),
     "content is a number": ("bad_type", {"messages": [{"role": "user", "content": 3}, TELL]}),

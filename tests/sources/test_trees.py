@@ -65,6 +65,19 @@ def test_every_path_is_a_dialogue_cut_back_and_deduplicated(rows: Rows) -> None:
     assert loaded.tally.rows_used == 1
 
 
+def test_an_empty_question_goes_with_all_below_it(rows: Rows) -> None:
+    root = node("u0", node("a1"), node("a2", node("u3", node("a4"), text=" ")))
+    loaded = rows(tree(root))
+    assert texts(loaded) == [["u0", "a1"], ["u0", "a2"]]
+    assert [(part.part, part.reason) for part in loaded.quarantined] == [("u3", "empty_user")]
+    flat = rows(*flattened(root))
+    assert texts(flat) == [["u0", "a1"], ["u0", "a2"]]
+    assert {row.row: row.reason for row in flat.quarantined} == {
+        4: "empty_user",
+        5: "missing_parent",
+    }
+
+
 def test_a_tree_without_an_assistant_is_quarantined(rows: Rows) -> None:
     loaded = rows(tree(node("u0", node("u1"))), tree(node("u2", deleted=True)), tree(SMALL))
     assert dict(loaded.tally.reasons) == {"no_assistant": 1, "deleted": 1}

@@ -23,7 +23,7 @@ from curate.export.checking import (
 from curate.export.checking.findings import CheckReport, FileReport, Lengths, Problem, Replay
 from curate.export.checking.lengths import ChatTokenizer, load_chat_tokenizer
 from curate.export.checking.reading import DataFile, Row, find_files
-from curate.export.checking.shapes import Outcome
+from curate.export.checking.shapes import Outcome, empty_user_problems
 from curate.export.config import Trainer
 
 Through = Literal["auto", "installed", "restated"]
@@ -191,7 +191,7 @@ def _read(file: DataFile, reading: Reading, report: FileReport) -> None:
             report.add(at, [row])
             continue
         outcome = reading.read(row)
-        problems = outcome.problems
+        problems = [*outcome.problems, *empty_user_problems(row)]
         if outcome.prompt is not None:
             digest = blake2b(orjson.dumps(outcome.prompt, default=repr), digest_size=12).digest()
             if digest in prompts:

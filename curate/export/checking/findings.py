@@ -35,6 +35,7 @@ ADVICE: Final = {
     "content_not_text": "write the content as one text",
     "null_content": 'write "" where a message has no text',
     "empty_prompt": "leave the row out, or give the prompt its question",
+    "empty_user": "leave the row out, or give the user's message its text",
     "prompt_not_open": "end the prompt with the user's or a tool's message",
     "side_not_assistant": "write exactly one assistant message a side",
     "several_messages": "keep one assistant message a side; move what comes before into the prompt",

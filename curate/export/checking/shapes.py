@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import orjson
@@ -93,6 +93,45 @@ def message_problems(
             )
         problems += call_problems(message.get("tool_calls"), place)
     return problems
+
+
+def empty_user_problems(row: Mapping[str, Any]) -> list[Problem]:
+    """Whether a user's message anywhere in a row has no text; every trainer takes it as it stands.
+
+    Looked for under the names that messages go by in any trainer's format, whatever the column, and in
+    Alpaca's two columns and its history of questions and answers.
+    """
+    places = list(_empty_users(row))
+    asked = [row[name] for name in ("instruction", "input") if isinstance(row.get(name), str)]
+    if isinstance(row.get("instruction"), str) and not any(map(str.strip, asked)):
+        places.append("instruction")
+    history = row.get("history")
+    for at, pair in enumerate(history if isinstance(history, list) else ()):
+        if isinstance(pair, list) and pair and isinstance(pair[0], str) and not pair[0].strip():
+            places.append(f"history[{at}]")
+    if not places:
+        return []
+    does = "train on an answer to nothing"
+    return [Problem("empty_user", "corrupted", does, ", ".join(dict.fromkeys(places)))]
+
+
+def _empty_users(row: Mapping[str, Any]) -> Iterator[str]:
+    """The places of users' empty messages, in the row's columns and in columns within a column."""
+    columns = list(row.items())
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            columns += [(f"{name}.{inner}", held) for inner, held in value.items()]
+    for name, value in columns:
+        for at, message in enumerate(value if isinstance(value, list) else [value]):
+            if isinstance(message, Mapping) and _is_empty_user(message):
+                yield f"{name}[{at}]" if isinstance(value, list) else name
+
+
+def _is_empty_user(message: Mapping[str, Any]) -> bool:
+    role = message.get("role", message.get("from"))
+    content = message.get("content", message.get("value"))
+    is_blank = content is None or (isinstance(content, str) and not content.strip())
+    return isinstance(role, str) and role.lower() in ("user", "human") and is_blank
 
 
 def call_problems(calls: object, place: str) -> list[Problem]:
