@@ -20,7 +20,6 @@ import polars as pl
 from curate.dialogue import Dialogue
 from curate.engines.accounting import cost_of
 from curate.engines.base import Ask, Request, Usage
-from curate.engines.config import Prices
 from curate.metering import FREE_REPLY_TOKENS, Load, Meter, TokenCounter, plain_text, token_counter
 from curate.models import ForkModels, ModelFacts
 from curate.pairs.config import ForkConfig
@@ -212,6 +211,7 @@ def _scaled_up(
         cost=scale.total(cached) if cached else None,
         cost_interval=scale.interval(cached) if cached else None,
         cost_without_cache=scale.total(uncached) if uncached else None,
+        unpriced=recipe.unpriced,
         assumptions=tuple(assumptions),
     )
 
@@ -373,14 +373,17 @@ def _flawed(judgment: Judgment, at: int, config: ForkConfig) -> Judgment:
 def _costs(
     recipe: Recipe, stages: Mapping[str, list[Loads]], sampled: int, *, with_cache: bool
 ) -> list[float]:
-    """Money a sampled dialogue over all stages; empty where a model that is asked has no prices."""
+    """Money a sampled dialogue over all stages, for the models that have prices; empty where none has."""
+    given = recipe.prices
+    if not any(given.values()):
+        return []
     costs = [0.0] * sampled
     for per_dialogue in stages.values():
         for index, loads in enumerate(per_dialogue):
             for role, load in loads.items():
-                prices = role_prices(recipe, role)
+                prices = given.get(role)
                 if prices is None:
-                    return []
+                    continue
                 usage = Usage(
                     prompt_tokens=round(load.prompt * 1000),
                     cached_tokens=round((load.prompt - load.prefilled) * 1000) * with_cache,
@@ -388,15 +391,3 @@ def _costs(
                 )
                 costs[index] += cost_of(usage, prices) / 1000
     return costs
-
-
-def role_prices(recipe: Recipe, role: str) -> Prices | None:
-    """Prices of the engine that answers for a role."""
-    models = recipe.models
-    order = {
-        "judge": (models.judge,),
-        "policy": (models.policy, models.judge),
-        "reviser": (models.reviser, models.policy, models.judge),
-    }[role]
-    config = next((config for config in order if config is not None), None)
-    return config.prices if config is not None else None

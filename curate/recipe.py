@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.reference.scorer import check as check_method
 from curate.config import Config
-from curate.engines.config import EngineConfig
+from curate.engines.config import EngineConfig, Prices
 from curate.engines.redaction import PersonalData
 from curate.errors import UsageError
 from curate.export.config import ExportConfig
@@ -170,6 +170,23 @@ class Recipe(Config):
         verifies = self.fork is not False or self.natural.verification is not None
         return verifies or (scores and (self.models.judge is not None or not self.reuse))
 
+    @property
+    def prices(self) -> dict[str, Prices | None]:
+        """The prices of each model that is asked, by role; None where none are given."""
+        if not self.asks_models or self.models.judge is None:
+            return {}
+        asked: dict[str, EngineConfig] = {"judge": self.models.judge}
+        if self.fork is not False:
+            asked["policy"] = self.models.policy or asked["judge"]
+            if self.fork.guided_revision:
+                asked["reviser"] = self.models.reviser or asked["policy"]
+        return {role: config.prices for role, config in asked.items()}
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """Roles whose part of the cost is not known, since no prices are given for their models."""
+        return tuple(role for role, prices in self.prices.items() if prices is None)
+
     def checked(self) -> Recipe:
         """This recipe, or a UsageError that says what to write where something is missing."""
         if self.asks_models and self.models.judge is None:
@@ -190,6 +207,13 @@ class Recipe(Config):
                 "reuse names no run, so that all would be asked anew",
                 got=self.reuse,
                 expected="a run folder, which holds a manifest.json",
+            )
+        if self.budget.money is not None and self.unpriced:
+            raise UsageError(
+                "a budget of money cannot bound what has no prices",
+                got=f"a cost {left_out_of_cost(self.unpriced)}",
+                expected="prices: {input: ..., output: ...} per million tokens, on each model that is asked",
+                fix="write them (0 for a model that costs nothing), or bound tokens or calls instead",
             )
         if self.compared_adherence is not False:
             check_method(self.compared_adherence)
@@ -228,6 +252,12 @@ class Recipe(Config):
                         expected="turns that were judged, of dialogues that went through selection",
                         fix=f"leave out `{stage}: false`, or the section '{place}'",
                     )
+
+
+def left_out_of_cost(roles: Sequence[str]) -> str:
+    """What a cost leaves out, in words, to stand after it."""
+    parts = " and ".join(f"the {role}'s part" for role in roles)
+    return f"without {parts}: no prices given for {'it' if len(roles) == 1 else 'them'}"
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:

@@ -586,10 +586,14 @@ class Estimate(Frozen):
     seconds: float | None = Field(None, description="None where no rate is known.")
     seconds_interval: tuple[float, float] | None = None
     cost: float | None = Field(
-        None, description="With what is shared at the price of cached input; None without prices."
+        None,
+        description="With what is shared at the price of cached input; None where no model has prices.",
     )
     cost_interval: tuple[float, float] | None = None
     cost_without_cache: float | None = Field(None, description="If no prompt token were cached.")
+    unpriced: tuple[str, ...] = Field(
+        (), description="Roles that `cost` leaves out, since no prices are given for their models."
+    )
     assumptions: tuple[str, ...] = ()
 
 
@@ -657,6 +661,9 @@ class Manifest(Frozen):
     tokens_cached: int = Field(0, description="Of tokens_in, found in the engine's prefix cache.")
     tokens_out: int = 0
     cost: float | None = Field(None, description="In the currency of the recipe's prices.")
+    unpriced: tuple[str, ...] = Field(
+        (), description="Roles that `cost` leaves out, since no prices are given for their models."
+    )
     estimate: Estimate | None = Field(
         None, description="What was expected at the start, for all dialogues of the run."
     )

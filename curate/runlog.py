@@ -209,6 +209,7 @@ class RunLog:
             tokens_cached=total.cached_tokens,
             tokens_out=total.completion_tokens,
             cost=self.budget.used_money or None,
+            unpriced=self.recipe.unpriced,
             estimate=self.estimate,
             adherence=self.adherence,
             stages=self._stage_counts(),

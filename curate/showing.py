@@ -25,6 +25,7 @@ from curate.dialogue import Dialogue, Message
 from curate.export.counts import files, refusals
 from curate.ingesting import IngestReport
 from curate.pipeline import RunResult
+from curate.recipe import left_out_of_cost
 from curate.records import AdherenceDecay, Manifest
 from curate.runs import unscored_example
 from curate.showing_plan import listed, show_comparison, show_source
@@ -176,7 +177,8 @@ def _closing_table(manifest: Manifest) -> Table:
         ("seconds", f"{manifest.seconds:.1f}", ""),
     ]
     if manifest.cost is not None:
-        rows.append(("cost", f"{manifest.cost:.4f}", "at the recipe's prices"))
+        left_out = f", {left_out_of_cost(manifest.unpriced)}" if manifest.unpriced else ""
+        rows.append(("cost", f"{manifest.cost:.4f}", f"at the recipe's prices{left_out}"))
     for name, value, note in rows:
         table.add_row(name, str(value), escape(note))
     return table

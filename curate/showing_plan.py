@@ -12,6 +12,7 @@ from rich.table import Table
 from curate.comparing import compare
 from curate.doctor import EngineReport, Report
 from curate.plan import Plan
+from curate.recipe import left_out_of_cost
 from curate.records import Estimate, Manifest, StageEstimate
 
 _COLUMNS = {
@@ -73,6 +74,8 @@ def _show_estimate(console: Console, expected: Estimate) -> None:
             + (f" ({about})" if about else "")
             + f"; with nothing cached {expected.cost_without_cache or 0:,.4g}"
         )
+        if expected.unpriced:
+            console.print(f"  {left_out_of_cost(expected.unpriced)}")
     for assumption in expected.assumptions:
         console.print(f"  assumed: {escape(assumption)}")
 

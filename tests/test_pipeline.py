@@ -14,10 +14,12 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from curate.errors import UsageError
 from curate.pipeline import RunResult, run_recipe
 from curate.plan import make_plan
 from curate.recipe import Recipe, parse_recipe
 from curate.showing import show_run
+from curate.showing_plan import show_plan
 from curate.validation import validate_record
 from tests.live import live_server
 from tests.servers import Body, CountingServer, answer_by_hash
@@ -352,6 +354,50 @@ def test_two_recipes_share_judgments_and_only_what_is_missing_is_asked(
     assert asked
     assert all("chat 50" in json.dumps(body["messages"]) for body in asked)
     assert result.manifest.stages["judge"].rows == 9
+
+
+@pytest.mark.parametrize("priced", [("judge",), ("judge", "policy", "reviser"), ()])
+def test_a_cost_says_whose_part_it_leaves_out(
+    server: CountingServer, data: Path, tmp_path: Path, priced: tuple[str, ...]
+) -> None:
+    models: dict[str, dict[str, Any]] = {
+        role: {"engine": "openai", "model": "fake-judge", "base_url": server.base_url}
+        for role in ("judge", "policy", "reviser")
+    }
+    for role in priced:
+        models[role]["prices"] = {"input": 1.0, "output": 2.0}
+    asking = recipe(server, data, models=models, fork={"resamples": 1, "where": "1 = 1"})
+    unpriced = tuple(role for role in models if role not in priced)
+
+    plan = asyncio.run(make_plan(asking, out=tmp_path / "run"))
+    result = run_recipe(asking, out=tmp_path / "run")
+    screen = Console(file=io.StringIO(), width=300)
+    show_plan(screen, plan)
+    show_run(screen, result)
+    said = screen.file.getvalue()
+
+    assert plan.estimate is not None
+    assert plan.estimate.unpriced == result.manifest.unpriced == unpriced
+    for cost in (plan.estimate.cost, result.manifest.cost):
+        assert (cost is not None and cost > 0) == bool(priced)
+    left_out = "without the policy's part and the reviser's part: no prices given for them"
+    assert said.count(left_out) == (2 if priced == ("judge",) else 0)
+
+
+def test_a_budget_of_money_needs_the_prices_of_whoever_is_asked(
+    server: CountingServer, data: Path
+) -> None:
+    models: dict[str, dict[str, Any]] = {
+        role: {"engine": "openai", "model": "fake-judge", "base_url": server.base_url}
+        for role in ("judge", "policy")
+    }
+    models["judge"]["prices"] = {"input": 1.0, "output": 2.0}
+    sections: dict[str, Any] = {"models": models, "budget": {"money": 1.0}}
+    recipe(server, data, **sections).checked()  # which asks no policy
+    forking = recipe(server, data, fork={"resamples": 1, "guided_revision": False}, **sections)
+    with pytest.raises(UsageError, match="without the policy's part: no prices given for it"):
+        asyncio.run(make_plan(forking))
+    assert server.requests == []
 
 
 def test_ids_are_unique_over_sources(server: CountingServer, data: Path, tmp_path: Path) -> None:

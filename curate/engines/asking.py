@@ -27,7 +27,7 @@ from curate.engines.base import (
     request_keys,
 )
 from curate.engines.config import Prices
-from curate.errors import BudgetReached, EngineError, UsageError
+from curate.errors import BudgetReached, EngineError
 
 
 class Replies(Protocol):
@@ -46,11 +46,6 @@ class Replies(Protocol):
 
 class CallBudget(Protocol):
     """What may still be used: `Budget`, or a share of one that must be awaited."""
-
-    @property
-    def money(self) -> float | None:
-        """The limit in money, where there is one."""
-        ...
 
     def start_call(self) -> Awaitable[None] | None:
         """Take a call; raises BudgetReached."""
@@ -84,7 +79,7 @@ class Asker:
             request, since that is what was answered.
         refresh: request keys, purposes or stages (`judge`) whose kept replies are asked for again, once
             each in the life of this object.
-        prices: needed for a budget of money.
+        prices: without them a budget of money does not count what is asked here.
         fatal_after: after so many `auth` or `connection` faults in a row (each counted once, when its
             retries are spent) the engine is given up: better than marking every dialogue unscored.
         base_delay: seconds before the first retry; doubled for each further one, jittered, at most 60.
@@ -110,11 +105,6 @@ class Asker:
         base_delay: float = 0.5,
         deadline: float | None = None,
     ) -> None:
-        if budget is not None and budget.money is not None and prices is None:
-            raise UsageError(
-                f"a budget of money needs the prices of {engine.identity.model}",
-                expected="prices: {input: ..., output: ...} per million tokens, on the engine",
-            )
         self.engine = engine
         self._cache = cache
         self._retries = retries

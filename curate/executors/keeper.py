@@ -254,7 +254,6 @@ class KeptReplies:
         self._is_limited = any(
             limit is not None for limit in (limits.calls, limits.tokens, limits.money)
         )
-        self.money = limits.money
         self._puts: list[tuple[bytes, asyncio.Future[None]]] = []
         self._gets: list[tuple[Sequence[str], asyncio.Future[dict[str, Completion]]]] = []
         self._calls: list[asyncio.Future[None]] = []

@@ -8,7 +8,7 @@ from curate.engines.base import Capability, Completion, Fault, Request, Usage
 from curate.engines.cache import ReplyCache
 from curate.engines.config import Prices
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
-from curate.errors import BudgetReached, CurateError, EngineError, UsageError
+from curate.errors import BudgetReached, CurateError, EngineError
 
 
 def make_request(text: str, **fields) -> Request:
@@ -275,11 +275,6 @@ async def test_budgets_of_tokens_and_money_stop_before_the_next_call():
             await ask([make_request("c")])
         assert budget.used_tokens == 2000
         assert budget.used_money == pytest.approx(0.002)
-
-
-def test_a_budget_of_money_needs_prices():
-    with pytest.raises(UsageError, match="prices"):
-        make_asker(ScriptedEngine([]), budget=Budget(money=1.0))
 
 
 async def test_texts_are_redacted_before_they_leave_and_in_the_key(cache):
