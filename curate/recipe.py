@@ -13,18 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.reference.scorer import check as check_method
 from curate.config import Config
 from curate.engines.config import EngineConfig, Prices
+from curate.engines.keys import refuse_keys
 from curate.engines.redaction import PersonalData
 from curate.errors import UsageError
 from curate.export.config import ExportConfig
 from curate.judging.config import RubricConfig
 from curate.pairs.config import ForkConfig, NaturalConfig
+from curate.recipe_text import check_extent, parse_yaml
 from curate.selection.config import SelectConfig
 from curate.selection.expressions import check_condition
 from curate.sources.config import RoleFrom, SourceConfig
@@ -38,6 +39,8 @@ _JUDGE_EXAMPLE = """write in the recipe, for instance:
       judge: {engine: openai, model: your-judge, base_url: "http://localhost:8000/v1"}
   or, for a GGUF file in this process:
       judge: {engine: llamacpp, model: /path/to/judge.gguf}"""
+
+_EXTENDED = 20
 
 
 class Models(Config):
@@ -140,6 +143,14 @@ class Recipe(Config):
     )
     budget: BudgetConfig = BudgetConfig()
     executor: ExecutorConfig = ExecutorConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_bounded_and_holds_no_key(cls, data: Any) -> Any:
+        check_extent(data)
+        if isinstance(data, Mapping):
+            refuse_keys(data, "the recipe")
+        return data
 
     @property
     def judged_adherence(self) -> AdherenceConfig | Literal[False]:
@@ -291,28 +302,20 @@ def parse_source(data: Mapping[str, Any]) -> SourceConfig:
         raise _explain(error, "the source cannot be read so") from error
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML in which no key stands twice: of two, the last would win without a word."""
-
-    def compose_mapping_node(self, anchor: Any) -> Any:
-        node = super().compose_mapping_node(anchor)
-        keys = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in keys:
-                said = f"the key '{key.value}' stands twice"
-                raise yaml.composer.ComposerError(None, None, said, key.start_mark)
-            keys.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
-        return node
-
-
 def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if not path.is_file():
         raise UsageError("no such recipe", got=path, expected="a YAML file", fix="ls recipes/")
     if path.resolve() in seen:
         raise UsageError("recipes extend each other in a circle", got=" > ".join(map(str, seen)))
+    if len(seen) > _EXTENDED:
+        raise UsageError(
+            "recipes extend each other too often",
+            got=f"more than {_EXTENDED} files",
+            fix="write what they share into one that all extend",
+        )
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        data = parse_yaml(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise UsageError(f"{path} is not a YAML file", got=str(error)) from error
     if not isinstance(data, dict):
         raise UsageError(f"{path} is not a recipe", got=type(data).__name__, expected="a mapping")
@@ -376,8 +379,8 @@ def _apply(data: dict[str, Any], override: str, folder: Path) -> None:
     if not sign or not key:
         raise UsageError("an override has no value", got=override, expected="--set key.path=value")
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        value = parse_yaml(text)
+    except ValueError as error:
         raise UsageError(f"the value of --set {key} is not YAML", got=text) from error
     named = tuple(part for part in key.split(".") if not part.isdigit())
     for keys in PATH_KEYS:

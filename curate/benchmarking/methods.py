@@ -11,12 +11,12 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.reference.config import ReferenceConfig, ReferenceMethod
 from curate.errors import UsageError
+from curate.recipe_text import parse_yaml
 
 LLM_JUDGE = "llm_judge"
 METHODS: tuple[str, ...] = (LLM_JUDGE, *get_args(ReferenceMethod))
@@ -107,8 +107,8 @@ def _parameters(text: str, where: str) -> dict[str, Any]:
                 "a parameter has no value", got=where.strip(), expected="name[key=value]"
             )
         try:
-            given[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
+            given[key.strip()] = parse_yaml(value)
+        except ValueError as error:
             raise UsageError(f"the value of {key} cannot be read", got=value) from error
     return given
 

@@ -12,16 +12,25 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from curate.config import Config
 from curate.engines.base import Capability, Engine
+from curate.engines.keys import looks_like_key, refuse_keys
 from curate.errors import UsageError, missing_extra
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_KEY_START = re.compile(
-    r"(?:sk|pk|rk|gsk|hf|nvapi|xai|ghp|key|r8|tgp_v\d|AIza)[-_]?[A-Za-z0-9]{12}"
-)
+
+
+class _Keyless(Config):
+    """What all engines' settings share: no key stands in them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _holds_no_key(cls, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            refuse_keys(data, "an engine's settings")
+        return data
 
 
 class Prices(Config):
@@ -34,7 +43,7 @@ class Prices(Config):
     )
 
 
-class LlamaCppConfig(Config):
+class LlamaCppConfig(_Keyless):
     """A GGUF model run in this process by llama.cpp."""
 
     engine: Literal["llamacpp"] = "llamacpp"
@@ -56,7 +65,7 @@ class LlamaCppConfig(Config):
         return False
 
 
-class OpenAIConfig(Config):
+class OpenAIConfig(_Keyless):
     """Any server with OpenAI's `/chat/completions`: vLLM, SGLang, TGI, llama.cpp, commercial."""
 
     engine: Literal["openai"] = "openai"
@@ -97,7 +106,7 @@ class OpenAIConfig(Config):
     @field_validator("api_key_env")
     @classmethod
     def _names_a_variable(cls, value: str | None) -> str | None:
-        if value is not None and (not _VARIABLE.fullmatch(value) or _looks_like_key(value)):
+        if value is not None and (not _VARIABLE.fullmatch(value) or looks_like_key(value)):
             raise UsageError(
                 "api_key_env does not look like the name of an environment variable",
                 got=f"{len(value)} characters (not shown: it may be a key)",
@@ -138,7 +147,7 @@ class OpenAIConfig(Config):
         return self.concurrency == "adaptive" or (self.concurrency == "auto" and self.is_hosted)
 
 
-class VllmConfig(Config):
+class VllmConfig(_Keyless):
     """A Hugging Face model run on this machine by vLLM, in a process of its own."""
 
     engine: Literal["vllm"] = "vllm"
@@ -164,7 +173,7 @@ class VllmConfig(Config):
         return False
 
 
-class TransformersConfig(Config):
+class TransformersConfig(_Keyless):
     """A Hugging Face model run in this process by transformers: exact log-probabilities."""
 
     engine: Literal["transformers"] = "transformers"
@@ -195,7 +204,7 @@ class TransformersConfig(Config):
         return False
 
 
-class ScriptedConfig(Config):
+class ScriptedConfig(_Keyless):
     """Fixed replies, for tests and for replaying a recording."""
 
     engine: Literal["scripted"] = "scripted"
@@ -238,16 +247,6 @@ def _check_url(value: str) -> str:
             fix="put the key into an environment variable and name it in api_key_env",
         )
     return value.rstrip("/")
-
-
-def _looks_like_key(value: str) -> bool:
-    if _KEY_START.match(value):
-        return True
-    # Names are words; a run of 20 characters with digits in both cases is not.
-    return any(
-        len(part) >= 20 and re.search(r"\d", part) and re.search(r"[a-z]", part) is not None
-        for part in value.split("_")
-    )
 
 
 async def open_engine(
