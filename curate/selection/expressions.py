@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import textwrap
 from collections.abc import Collection, Iterable, Mapping
 
 import polars as pl
@@ -105,13 +106,16 @@ def check_columns(
     for name in sorted(names):
         if name in schema or (name.startswith(LABEL_PREFIX) and not labels_known):
             continue
-        close = difflib.get_close_matches(name, schema, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
+        close = difflib.get_close_matches(name.lower(), schema, n=3)
+        listed = textwrap.fill(
+            ", ".join(schema), 76, initial_indent="    ", subsequent_indent="    "
+        )
         raise UsageError(
             f"{where} reads a column that the score table does not have",
             got=name,
-            expected="one of " + ", ".join(schema),
-            fix=f"{hint}Text stands in single quotes: '{name}'; labels are {LABEL_PREFIX}<name>",
+            expected=f"did you mean {' or '.join(close)}?" if close else "a column of that table",
+            fix=f"text stands in single quotes: '{name}'; labels are {LABEL_PREFIX}<name>\n"
+            + ("  columns: docs/selecting.md lists them all" if close else f"  columns:\n{listed}"),
         )
 
 

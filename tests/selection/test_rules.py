@@ -261,7 +261,7 @@ def test_the_default_active_set_is_the_tenth_that_is_lowest_or_least_certain() -
     [
         (
             "coherense >= 4",
-            ("select.where.c", "coherense", "did you mean coherence?", "min_safety"),
+            ("select.where.c", "coherense", "did you mean coherence"),
         ),
         ('verdict = "good"', ("select.where.c", "single quotes: 'good'")),
         ("coherence >=", ("select.where.c", "not an SQL expression", "coherence >=")),
