@@ -1,19 +1,18 @@
 """The recipe: one YAML file that says what to read, whom to ask, what to keep and what to write.
 
-Every room owns its own config model; this module only composes them, fills in `extends`, applies
-`--set` overrides and turns what pydantic finds wrong into messages with the offending key.
+Every room owns its own config model; this module only composes them, fills in `extends` and applies
+`--set` overrides. What is wrong with a key is said by `curate.mistakes`.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.reference.scorer import check as check_method
@@ -24,6 +23,7 @@ from curate.engines.redaction import PersonalData
 from curate.errors import UsageError
 from curate.export.config import ExportConfig
 from curate.judging.config import RubricConfig
+from curate.mistakes import validated
 from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.recipe_text import check_extent, parse_yaml
 from curate.selection.config import SelectConfig
@@ -288,18 +288,14 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
 def parse_recipe(data: Mapping[str, Any], where: str = "the recipe") -> Recipe:
     """Validate a recipe given as a mapping; errors as in `load_recipe`."""
-    try:
-        return Recipe.model_validate(data)
-    except ValidationError as error:
-        raise _explain(error, f"{where} is not a valid recipe") from error
+    recipe: Recipe = validated(Recipe, data, f"{where} is not a valid recipe")
+    return recipe
 
 
 def parse_source(data: Mapping[str, Any]) -> SourceConfig:
     """Validate one source given as a mapping, as options of a command make it; errors as in `load_recipe`."""
-    try:
-        return SourceConfig.model_validate(data)
-    except ValidationError as error:
-        raise _explain(error, "the source cannot be read so") from error
+    source: SourceConfig = validated(SourceConfig, data, "the source cannot be read so")
+    return source
 
 
 def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
@@ -421,71 +417,3 @@ def _index(values: list[Any], text: str, override: str) -> int:
             expected=f"an index from 0 to {len(values) - 1}",
         )
     return int(text)
-
-
-def _explain(error: ValidationError, what: str) -> UsageError:
-    problems = [
-        (".".join(str(part) for part in _keys(problem["loc"])), problem)
-        for problem in error.errors()
-    ]
-    lines = []
-    for place, problem in problems:
-        is_echo = problem["type"] in ("literal_error", "too_short") and any(
-            other.startswith(f"{place}.") for other, _ in problems
-        )
-        if is_echo:  # "should be False", or "has no items", where what is wrong stands further in
-            continue
-        if problem["type"] == "extra_forbidden":
-            lines.append(f"{place}: no such key{_suggest(problem['loc'])}")
-        else:
-            shown = repr(problem.get("input"))
-            said = _EXPECTED.get(problem["type"], problem["msg"].removeprefix("Value error, "))
-            lines.append(f"{place or 'recipe'}: {said} (got {shown[:80]})")
-    return UsageError(
-        what,
-        got="\n    ".join(dict.fromkeys(lines)),
-        fix="`curate schema recipe` prints every key with its type and meaning",
-    )
-
-
-_EXPECTED = {
-    "model_type": "a mapping is expected",
-    "dict_type": "a mapping is expected",
-    "tuple_type": "a list is expected",
-}
-"""Said in the words of YAML, where pydantic speaks of Python."""
-
-
-def _keys(location: tuple[int | str, ...]) -> Iterator[int | str]:
-    """A location without what pydantic adds for the branch of a union; a model's engine is one, too."""
-    for index, part in enumerate(location):
-        if not _is_internal(part) and (location[0], index) != ("models", 2):
-            yield part
-
-
-def _is_internal(part: object) -> bool:
-    return isinstance(part, str) and (
-        part.startswith(("literal", "function", "lax", "tuple[")) or part[:1].isupper()
-    )
-
-
-def _suggest(location: tuple[int | str, ...]) -> str:
-    """The key nearest to the last part of a location, among those that its section knows."""
-    models: list[type[BaseModel]] = [Recipe]
-    for part in location[:-1]:
-        inner = [
-            found
-            for model in models
-            if part in model.model_fields
-            for found in _models_in(model.model_fields[str(part)].annotation)
-        ]
-        models = inner or models  # an index, or the tag of a union's branch, stays where it is
-    known = dict.fromkeys(name for model in models for name in model.model_fields)
-    close = difflib.get_close_matches(str(location[-1]), known, n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
-
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for inner in get_args(annotation) for model in _models_in(inner)]

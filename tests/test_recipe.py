@@ -135,10 +135,35 @@ def test_a_typo_is_named(tmp_path: Path, line: str, message: str) -> None:
             ["source.0.limit: Input should be greater than or equal to 1 (got 0)"],
         ),
         ("source: chats.jsonl", ["source.0: a mapping is expected (got 'chats.jsonl')"]),
-        ("source: {}", ["source.0.path: Field required (got {})"]),
+        ("source: {}", ["source.0.path: this key is needed"]),
         (
             "models: {judge: {engine: scripted, replies: [], replis: 1}}",
             ["models.judge.replis: no such key; did you mean 'replies'?"],
+        ),
+        (
+            'models: {judge: {engine: vllm, model: x, base_url: "http://localhost:8000/v1"}}',
+            [
+                "models.judge.base_url: no such key of `engine: vllm`, but of `engine: openai`: Any server "
+                "with OpenAI's `/chat/completions`: vLLM, SGLang, TGI, llama.cpp, commercial"
+            ],
+        ),
+        (
+            "models: {judge: {engine: vllm, model: x, threads: 2}}",
+            [
+                "models.judge.threads: no such key of `engine: vllm`, but of `engine: llamacpp` or "
+                "`engine: transformers`"
+            ],
+        ),
+        (
+            "models: {policy: {engine: opnai, model: x}}",
+            ["models.policy.engine: no engine is called 'opnai'; did you mean 'openai'?"],
+        ),
+        (
+            "models: {policy: {model: x}}",
+            [
+                "models.policy.engine: this key is needed, one of: llamacpp, openai, vllm, transformers, "
+                "scripted"
+            ],
         ),
         ("export: {trainers: trl}", ["export.trainers: a list is expected (got 'trl')"]),
         (

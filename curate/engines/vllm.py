@@ -181,7 +181,7 @@ class VllmEngine:
             raise EngineError(
                 f"the vLLM process of {self._identity.model} has ended",
                 got=str(error),
-                fix="its own message stands above; a lower context or gpu_memory_utilization helps "
+                fix="its own message stands above; a lower context or engine_args.gpu_memory_utilization helps "
                 "where memory ran out. Then run again: replies received so far are kept",
             ) from error
         except GracefulHTTPError as error:

@@ -156,7 +156,7 @@ def resolve_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> S
             "scoring mode 'tokens' needs an engine that gives log-probabilities",
             got=", ".join(sorted(capabilities)) or "an engine without any such capability",
             expected="top_logprobs or label_logprobs",
-            fix="set judge.rubric mode to 'json' or 'auto', or choose another engine",
+            fix="set judge.mode to 'json' or 'auto', or choose another engine",
         )
     if config.mode != "auto":
         return config.mode

@@ -206,7 +206,9 @@ def refuse(dialogue: Dialogue, config: RubricConfig) -> Failure | None:
     if not any(turn.in_rubric for turn in dialogue.turns):
         return Failure("no_assistant_turn", "no turn has both a user and an assistant message")
     if config.missing_scenario == "error" and not (dialogue.scenario or "").strip():
-        return Failure("missing_scenario", "set source.scenario, or missing_scenario: skip")
+        return Failure(
+            "missing_scenario", "set the recipe's `scenario`, or judge.missing_scenario: skip"
+        )
     return None
 
 

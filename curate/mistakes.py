@@ -1,0 +1,148 @@
+"""What pydantic finds wrong in a mapping a user wrote, said in the words of YAML: the place, the nearest key."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar, get_args
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from curate.errors import UsageError
+
+T = TypeVar("T")
+Location = tuple[int | str, ...]
+Models = Sequence[type[BaseModel]]
+
+_SCHEMA: Final = "`curate schema recipe` prints every key with its type and meaning"
+_EXPECTED: Final = {
+    "model_type": "a mapping is expected",
+    "model_attributes_type": "a mapping is expected",
+    "dict_type": "a mapping is expected",
+    "tuple_type": "a list is expected",
+    "missing": "this key is needed",
+}
+"""Said in the words of YAML, where pydantic speaks of Python."""
+
+
+def validated(kind: Any, value: object, what: str) -> Any:
+    """A model made of what a user wrote.
+
+    Args:
+        kind: a model, or an annotated union of models.
+        value: a mapping.
+        what: opens the message, as "x.yaml is not a valid recipe".
+
+    Raises:
+        UsageError: unknown keys, wrong values; each with its place and the nearest key.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise _explained(error, what, _models_in(kind)) from error
+
+
+def _explained(error: ValidationError, what: str, roots: Models) -> UsageError:
+    problems = [(*_walk(problem["loc"], roots), problem) for problem in error.errors()]
+    lines = []
+    for place, section, inside, problem in problems:
+        is_echo = problem["type"] in ("literal_error", "too_short") and any(
+            other.startswith(f"{place}.") for other, *_ in problems
+        )
+        if is_echo:  # "should be False", or "has no items", where what is wrong stands further in
+            continue
+        shown = repr(problem.get("input"))[:80]
+        match problem["type"]:
+            case "extra_forbidden":
+                key = str(problem["loc"][-1])
+                lines.append(f"{place}: no such key{_hint(key, section, roots)}")
+            case "union_tag_not_found":
+                names = ", ".join(filter(None, map(_tag, inside)))
+                lines.append(f"{_below(place, 'engine')}: this key is needed, one of: {names}")
+            case "union_tag_invalid":
+                tags = [tag for tag in map(_tag, inside) if tag is not None]
+                given = str(problem["ctx"]["tag"])
+                near = _nearest(given, tags) or f"; one of: {', '.join(tags)}"
+                lines.append(f"{_below(place, 'engine')}: no engine is called '{given}'{near}")
+            case kind:
+                said = _EXPECTED.get(kind, problem["msg"].removeprefix("Value error, "))
+                got = "" if kind == "missing" else f" (got {shown})"
+                lines.append(f"{place}: {said}{got}" if place else f"{said}{got}")
+    return UsageError(what, got="\n    ".join(dict.fromkeys(lines)), fix=_SCHEMA)
+
+
+def _walk(location: Location, roots: Models) -> tuple[str, Models, Models]:
+    """A place as a user writes it, the models that its last key could be of, and those that stand there.
+
+    What pydantic adds for the branch of a union is left out; an engine's name chooses the branch.
+    """
+    shown: list[str] = []
+    models = section = roots
+    for part in location:
+        section = models
+        branch = [model for model in models if _tag(model) == part]
+        if branch:
+            models = branch
+        elif not _is_internal(part):
+            shown.append(str(part))
+            fields = [
+                model.model_fields[str(part)] for model in models if part in model.model_fields
+            ]
+            models = [found for field in fields for found in _models_in(field.annotation)] or models
+    return ".".join(shown), section, models
+
+
+def _hint(key: str, models: Models, roots: Models) -> str:
+    """The key nearest to one that a section does not know, or the engine that knows it."""
+    tagged = [model for model in models if _tag(model) is not None]
+    others = [model for model in _models_in_all(roots) if _tag(model) and key in model.model_fields]
+    if len(tagged) == len(models) == 1 and others:
+        names = " or ".join(f"`engine: {_tag(model)}`" for model in others)
+        about = f": {_first_sentence(others[0])}" if len(others) == 1 else ""
+        return f" of `engine: {_tag(tagged[0])}`, but of {names}{about}"
+    return _nearest(key, [name for model in models for name in model.model_fields])
+
+
+def _nearest(given: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(given, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def _first_sentence(model: type[BaseModel]) -> str:
+    return (model.__doc__ or "").split("\n")[0].rstrip(".")
+
+
+def _below(place: str, key: str) -> str:
+    return f"{place}.{key}" if place else key
+
+
+def _tag(model: type[BaseModel]) -> str | None:
+    """What a model's key `engine` has to say, where it has one."""
+    field = model.model_fields.get("engine")
+    return None if field is None else str(field.default)
+
+
+def _is_internal(part: object) -> bool:
+    return isinstance(part, str) and (
+        part.startswith(("literal", "function", "lax", "tuple[")) or part[:1].isupper()
+    )
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models_in(inner)]
+
+
+def _models_in_all(models: Models) -> list[type[BaseModel]]:
+    """These models and all that stand in their fields, each once."""
+    seen: dict[type[BaseModel], None] = {}
+    queue = list(models)
+    while queue:
+        model = queue.pop(0)
+        if model not in seen:
+            seen[model] = None
+            queue += [
+                found for f in model.model_fields.values() for found in _models_in(f.annotation)
+            ]
+    return list(seen)
