@@ -115,12 +115,15 @@ FaultKind = Literal[
     "rate_limited",
     "server",
     "connection",
+    "malformed_reply",
     "context_overflow",
     "refused",
     "auth",
     "bad_request",
 ]
-TRANSIENT: frozenset[str] = frozenset({"timeout", "rate_limited", "server", "connection"})
+TRANSIENT: frozenset[str] = frozenset(
+    {"timeout", "rate_limited", "server", "connection", "malformed_reply"}
+)
 """Faults worth trying again, and never stored."""
 
 

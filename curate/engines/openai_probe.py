@@ -29,6 +29,7 @@ from curate.engines.tokens import PromptTokens, load_tokenizer
 from curate.errors import EngineError, UsageError
 
 _CACHED = "cached-token counts"
+_SECOND_LOOKS = 2
 _SELF_HOSTED = ("vllm", "sglang", "llamacpp")
 _HELLO = Request(
     messages=({"role": "user", "content": "Is water wet? Answer yes or no."},),
@@ -243,7 +244,7 @@ async def _probe(
             if completion.fault is None:
                 engine.known = await _settle(engine, config, target, completion)
                 return
-            if completion.fault.kind not in ("bad_request", "server"):
+            if completion.fault.kind not in ("bad_request", "server", "malformed_reply"):
                 raise _explain(config, target, facts, completion.fault)
     assert completion.fault is not None
     raise _explain(config, target, facts, completion.fault)
@@ -276,8 +277,10 @@ async def _say_hello(engine: OpenAIEngine, config: OpenAIConfig, target: Target)
     completion = await _try(
         engine, config, target, replace(_HELLO, labels=labels, max_tokens=1 if labels else 16)
     )
-    if completion.fault is not None:
-        raise _explain(config, target, ServerFacts(), completion.fault)
+    fault = completion.fault
+    has_none = bool(labels) and fault is not None and fault.kind == "malformed_reply"
+    if fault is not None and not has_none:
+        raise _explain(config, target, ServerFacts(), fault)
     if labels and len(completion.first_token) < 2:
         raise UsageError(
             f"{target.url} gives no log-probabilities, as {config.base_urls[0]} does",
@@ -301,8 +304,13 @@ async def _try(
         if renamed and engine.dialect.limit_field == "max_tokens":
             engine.dialect = replace(engine.dialect, limit_field="max_completion_tokens")
             continue
+        # Once more, for a server that mostly says what is asked for; most that do not never will.
+        if fault.kind == "malformed_reply" and attempt < min(config.retries, _SECOND_LOOKS):
+            continue
         # A 500 is how some servers refuse a field; only one that is still loading is waited for.
-        refuses = fault.kind == "server" and "HTTP 503" not in fault.detail
+        refuses = fault.kind == "malformed_reply" or (
+            fault.kind == "server" and "HTTP 503" not in fault.detail
+        )
         if refuses or not fault.is_transient:
             return completion
         if attempt < config.retries:

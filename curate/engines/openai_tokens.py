@@ -10,18 +10,29 @@ Only one-token label reads go this way. Text, JSON and tool calls stay with `/ch
 the server's own parsers are.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: pydantic reads the types below as they stand.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, Required
+
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict
 
 from curate.engines.base import Completion, Request, Usage
 from curate.engines.config import OpenAIConfig
 from curate.engines.openai_bodies import with_extra
 from curate.engines.tokens import PromptRefused, PromptTokens
-from curate.engines.wire import failed, keep_first_token, read_first_token, read_usage
+from curate.engines.wire import (
+    Logprob,
+    WireUsage,
+    failed,
+    keep_first_token,
+    malformed,
+    read_first_token,
+    read_usage,
+)
 
 Exchange = Callable[[str, dict[str, Any], str], Awaitable[Any]]
 """Path, body and affinity to a parsed reply, or to a completion that is a fault."""
@@ -31,6 +42,24 @@ MOST_LABEL_IDS = 128
 MOST_PROMPTS = 32
 """Prompts in a call: by then HTTP costs nothing, and a slow server still answers within its timeout."""
 _TOKEN_ID = "token_id:"
+
+
+class _Choice(TypedDict, total=False):
+    index: int
+    text: str | None
+    finish_reason: str | None
+    logprobs: Any
+
+
+class _Completions(TypedDict, total=False):
+    choices: Required[list[_Choice]]
+    usage: WireUsage | None
+
+
+_COMPLETIONS = TypeAdapter(_Completions)
+_FIRST_TOKENS = TypeAdapter(
+    Annotated[list[Annotated[dict[str, Logprob], Field(min_length=1)]], Field(min_length=1)]
+)
 
 
 class TokenReads:
@@ -150,18 +179,19 @@ class TokenReads:
     ) -> list[Completion]:
         """A completion for each prompt of a call; one fault for all where it is no such reply."""
         try:
-            choices = sorted(reply["choices"], key=lambda choice: int(choice.get("index", 0)))
+            read = _COMPLETIONS.validate_python(reply)
+            choices = sorted(read["choices"], key=lambda choice: choice.get("index", 0))
             if len(choices) != len(group):
                 raise ValueError(f"{len(choices)} choices for {len(group)} prompts")
             # Servers report what was cached for one prompt of a list at most: a lower bound.
-            cached = read_usage(reply.get("usage")).cached_tokens
+            cached = read_usage(read.get("usage")).cached_tokens
             named = self._is_exact and any(labels)
             completions = [
                 _read_choice(choice, request, spelt if named else None)
                 for choice, request, spelt in zip(choices, group, labels, strict=True)
             ]
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-            fault = failed("server", f"the reply is not a list of completions: {error!r}")
+        except ValueError as error:
+            fault = malformed("the reply is not the list of completions that was asked for", error)
             return [fault] * len(group)
         usages = [Usage(len(prompt), 0, 1) for prompt in prompts]
         usages[-1] = replace(usages[-1], cached_tokens=min(cached, usages[-1].prompt_tokens))
@@ -176,24 +206,25 @@ def is_label_read(request: Request) -> bool:
     return bool(request.labels) and request.max_tokens == 1 and not request.schema
 
 
-def _read_choice(
-    choice: Mapping[str, Any], request: Request, spelt: Mapping[int, str] | None
-) -> Completion:
+def _read_choice(choice: _Choice, request: Request, spelt: Mapping[int, str] | None) -> Completion:
     """One prompt's completion; `spelt` has the label tokens that were asked for, None where none could be."""
-    logprobs = choice["logprobs"]
-    tops = logprobs.get("top_logprobs")
-    if not isinstance(tops, list):
+    logprobs = choice.get("logprobs")
+    if not isinstance(logprobs, dict) or not isinstance(logprobs.get("top_logprobs"), list):
         # llama.cpp: the form of chats. It passes over the ids it was given, so nothing here is exact.
         spelt = None
         pairs = read_first_token(logprobs, request)
-    elif spelt is None:
-        pairs = keep_first_token(list(tops[0].items()), request)
     else:
-        read = {int(name.removeprefix(_TOKEN_ID)): float(value) for name, value in tops[0].items()}
-        named = [(word, read[index]) for index, word in spelt.items()]
-        pairs = tuple(sorted(named, key=lambda pair: -pair[1]))
+        top = _FIRST_TOKENS.validate_python(logprobs["top_logprobs"][:1])[0]
+        if spelt is None:
+            pairs = keep_first_token(list(top.items()), request)
+        else:
+            read = {name.removeprefix(_TOKEN_ID): value for name, value in top.items()}
+            if missing := [index for index in spelt if str(index) not in read]:
+                raise ValueError(f"the log-probabilities of the tokens {missing} are missing")
+            named = [(word, read[str(index)]) for index, word in spelt.items()]
+            pairs = tuple(sorted(named, key=lambda pair: -pair[1]))
     return Completion(
-        text=str(choice.get("text") or ""),
+        text=choice.get("text") or "",
         finish="length" if choice.get("finish_reason") == "length" else "stop",
         first_token=pairs,
         exact_labels=spelt is not None,

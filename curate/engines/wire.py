@@ -1,17 +1,90 @@
 """The OpenAI chat form on the wire: request to body, body to completion, error to fault.
 
 Pure functions, shared by the engines that speak this form (`llamacpp` in process, `openai` over HTTP),
-so that they are tested without a model or a socket.
+so that they are tested without a model or a socket. A reply is checked here, once, against the types
+below: what does not fit them is a `malformed_reply`, and nothing behind this module meets it.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: pydantic reads the types below as they stand.
 
 import re
-from collections.abc import Mapping
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Required
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
 
 from curate.engines.base import Completion, Fault, Request, Usage
+
+MOST_LOGPROB = 0.01
+"""Rounding may lift the log-probability of a certain token a little above 0."""
+Logprob = Annotated[float, Field(strict=True, le=MOST_LOGPROB, allow_inf_nan=False)]
+"""A log-probability: a number, not text."""
+Count = Annotated[int, Field(ge=0, le=10**9)]
+"""Tokens of one call. No context holds a thousand million of them."""
+
+
+class _Alternative(TypedDict):
+    token: str
+    logprob: Logprob
+
+
+class _FirstToken(_Alternative, total=False):
+    top_logprobs: Required[Annotated[list[_Alternative], Field(min_length=1)]]
+
+
+class _Logprobs(TypedDict):
+    content: Annotated[list[Any], Field(min_length=1)]
+    """Only the first is read, so only that is checked."""
+
+
+@with_config(ConfigDict(extra="allow"))
+class _Function(TypedDict, total=False):
+    name: Required[str]
+    arguments: str | dict[str, Any] | None
+
+
+@with_config(ConfigDict(extra="allow"))
+class ToolCall(TypedDict, total=False):
+    """A call that a model makes, in OpenAI's form; it keeps what else the server says of it."""
+
+    function: Required[_Function]
+
+
+class _Message(TypedDict, total=False):
+    content: str | None
+    tool_calls: list[ToolCall] | None
+    refusal: str | None
+    reasoning_content: str | None
+    reasoning: Any
+
+
+class _Choice(TypedDict, total=False):
+    message: Required[_Message]
+    finish_reason: str | None
+    logprobs: Any
+
+
+class _CountDetails(TypedDict, total=False):
+    cached_tokens: Count | None
+
+
+class WireUsage(TypedDict, total=False):
+    """Token counts as servers report them."""
+
+    prompt_tokens: Count | None
+    completion_tokens: Count | None
+    prompt_tokens_details: _CountDetails | None
+
+
+class _Chat(TypedDict, total=False):
+    choices: Required[Annotated[list[_Choice], Field(min_length=1)]]
+    usage: WireUsage | None
+
+
+_CHAT = TypeAdapter(_Chat)
+_LOGPROBS = TypeAdapter(_Logprobs)
+_FIRST_TOKEN = TypeAdapter(_FirstToken)
 
 KEPT_TOKENS = 20
 """How many of a first token's alternatives are kept beside those that spell a wanted label."""
@@ -47,35 +120,43 @@ def read_chat(reply: Any, request: Request, *, echoed: str = "") -> Completion:
     """Read a `/chat/completions` reply.
 
     Args:
-        reply: the parsed body; anything that is not such a reply gives a `server` fault.
+        reply: the parsed body; anything that is not such a reply gives a `malformed_reply` fault, and so do
+            log-probabilities that were asked for and are missing, and no content where none is explained
+            by tool calls, by a cut within the thinking, or by thinking alone.
         request: what was asked.
         echoed: a prefill that the server may repeat in front of the text.
     """
     try:
-        choice = reply["choices"][0]
-        message = choice["message"]
-        text = message.get("content") or ""
-        tool_calls = tuple(message.get("tool_calls") or ())
-        refusal = message.get("refusal")
-        first_token = read_first_token(choice.get("logprobs"), request) if request.labels else ()
-        usage = read_usage(reply.get("usage"))
-        reason = choice.get("finish_reason")
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        return failed("server", f"the reply is not a chat completion: {error!r}")
-    if not isinstance(text, str):
-        return failed("server", f"the reply's content is {type(text).__name__}, not text")
+        chat = _CHAT.validate_python(reply)
+    except ValidationError as error:
+        return malformed("the reply is not a chat completion", error)
+    choice = chat["choices"][0]
+    message = choice["message"]
+    usage = read_usage(chat.get("usage"))
+    reason = choice.get("finish_reason")
     if reason in ("abort", "error"):
         return failed("server", f"the server ended the reply with finish_reason {reason!r}")
+    refusal = message.get("refusal")
     if refusal or reason == "content_filter":
         detail = str(refusal or "finish_reason content_filter")[:_DETAIL_CHARS]
         return Completion(finish="error", usage=usage, fault=Fault("refused", detail))
+    first_token: tuple[tuple[str, float], ...] = ()
+    if request.labels:
+        try:
+            first_token = read_first_token(choice.get("logprobs"), request)
+        except ValueError as error:
+            return malformed("the reply cannot be used", error)
+    tool_calls = tuple(message.get("tool_calls") or ())
+    text = message.get("content")
+    if text is None and not (tool_calls or first_token or reason == "length" or _thought(message)):
+        return failed("malformed_reply", "the reply's content is null and it calls no tool")
     finish: Literal["stop", "length", "tool_calls"] = "stop"
     if reason == "length":
         finish = "length"
     elif tool_calls:
         finish = "tool_calls"
     return Completion(
-        text=text.removeprefix(echoed),
+        text=(text or "").removeprefix(echoed),
         finish=finish,
         first_token=first_token,
         tool_calls=tool_calls,
@@ -83,33 +164,38 @@ def read_chat(reply: Any, request: Request, *, echoed: str = "") -> Completion:
     )
 
 
-def read_usage(usage: Mapping[str, Any] | None) -> Usage:
+def _thought(message: _Message) -> bool:
+    return bool(message.get("reasoning_content") or message.get("reasoning"))
+
+
+def read_usage(usage: WireUsage | None) -> Usage:
     """Token counts; what a server does not report is 0."""
     if not usage:
         return Usage()
     details = usage.get("prompt_tokens_details") or {}
     return Usage(
-        prompt_tokens=int(usage.get("prompt_tokens") or 0),
-        cached_tokens=int(details.get("cached_tokens") or 0),
-        completion_tokens=int(usage.get("completion_tokens") or 0),
+        prompt_tokens=usage.get("prompt_tokens") or 0,
+        cached_tokens=details.get("cached_tokens") or 0,
+        completion_tokens=usage.get("completion_tokens") or 0,
     )
 
 
-def read_first_token(
-    logprobs: Mapping[str, Any] | None, request: Request
-) -> tuple[tuple[str, float], ...]:
-    """The first token's alternatives from a chat choice's `logprobs`; see `keep_first_token`."""
-    content = (logprobs or {}).get("content")
-    if not content:
-        return ()
-    first = content[0]
+def read_first_token(logprobs: Any, request: Request) -> tuple[tuple[str, float], ...]:
+    """The first token's alternatives from a chat choice's `logprobs`; see `keep_first_token`.
+
+    Raises:
+        ValueError: they are missing, or are not what the form says.
+    """
+    if logprobs is None:
+        raise ValueError("the log-probabilities that were asked for are missing")
+    first = _FIRST_TOKEN.validate_python(_LOGPROBS.validate_python(logprobs)["content"][0])
     # Different tokens may read the same (bytes of a character, variants of a blank): all are kept.
-    pairs = [(str(top["token"]), float(top["logprob"])) for top in first.get("top_logprobs") or ()]
+    pairs = [(top["token"], top["logprob"]) for top in first["top_logprobs"]]
     # The sampled token comes along even where it is not among the most likely ones. Where it is, the
     # list's figure stands: a grammar changes the sampled token's own.
     sampled = first["token"]
     if not any(token == sampled for token, _ in pairs):
-        pairs.append((str(sampled), float(first["logprob"])))
+        pairs.append((sampled, first["logprob"]))
     return keep_first_token(pairs, request)
 
 
@@ -131,6 +217,16 @@ _logprob = itemgetter(1)
 def failed(kind: Any, detail: str, retry_after: float | None = None) -> Completion:
     """A completion that is only a fault; the detail is bounded, since servers quote whole prompts."""
     return Completion(finish="error", fault=Fault(kind, detail[:_DETAIL_CHARS], retry_after))
+
+
+def malformed(problem: str, error: ValueError) -> Completion:
+    """The fault of a 200 reply that is not what was asked for."""
+    said = str(error)
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the whole"
+        said = f"{place}: {first['msg']}, not {str(first['input'])[:80]!r}"
+    return failed("malformed_reply", f"{problem}: {said}")
 
 
 def read_error(

@@ -76,7 +76,7 @@ def _json_request(question: ClosedQuestion) -> Request:
 def _gave_no_labels(completion: Completion) -> bool:
     """True where the engine answered, or refused the request, without a first-token distribution."""
     if completion.fault is not None:
-        return completion.fault.kind == "bad_request"
+        return completion.fault.kind in ("bad_request", "malformed_reply")
     return not completion.first_token
 
 

@@ -117,6 +117,18 @@ async def test_a_server_that_ignores_logprobs_and_schema_is_seen_through():
         await engine.close()
 
 
+async def test_a_server_that_mostly_gives_logprobs_is_believed_after_a_second_look():
+    answers = iter([{"text": "Hi"}, {"text": "Hi"}])
+
+    def answer(body):
+        return next(answers, None) or answer_by_hash(body)
+
+    async with CountingServer(answer, owned_by="someone") as server:
+        engine = await open_engine(make_config(server, retries=2))
+        assert Capability.TOP_LOGPROBS in engine.capabilities
+        await engine.close()
+
+
 async def test_a_server_that_refuses_logprobs_is_asked_without():
     def refuse(body):
         if "logprobs" in body:
@@ -236,7 +248,7 @@ class Reset(web.Response):
         (respond(422, {"error": "`inputs` must have less than 4 tokens"}), "context_overflow", ""),
         (respond(400, {"error": {"message": "bad field"}}), "bad_request", "bad field"),
         (respond(200, {"error": {"message": "behind", "code": 503}}), "server", "behind"),
-        (respond(200, {"choices": []}), "server", "not a chat completion"),
+        (respond(200, {"choices": []}), "malformed_reply", "not a chat completion"),
         (lambda body: web.Response(body=b'{"choices": [{"mess'), "server", "not JSON"),
         (lambda body: Truncated(), "server", "cut off"),
         (lambda body: Reset(), "connection", ""),

@@ -231,6 +231,11 @@ async def test_a_server_that_is_busy_fails_all_at_once_and_is_not_asked_one_by_o
         {"choices": [{"index": 0, "text": "", "logprobs": None}]},
         {"choices": [{"index": 0, "text": "", "logprobs": {"top_logprobs": [{"token_id:1": -1}]}}]},
         {"choices": [{"logprobs": {"top_logprobs": [{"yes": -1}]}}]},
+        {"choices": [{"logprobs": {"top_logprobs": []}}]},
+        {"choices": [{"logprobs": {"top_logprobs": [{}]}}]},
+        {"choices": [{"index": "first", "text": "", "logprobs": {"top_logprobs": [{"yes": -1}]}}]},
+        {"choices": [{"logprobs": {"top_logprobs": [{"yes": "nan"}]}}]},
+        {"choices": [{"logprobs": {"top_logprobs": [{"yes": 710.0}]}}]},
     ],
 )
 async def test_a_reply_that_is_something_else_is_a_fault(prompts, reply):
@@ -238,4 +243,4 @@ async def test_a_reply_that_is_something_else_is_a_fault(prompts, reply):
         return reply
 
     [completion] = await reads(prompts).complete([label_read("a?")], exchange, no_chat)
-    assert completion.fault.kind == "server"
+    assert completion.fault.kind == "malformed_reply"

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,6 +8,8 @@ from curate.engines.base import Completion, Request, Usage
 from curate.engines.wire import KEPT_TOKENS, chat_body, read_chat, read_error
 
 REQUEST = Request(messages=({"role": "user", "content": "q"},), max_tokens=5, labels=("yes", "no"))
+PLAIN = Request(messages=REQUEST.messages, max_tokens=5)
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
 def make_reply(**message):
@@ -20,22 +24,108 @@ def make_reply(**message):
 
 
 def test_a_reply_is_read_with_its_counts():
-    completion = read_chat(make_reply(), REQUEST)
+    completion = read_chat(make_reply(), PLAIN)
     assert completion == Completion(text="text", usage=Usage(10, 8, 3))
 
 
 def test_an_echoed_prefill_is_taken_off():
     reply = make_reply(content="Answer: yes")
-    assert read_chat(reply, REQUEST, echoed="Answer: ").text == "yes"
-    assert read_chat(make_reply(content="yes"), REQUEST, echoed="Answer: ").text == "yes"
+    assert read_chat(reply, PLAIN, echoed="Answer: ").text == "yes"
+    assert read_chat(make_reply(content="yes"), PLAIN, echoed="Answer: ").text == "yes"
 
 
 def test_tool_calls_and_null_content_are_read():
-    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    completion = read_chat(make_reply(content=None, tool_calls=[call]), REQUEST)
+    call = {**CALL, "index": 0}
+    completion = read_chat(make_reply(content=None, tool_calls=[call]), PLAIN)
     assert completion.finish == "tool_calls"
     assert completion.text == ""
     assert completion.tool_calls == (call,)
+
+
+def with_tops(*tops, **sampled):
+    reply = make_reply()
+    listed = [{"token": token, "logprob": value} for token, value in tops]
+    first = {"token": "yes", "logprob": -0.5, "top_logprobs": listed, **sampled}
+    reply["choices"][0]["logprobs"] = {"content": [first]}
+    return reply
+
+
+@pytest.mark.parametrize(
+    "logprob",
+    ["nan", "-0.5", None, True, math.nan, math.inf, -math.inf, 0.5, 710.0, 1e308, [], {}],
+)
+def test_a_log_probability_that_is_none_is_not_believed(logprob):
+    for reply in (
+        with_tops(("yes", logprob), ("no", -1.0)),
+        with_tops(("no", -1.0), logprob=logprob),
+    ):
+        fault = read_chat(reply, REQUEST).fault
+        assert fault.kind == "malformed_reply"
+        assert fault.is_transient
+
+
+def test_the_least_likely_and_the_certain_are_log_probabilities():
+    # What llama.cpp writes for a probability of 0, and what rounding makes of one of 1.
+    reply = with_tops(("yes", 1e-6), ("no", -3.4028234663852886e38))
+    assert read_chat(reply, REQUEST).first_token == (("yes", 1e-6), ("no", -3.4028234663852886e38))
+
+
+@pytest.mark.parametrize(
+    "logprobs", [..., None, {}, {"content": None}, {"content": []}, {"content": [None]}, [], "x"]
+)
+def test_log_probabilities_that_were_asked_for_and_are_missing_are_a_fault(logprobs):
+    reply = make_reply()
+    if logprobs is not ...:
+        reply["choices"][0]["logprobs"] = logprobs
+    assert read_chat(reply, REQUEST).fault.kind == "malformed_reply"
+    assert read_chat(reply, PLAIN).fault is None
+
+
+@pytest.mark.parametrize("tops", [None, []])
+def test_a_first_token_without_its_alternatives_is_a_fault(tops):
+    assert read_chat(with_tops(top_logprobs=tops), REQUEST).fault.kind == "malformed_reply"
+
+
+def test_null_content_is_a_fault_where_text_was_asked_for():
+    assert read_chat(make_reply(content=None), PLAIN).fault.kind == "malformed_reply"
+    missing = make_reply()
+    del missing["choices"][0]["message"]["content"]
+    assert read_chat(missing, PLAIN).fault.kind == "malformed_reply"
+    assert read_chat(make_reply(content=""), PLAIN).fault is None
+
+
+def test_null_content_is_a_reply_of_a_model_that_thought_until_it_was_cut():
+    cut = make_reply(content=None)
+    cut["choices"][0]["finish_reason"] = "length"
+    assert read_chat(cut, PLAIN).finish == "length"
+    assert read_chat(make_reply(content=None, reasoning_content="Hm."), PLAIN).fault is None
+    label = with_tops(("yes", -0.5))
+    label["choices"][0]["message"]["content"] = None
+    assert read_chat(label, REQUEST).first_token == (("yes", -0.5),)
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [[None], "f()", [[]], [{}], [{"function": None}], [{"function": {"name": None}}], [CALL, None]],
+)
+def test_tool_calls_that_are_none_are_a_fault(calls):
+    assert read_chat(make_reply(tool_calls=calls), PLAIN).fault.kind == "malformed_reply"
+
+
+@pytest.mark.parametrize("count", [1e20, -1, 10**12, "many", 1.5, []])
+def test_token_counts_that_cannot_be_are_a_fault(count):
+    for usage in (
+        {"prompt_tokens": count},
+        {"completion_tokens": count},
+        {"prompt_tokens_details": {"cached_tokens": count}},
+    ):
+        reply = {**make_reply(), "usage": usage}
+        assert read_chat(reply, PLAIN).fault.kind == "malformed_reply"
+
+
+def test_counts_that_a_server_leaves_out_are_0():
+    for usage in (None, {}, {"prompt_tokens": None, "prompt_tokens_details": None}):
+        assert read_chat({**make_reply(), "usage": usage}, PLAIN).usage == Usage()
 
 
 def test_first_tokens_keep_the_likely_ones_and_every_spelling_of_a_label():
@@ -81,8 +171,8 @@ def test_the_sampled_token_counts_with_its_own_figure_only_when_the_list_lacks_i
         {"choices": [{"message": {"content": "x"}, "logprobs": {"content": [{}]}}]},
     ],
 )
-def test_what_is_no_chat_completion_is_the_servers_fault(reply):
-    assert read_chat(reply, REQUEST).fault.kind == "server"
+def test_what_is_no_chat_completion_is_a_malformed_reply(reply):
+    assert read_chat(reply, REQUEST).fault.kind == "malformed_reply"
 
 
 @given(
@@ -101,7 +191,7 @@ def test_no_body_makes_reading_raise(reply):
 
 
 def test_refusals_and_aborts_are_told_apart():
-    assert read_chat(make_reply(refusal="I won't."), REQUEST).fault.kind == "refused"
+    assert read_chat(make_reply(refusal="I won't.", content=None), REQUEST).fault.kind == "refused"
     for reason, kind in (("content_filter", "refused"), ("abort", "server")):
         reply = make_reply()
         reply["choices"][0]["finish_reason"] = reason
