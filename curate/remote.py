@@ -33,8 +33,9 @@ from typing import Any
 import orjson
 import zstandard
 
+from curate.engines.base import Completion
 from curate.engines.cache import ReplyCache, replies_since
-from curate.engines.replies import completion_from_json
+from curate.engines.replies import completion_from_json, from_line, read_reply, to_line
 from curate.errors import CurateError, RunLockedError
 from curate.files import write_atomically
 from curate.remote_place import Lock, Place
@@ -189,12 +190,8 @@ class RemoteFolder:
         is_copied = _newest(self.path / _REPLIES, self._state["row"]) == self._state["row"]
         with ReplyCache(self.path / _REPLIES) as cache:
             for name in fresh:
-                data = zstandard.ZstdDecompressor().stream_reader(
-                    self._place.read(f".replies/{name}")
-                )
-                for line in data.read().splitlines():
-                    key, reply = orjson.loads(line)
-                    cache.put(key, completion_from_json(reply))
+                for key, reply in _read_part(self._place.read(f".replies/{name}")):
+                    cache.put(key, reply)
         self._state["parts"].extend(fresh)
         if is_copied:  # then what was just taken in need not be copied out either
             self._state["row"] = _newest(self.path / _REPLIES, self._state["row"])
@@ -228,7 +225,7 @@ class RemoteFolder:
             first = self._state["row"]
             # From the last row that is known: it may have been replaced in place.
             rows = replies_since(self.path / _REPLIES, max(first, 1), _PART_REPLIES)
-            lines = [b'["%b",%b]' % (key.encode(), reply) for _, key, reply in rows]
+            lines = [to_line(key, reply) for _, key, reply in rows]
             if first and lines and rows[0][0] == first and _crc(lines[0]) == self._state["last"]:
                 del lines[0]
             if not lines:
@@ -307,6 +304,28 @@ def _new_state(copy: str) -> dict[str, Any]:
     checksum; `parts`: parts of the reply log that it wrote or has read.
     """
     return {"copy": copy, "generation": "", "files": {}, "row": 0, "last": 0, "parts": []}
+
+
+def _read_part(data: bytes) -> Iterator[tuple[str, Completion]]:
+    """The replies of a part; what is damaged in it is left out, and is asked for again."""
+    stream = zstandard.ZstdDecompressor().stream_reader(data)
+    rest = b""
+    # In bites, so that what comes before damage is read.
+    while True:
+        try:
+            bite = stream.read(2**20)
+        except zstandard.ZstdError:
+            return
+        *lines, rest = (rest + bite).split(b"\n")
+        for line in lines:
+            if line.startswith(b"["):  # a part from before checksums
+                with contextlib.suppress(ValueError):
+                    key, row = orjson.loads(line)
+                    yield key, completion_from_json(row)
+            elif (kept := from_line(line)) and (reply := read_reply(kept[1])):
+                yield kept[0], reply
+        if not bite:
+            return
 
 
 def _newest(replies: Path, row: int) -> int:

@@ -178,6 +178,11 @@ class RunLog:
     def manifest(self, status: Status) -> Manifest:
         """The manifest as of now."""
         total = self.accounting.total
+        if damaged := self.accounting.damaged:
+            self.warn(
+                f"{damaged} kept replies were damaged, by the disk or a copy: they were asked for again where "
+                "they were needed. All others were used."
+            )
         return Manifest(
             name=self.recipe.name,
             status=status,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import shutil
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +24,7 @@ from curate.showing import show_run
 from curate.showing_plan import show_plan
 from curate.validation import validate_record
 from tests.live import live_server
-from tests.servers import Body, CountingServer, answer_by_hash
+from tests.servers import Body, CountingServer, answer_by_hash, body_hash, chat_completion
 
 
 @pytest.fixture
@@ -407,3 +409,57 @@ def test_ids_are_unique_over_sources(server: CountingServer, data: Path, tmp_pat
     ids = [d["dialogue_id"] for d in lines(tmp_path / "run/select/decisions.jsonl")]
     assert result.manifest.dialogues == 9 == len(set(ids))
     assert "other:chat-1" in ids
+
+
+def test_a_damaged_kept_reply_is_asked_for_again_by_itself_and_the_run_says_so(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    first = run_recipe(recipe(server, data), out=tmp_path / "run")
+    before = (tmp_path / "run/scores.parquet").read_bytes()
+    shutil.rmtree(tmp_path / "run/judge")
+    with sqlite3.connect(tmp_path / "run/replies.sqlite") as store:
+        # What was -1.2 is -9.2, and all of it is JSON as before.
+        store.execute("CREATE TEMP TABLE some AS SELECT rowid AS n FROM replies LIMIT 3")
+        store.execute(
+            "UPDATE replies SET reply = CAST(replace(reply, '-', '-9') AS BLOB) WHERE rowid IN some"
+        )
+    store.close()
+    again, asked = questions(server, lambda: run_recipe(recipe(server, data), out=first.folder))
+    assert again.manifest.status == "done"
+    assert 1 <= len(asked) <= 3
+    [said] = [text for text in again.manifest.warnings if "kept replies were damaged" in text]
+    assert said.startswith(f"{len(asked)} kept replies")
+    assert (tmp_path / "run/scores.parquet").read_bytes() == before
+
+
+def test_replies_that_are_not_what_was_asked_for_cost_no_dialogue(
+    data: Path, tmp_path: Path
+) -> None:
+    asked = Counter[str]()
+
+    def answer(body: Body) -> Body | str:
+        good = chat_completion(answer_by_hash(body), body)
+        digest = body_hash(body)
+        asked[digest] += 1
+        if int(digest[:2], 16) % 5 or asked[digest] > 1:
+            return good
+        choice = good["choices"][0]
+        kind = int(digest[2:4], 16) % 4
+        if kind == 0:
+            choice.pop("logprobs", None)
+            choice["message"]["content"] = None
+        elif kind == 1:
+            choice["message"]["tool_calls"] = [None]
+        elif kind == 2:
+            good["usage"]["prompt_tokens"] = 1e20
+        elif "logprobs" in choice:
+            choice["logprobs"]["content"][0]["top_logprobs"][0]["logprob"] = "nan"
+        return good
+
+    with live_server() as sound, live_server(answer=answer) as faulty:
+        expected = run_recipe(recipe(sound, data), out=tmp_path / "sound").manifest
+        found = run_recipe(recipe(faulty, data), out=tmp_path / "faulty").manifest
+    assert found.verdicts == expected.verdicts
+    assert found.unscored == expected.unscored
+    assert found.sets == expected.sets
+    assert found.requests > expected.requests

@@ -13,6 +13,7 @@ import fsspec
 import orjson
 import polars as pl
 import pytest
+import zstandard
 
 from curate.engines.base import Completion
 from curate.engines.cache import ReplyCache, replies_since
@@ -253,6 +254,39 @@ def test_a_reply_that_was_replaced_is_copied_again(url: str, machine: Any) -> No
     machine("two")
     with open_run_folder(url) as folder, ReplyCache(folder.path / "replies.sqlite") as cache:
         assert cache.get_many(KEYS[:2])[KEYS[1]].text == "anew"
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "not one"])
+def test_a_damaged_part_of_the_reply_log_costs_only_its_own_replies(
+    url: str, machine: Any, damage: str
+) -> None:
+    with open_run_folder(url) as folder:
+        keep(folder.path, *KEYS[:2])
+    with open_run_folder(url) as folder:
+        keep(folder.path, *KEYS[2:4])
+    fs, root = fsspec.core.url_to_fs(url)
+    part = max(fs.ls(f"{root}/.replies", detail=False))
+    if damage == "flipped":
+        text = zstandard.ZstdDecompressor().stream_reader(fs.cat(part)).read()
+        data = zstandard.ZstdCompressor().compress(text.replace(KEYS[3].encode()[-4:], b"ffff"))
+    else:
+        data = fs.cat(part)[:-6] if damage == "cut" else b"nothing of the kind"
+    fs.pipe(part, data)
+    machine("two")
+    with open_run_folder(url) as folder:
+        assert {*KEYS[:2]} <= kept(folder.path) < {*KEYS[:4]}
+
+
+def test_a_part_from_before_checksums_is_read(url: str, machine: Any) -> None:
+    with open_run_folder(url) as folder:
+        keep(folder.path, KEYS[0])
+    fs, root = fsspec.core.url_to_fs(url)
+    rows = [[key, {"text": "old"}] for key in KEYS[1:3]]
+    text = "".join(json.dumps(row) + "\n" for row in [*rows, [KEYS[4], {"text": None}], "x"])
+    fs.pipe(f"{root}/.replies/0-old.jsonl.zst", zstandard.ZstdCompressor().compress(text.encode()))
+    machine("two")
+    with open_run_folder(url) as folder:
+        assert kept(folder.path) == {*KEYS[:3]}
 
 
 def test_an_emptied_url_is_filled_again_from_the_working_copy(url: str) -> None:

@@ -65,9 +65,15 @@ class Tally:
 
 @dataclass(slots=True)
 class Accounting:
-    """Tallies by purpose (`stage.step`); mutable, and adds up over engines and processes."""
+    """Tallies by purpose (`stage.step`); mutable, and adds up over engines and processes.
+
+    Attributes:
+        damaged: kept replies that could not be read and were taken for never received; not by purpose,
+            since the reply log does not know it.
+    """
 
     purposes: dict[str, Tally] = field(default_factory=dict)
+    damaged: int = 0
 
     def of(self, purpose: str) -> Tally:
         """The tally of one purpose, made when it is not there yet."""

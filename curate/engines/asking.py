@@ -27,6 +27,7 @@ from curate.engines.base import (
     request_keys,
 )
 from curate.engines.config import Prices
+from curate.engines.replies import checked
 from curate.errors import BudgetReached, EngineError
 
 
@@ -298,7 +299,8 @@ class Asker:
         tallies = [self._accounting.of(request.purpose) for _, request in calls]
         for tally in tallies:
             tally.sent += 1
-        completions = await self.engine.complete([request for _, request in calls])
+        replies = await self.engine.complete([request for _, request in calls])
+        completions = [checked(reply) for reply in replies]
         # Nothing may come between the replies and the log.
         waiting: list[Awaitable[None]] = []
         if self._cache is not None:

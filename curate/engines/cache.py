@@ -5,11 +5,11 @@ of this process, with one system call, before it returns: from then on the reply
 A thread moves replies to SQLite in large transactions, where they are looked up. What a killed process
 left in its logs is moved when the cache is next opened.
 
-    replies.sqlite            key -> reply
+    replies.sqlite            key -> reply, checksum
     replies.sqlite.logs/      <owner>.lock, <owner>.<n>.log; a log goes when all of it is in SQLite
 
-A line is `crc32 key json`; a torn or damaged one fails its checksum and is passed over: that reply is
-owed again. The process may be killed at any moment; a power cut can cost the last moments, since lines
+A reply has the checksum that its line got (see `replies.to_line`) for as long as it is kept: one that is torn
+or damaged, in a log or in SQLite, is passed over and owed again, and costs no other. The process may be killed at any moment; a power cut can cost the last moments, since lines
 are not forced to the disk one by one.
 """
 
@@ -22,16 +22,21 @@ import os
 import secrets
 import sqlite3
 import threading
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import orjson
 from filelock import FileLock, Timeout
 
 from curate.engines.base import Completion
-from curate.engines.replies import completion_from_json, completion_to_json
+from curate.engines.replies import (
+    checksum,
+    completion_to_json,
+    from_line,
+    read_reply,
+    to_line,
+)
 from curate.errors import CurateError
 
 _ROWS = 1000
@@ -39,7 +44,7 @@ _STATEMENT_ROWS = (128, 32, 8, 1)
 _SECONDS = 0.2
 _SEGMENT_BYTES = 32 * 2**20
 _LOOKUP = 500
-_FORMAT = 1
+_FORMAT = 2  # 1 had no checksums
 _PENDING = 20_000  # replies on their way to SQLite; who is faster than the disk waits for it
 
 
@@ -56,7 +61,7 @@ class ReplyCache:
         path: the SQLite file, on a local disk; made when missing.
 
     Attributes:
-        torn: damaged log lines that were passed over when it was opened.
+        torn: unfinished last lines of a killed process's logs; their replies never counted as kept.
 
     Raises:
         CurateError: the file is damaged, is something else, or cannot be written.
@@ -65,6 +70,8 @@ class ReplyCache:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.torn = 0
+        self._damaged_lines = 0
+        self._damaged_keys: set[str] = set()
         self._folder = self.path.with_name(f"{self.path.name}.logs")
         self._pending: dict[str, bytes] = {}
         self._guard = threading.Lock()
@@ -99,6 +106,11 @@ class ReplyCache:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def damaged(self) -> int:
+        """Kept replies that were met and could not be read; they count as never received."""
+        return self._damaged_lines + len(self._damaged_keys)
+
     def put(self, key: str, completion: Completion) -> None:
         """Keep a reply. It outlives this process from the moment this returns.
 
@@ -119,7 +131,7 @@ class ReplyCache:
         if self._failure is not None:
             raise self._explain(self._failure) from self._failure
         reply = orjson.dumps(completion_to_json(completion))
-        self._append(_line(key, reply))
+        self._append(to_line(key, reply) + b"\n")
         with self._guard:
             self._pending[key] = reply
             self._fresh.append(_Record(key, reply, self._segment))
@@ -130,29 +142,44 @@ class ReplyCache:
             self._is_full.set()
 
     def get_many(self, keys: Sequence[str]) -> dict[str, Completion]:
-        """The replies that are there, of those asked for.
+        """The replies that are there, of those asked for; a damaged one is not (see `damaged`).
 
         Raises:
-            CurateError: the database is damaged.
+            CurateError: the database as a whole is damaged.
         """
-        found: dict[str, bytes] = {}
+        found: dict[str, Completion] = {}
         with self._guard:
-            for key in keys:
-                reply = self._pending.get(key)
-                if reply is not None:
-                    found[key] = reply
+            pending = {key: self._pending[key] for key in keys if key in self._pending}
+        for key, reply in pending.items():
+            self._take(key, reply, found)
         wanted = [bytes.fromhex(key) for key in dict.fromkeys(keys) if key not in found]
         try:
             for start in range(0, len(wanted), _LOOKUP):
                 some = wanted[start : start + _LOOKUP]
                 marks = ",".join("?" * len(some))
                 rows = self._reader.execute(
-                    f"SELECT key, reply FROM replies WHERE key IN ({marks})", some
+                    f"SELECT key, reply, checksum FROM replies WHERE key IN ({marks})", some
                 )
-                found.update((key.hex(), reply) for key, reply in rows)
-            return {key: completion_from_json(orjson.loads(reply)) for key, reply in found.items()}
-        except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
+                for binary, reply, expected in rows:
+                    self._take(binary.hex(), reply, found, expected or 0)
+        except sqlite3.Error as error:
             raise self._explain(error) from error
+        return found
+
+    def _take(
+        self,
+        key: str,
+        reply: Any,
+        found: dict[str, Completion],
+        expected: int | None = None,
+    ) -> None:
+        """Add a reply to what was found, if it is what was once received."""
+        is_whole = expected is None or expected == _checksum(bytes.fromhex(key), reply)
+        completion = read_reply(reply) if is_whole else None
+        if completion is None:
+            self._damaged_keys.add(key)
+        else:
+            found[key] = completion
 
     def close(self) -> None:
         """Move everything to SQLite and remove the logs. Calling it twice is harmless.
@@ -186,23 +213,44 @@ class ReplyCache:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=60, check_same_thread=False)
         connection.isolation_level = None
+        connection.text_factory = bytes  # of a damaged row; there is no text in a sound one
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
         return connection
 
     def _prepare(self) -> None:
         version = self._reader.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, _FORMAT):
+        if version not in (0, 1, _FORMAT):
             raise CurateError(
                 f"the reply cache {self.path} has a format this version does not know",
                 got=version,
                 expected=_FORMAT,
                 fix="upgrade curate, or name another cache",
             )
-        self._reader.execute(
-            "CREATE TABLE IF NOT EXISTS replies (key BLOB PRIMARY KEY, reply BLOB NOT NULL)"
-        )
-        self._reader.execute(f"PRAGMA user_version={_FORMAT}")
+        if version == _FORMAT:
+            return
+        self._reader.create_function("checksum", 2, _checksum, deterministic=True)
+        self._reader.execute("BEGIN IMMEDIATE")
+        try:
+            self._reader.execute(
+                "CREATE TABLE IF NOT EXISTS replies (key BLOB PRIMARY KEY, reply BLOB NOT NULL)"
+            )
+            # Asked again, since another process may have been faster.
+            columns = [
+                row[1].decode() for row in self._reader.execute("PRAGMA table_info(replies)")
+            ]
+            if "checksum" not in columns:
+                # Replies of format 1 are taken as they stand: what happened to them before cannot be told.
+                self._reader.execute(
+                    "ALTER TABLE replies ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0"
+                )
+                self._reader.execute("UPDATE replies SET checksum = checksum(key, reply)")
+            self._reader.execute(f"PRAGMA user_version={_FORMAT}")
+            self._reader.execute("COMMIT")
+        except BaseException:
+            if self._reader.in_transaction:
+                self._reader.execute("ROLLBACK")
+            raise
 
     def _write(self) -> None:
         try:
@@ -302,11 +350,13 @@ class ReplyCache:
     def _read_log(self, path: Path) -> Iterator[tuple[str, bytes]]:
         with path.open("rb") as file:
             for line in file:
-                record = _parse_line(line)
-                if record is None:
-                    self.torn += 1
-                else:
+                record = from_line(line) if line.endswith(b"\n") else None
+                if record is not None:
                     yield record
+                elif line.endswith(b"\n"):
+                    self._damaged_lines += 1
+                else:
+                    self.torn += 1
 
     def _explain(self, error: BaseException) -> CurateError:
         if isinstance(error, CurateError):
@@ -317,11 +367,10 @@ class ReplyCache:
                 f"the disk is full: replies cannot be written to {self.path.parent}",
                 fix="free some space and run again; what was received before is kept",
             )
-        damaged = isinstance(error, (ValueError, KeyError, TypeError)) or (
-            isinstance(error, sqlite3.DatabaseError)
-            and not isinstance(error, sqlite3.OperationalError)
+        is_damaged = isinstance(error, sqlite3.DatabaseError) and not isinstance(
+            error, sqlite3.OperationalError
         )
-        if damaged:
+        if is_damaged:
             return CurateError(
                 f"the reply cache {self.path} is damaged or is another kind of file",
                 got=str(error),
@@ -340,12 +389,12 @@ def _insert(connection: sqlite3.Connection, records: Iterable[tuple[str, bytes]]
     Each step of a statement gives up the interpreter's lock and takes it back, and where the event loop
     wants it as well both threads pay a switch for it: row by row that costs more than the writing.
     """
-    rows = [(bytes.fromhex(key), reply) for key, reply in records]
+    rows = [(bytes.fromhex(key), reply, checksum(key, reply)) for key, reply in records]
     connection.execute("BEGIN IMMEDIATE")
     try:
         start = 0
         for size in _STATEMENT_ROWS:
-            statement = f"INSERT OR REPLACE INTO replies VALUES {','.join(['(?,?)'] * size)}"
+            statement = f"INSERT OR REPLACE INTO replies VALUES {','.join(['(?,?,?)'] * size)}"
             while len(rows) - start >= size:
                 values = itertools.chain.from_iterable(rows[start : start + size])
                 connection.execute(statement, tuple(values))
@@ -357,17 +406,10 @@ def _insert(connection: sqlite3.Connection, records: Iterable[tuple[str, bytes]]
         raise
 
 
-def _line(key: str, reply: bytes) -> bytes:
-    body = key.encode() + b" " + reply
-    return b"%08x %s\n" % (zlib.crc32(body), body)
-
-
-def _parse_line(line: bytes) -> tuple[str, bytes] | None:
-    head, body = line[:9], line[9:-1]
-    if not line.endswith(b"\n") or head != b"%08x " % zlib.crc32(body):
-        return None
-    key, _, reply = body.partition(b" ")
-    return key.decode(), reply
+def _checksum(key: Any, reply: Any) -> int:
+    """The checksum of a row as it lies in SQLite, where damage may have changed types; -1 is nobody's."""
+    are_bytes = isinstance(key, bytes) and isinstance(reply, bytes)
+    return checksum(key.hex(), reply) if are_bytes else -1
 
 
 def replies_since(path: Path, row: int, limit: int) -> list[tuple[int, str, bytes]]:
@@ -379,16 +421,19 @@ def replies_since(path: Path, row: int, limit: int) -> list[tuple[int, str, byte
         limit: at most so many.
 
     Returns:
-        (row, key, reply) with rising rows. A reply that replaced another stands under a new row, or under
+        (row, key, reply) with rising rows; damaged replies are left out. A reply that replaced another stands under a new row, or under
         the same one if that was the last: ask from the last row you know, not from the one after it.
     """
     if not path.exists():
         return []
     with contextlib.closing(sqlite3.connect(path, timeout=60)) as connection:
+        connection.text_factory = bytes
+        connection.create_function("checksum", 2, _checksum, deterministic=True)
         return [
             (number, key.hex(), reply)
             for number, key, reply in connection.execute(
-                "SELECT rowid, key, reply FROM replies WHERE rowid >= ? ORDER BY rowid LIMIT ?",
+                "SELECT rowid, key, reply FROM replies WHERE rowid >= ? "
+                "AND checksum = checksum(key, reply) ORDER BY rowid LIMIT ?",
                 (row, limit),
             )
         ]

@@ -1,26 +1,60 @@
 """A completion as JSON and back: what the reply log, the cache and recordings hold.
 
 Only what differs from the default is written. Reading is strict, so that a damaged record is an error
-and never an empty reply.
+and never an empty reply. On its way between processes and disks a reply is a line, `crc32 key json`, whose
+checksum covers the key as well: a byte that flips makes it no reply rather than another one.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: pydantic reads the types below as they stand.
 
+import math
+import zlib
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal, Required
 
-from curate.engines.base import Completion, Fault, Usage
+import orjson
+from pydantic import ConfigDict, TypeAdapter, with_config
+from typing_extensions import TypedDict
 
-_FINISHES = ("stop", "length", "tool_calls", "error")
-_FIELDS = {
-    "text",
-    "finish",
-    "first_token",
-    "exact_labels",
-    "tool_calls",
-    "usage",
-    "fault",
-}
+from curate.engines.base import Completion, Fault, FaultKind, Usage
+from curate.engines.wire import MOST_LOGPROB, Count, Logprob, failed
+
+_LOWEST = -9999.0
+"""Stands for minus infinity, which is no JSON; what vLLM writes as well."""
+
+
+@with_config(ConfigDict(extra="forbid"))
+class _Kept(TypedDict, total=False):
+    text: Required[str]
+    finish: Literal["stop", "length", "tool_calls", "error"]
+    first_token: list[tuple[str, Logprob]]
+    exact_labels: bool
+    tool_calls: list[dict[str, Any]]
+    usage: tuple[Count, Count, Count]
+    fault: tuple[FaultKind, str] | None
+
+
+_KEPT = TypeAdapter(_Kept)
+
+
+def checked(completion: Completion) -> Completion:
+    """A reply of any engine, fit to be kept: a `malformed_reply` where its log-probabilities are none.
+
+    Engines over a wire check all of a reply where they read it (`engines.wire`). A model in this process
+    can give no text for a number, but not-a-number and minus infinity.
+    """
+    pairs = completion.first_token
+    if all(_LOWEST <= value <= MOST_LOGPROB for _, value in pairs):
+        return completion
+    for token, value in pairs:
+        if math.isnan(value) or value > MOST_LOGPROB:
+            return failed("malformed_reply", f"the log-probability of {token!r} is {value}")
+    if not any(math.isinf(value) for _, value in pairs):
+        return completion
+    return replace(
+        completion, first_token=tuple((token, max(value, _LOWEST)) for token, value in pairs)
+    )
 
 
 def completion_to_json(completion: Completion) -> dict[str, Any]:
@@ -47,23 +81,43 @@ def completion_from_json(row: Mapping[str, Any]) -> Completion:
     """Read what `completion_to_json` wrote.
 
     Raises:
-        ValueError, TypeError, KeyError: it is something else.
+        ValueError: it is something else.
     """
-    unknown = row.keys() - _FIELDS
-    if unknown:
-        raise ValueError(f"unknown fields {sorted(unknown)}")
-    text, finish = row["text"], row.get("finish", "stop")
-    if not isinstance(text, str) or finish not in _FINISHES:
-        raise ValueError("text or finish is not what a reply has")
-    fault = row.get("fault")
+    kept = _KEPT.validate_python(row)
+    fault = kept.get("fault")
     return Completion(
-        text=text,
-        finish=finish,
-        first_token=tuple(
-            (str(token), float(logprob)) for token, logprob in row.get("first_token", ())
-        ),
-        exact_labels=bool(row.get("exact_labels", False)),
-        tool_calls=tuple(row.get("tool_calls", ())),
-        usage=Usage(*(int(count) for count in row.get("usage", ()))),
-        fault=None if fault is None else Fault(fault[0], str(fault[1])),
+        text=kept["text"],
+        finish=kept.get("finish", "stop"),
+        first_token=tuple(kept.get("first_token", ())),
+        exact_labels=kept.get("exact_labels", False),
+        tool_calls=tuple(kept.get("tool_calls", ())),
+        usage=Usage(*kept.get("usage", ())),
+        fault=None if fault is None else Fault(*fault),
     )
+
+
+def checksum(key: str, reply: bytes) -> int:
+    """CRC-32 of a kept reply and the key it is kept by."""
+    return zlib.crc32(b"%b %b" % (key.encode(), reply))
+
+
+def to_line(key: str, reply: bytes) -> bytes:
+    """A reply, as JSON, as one line without its end; `from_line` reads it."""
+    return b"%08x %b %b" % (checksum(key, reply), key.encode(), reply)
+
+
+def from_line(line: bytes) -> tuple[str, bytes] | None:
+    """Key and JSON of a reply that `to_line` wrote, with or without the line's end; None where it is damaged."""
+    head, _, body = line.rstrip(b"\n").partition(b" ")
+    if head != b"%08x" % zlib.crc32(body):
+        return None
+    key, _, reply = body.partition(b" ")
+    return key.decode(), reply
+
+
+def read_reply(reply: bytes) -> Completion | None:
+    """A completion from its JSON; None where it is damaged."""
+    try:
+        return completion_from_json(orjson.loads(reply))
+    except ValueError:
+        return None

@@ -23,7 +23,7 @@ import asyncio
 import os
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -36,7 +36,7 @@ from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Completion, Usage
 from curate.engines.cache import ReplyCache
 from curate.engines.config import Prices
-from curate.engines.replies import completion_from_json, completion_to_json
+from curate.engines.replies import completion_to_json, from_line, read_reply, to_line
 from curate.errors import BudgetReached, CurateError
 from curate.files import read_lines
 
@@ -96,8 +96,8 @@ class Keeper:
         """Keep, look up and grant; replies are in the log when this returns."""
         answer = Answer()
         try:
-            for line in batch.replies:
-                self._cache.put(*_read(line))
+            for key, completion in _read(batch.replies):
+                self._cache.put(key, completion)
             if batch.wanted:
                 found = self._cache.get_many(batch.wanted)
                 answer.found = [_line(key, completion) for key, completion in found.items()]
@@ -132,6 +132,7 @@ class Keeper:
         total = Accounting()
         for batch in self._last.values():
             total.merge(batch.accounting)
+        total.damaged = self._cache.damaged
         return total, self._budget
 
     def close(self) -> None:
@@ -346,7 +347,7 @@ class KeptReplies:
         ]
         try:
             answer = checked(await self._exchange(batch))
-            found = dict(map(_read, answer.found))
+            found = dict(_read(answer.found))
         except Exception as error:
             # Whatever it was, those who wait must hear of it.
             self._failed = True
@@ -379,9 +380,11 @@ def checked(answer: Answer) -> Answer:
 
 
 def _line(key: str, completion: Completion) -> bytes:
-    return orjson.dumps([key, completion_to_json(completion)])
+    return to_line(key, orjson.dumps(completion_to_json(completion)))
 
 
-def _read(line: bytes) -> tuple[str, Completion]:
-    key, reply = orjson.loads(line)
-    return key, completion_from_json(reply)
+def _read(lines: Iterable[bytes]) -> Iterator[tuple[str, Completion]]:
+    """Keys and replies; a line that is damaged, on a worker's disk say, is owed again."""
+    for line in lines:
+        if (kept := from_line(line)) and (completion := read_reply(kept[1])):
+            yield kept[0], completion

@@ -40,7 +40,10 @@ async def open_local(
     async with open_models(recipe) as models:
         with ReplyCache(replies) as cache:
             asks = Asks(recipe, models, cache, accounting, budget)
-            yield LocalExecutor(models.facts, StageWorker(recipe, models, asks))
+            try:
+                yield LocalExecutor(models.facts, StageWorker(recipe, models, asks))
+            finally:
+                accounting.damaged += cache.damaged
 
 
 async def for_each(

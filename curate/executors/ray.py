@@ -250,6 +250,7 @@ class RayExecutor:
         except self._lost:
             return  # the error that ended it is on its way already
         self._accounting.purposes = totals.purposes
+        self._accounting.damaged = totals.damaged
         self._budget.used_calls = budget.used_calls
         self._budget.used_tokens = budget.used_tokens
         self._budget.used_money = budget.used_money

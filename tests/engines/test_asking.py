@@ -1,4 +1,5 @@
 import asyncio
+import math
 
 import pytest
 
@@ -6,9 +7,10 @@ from curate.engines.accounting import Accounting, Budget
 from curate.engines.asking import Asker
 from curate.engines.base import Capability, Completion, Fault, Request, Usage
 from curate.engines.cache import ReplyCache
-from curate.engines.config import Prices
+from curate.engines.config import OpenAIConfig, Prices, open_engine
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.errors import BudgetReached, CurateError, EngineError
+from tests.servers import CountingServer, answer_by_hash, chat_completion
 
 
 def make_request(text: str, **fields) -> Request:
@@ -434,3 +436,66 @@ async def test_no_try_begins_after_the_deadline():
     [reply] = await ask([make_request("a")])
     assert reply.fault.kind == "server"
     assert 2 <= len(engine.requests) <= 4
+
+
+@pytest.mark.parametrize("logprob", [math.nan, math.inf, 1.0, 710.0])
+async def test_a_log_probability_that_is_none_is_asked_for_again_and_never_kept(cache, logprob):
+    read = Completion(text="4", first_token=(("4", logprob), ("5", -1.0)))
+    good = Completion(text="4", first_token=(("4", -0.5), ("5", -1.0)))
+    engine = ScriptedEngine([read, good], capabilities=[Capability.TOP_LOGPROBS])
+    accounting = Accounting()
+    ask = make_asker(engine, cache, accounting=accounting)
+    for _ in range(2):
+        assert await ask([make_request("a", labels=("4", "5"))]) == [good]
+    assert accounting.total.faults == {"malformed_reply": 1}
+
+
+async def test_a_probability_of_0_is_kept_as_a_number(cache):
+    read = Completion(text="4", first_token=(("4", -0.5), ("5", -math.inf)))
+    engine = ScriptedEngine([read], capabilities=[Capability.TOP_LOGPROBS])
+    ask = make_asker(engine, cache)
+    for _ in range(2):
+        [reply] = await ask([make_request("a", labels=("4", "5"))])
+        assert reply.first_token == (("4", -0.5), ("5", -9999.0))
+
+
+async def test_every_third_reply_is_none_and_none_of_them_is_kept(tmp_path):
+    asked = 0
+
+    def answer(body):
+        nonlocal asked
+        asked += 1
+        good = chat_completion(answer_by_hash(body), body)
+        if asked % 3:
+            return good
+        message, choice = good["choices"][0]["message"], good["choices"][0]
+        if "logprobs" in choice:
+            del choice["logprobs"]
+        else:
+            message["content"] = None
+        return good
+
+    requests = [make_request(f"yes or no? {n}", labels=("yes", "no")) for n in range(30)]
+    requests += [make_request(f"say something {n}") for n in range(30)]
+    async with CountingServer() as server:
+        engine = await open_engine(
+            OpenAIConfig(model="fake-judge", base_url=server.base_url, in_flight=1)
+        )
+        with ReplyCache(tmp_path / "r.sqlite") as cache:
+            expected = await make_asker(engine, None)(requests)
+            server.answer = answer
+            accounting = Accounting()
+            replies = await make_asker(engine, cache, accounting=accounting)(requests)
+            assert accounting.total.faults["malformed_reply"] == 29
+            assert replies == expected
+            kept = await make_asker(ScriptedLike(engine), cache)(requests)
+            assert kept == expected
+        await engine.close()
+
+
+class ScriptedLike(ScriptedEngine):
+    """Stands for another engine's identity, and has nothing to say."""
+
+    def __init__(self, engine):
+        super().__init__([], capabilities=engine.capabilities)
+        self._identity = engine.identity

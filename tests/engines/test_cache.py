@@ -8,14 +8,20 @@ import sys
 import time
 from pathlib import Path
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.engines import cache as cache_module
 from curate.engines.base import Completion, Fault, Usage
-from curate.engines.cache import ReplyCache, _line, _parse_line
-from curate.engines.replies import completion_from_json, completion_to_json
+from curate.engines.cache import ReplyCache, replies_since
+from curate.engines.replies import (
+    completion_from_json,
+    completion_to_json,
+    from_line,
+    to_line,
+)
 from curate.errors import CurateError
 
 COMPLETIONS = st.builds(
@@ -38,17 +44,17 @@ def make_key(number: int) -> str:
 
 @given(COMPLETIONS)
 def test_a_reply_comes_back_as_it_was_received(completion):
-    line = _line(make_key(1), cache_module.orjson.dumps(completion_to_json(completion)))
-    key, reply = _parse_line(line)
+    line = to_line(make_key(1), cache_module.orjson.dumps(completion_to_json(completion)))
+    key, reply = from_line(line)
     assert key == make_key(1)
     assert completion_from_json(cache_module.orjson.loads(reply)) == completion
 
 
 @given(st.integers(0, 200), st.binary(min_size=1, max_size=3))
 def test_a_damaged_line_is_never_read_as_another_reply(position, noise):
-    line = _line(make_key(1), b'{"text":"yes, by all means"}')
+    line = to_line(make_key(1), b'{"text":"yes, by all means"}')
     damaged = line[: position % len(line)] + noise + line[position % len(line) + len(noise) :]
-    assert damaged == line or _parse_line(damaged) is None
+    assert damaged == line or from_line(damaged) is None
 
 
 def test_replies_are_found_at_once_and_after_reopening(tmp_path):
@@ -150,8 +156,8 @@ def leave_a_log(path: Path, content: bytes) -> None:
 def test_a_torn_last_line_is_owed_again_and_the_rest_is_kept(tmp_path):
     path = tmp_path / "r.sqlite"
     whole, torn = (
-        _line(make_key(1), b'{"text":"whole"}'),
-        _line(make_key(2), b'{"text":"torn"}')[:-5],
+        to_line(make_key(1), b'{"text":"whole"}') + b"\n",
+        to_line(make_key(2), b'{"text":"torn"}')[:-4],
     )
     leave_a_log(path, whole + torn)
     with ReplyCache(path) as cache:
@@ -162,10 +168,113 @@ def test_a_torn_last_line_is_owed_again_and_the_rest_is_kept(tmp_path):
 
 def test_a_damaged_line_in_the_middle_costs_only_itself(tmp_path):
     path = tmp_path / "r.sqlite"
-    good = _line(make_key(1), b'{"text":"a"}'), _line(make_key(3), b'{"text":"c"}')
-    leave_a_log(path, good[0] + b"\xff\xfe garbage\n" + good[1])
+    good = to_line(make_key(1), b'{"text":"a"}'), to_line(make_key(3), b'{"text":"c"}')
+    leave_a_log(path, good[0] + b"\n\xff\xfe garbage\n" + good[1] + b"\n")
     with ReplyCache(path) as cache:
         assert set(cache.get_many([make_key(1), make_key(3)])) == {make_key(1), make_key(3)}
+        assert cache.damaged == 1
+
+
+def keep(path: Path, count: int) -> list[str]:
+    """A cache file of some replies, all of them in SQLite; returns their keys."""
+    keys = [make_key(number) for number in range(count)]
+    with ReplyCache(path) as cache:
+        for number, key in enumerate(keys):
+            cache.put(key, Completion(text=f"the score is 4{number}", first_token=(("4", -0.25),)))
+    return keys
+
+
+@pytest.mark.parametrize(
+    ("column", "found", "instead"),
+    [
+        ("reply", b"score is 47", b"score is 17"),
+        ("reply", b"-0.25", b"-9.25"),
+        ("reply", b"{", b"["),
+        ("key", bytes.fromhex(make_key(7)), bytes.fromhex(make_key(77))),
+    ],
+)
+def test_a_flipped_byte_costs_one_kept_reply_and_no_other(tmp_path, column, found, instead):
+    path = tmp_path / "r.sqlite"
+    keys = keep(path, 9)
+    with sqlite3.connect(path) as connection:
+        [row] = connection.execute(
+            "SELECT rowid, key, reply FROM replies WHERE key = ?", [bytes.fromhex(keys[7])]
+        ).fetchall()
+        value = row[1] if column == "key" else row[2]
+        assert found in value
+        connection.execute(
+            f"UPDATE replies SET {column} = ? WHERE rowid = ?",
+            [value.replace(found, instead, 1), row[0]],
+        )
+    connection.close()
+    with ReplyCache(path) as cache:
+        assert set(cache.get_many([*keys, make_key(77)])) == {*keys} - {keys[7]}
+        cache.get_many(keys)
+        assert cache.damaged == 1
+        assert len(replies_since(path, 1, 100)) == 8
+        cache.put(keys[7], Completion(text="asked again"))
+        assert cache.get_many(keys)[keys[7]].text == "asked again"
+    with ReplyCache(path) as cache:
+        assert len(cache.get_many(keys)) == 9
+        assert cache.damaged == 0
+
+
+def test_a_reply_of_another_type_costs_only_itself(tmp_path):
+    path = tmp_path / "r.sqlite"
+    keys = keep(path, 3)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE replies SET reply = 17 WHERE rowid = 2")
+        connection.execute("UPDATE replies SET reply = CAST(x'ff' AS TEXT) WHERE rowid = 3")
+    connection.close()
+    with ReplyCache(path) as cache:
+        assert set(cache.get_many(keys)) == {keys[0]}
+        assert cache.damaged == 2
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"text": None},
+        {"text": "x", "first_token": [["4", None]]},
+        {"text": "x", "first_token": [["4", "nan"]]},
+        {"text": "x", "first_token": [["4", 710.0]]},
+        {"text": "x", "usage": [1e20, 0, 0]},
+        {"text": "x", "usage": [1, 2]},
+        {"text": "x", "tool_calls": [None]},
+        {"text": "x", "fault": ["no such kind", ""]},
+        {"text": "x", "score": 4},
+        [],
+    ],
+)
+def test_a_kept_reply_that_is_none_costs_only_itself(tmp_path, reply):
+    # As versions kept them that did not look at replies closely.
+    path = tmp_path / "r.sqlite"
+    good = to_line(make_key(1), b'{"text":"good"}'), to_line(make_key(2), orjson.dumps(reply))
+    leave_a_log(path, b"\n".join(good) + b"\n")
+    with ReplyCache(path) as cache:
+        assert cache.get_many([make_key(1), make_key(2)]) == {make_key(1): Completion(text="good")}
+        assert cache.damaged == 1
+
+
+def test_a_cache_from_before_checksums_is_taken_as_it_stands_and_sealed(tmp_path):
+    path = tmp_path / "r.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE replies (key BLOB PRIMARY KEY, reply BLOB NOT NULL)")
+        rows = [(bytes.fromhex(make_key(n)), b'{"text":"old %d"}' % n) for n in range(3)]
+        connection.executemany("INSERT INTO replies VALUES (?, ?)", rows)
+        connection.execute("PRAGMA user_version=1")
+    connection.close()
+    with ReplyCache(path) as cache:
+        cache.put(make_key(3), Completion(text="new"))
+        found = cache.get_many([make_key(number) for number in range(4)])
+        assert [reply.text for reply in found.values()].count("new") == 1
+        assert len(found) == 4
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE replies SET reply = replace(reply, 'old 1', 'old 2')")
+    connection.close()
+    with ReplyCache(path) as cache:
+        assert make_key(1) not in cache.get_many([make_key(1)])
+        assert cache.damaged == 1
 
 
 def test_another_living_process_keeps_its_logs(tmp_path):
@@ -202,7 +311,7 @@ def test_a_full_disk_is_named_and_nothing_is_torn(tmp_path, monkeypatch):
     monkeypatch.setattr(cache_module.os, "write", real)
     cache.put(make_key(3), Completion(text="after"))
     log = next(tmp_path.rglob("*.log")).read_bytes()
-    assert [_parse_line(line)[0] for line in log.splitlines(keepends=True)] == [
+    assert [from_line(line)[0] for line in log.splitlines(keepends=True)] == [
         make_key(1),
         make_key(3),
     ]

@@ -91,6 +91,7 @@ async def main():
     for number in range(700):
         kept.put(f"{{number:032x}}", Completion(text=str(number)))
     with (Path({str(spools)!r}) / f"{{spool.owner}}.jsonl").open("a") as file:
+        file.write('00000000 {KEYS[1000]} {{"text":"damaged"}}\\n')
         file.write('["torn')
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -100,12 +101,13 @@ asyncio.run(main())
     await process.wait()
     living = Spool(spools)
     living.append(b"not yet handed over")
-    assert keeper.sweep(process.pid) == 700
+    assert keeper.sweep(process.pid) == 701
     assert keeper.sweep() == 0
     assert len(list(spools.glob("*.jsonl"))) == 1, "a living worker's spool stays"
     found = await client(Wire(keeper), spools).get_many(KEYS[:701])
     assert [found[key].text for key in KEYS[:700]] == [str(number) for number in range(700)]
     assert KEYS[700] not in found
+    assert await client(Wire(keeper), spools).get_many([KEYS[1000]]) == {}
 
 
 async def test_calls_are_granted_exactly_over_all_workers(tmp_path: Path) -> None:
