@@ -11,10 +11,36 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from curate.api import (
+        AdherenceConfig,
+        AdherenceScore,
+        BudgetReached,
+        CurateError,
+        Decision,
+        Dialogue,
+        EngineError,
+        ExportConfig,
+        ForkConfig,
+        Judgment,
         Labels,
+        LlamaCppConfig,
         LoadedDialogues,
+        Message,
+        NaturalConfig,
+        OpenAIConfig,
+        PreferencePair,
+        QuarantinedRow,
         Recipe,
+        RubricConfig,
+        RunLockedError,
         RunResult,
+        ScriptedConfig,
+        SelectConfig,
+        SourceConfig,
+        SourceError,
+        TransformersConfig,
+        Unscored,
+        UsageError,
+        VllmConfig,
         calibrate,
         fork_pairs,
         judge_dialogues,
@@ -28,10 +54,36 @@ if TYPE_CHECKING:
 __version__ = version("curate-dialogues")
 
 __all__ = [
+    "AdherenceConfig",
+    "AdherenceScore",
+    "BudgetReached",
+    "CurateError",
+    "Decision",
+    "Dialogue",
+    "EngineError",
+    "ExportConfig",
+    "ForkConfig",
+    "Judgment",
     "Labels",
+    "LlamaCppConfig",
     "LoadedDialogues",
+    "Message",
+    "NaturalConfig",
+    "OpenAIConfig",
+    "PreferencePair",
+    "QuarantinedRow",
     "Recipe",
+    "RubricConfig",
+    "RunLockedError",
     "RunResult",
+    "ScriptedConfig",
+    "SelectConfig",
+    "SourceConfig",
+    "SourceError",
+    "TransformersConfig",
+    "Unscored",
+    "UsageError",
+    "VllmConfig",
     "calibrate",
     "fork_pairs",
     "judge_dialogues",
@@ -47,3 +99,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return getattr(import_module("curate.api"), name)
     raise AttributeError(f"module 'curate' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -3,20 +3,22 @@
     loaded = load_dialogues("chats.jsonl")
     judgments = judge_dialogues(loaded.dialogues, {"engine": "openai", "model": …, "base_url": …})
 
-Models are given as an engine config (the same keys as in a recipe) or as an open engine. Nothing is
-written to disk unless a `replies` folder is named; `run_recipe` is the way to run folders and resume.
+A model is an open engine, or what a recipe's `models.judge` says; a config is what the recipe's section of that
+stage says. Both may be a mapping, the config's own class, or the path of a recipe, which is read for that part.
+Nothing is written to disk unless a `replies` folder is named; `run_recipe` is the way to run folders and resume.
 """
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+import polars as pl
+from pydantic import BaseModel
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.decay import AdherenceTally
@@ -24,20 +26,37 @@ from curate.adherence.reference.scorer import ReferenceScorer
 from curate.adherence.reference.scorer import check as check_method
 from curate.calibrating import Labels, calibrate
 from curate.cleaning import prepare_cleaning
-from curate.dialogue import Dialogue
+from curate.dialogue import Dialogue, Message
 from curate.engines.accounting import Accounting
 from curate.engines.asking import Asker
 from curate.engines.base import Ask, Engine
 from curate.engines.cache import ReplyCache
-from curate.engines.config import EngineConfig, OpenAIConfig, open_engine
-from curate.errors import UsageError
+from curate.engines.config import (
+    EngineConfig,
+    LlamaCppConfig,
+    OpenAIConfig,
+    ScriptedConfig,
+    TransformersConfig,
+    VllmConfig,
+    open_engine,
+)
+from curate.errors import (
+    BudgetReached,
+    CurateError,
+    EngineError,
+    RunLockedError,
+    SourceError,
+    UsageError,
+)
 from curate.executors.local import for_each
 from curate.executors.loop import run as run_in_loop
+from curate.export.config import ExportConfig
 from curate.judging.config import RubricConfig
+from curate.mistakes import validated
 from curate.models import ForkModels
-from curate.pairs.config import ForkConfig
+from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.pipeline import RunResult, run_recipe
-from curate.recipe import Recipe, load_recipe
+from curate.recipe import Recipe, load_recipe, parse_source
 from curate.records import (
     AdherenceScore,
     Decision,
@@ -49,14 +68,40 @@ from curate.records import (
 from curate.selection.config import SelectConfig
 from curate.selection.rules import select as select_rows
 from curate.selection.table import score_table
-from curate.sources import Detection, SourceConfig, Tally, open_rows, open_source
+from curate.sources import Detection, Source, SourceConfig, Tally, open_rows, open_source
 from curate.steps import Step, adherence_step, fork_step, judge_step
 
 __all__ = [
+    "AdherenceConfig",
+    "AdherenceScore",
+    "BudgetReached",
+    "CurateError",
+    "Decision",
+    "Dialogue",
+    "EngineError",
+    "ExportConfig",
+    "ForkConfig",
+    "Judgment",
     "Labels",
+    "LlamaCppConfig",
     "LoadedDialogues",
+    "Message",
+    "NaturalConfig",
+    "OpenAIConfig",
+    "PreferencePair",
+    "QuarantinedRow",
     "Recipe",
+    "RubricConfig",
+    "RunLockedError",
     "RunResult",
+    "ScriptedConfig",
+    "SelectConfig",
+    "SourceConfig",
+    "SourceError",
+    "TransformersConfig",
+    "Unscored",
+    "UsageError",
+    "VllmConfig",
     "calibrate",
     "fork_pairs",
     "judge_dialogues",
@@ -68,11 +113,13 @@ __all__ = [
 ]
 
 R = TypeVar("R")
+C = TypeVar("C", bound=BaseModel)
 
-Model = Engine | EngineConfig | Mapping[str, Any]
-"""An open engine (which stays open), or the config of one."""
+Given = Mapping[str, Any] | str | Path | None
+"""A section of a recipe: as a mapping, or the path of a recipe that has it; None for its defaults."""
 
-_ENGINE: TypeAdapter[EngineConfig] = TypeAdapter(EngineConfig)
+Model = Engine | EngineConfig | Mapping[str, Any] | str | Path
+"""An open engine (which stays open), its config, or the path of a recipe that names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,31 +133,28 @@ class LoadedDialogues:
 
 
 def load_dialogues(
-    source: str | Path | SourceConfig | Iterable[Mapping[str, Any]],
+    source: str | Path | SourceConfig | Mapping[str, Any] | Iterable[Mapping[str, Any]],
     *,
     role: str | None = None,
     scenario: str | None = None,
     role_from: Literal["data", "recipe"] = "data",
+    **keys: Any,
 ) -> LoadedDialogues:
     """Read a file, folder, glob, Hub id or rows in memory; the shape is detected unless it is named.
 
     Args:
-        source: a path; a `SourceConfig` for shape, mapping and the rest; or rows: a list of mappings, a
-            `datasets.Dataset` or a polars frame.
-        role: role definition of dialogues that carry none, in a field or a system message.
+        source: a path or Hub id; rows: a list of mappings, a `datasets.Dataset`, a pandas or polars frame; or
+            what a recipe's `source` says, as a mapping or a `SourceConfig`.
+        role: role definition of dialogues that carry none.
         scenario: scenario of dialogues that carry none.
         role_from: `recipe` puts `role` before what the data says.
+        keys: further keys of a recipe's `source`: `shape`, `mapping`, `columns`, `limit`, `split`, …
 
     Raises:
-        UsageError: the shape is ambiguous; names the candidates.
+        UsageError: a key is wrong; or the shape is ambiguous, which names the candidates.
         SourceError: nothing can be read there.
     """
-    if isinstance(source, SourceConfig):
-        opened = open_source(source)
-    elif isinstance(source, str | Path):
-        opened = open_source(SourceConfig(path=str(source)))
-    else:
-        opened = open_rows(source, SourceConfig(path="rows"))
+    opened = _open(source, keys)
     tally = Tally()
     dialogues: list[Dialogue] = []
     quarantined: list[QuarantinedRow] = []
@@ -121,10 +165,33 @@ def load_dialogues(
     return LoadedDialogues(dialogues, quarantined, opened.detection, tally)
 
 
+def _open(source: object, keys: Mapping[str, Any]) -> Source:
+    if isinstance(source, SourceConfig):
+        return open_source(parse_source(source.model_dump(exclude_unset=True) | dict(keys)))
+    if isinstance(source, str | Path):
+        return open_source(parse_source({"path": str(source), **keys}))
+    if isinstance(source, Mapping):
+        if hasattr(source, "column_names"):
+            raise UsageError(
+                "a DatasetDict holds several datasets",
+                got=", ".join(source),
+                expected="one of them",
+            )
+        return open_source(parse_source({**source, **keys}))
+    if not isinstance(source, Iterable) and not isinstance(source, pl.LazyFrame):
+        raise UsageError(
+            "dialogues cannot be read from this",
+            got=type(source).__name__,
+            expected="a path, rows, a frame, a Dataset, or what a recipe's `source` says",
+        )
+    rows: Any = list(source) if isinstance(source, Iterator) else source
+    return open_rows(rows, parse_source({"path": "rows", **keys}))
+
+
 def judge_dialogues(
     dialogues: Iterable[Dialogue],
     model: Model,
-    config: RubricConfig | None = None,
+    config: RubricConfig | Given = None,
     *,
     replies: str | Path | None = None,
 ) -> list[Judgment | Unscored]:
@@ -133,22 +200,23 @@ def judge_dialogues(
     Args:
         dialogues: what to judge.
         model: the judge.
-        config: rubric, windows, mode; defaults as in a recipe.
+        config: as the recipe's section `judge`.
         replies: folder of a reply log; a reply in it is not asked for again.
 
     Raises:
-        UsageError: the engine cannot serve the scoring mode asked for.
+        UsageError: a key is wrong, or the engine cannot serve the scoring mode asked for.
         EngineError: the model cannot be reached or used.
     """
+    rubric = _section(RubricConfig, config, "judge")
     return _score(
-        dialogues, model, lambda engine: judge_step(config or RubricConfig(), engine), replies
+        dialogues, _model(model, "judge"), lambda engine: judge_step(rubric, engine), replies
     )
 
 
 def score_adherence(
     dialogues: Iterable[Dialogue],
     model: Model | None = None,
-    config: AdherenceConfig | None = None,
+    config: AdherenceConfig | Given = None,
     *,
     replies: str | Path | None = None,
     embeddings: str | Path | None = None,
@@ -165,7 +233,7 @@ def score_adherence(
         replies: folder of a reply log; a reply in it is not asked for again.
         embeddings: file that keeps what the encoders of reference methods made; memory by default.
     """
-    chosen = config or AdherenceConfig()
+    chosen = _section(AdherenceConfig, config, "adherence")
     if chosen.scoring_method != "llm_judge":
         check_method(chosen)
         held = list(dialogues)
@@ -177,7 +245,8 @@ def score_adherence(
         return [scorer.score(dialogue) for dialogue in held]
     if model is None:
         raise UsageError("scoring_method llm_judge needs a judge", expected="model")
-    found = _score(dialogues, model, lambda engine: adherence_step(chosen, engine), replies)
+    judge = _model(model, "judge")
+    found = _score(dialogues, judge, lambda engine: adherence_step(chosen, engine), replies)
     tally = AdherenceTally()
     if chosen.on_missing == "half" or chosen.include_reason:
         for record in found:
@@ -192,13 +261,21 @@ def select(
     dialogues: Iterable[Dialogue],
     judgments: Iterable[Judgment | Unscored],
     adherence: Iterable[AdherenceScore | Unscored] | None = None,
-    config: SelectConfig | None = None,
+    config: SelectConfig | Given = None,
 ) -> list[Decision]:
     """Put every dialogue into sets by named conditions; no model is asked.
 
-    With `dedup`, `decontaminate` or `split` in the config all dialogues are held at once.
+    Args:
+        dialogues: of these, one decision each.
+        judgments: of these dialogues.
+        adherence: of these dialogues, where conditions ask for it.
+        config: as the recipe's section `select`. With `dedup`, `decontaminate` or `split` all dialogues are
+            held at once.
+
+    Raises:
+        UsageError: a key is wrong, or a condition names a column that is not there.
     """
-    config = config or SelectConfig()
+    config = _section(SelectConfig, config, "select")
     given = dialogues if not config.needs_cleaning else list(dialogues)
     table = score_table(
         given,
@@ -219,9 +296,9 @@ def fork_pairs(
     judge: Model,
     policy: Model,
     reviser: Model | None = None,
-    config: ForkConfig | None = None,
-    judging: RubricConfig | None = None,
-    adherence: AdherenceConfig | None = None,
+    config: ForkConfig | Given = None,
+    judging: RubricConfig | Given = None,
+    adherence: AdherenceConfig | Given = None,
     replies: str | Path | None = None,
 ) -> list[PreferencePair]:
     """Fork every judged dialogue given; refused pairs come back too, with their `refusal` code.
@@ -232,13 +309,16 @@ def fork_pairs(
         judge: verifies both sides of each pair.
         policy: writes the resamples.
         reviser: writes the guided revision; the policy where None.
-        config: see `ForkConfig`; `where` is not applied here, choose the dialogues yourself.
-        judging: the rubric config the judgments were made with.
-        adherence: how the judge scores role adherence; without it the role is not checked.
+        config: as the recipe's section `fork`; `where` is not applied here, choose the dialogues yourself.
+        judging: as the recipe's section `judge`, with which the judgments were made.
+        adherence: as the recipe's section `adherence`: how the judge scores role adherence; without it the role is not checked.
         replies: folder of a reply log.
     """
     scored = {record.content_hash: record for record in judgments if isinstance(record, Judgment)}
-    rubric, fork = judging or RubricConfig(), config or ForkConfig()
+    rubric, fork = _section(RubricConfig, judging, "judge"), _section(ForkConfig, config, "fork")
+    role = None if adherence is None else _section(AdherenceConfig, adherence, "adherence")
+    judge, policy = _model(judge, "judge"), _model(policy, "policy")
+    reviser = None if reviser is None else _model(reviser, "reviser")
 
     async def run() -> list[PreferencePair]:
         async with contextlib.AsyncExitStack() as stack:
@@ -249,7 +329,7 @@ def fork_pairs(
             )
             cache = _cache(replies, stack)
             judged = judge_step(rubric, models.judge)
-            work, _ = fork_step(fork, rubric, judged, models, adherence or False)
+            work, _ = fork_step(fork, rubric, judged, models, role or False)
             asks: list[Ask] = [
                 _asker(engine, model, cache)
                 for engine, model in (
@@ -271,7 +351,7 @@ def fork_pairs(
 
 def _score(
     dialogues: Iterable[Dialogue],
-    model: Model,
+    model: Engine | EngineConfig,
     bind: Callable[[Engine], Step[R]],
     replies: str | Path | None,
 ) -> list[R]:
@@ -304,39 +384,49 @@ async def _in_order(
     return [results[index] for index in range(len(dialogues))]
 
 
-def _asker(engine: Engine, model: Model, cache: ReplyCache | None) -> Asker:
+def _asker(engine: Engine, model: Engine | EngineConfig, cache: ReplyCache | None) -> Asker:
     """As patient as the config says; an open engine has none, so that it gets the defaults."""
     if isinstance(model, Engine):
         return Asker(engine, cache, accounting=Accounting())
-    config = _config_of(model)
     return Asker(
         engine,
         cache,
         accounting=Accounting(),
-        retries=config.retries,
-        deadline=config.deadline if isinstance(config, OpenAIConfig) else None,
+        retries=model.retries,
+        deadline=model.deadline if isinstance(model, OpenAIConfig) else None,
     )
 
 
-async def _opened(model: Model, stack: contextlib.AsyncExitStack) -> Engine:
+async def _opened(model: Engine | EngineConfig, stack: contextlib.AsyncExitStack) -> Engine:
     if isinstance(model, Engine):
         return model
-    engine = await open_engine(_config_of(model))
+    engine = await open_engine(model)
     stack.push_async_callback(engine.close)
     return engine
 
 
-def _config_of(model: EngineConfig | Mapping[str, Any]) -> EngineConfig:
-    if not isinstance(model, Mapping):
-        return model
-    try:
-        return _ENGINE.validate_python(model)
-    except ValidationError as error:
-        raise UsageError(
-            "not an engine config",
-            got=str(error.errors()[0]["msg"]),
-            expected="keys as in models.judge",
-        ) from error
+def _model(given: Model, role: str) -> Engine | EngineConfig:
+    """An engine, or its config; of a recipe the model of that role."""
+    if isinstance(given, str | Path):
+        named: EngineConfig | None = getattr(load_recipe(given).models, role)
+        if named is None:
+            raise UsageError(f"{given} names no models.{role}", expected=f"models.{role}")
+        return named
+    if isinstance(given, Engine):
+        return given
+    config: EngineConfig = validated(EngineConfig, given, f"the {role} is not an engine's config")
+    return config
+
+
+def _section(kind: type[C], given: C | Given, section: str) -> C:
+    """A section of a recipe from whatever it was given as."""
+    if isinstance(given, str | Path):
+        named: C | Literal[False] = getattr(load_recipe(given), section)
+        if named is False:
+            raise UsageError(f"{given} leaves out `{section}`", expected=f"a section `{section}`")
+        return named
+    config: C = validated(kind, {} if given is None else given, f"not a section `{section}`")
+    return config
 
 
 def _cache(replies: str | Path | None, stack: contextlib.AsyncExitStack) -> ReplyCache | None:

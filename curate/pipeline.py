@@ -7,13 +7,10 @@ received are not asked for twice.
 
 from __future__ import annotations
 
-from collections.abc import (
-    Iterable,
-    Iterator,
-)
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import orjson
 import polars as pl
@@ -44,7 +41,7 @@ from curate.outputs import (
 )
 from curate.pairing import Pairing
 from curate.rates import rates_of
-from curate.recipe import Recipe
+from curate.recipe import Recipe, as_recipe
 from curate.records import AdherenceScore, Judgment, Manifest, PreferencePair, Unscored
 from curate.remote import open_run_folder
 from curate.runlog import RunLog, Status
@@ -80,7 +77,7 @@ class RunResult:
 
 
 def run_recipe(
-    recipe: Recipe,
+    recipe: Recipe | Mapping[str, Any] | str | Path,
     *,
     out: str | Path | None = None,
     limit: int | None = None,
@@ -90,7 +87,7 @@ def run_recipe(
     """Run a recipe from source to export, or resume it.
 
     Args:
-        recipe: what to do; see `curate.recipe.load_recipe`.
+        recipe: what to do: the path of a recipe file, the same as a mapping, or what `load_recipe` gives.
         out: run folder, or the URL of one (see `curate.remote`); `runs/<recipe name>` by default.
         limit: read only the first rows (conversations, where one spans several rows) of each source.
         retry_unscored: ask again for dialogues that an earlier run could not score.
@@ -100,12 +97,12 @@ def run_recipe(
         The result; its `exit_code` is what the command line exits with.
 
     Raises:
-        UsageError: the recipe cannot run as it is (no judge, unreadable source, missing extra).
+        UsageError: the recipe cannot be read, or cannot run as it is (no judge, unreadable source, missing extra).
         EngineError: a model cannot be reached or used at all.
         RunLockedError: another process writes the folder.
         CurateError: anything else with a name, a full disk for one. What was done is kept.
     """
-    recipe = recipe.checked()
+    recipe = as_recipe(recipe).checked()
     sources = open_sources(recipe, limit)
     with open_run_folder(out if out is not None else Path("runs") / recipe.name) as folder:
         run = _Run(recipe, sources, folder, retry_unscored, progress or (lambda *_: None))

@@ -286,10 +286,15 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     return parse_recipe(data, where=str(path))
 
 
-def parse_recipe(data: Mapping[str, Any], where: str = "the recipe") -> Recipe:
+def parse_recipe(data: Recipe | Mapping[str, Any], where: str = "the recipe") -> Recipe:
     """Validate a recipe given as a mapping; errors as in `load_recipe`."""
     recipe: Recipe = validated(Recipe, data, f"{where} is not a valid recipe")
     return recipe
+
+
+def as_recipe(given: Recipe | Mapping[str, Any] | str | Path) -> Recipe:
+    """A recipe as it is, as a mapping, or from the path of its file; errors as in `load_recipe`."""
+    return load_recipe(given) if isinstance(given, str | Path) else parse_recipe(given)
 
 
 def parse_source(data: Mapping[str, Any]) -> SourceConfig:

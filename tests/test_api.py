@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,11 @@ def test_a_config_given_to_the_api_says_how_often_a_call_is_repeated(
 
 
 def test_every_name_of_the_package_is_there() -> None:
+    assert set(curate.__all__) <= set(dir(curate))
     for name in curate.__all__:
         assert getattr(curate, name) is not None
+    configs = {"SelectConfig", "RubricConfig", "AdherenceConfig", "ForkConfig", "SourceConfig"}
+    assert configs | {"OpenAIConfig", "CurateError", "Dialogue", "Judgment"} <= set(dir(curate))
     with pytest.raises(AttributeError):
         _ = curate.no_such_name
 
@@ -121,9 +124,206 @@ def test_an_open_engine_is_asked_and_stays_open() -> None:
     assert len(engine.requests) == len(score.per_turn)
 
 
-def test_a_wrong_engine_config_is_named() -> None:
-    with pytest.raises(UsageError, match="not an engine config"):
-        curate.judge_dialogues([], {"engine": "nosuch"})
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"engine": "nosuch"}, "engine: no engine is called 'nosuch'"),
+        (
+            {"engine": "openai", "modle": "x", "base_url": "http://localhost:1/v1"},
+            "modle: no such key; did you mean 'model'?",
+        ),
+        ({"engine": "openai", "model": "x"}, "base_url: this key is needed"),
+        ({"model": "x"}, "engine: this key is needed, one of: llamacpp, openai"),
+        (3, "got 3"),
+        (None, "got None"),
+    ],
+)
+def test_a_wrong_engine_config_is_named(config: Any, said: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        curate.judge_dialogues([], config)
+    assert said in str(raised.value)
+    with pytest.raises(UsageError) as raised:
+        curate.fork_pairs([], [], judge=ScriptedEngine([]), policy=config)
+    assert said in str(raised.value)
+
+
+@pytest.fixture
+def recipe_file(server: CountingServer, tmp_path: Path) -> Path:
+    judge = json.dumps(model(server))
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        f"source: {{path: {SAMPLE}, limit: 2}}\nmodels: {{judge: {judge}, policy: {judge}}}\n"
+        "judge: {mode: json}\nadherence: {definition: restrictive}\n"
+        "select: {where: {short: n_turns < 3}}\n"
+    )
+    return file
+
+
+def test_a_recipe_is_run_from_its_path_or_a_mapping(recipe_file: Path, tmp_path: Path) -> None:
+    for number, path in enumerate([recipe_file, str(recipe_file)]):
+        result = curate.run_recipe(path, out=tmp_path / f"out-{number}")
+        assert result.manifest.rows_in == 2
+    mapping = {
+        "name": "mine",
+        "source": {"path": str(SAMPLE)},
+        "judge": False,
+        "adherence": False,
+        "select": {"where": {}},
+    }
+    result = curate.run_recipe(mapping, out=tmp_path / "mapped")
+    assert result.manifest.rows_in == 8
+    with pytest.raises(UsageError, match="slect: no such key; did you mean 'select'"):
+        curate.run_recipe(mapping | {"slect": {}})
+    with pytest.raises(UsageError, match="no such recipe"):
+        curate.run_recipe("none.yaml")
+    with pytest.raises(UsageError, match="got 3"):
+        curate.run_recipe(3)  # type: ignore[arg-type]
+
+
+def test_configs_are_mappings_or_sections_of_a_recipe(
+    server: CountingServer, recipe_file: Path
+) -> None:
+    """What a mapping says, a recipe's path says and a config object says come to the same scores."""
+    dialogues = curate.load_dialogues(SAMPLE, limit=2).dialogues
+    ways: list[dict[str, Any]] = [
+        {
+            "model": model(server),
+            "judging": {"mode": "json"},
+            "adherence": {"definition": "restrictive"},
+            "select": {"where": {"short": "n_turns < 3"}},
+        },
+        dict.fromkeys(("model", "judging", "adherence", "select"), str(recipe_file)),
+        dict.fromkeys(("model", "judging", "adherence", "select"), recipe_file),
+        {
+            "model": curate.OpenAIConfig(**model(server)),
+            "judging": curate.RubricConfig(mode="json"),
+            "adherence": curate.AdherenceConfig(definition="restrictive"),
+            "select": curate.SelectConfig(where={"short": "n_turns < 3"}),
+        },
+    ]
+    results = []
+    for way in ways:
+        judgments = curate.judge_dialogues(dialogues, way["model"], way["judging"])
+        scores = curate.score_adherence(dialogues, way["model"], way["adherence"])
+        decisions = curate.select(dialogues, judgments, scores, way["select"])
+        assert {
+            judgment.identity.mode for judgment in judgments if isinstance(judgment, Judgment)
+        } == {"json"}
+        results.append((judgments, scores, decisions))
+    assert all(result == results[0] for result in results)
+    pairs = [
+        curate.fork_pairs(
+            dialogues,
+            results[0][0],
+            judge=given,
+            policy=given,
+            config={"resamples": 1},
+            judging=judging,
+            adherence=adherence,
+        )
+        for given, judging, adherence in (
+            (model(server), {"mode": "json"}, {"definition": "restrictive"}),
+            (recipe_file, recipe_file, recipe_file),
+        )
+    ]
+    assert pairs[0] == pairs[1]
+    assert pairs[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: curate.select([], [], None, {"wher": {}}),
+            "wher: no such key; did you mean 'where'?",
+        ),
+        (lambda: curate.select([], [], None, {"where": {"a": "verdct = 'good'"}}), "verdict"),
+        (lambda: curate.select([], [], None, 3), "got 3"),
+        (
+            lambda: curate.judge_dialogues([], ScriptedEngine([]), {"mode": "jsn"}),
+            "mode: Input should be",
+        ),
+        (
+            lambda: curate.score_adherence([], ScriptedEngine([]), {"treshold": 1}),
+            "did you mean 'threshold'",
+        ),
+        (
+            lambda: curate.fork_pairs(
+                [], [], judge=ScriptedEngine([]), policy=ScriptedEngine([]), config={"resample": 1}
+            ),
+            "did you mean 'resamples'",
+        ),
+        (lambda: curate.load_dialogues(SAMPLE, shap="messages"), "did you mean 'shape'"),
+        (lambda: curate.load_dialogues(SAMPLE, shape="mesages"), "shape"),
+        (lambda: curate.load_dialogues({"pth": "x"}), "did you mean 'path'"),
+        (lambda: curate.load_dialogues(3), "got: int"),
+    ],
+)
+def test_a_wrong_key_of_a_config_is_named(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        call()
+    assert said in str(raised.value)
+
+
+def test_a_section_that_a_recipe_leaves_out_is_said_to_be(recipe_file: Path) -> None:
+    engine = ScriptedEngine([])
+    with pytest.raises(UsageError, match="leaves out `fork`"):
+        curate.fork_pairs([], [], judge=engine, policy=engine, config=recipe_file)
+    with pytest.raises(UsageError, match=r"names no models\.reviser"):
+        curate.fork_pairs([], [], judge=engine, policy=engine, reviser=recipe_file)
+
+
+def test_rows_of_any_kind_are_read(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    datasets = pytest.importorskip("datasets")
+    rows = [json.loads(line) for line in SAMPLE.read_text().splitlines()]
+    rows = [row for row in rows if "tools" not in row]
+    rows[0]["reward"] = 1
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    expected = curate.load_dialogues(file)
+    assert expected.tally.rows_used == len(rows) == 7
+    frame = pandas.DataFrame(rows)
+    parquet = tmp_path / "rows.parquet"
+    pl.DataFrame(rows, infer_schema_length=None).write_parquet(parquet)
+    kinds: dict[str, Any] = {
+        "list": rows,
+        "generator": (row for row in rows),
+        "pandas": frame,
+        "pandas with an index of its own": frame.set_index(frame.index + 5),
+        "pandas of arrays": pandas.read_parquet(parquet),
+        "polars": pl.DataFrame(rows, infer_schema_length=None),
+        "lazy polars": pl.LazyFrame(rows, infer_schema_length=None),
+        "datasets": datasets.Dataset.from_list(rows),
+        "mapping": {"path": str(file)},
+        "config": curate.SourceConfig(path=str(file)),
+        "path": str(file),
+    }
+    for kind, given in kinds.items():
+        loaded = curate.load_dialogues(given, shape="messages")
+        assert loaded.detection.shape == "messages", kind
+        assert loaded.tally.rows_used == 7, (kind, loaded.quarantined)
+        hashes = [d.content_hash for d in loaded.dialogues]
+        assert hashes == [d.content_hash for d in expected.dialogues], kind
+        assert loaded.dialogues[0].reward == 1, kind
+        assert loaded.dialogues[1].reward is None, kind
+    whole = datasets.Dataset.from_list(rows)
+    splits = datasets.DatasetDict({"train": whole, "test": whole})
+    with pytest.raises(UsageError, match="train, test"):
+        curate.load_dialogues(splits)
+
+
+def test_a_shape_is_taken_over_what_would_be_detected() -> None:
+    assert curate.load_dialogues(SAMPLE, shape="sharegpt").detection.shape == "sharegpt"
+    mapped = curate.load_dialogues(
+        [{"log": [{"who": "user", "says": "Hi"}, {"who": "assistant", "says": "Hello"}]}],
+        mapping={
+            "each": "log[*]",
+            "messages": [{"role_from": "who", "text": "says"}],
+        },
+        role="A clerk.",
+    )
+    assert [message.content for message in mapped.dialogues[0].messages] == ["Hi", "Hello"]
 
 
 @pytest.mark.model

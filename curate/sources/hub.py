@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import polars as pl
 
@@ -89,7 +90,18 @@ class Rows:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         rows = self._rows
+        if isinstance(rows, pl.LazyFrame):
+            rows = rows.collect()
         if isinstance(rows, pl.DataFrame):
             rows = rows.iter_rows(named=True)
+        elif is_pandas(rows):
+            # A missing cell is NaN, NaT or NA by the column's type; all of them are nulls here.
+            rows = rows.astype(object).where(rows.notna(), None).to_dict("records")
         for row in rows:
             yield plain_row(row) if isinstance(row, Mapping) else row
+
+
+def is_pandas(rows: object) -> TypeGuard[Any]:
+    """Whether rows are a pandas frame; pandas is not imported for it."""
+    pandas: Any = sys.modules.get("pandas")
+    return pandas is not None and isinstance(rows, pandas.DataFrame)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from curate.errors import SourceError
@@ -59,6 +60,8 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items() if item is not None}
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
+    if isinstance(value, np.generic):
+        return plain(value.item())
     if isinstance(value, Iterable):
         return [plain(item) for item in value]
     if hasattr(value, "isoformat"):
