@@ -167,11 +167,13 @@ class CountingServer:
         owned_by: what /v1/models says, by which clients know the flavour of a server.
         token_prompts: what /v1/completions does with lists of token ids: `exact` gives the log-probabilities
             of `logprob_token_ids` as vLLM does, `top` does not know that field, None has no such path.
+        tokenize: how many tokens /tokenize makes of a text, None where the server has no such path.
         key: when set, the bearer token that is asked for.
         log: file that gets a JSON line when a request arrives and when its reply has been written.
         requests: bodies in order of arrival.
         counts: how often each body came, by `body_hash`.
         largest_in_flight: the most calls that were open at once.
+        tokenized: how often /tokenize was asked.
     """
 
     answer: Answer = answer_by_hash
@@ -181,12 +183,14 @@ class CountingServer:
     owned_by: str = "llamacpp"
     context: int | None = None
     token_prompts: str | None = None
+    tokenize: Callable[[str], int] | None = None
     key: str | None = None
     log: Path | None = None
     port: int = 0
     requests: list[Body] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     largest_in_flight: int = 0
+    tokenized: int = 0
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -212,6 +216,8 @@ class CountingServer:
         app.router.add_post("/v1/chat/completions", self._complete)
         if self.token_prompts is not None:
             app.router.add_post("/v1/completions", self._complete)
+        if self.tokenize is not None:
+            app.router.add_post("/tokenize", self._tokenize)
         app.router.add_get("/v1/models", self._models)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -248,6 +254,14 @@ class CountingServer:
             for name in self.models
         ]
         return web.json_response({"object": "list", "data": data})
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.tokenized += 1
+        assert self.tokenize is not None
+        return web.json_response(
+            {"tokens": [7] * self.tokenize(body.get("content") or body["prompt"])}
+        )
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         refusal = self._refuse(request)

@@ -90,7 +90,11 @@ class OpenAIConfig(_Keyless):
         None,
         description="Folder or Hub id of the model's tokenizer: label reads go as lists of token ids.",
     )
-    context: int | None = Field(None, ge=256, description="Context window in tokens, if not told.")
+    context: int | None = Field(
+        None,
+        ge=256,
+        description="Tokens of prompt and reply; a longer prompt is not sent. What the server tells when not given.",
+    )
     revision: str | None = Field(
         None, description="What the server serves; stands in the identity in place of base_url."
     )

@@ -27,8 +27,12 @@ from curate.engines.openai_bodies import (
 )
 from curate.engines.openai_targets import Target, Targets, is_down
 from curate.engines.openai_tokens import TokenReads
+from curate.engines.prompt_length import PromptRoom
 from curate.engines.tokens import PromptTokens
 from curate.engines.wire import failed, read_chat, read_error
+
+TOKENIZE = "/tokenize"
+"""Of vLLM, SGLang and llama.cpp, beside the API and not below its /v1."""
 
 
 class OpenAIEngine:
@@ -37,6 +41,7 @@ class OpenAIEngine:
     Attributes:
         dialect: how it is spoken to.
         known: what it was seen to do.
+        room: refuses what does not fit into the context; None where that is not known.
         facts: what was found out when it was opened, for a reader: name to text or yes/no.
     """
 
@@ -58,6 +63,8 @@ class OpenAIEngine:
         self._context = context
         self._prompts = prompts
         self._reads: TokenReads | None = None
+        context = self.context_tokens
+        self.room = PromptRoom(context, prompts) if context is not None else None
         self.dialect = dialect
         self.known: frozenset[Capability] = frozenset()
         self.facts: dict[str, str | bool] = {}
@@ -115,7 +122,7 @@ class OpenAIEngine:
         Label reads go in lists, a call each, where the server takes prompts as token ids.
         """
         if self._reads is not None:
-            return await self._reads.complete(requests, self._exchange, self._chat)
+            return await self._reads.complete(requests, self._exchange, self._chat, self.room)
         if len(requests) == 1:
             return [await self._chat(requests[0])]
         return list(await asyncio.gather(*map(self._chat, requests)))
@@ -131,7 +138,20 @@ class OpenAIEngine:
         for target in self._targets:
             await target.pool.close()
 
+    async def count_tokens(self, text: str, affinity: str) -> int | Completion:
+        """How many tokens the server makes of a text, by its `/tokenize`; or a fault."""
+        field = "content" if self.dialect.flavour == "llamacpp" else "prompt"
+        reply = await self._exchange(TOKENIZE, {"model": self._config.model, field: text}, affinity)
+        if isinstance(reply, Completion):
+            return reply
+        tokens = reply.get("tokens") if isinstance(reply, dict) else None
+        if not isinstance(tokens, list):
+            return failed("server", f"{TOKENIZE} gave no list of tokens")
+        return len(tokens)
+
     async def _chat(self, request: Request) -> Completion:
+        if self.room is not None and (refusal := await self.room.refuse(request)) is not None:
+            return refusal
         body = to_body(request, self._config, self.dialect)
         reply = await self._exchange("/chat/completions", body, request.affinity)
         return self.read_chat(reply, request)
@@ -169,8 +189,9 @@ class OpenAIEngine:
         return reply
 
     async def _post(self, target: Target, path: str, data: bytes) -> Any:
+        root = target.path.removesuffix("/v1") if path == TOKENIZE else target.path
         try:
-            reply = await target.pool.call("POST", target.path + path, data, self._config.timeout)
+            reply = await target.pool.call("POST", root + path, data, self._config.timeout)
         except TimeoutError:
             return failed("timeout", f"no whole reply within {self._config.timeout:g} s")
         except BrokenReplyError as error:

@@ -24,6 +24,7 @@ from curate.engines.openai import OpenAIEngine, read_key
 from curate.engines.openai_bodies import CONTINUING, Dialect, read_message, to_body
 from curate.engines.openai_targets import Target
 from curate.engines.openai_tokens import TokenReads
+from curate.engines.prompt_length import PromptRoom
 from curate.engines.structured import BadReply, read_object
 from curate.engines.tokens import PromptTokens, load_tokenizer
 from curate.errors import EngineError, UsageError
@@ -128,6 +129,10 @@ async def _open_on(
         await _say_hello(engine, config, target)
     if prompts is not None:
         await _try_tokens(engine, config, targets[0], prompts)
+    if engine.room is not None and prompts is None and facts.flavour in _SELF_HOSTED:
+        count = await engine.count_tokens("Is water wet?", "")
+        if not isinstance(count, Completion):
+            engine.room = PromptRoom(engine.room.context, count=engine.count_tokens)
     engine.facts = _describe(engine, config)
     return engine
 
@@ -361,6 +366,7 @@ def _describe(engine: OpenAIEngine, config: OpenAIConfig) -> dict[str, str | boo
         "server": engine.dialect.flavour or "unknown",
         "addresses": str(len(config.base_urls)),
         "context tokens": str(engine.context_tokens or "unknown"),
+        "length of prompts": engine.room.description if engine.room else "not bounded",
         "calls in flight": f"{config.in_flight} at each address, {width}",
         "log-probabilities": Capability.TOP_LOGPROBS in known,
         "exact label log-probabilities": Capability.LABEL_LOGPROBS in known,

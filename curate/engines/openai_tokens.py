@@ -23,6 +23,7 @@ from typing_extensions import TypedDict
 from curate.engines.base import Completion, Request, Usage
 from curate.engines.config import OpenAIConfig
 from curate.engines.openai_bodies import with_extra
+from curate.engines.prompt_length import PromptRoom
 from curate.engines.tokens import PromptRefused, PromptTokens
 from curate.engines.wire import (
     Logprob,
@@ -91,6 +92,7 @@ class TokenReads:
         requests: Sequence[Request],
         exchange: Exchange,
         chat: Callable[[Request], Awaitable[Completion]],
+        room: PromptRoom | None = None,
     ) -> list[Completion]:
         """Answer siblings, in order: label reads in lists, whatever else one by one through `chat`."""
 
@@ -98,7 +100,7 @@ class TokenReads:
             group = [requests[index] for index in indices]
             if not is_label_read(group[0]):
                 return [await chat(group[0])]
-            return await self._read(group, exchange)
+            return await self._read(group, exchange, room)
 
         groups = self.split(requests)
         if len(groups) == 1:
@@ -127,14 +129,22 @@ class TokenReads:
             wanted |= spelt
         return groups
 
-    async def _read(self, group: Sequence[Request], exchange: Exchange) -> list[Completion]:
+    async def _read(
+        self, group: Sequence[Request], exchange: Exchange, room: PromptRoom | None
+    ) -> list[Completion]:
         answers: dict[int, Completion] = {}
         prompts: dict[int, list[int]] = {}
         for index, request in enumerate(group):
             try:
-                prompts[index] = self._prompts.prompt_ids(request)
+                ids = self._prompts.prompt_ids(request)
             except PromptRefused as error:
                 answers[index] = failed("bad_request", str(error))
+                continue
+            refusal = room.refuse_tokens(len(ids), request) if room is not None else None
+            if refusal is None:
+                prompts[index] = ids
+            else:
+                answers[index] = refusal
         if prompts:
             asked = [group[index] for index in prompts]
             labels = [self._prompts.label_ids(request) for request in asked]

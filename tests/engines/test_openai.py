@@ -368,6 +368,61 @@ async def test_the_context_comes_from_the_recipe_or_the_server(open_on):
     assert (await open_on(CountingServer())).context_tokens is None
 
 
+@pytest.mark.parametrize("told_by", ["recipe", "server"])
+@pytest.mark.parametrize("owned_by", ["vllm", "someone"])
+async def test_what_may_not_fit_the_context_is_never_sent(open_on, told_by, owned_by):
+    server = CountingServer(owned_by=owned_by, context=400 if told_by == "server" else None)
+    engine = await open_on(server, **({"context": 400} if told_by == "recipe" else {}))
+    server.answer = lambda body: "fine"
+    fits, no_room_for_the_reply, long = await engine.complete(
+        [
+            make_request("word " * 50),
+            make_request("word " * 50, max_tokens=300),
+            make_request("word " * 9000),
+        ]
+    )
+    assert fits.text == "fine"
+    assert len(server.requests) == 1
+    for refused in (no_room_for_the_reply, long):
+        assert refused.fault.kind == "context_overflow"
+        assert "of reply exceed the context of 400" in refused.fault.detail
+
+
+async def test_a_servers_own_count_decides_where_the_bound_does_not(open_on):
+    server = CountingServer(context=400, tokenize=lambda text: len(text.split()), owned_by="vllm")
+    engine = await open_on(server)
+    assert engine.facts["length of prompts"] == "counted by the server"
+    server.tokenized = 0
+    await engine.complete([make_request("word " * 40)])
+    assert (len(server.requests), server.tokenized) == (1, 0)
+    [fits, long] = await engine.complete([make_request("word " * 300), make_request("word " * 320)])
+    assert (fits.fault, long.fault.kind) == (None, "context_overflow")
+    assert (len(server.requests), server.tokenized) == (2, 2)
+
+
+async def test_what_siblings_begin_with_is_counted_once(open_on):
+    server = CountingServer(context=600, tokenize=lambda text: len(text.split()), owned_by="vllm")
+    engine = await open_on(server)
+    server.tokenized = 0
+    for question in ("first?", "second?", "third?"):
+        [reply] = await engine.complete([make_request("word " * 300 + question, affinity="d")])
+        assert reply.fault is None
+    assert server.tokenized == 1
+    for question in ("first?", "second?", "third?"):
+        [reply] = await engine.complete([make_request("word " * 700 + question, affinity="e")])
+        assert reply.fault.kind == "context_overflow"
+    assert server.tokenized == 2
+
+
+async def test_a_count_that_cannot_be_had_is_a_fault_and_no_overflow(open_on):
+    server = CountingServer(context=400, tokenize=lambda text: len(text.split()), owned_by="vllm")
+    engine = await open_on(server)
+    await server.stop()
+    [reply] = await engine.complete([make_request("word " * 300)])
+    assert reply.fault.kind == "connection"
+    await server.start()
+
+
 async def test_the_identity_holds_what_changes_replies(open_on):
     server = CountingServer()
     plain = (await open_on(server)).identity

@@ -175,13 +175,24 @@ async def no_chat(_: Request) -> Completion:
 
 async def test_one_prompt_that_is_too_long_does_not_fail_its_siblings(open_on):
     server = CountingServer(without_counts, owned_by="vllm", token_prompts="exact", context=70)
-    engine = await open_on(server)
+    engine = await open_on(server, context=4096)  # more than it has: the server refuses
     ask = Asker(engine, None, accounting=Accounting())
     good, bad, other = await ask([label_read("a?"), label_read("yes " * 70), label_read("b?")])
     assert [len(body["prompt"]) for body in server.requests] == [3, 1, 1, 1]
     assert good.exact_labels
     assert other.exact_labels
     assert bad.fault.kind == "context_overflow"
+
+
+async def test_a_prompt_that_is_known_to_be_too_long_is_not_sent(open_on):
+    server = CountingServer(without_counts, owned_by="vllm", token_prompts="exact", context=70)
+    engine = await open_on(server)
+    good, bad = await engine.complete([label_read("a?"), label_read("yes " * 70)])
+    text = await engine.complete([Request(({"role": "user", "content": "yes " * 60},), 20)])
+    assert [len(body["prompt"]) for body in server.requests] == [1]
+    assert good.exact_labels
+    assert [bad.fault.kind, text[0].fault.kind] == ["context_overflow"] * 2
+    assert engine.facts["length of prompts"] == "counted by the tokenizer"
 
 
 async def test_replies_are_kept_call_by_call_not_when_the_last_one_is_there(open_on, tmp_path):
