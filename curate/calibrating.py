@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from curate.adherence.calibrated import uncalibrated
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
-from curate.files import atomic_file, read_lines
+from curate.files import atomic_file, damaged, read_lines
 from curate.ingesting import read_dialogues
 from curate.records import AdherenceScore, JudgeCalibration, Unscored
 from curate.runs import read_manifest
@@ -181,7 +181,10 @@ def _read_scores(path: Path) -> list[AdherenceScore | Unscored]:
             path / "adherence" / print_,
             dump=lambda record: record.model_dump_json().encode(),
             load=_RECORD.validate_json,
+            check=_RECORD.validate_json,
         )
+        if rows.damage:
+            raise damaged(rows.folder, rows.damage[0])
         return [record for _, record in rows.read()]
     try:
         return [_RECORD.validate_json(line) for line in read_lines(path) if line.strip()]

@@ -20,6 +20,8 @@ import polars as pl
 from curate.dialogue import Dialogue
 from curate.engines.accounting import cost_of
 from curate.engines.base import Ask, Request, Usage
+from curate.errors import CurateError
+from curate.files import readable
 from curate.metering import FREE_REPLY_TOKENS, Load, Meter, TokenCounter, plain_text, token_counter
 from curate.models import ForkModels, ModelFacts
 from curate.pairs.config import ForkConfig
@@ -33,7 +35,7 @@ from curate.records import (
     RubricScores,
     StageEstimate,
 )
-from curate.runs import read_manifest
+from curate.runs import last_manifest
 from curate.selection.rules import matches
 from curate.steps import NaturalWork, adherence_step, fork_step, judge_step, natural_step
 
@@ -86,11 +88,9 @@ class PairShare:
 
 def last_pair_share(folder: Path) -> PairShare:
     """The share that the last run of a folder verified."""
-    if not (folder / "manifest.json").is_file():
-        return PairShare()
-    manifest = read_manifest(folder)
-    natural = manifest.stages.get("natural")
-    if natural is None or not manifest.dialogues:
+    manifest = last_manifest(folder)
+    natural = None if manifest is None else manifest.stages.get("natural")
+    if manifest is None or natural is None or not manifest.dialogues:
         return PairShare()
     return PairShare(natural.rows / manifest.dialogues, f"as in the last run of {folder}")
 
@@ -100,7 +100,11 @@ def last_fork_share(recipe: Recipe, folder: Path) -> ForkShare:
     scores = folder / "scores.parquet"
     if not recipe.fork or not scores.is_file():
         return ForkShare()
-    table = pl.read_parquet(scores)
+    try:
+        with readable(scores):
+            table = pl.read_parquet(scores)
+    except CurateError:
+        return ForkShare(source=f"assumed; {scores} is damaged, and is made anew by a run")
     if not len(table):
         return ForkShare()
     admitted = matches(table, recipe.fork.where)

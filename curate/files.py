@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import polars as pl
 
 from curate.errors import CurateError
+
+T = TypeVar("T")
 
 ROW_GROUP = 10_000  # rows of a row group in a table
 
@@ -113,6 +115,20 @@ def read_lines(path: Path) -> Iterator[bytes]:
                 yield line
 
 
+def read_records(path: Path, load: Callable[[bytes], T]) -> Iterator[T]:
+    """Each line of a file of a run as `load` makes it.
+
+    Raises:
+        CurateError: a line that `load` finds no sense in (ValueError); names file and line.
+    """
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            record = load(line)
+        except ValueError as error:
+            raise damaged(f"{path}:{number}", error) from error
+        yield record
+
+
 class FrameFile:
     """A Parquet file made of frames that come one after the other; a context manager.
 
@@ -174,19 +190,36 @@ class FrameFile:
 
 def read_frames(path: Path, rows: int) -> Iterator[pl.DataFrame]:
     """A Parquet file, so many rows at a time."""
-    try:
+    with readable(path):
         whole = pl.scan_parquet(path)
-        for start in range(0, whole.select(pl.len()).collect().item(), rows):
-            yield whole.slice(start, rows).collect()
-    except pl.exceptions.PolarsError as error:
+        count = whole.select(pl.len()).collect().item()
+    for start in range(0, count, rows):
+        with readable(path):
+            frame = whole.slice(start, rows).collect()
+        yield frame
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """A Parquet file is read within; what polars or Arrow can make nothing of is a CurateError that names it."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException) as error:
+        raise damaged(path, error) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise  # no permission, no disk: nothing is wrong with the file
         raise damaged(path, error) from error
 
 
-def damaged(path: Path, error: Exception) -> CurateError:
-    """What to say of a file of a run that cannot be read back."""
+def damaged(place: Path | str, error: BaseException | str) -> CurateError:
+    """What to say of a file of a run, or of a line of it, that cannot be read back."""
+    said = str(error).strip() or type(error).__name__
     return CurateError(
-        f"{path} is damaged",
-        got=error,
+        f"{place} is damaged",
+        got=said.splitlines()[0][:300],
         fix="move it away and run the recipe again: it is made anew, from kept replies where it holds scores",
     )
 

@@ -24,7 +24,7 @@ import polars as pl
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.export.stored import STORED, StoredDialogues, stored_row
-from curate.files import FrameFile, LineFile, read_lines
+from curate.files import FrameFile, LineFile, read_lines, read_records
 from curate.recipe import load_recipe, parse_source
 from curate.records import QuarantinedRow
 from curate.selection.table import CHUNK, facts_frame, facts_row
@@ -280,8 +280,11 @@ def read_dialogues(folder: Path, wanted: pl.Series | None = None) -> Iterator[Di
         folder: where they lie.
         wanted: for each of them whether it is wanted; the others are not parsed. None: all.
     """
-    lines = read_lines(folder / DIALOGUES)
-    for line in lines if wanted is None else compress(lines, wanted):
+    file = folder / DIALOGUES
+    if wanted is None:
+        yield from read_records(file, Dialogue.model_validate_json)
+        return
+    for line in compress(read_lines(file), wanted):
         yield Dialogue.model_validate_json(line)
 
 

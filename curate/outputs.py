@@ -19,7 +19,7 @@ import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.export.stored import STORED
-from curate.files import FrameFile, atomic_file, read_frames, read_lines
+from curate.files import FrameFile, atomic_file, read_frames, read_records
 from curate.ingesting import INDEX, OFFSET, read_dialogues_at, read_index, read_stored
 from curate.pairs.funnel import Funnel
 from curate.records import AdherenceScore, Judgment, PreferencePair, Unscored
@@ -208,7 +208,7 @@ def write_pairs(
 
 def read_pairs(run: Path, name: str) -> Iterator[PreferencePair]:
     """The pairs of one of the files that `write_pairs` made."""
-    return map(PreferencePair.model_validate_json, read_lines(_pair_file(run, name)))
+    return read_records(_pair_file(run, name), PreferencePair.model_validate_json)
 
 
 def _pair_file(run: Path, name: str) -> Path:

@@ -134,6 +134,8 @@ class _Run:
         self.log = RunLog(recipe)
         self.sample = Reservoir()
         earlier = last_manifest(folder.path)
+        if earlier is None and folder.manifest_path.exists():
+            self.log.warn(f"{folder.manifest_path} could not be read back; it is made anew.")
         self.rates = None if earlier is None else rates_of(earlier, str(folder.path))
         self.maker = RowMaker(self.log, progress)
         self.pairing = Pairing(recipe, folder.path, self.maker, retry_unscored=retry_unscored)
@@ -293,7 +295,8 @@ class _Run:
         rows = self._rows(name, step.fingerprint, kind)
         hashes = self._hashes()
         if self.recipe.reuse is not None:
-            rows.adopt(scored_rows(self.recipe.reuse, name, step.fingerprint, kind), hashes)
+            there = scored_rows(self.recipe.reuse, name, step.fingerprint, kind)
+            self._adopt(rows, there, hashes)
         again: frozenset[str] = frozenset()
         if self.retry_unscored:
             again = rows.forget_where(lambda record: isinstance(record, Unscored))
@@ -333,7 +336,7 @@ class _Run:
         self.log.fingerprints[name] = print_
         self.log.identities[name] = manifest.identities[name]
         rows, hashes = self._rows(name, print_, kind), self._hashes()
-        rows.adopt(scored_rows(run, name, print_, kind), hashes)
+        self._adopt(rows, scored_rows(run, name, print_, kind), hashes)
         rows.compact(hashes)
         has_row = hashes.is_in(rows.done().implode())
         self.log.tally(name).reused = hashes.filter(has_row).n_unique()
@@ -343,6 +346,13 @@ class _Run:
                 f"{missing} dialogues have no {name} row in {run}; they fail every filter."
             )
         return rows
+
+    def _adopt(
+        self, rows: StageRows[S | Unscored], there: StageRows[S | Unscored], hashes: pl.Series
+    ) -> None:
+        if there.damage_note:
+            self.log.warn(f"{there.damage_note} Those rows are not taken over.")
+        rows.adopt(there, hashes)
 
     def _rows(self, name: str, print_: str, kind: type[S]) -> StageRows[S | Unscored]:
         return scored_rows(self.folder.path, name, print_, kind)

@@ -13,7 +13,7 @@ import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.errors import CurateError, UsageError
-from curate.files import damaged, read_frames, read_lines
+from curate.files import damaged, read_frames, read_records, readable
 from curate.ingesting import read_dialogues
 from curate.records import Manifest
 from curate.store import stored_record
@@ -41,7 +41,11 @@ def read_manifest(run: Path) -> Manifest:
     path = run / "manifest.json"
     if not path.is_file():
         raise UsageError("not a run folder", got=run, expected="a folder with manifest.json")
-    return load_record(Manifest, _loaded(path.read_bytes(), path))
+    value = _loaded(path.read_bytes(), path)
+    try:
+        return load_record(Manifest, value)
+    except CurateError as error:
+        raise damaged(path, f"{error.problem}, {error.got}") from error
 
 
 def last_manifest(run: Path) -> Manifest | None:
@@ -59,17 +63,34 @@ def _loaded(line: bytes, path: Path) -> Any:
         raise damaged(path, error) from error
 
 
+def read_decisions(run: Path) -> Iterator[dict[str, Any]]:
+    """What selection decided about each dialogue, in their order; nothing where there was none.
+
+    Raises:
+        CurateError: a line is damaged.
+    """
+    path = run / "select" / "decisions.jsonl"
+    return read_records(path, _decision) if path.is_file() else iter(())
+
+
+def _decision(line: bytes) -> dict[str, Any]:
+    value = orjson.loads(line)
+    if not isinstance(value, dict) or not {"dialogue_id", "sets"} <= value.keys():
+        raise ValueError("it is no decision: dialogue_id and sets are expected")
+    return value
+
+
 def read_table(run: Path) -> Iterator[dict[str, Any]]:
     """Rows of the score table, each with the `sets` selection put the dialogue in."""
     read_manifest(run)
-    scores, decisions = run / "scores.parquet", run / "select" / "decisions.jsonl"
+    scores = run / "scores.parquet"
     if not scores.is_file():
         raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
     # Decisions stand in the order of the table; those of an earlier table are told by their ids.
-    decided = read_lines(decisions) if decisions.is_file() else iter(())
+    decided = read_decisions(run)
     for frame in read_frames(scores, _BATCH):
         for row in frame.iter_rows(named=True):
-            decision = _loaded(next(decided, b"{}"), decisions)
+            decision = next(decided, {})
             is_of_row = decision.get("dialogue_id") == row["id"]
             yield {**row, "sets": decision["sets"] if is_of_row else []}
 
@@ -83,7 +104,9 @@ def unscored_example(run: Path, manifest: Manifest, stage: str) -> tuple[str, st
     if print_ is None or not scores.is_file():
         return None
     without = pl.scan_parquet(scores).filter(pl.col(f"{stage}_unscored").is_not_null())
-    for row in without.select("id", "content_hash").head(1).collect().rows():
+    with readable(scores):
+        first = without.select("id", "content_hash").head(1).collect().rows()
+    for row in first:
         record = stored_record(run / stage / print_, row[1])
         return None if record is None else (row[0], orjson.loads(record)["detail"])
     return None
@@ -118,4 +141,4 @@ def _stored(run: Path, manifest: Manifest, name: str, dialogue: Dialogue) -> dic
     if print_ is None:
         return None
     record = stored_record(run / name / print_, dialogue.content_hash)
-    return None if record is None else orjson.loads(record)
+    return None if record is None else _loaded(record, run / name / print_)

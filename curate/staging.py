@@ -43,6 +43,8 @@ class RowMaker:
         executor: Runner,
     ) -> None:
         """Make the rows of `items`, each on disk as soon as it is there; then compact in the order of `keys`."""
+        if rows.damage_note:
+            self.log.warn(f"{rows.damage_note} Those rows are made again, from kept replies.")
         total = keys.n_unique()
         finished = self.log.tally(name).reused = total - len(_missing(keys, rows))
 

@@ -9,7 +9,8 @@
 A stage's fingerprint covers everything that shapes its rows except the dialogue; a row is keyed by the
 dialogue's content hash. So a new dialogue or a changed threshold redoes only what it must, and rows of an
 older fingerprint stay where they are. A row is one line, written with one system call: after a kill the
-last line may be torn, and that row is owed again.
+last line may be torn, and that row is owed again. So is a row that a disk or an editor has damaged: lines and
+pages carry checksums, and what fails them is passed over and named (`StageRows.damage`).
 """
 
 from __future__ import annotations
@@ -78,8 +79,11 @@ class StageRows(Generic[R]):
         folder: `<run>/<stage>/<fingerprint>`.
         dump: record to JSON bytes.
         load: JSON bytes to record.
-        check: raises CurateError for JSON bytes that do not fit the record's schema; called once for each
-            row that an earlier process left.
+        check: raises CurateError or ValueError for JSON bytes that are no record; called once for each row
+            that an earlier process left.
+
+    Attributes:
+        damage: where rows were that could not be read back, and why; those rows are owed again.
 
     Each process appends to a part file of its own. In memory are the keys (see `KeyLog`), never the rows.
     """
@@ -90,18 +94,34 @@ class StageRows(Generic[R]):
         *,
         dump: Callable[[R], bytes],
         load: Callable[[bytes], R],
-        check: Callable[[bytes], None] = lambda _: None,
+        check: Callable[[bytes], object] = lambda _: None,
     ) -> None:
         self.folder = folder
         self._dump = dump
         self._load = load
         self._part: LineFile | None = None
         self._forgotten: set[str] = set()
+        self.damage: list[str] = []
+        self._unsound: set[int] = set()
+        """Places, among the rows that can be read, of those that are no records."""
         self._keys = KeyLog()
-        """One for each row in the files, in their order, replaced rows too."""
-        for key, record in self._stored():
-            check(record.encode())
-            self._keys.append(key)
+        """One for each sound row in the files, in their order, replaced rows too."""
+        for place, (key, record) in enumerate(_rows(folder, self.damage.append)):
+            try:
+                check(record.encode())
+            except (CurateError, ValueError) as error:
+                self._unsound.add(place)
+                self.damage.append(f"{folder.name}, row {key}: {_in_a_line(error)}")
+            else:
+                self._keys.append(key)
+
+    @property
+    def damage_note(self) -> str | None:
+        """The damage in one sentence; None where there is none."""
+        if not self.damage:
+            return None
+        more = f", and {len(self.damage) - 3} more places" if len(self.damage) > 3 else ""
+        return f"{self.folder} is damaged: {'; '.join(self.damage[:3])}{more}."
 
     @property
     def keys(self) -> set[str]:
@@ -134,7 +154,8 @@ class StageRows(Generic[R]):
     def _append(self, key: str, record: str) -> None:
         if self._part is None:
             self._part = LineFile(self.folder / f"part-{_free_part_number(self.folder):04d}.jsonl")
-        self._part.append(b'{"key":%b,"record":%b}' % (orjson.dumps(key), orjson.dumps(record)))
+        fields = orjson.dumps(key), orjson.dumps(record), _checksum(key, record)
+        self._part.append(b'{"key":%b,"record":%b,"crc":%d}' % fields)
         self._keys.append(key)
         self._forgotten.discard(key)
 
@@ -193,7 +214,8 @@ class StageRows(Generic[R]):
         parts = _parts(self.folder)
         held = self._keys.column()
         places = _places(held, order)
-        if not parts and places.equals(pl.Series(range(len(held)), dtype=places.dtype)):
+        in_order = places.equals(pl.Series(range(len(held)), dtype=places.dtype))
+        if not parts and in_order and not self.damage:
             return
         rank = pl.DataFrame({"at": places}).with_row_index("rank").sort("at")["rank"]
         rows = compress(self._stored(), held.is_last_distinct())
@@ -202,6 +224,7 @@ class StageRows(Generic[R]):
         self._keys = KeyLog(held.gather(places))
         for part in parts:
             part.unlink()
+        self._unsound = set()
 
     def close(self) -> None:
         """Close the part file without compacting."""
@@ -210,26 +233,30 @@ class StageRows(Generic[R]):
             self._part = None
 
     def _stored(self) -> Iterator[tuple[str, str]]:
-        """Parquet first, then parts in order: what comes later replaces what came before."""
-        compacted = self.folder / "rows.parquet"
-        if compacted.exists():
-            yield from _parquet_rows(compacted)
-        yield from _part_rows(self.folder)
+        """The sound rows; what comes later replaces what came before."""
+        rows = _rows(self.folder, lambda _: None)
+        if not self._unsound:
+            return rows
+        return (row for place, row in enumerate(rows) if place not in self._unsound)
 
 
 def stored_record(folder: Path, key: str) -> bytes | None:
-    """The JSON of one row of a stage, the newest; None where there is none."""
+    """The JSON of one row of a stage, the newest; None where there is none.
+
+    Raises:
+        CurateError: there is none, and something is damaged that may have held it.
+    """
     newest: str | None = None
-    for found_key, record in _part_rows(folder):
-        if found_key == key:
-            newest = record
+    damage: list[str] = []
+    for part in _parts(folder):
+        for found_key, record in _part_rows(part, damage.append):
+            if found_key == key:
+                newest = record
     compacted = folder / "rows.parquet"
     if newest is None and compacted.exists():
-        try:
-            found = pl.scan_parquet(compacted).filter(pl.col("key") == key).collect()
-        except pl.exceptions.PolarsError as error:
-            raise damaged(compacted, error) from error
-        newest = found["record"][0] if found.height else None
+        newest = _parquet_record(compacted, key)
+    if newest is None and damage:
+        raise damaged(folder / damage[0].partition(": ")[0], damage[0])
     return None if newest is None else newest.encode()
 
 
@@ -291,30 +318,90 @@ def _places(held: pl.Series, order: Iterable[str]) -> pl.Series:
     return newest.join(wanted, on="key", how="left").sort("place", "key", nulls_last=True)["at"]
 
 
-def _part_rows(folder: Path) -> Iterator[tuple[str, str]]:
+def _rows(folder: Path, note: Callable[[str], None]) -> Iterator[tuple[str, str]]:
+    """The rows of a folder that can be read back: Parquet first, then parts in order.
+
+    Args:
+        note: told each place that cannot, and why.
+    """
+    compacted = folder / "rows.parquet"
+    if compacted.exists():
+        yield from _parquet_rows(compacted, note)
     for part in _parts(folder):
-        for number, line in enumerate(read_lines(part), start=1):
-            try:
-                row = orjson.loads(line)
-                yield row["key"], row["record"]
-            except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-                raise CurateError(
-                    f"a row of an earlier run cannot be read back: {part}:{number}",
-                    got=str(error),
-                    expected='{"key": …, "record": …}',
-                    fix="delete that line; the row will be made again from kept replies",
-                ) from error
+        yield from _part_rows(part, note)
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[str, str]]:
+def _part_rows(part: Path, note: Callable[[str], None]) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(read_lines(part), start=1):
+        try:
+            row = orjson.loads(line)
+            key, record = row["key"], row["record"]
+            if not (isinstance(key, str) and isinstance(record, str)):
+                raise TypeError("key and record are to be text")
+            if row.get("crc", _checksum(key, record)) != _checksum(key, record):
+                raise ValueError("it does not fit its checksum")
+        except (ValueError, KeyError, TypeError) as error:
+            note(f"{part.name}:{number}: {_in_a_line(error)}")
+        else:
+            yield key, record
+
+
+def _checksum(key: str, record: str) -> int:
+    return zlib.crc32(record.encode(), zlib.crc32(key.encode()))
+
+
+def _in_a_line(error: BaseException) -> str:
+    said = getattr(error, "got", None) or str(error) or type(error).__name__
+    return " ".join(str(said).split())[:200]
+
+
+def _parquet_rows(path: Path, note: Callable[[str], None]) -> Iterator[tuple[str, str]]:
+    """The rows of every page up to the first, in each group of rows, that cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # pages that cannot be unpacked are an OSError; a KeyError is a column that is not there
+    broken = (pa.ArrowException, OSError, ValueError, KeyError)
+
+    def tell(error: BaseException, place: str = "") -> None:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise error  # no permission, no disk: nothing is wrong with the file
+        note(f"{path.name}{place}: {_in_a_line(error)}")
+
+    try:
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+    except broken as error:
+        return tell(error)
+    with file:
+        for group in range(file.num_row_groups):
+            batches = file.iter_batches(_BATCH, row_groups=[group], columns=["key", "record"])
+            while True:
+                try:
+                    batch = next(batches, None)
+                    if batch is None:
+                        break
+                    keys, records = batch["key"].to_pylist(), batch["record"].to_pylist()
+                    if not all(isinstance(value, str) for value in (*keys, *records)):
+                        raise ValueError("a row without key or record")
+                except broken as error:
+                    tell(error, f", row group {group + 1}")
+                    break
+                yield from zip(keys, records, strict=True)
+
+
+def _parquet_record(path: Path, key: str) -> str | None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(_BATCH, columns=["key", "record"]):
-                yield from zip(batch["key"].to_pylist(), batch["record"].to_pylist(), strict=True)
-    except (pa.ArrowException, OSError) as error:  # pages that cannot be unpacked are an OSError
+        found = pq.read_table(
+            path,
+            columns=["record"],
+            filters=[("key", "=", key)],
+            page_checksum_verification=True,
+        )
+        return found["record"][0].as_py() if found.num_rows else None
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise damaged(path, error) from error
 
 
@@ -324,7 +411,8 @@ def _write_sorted(path: Path, ranked: Iterable[tuple[int, tuple[str, str]]], cou
     import pyarrow.parquet as pq
 
     schema = pa.schema([("key", pa.string()), ("record", pa.string())])
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+    with pq.ParquetWriter(path, schema, **options) as writer:
         for rows in _dealt(ranked, count, path.parent):
             rows.sort()
             arrays = [pa.array([row[place] for row in rows], pa.string()) for place in (1, 2)]

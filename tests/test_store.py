@@ -19,7 +19,7 @@ from curate.store import RunFolder, StageRows, fingerprint, stored_record
 
 
 def open_rows(folder: Path) -> StageRows[dict[str, int]]:
-    return StageRows(folder, dump=orjson.dumps, load=orjson.loads)
+    return StageRows(folder, dump=orjson.dumps, load=orjson.loads, check=orjson.loads)
 
 
 def test_rows_are_read_back_by_another_process_before_and_after_compaction(tmp_path: Path) -> None:
@@ -66,23 +66,90 @@ def test_rows_are_forgotten_by_what_they_hold(tmp_path: Path) -> None:
     assert [key in rows.keys for key in "abc"] == [True, False, False]
 
 
-def test_damaged_rows_name_their_file_and_what_to_do(tmp_path: Path) -> None:
+def test_a_damaged_table_of_rows_is_owed_again_and_named(tmp_path: Path) -> None:
     rows = open_rows(tmp_path)
     rows.append("a", {"x": 1})
     rows.compact()
-    for cut in (0, 40):
-        whole = tmp_path / "rows.parquet"
+    whole = tmp_path / "rows.parquet"
+    for cut in (40, 0):
         whole.write_bytes(whole.read_bytes()[:cut])
-        for read in (lambda: open_rows(tmp_path), lambda: stored_record(tmp_path, "a")):
-            with pytest.raises(
-                CurateError, match=r"rows.parquet is damaged[^:]*got:[^$]*do: move it away"
-            ):
-                read()
+        with pytest.raises(
+            CurateError, match=r"rows.parquet is damaged[^:]*got:[^$]*do: move it away"
+        ):
+            stored_record(tmp_path, "a")
+        again = open_rows(tmp_path)
+        assert again.keys == set()
+        assert "rows.parquet" in str(again.damage_note)
+    again.append("a", {"x": 1})
+    again.compact()
+    assert open_rows(tmp_path).damage_note is None
+    assert stored_record(tmp_path, "a") == b'{"x":1}'
 
 
-def test_a_row_that_is_not_ours_is_named_with_file_and_line(tmp_path: Path) -> None:
-    (tmp_path / "part-0001.jsonl").write_text('{"key": "a"}\n')
-    with pytest.raises(CurateError, match=r"part-0001\.jsonl:1"):
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"key": "b"}', "record"),
+        ('{"key": "b", "record": 3}', "text"),
+        ("[]", "list indices"),
+        ('{"key": "b", "record": "{}", "crc": 1}', "checksum"),
+        ('{"key": "b", "rec', "part-0001"),
+        ('{"key": "b", "record": "{"}', "row b"),
+    ],
+)
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_damaged_row_is_owed_again_and_named_with_file_and_line(
+    tmp_path: Path, line: str, said: str, is_compacted: bool
+) -> None:
+    rows = open_rows(tmp_path)
+    rows.append("a", {"x": 1})
+    if is_compacted:
+        rows.compact()
+    rows.close()
+    part = tmp_path / "part-0001.jsonl"
+    with part.open("a") as file:
+        file.write(f"{line}\n")
+    again = open_rows(tmp_path)
+    assert again.keys == {"a"}
+    assert said in str(again.damage_note)
+    assert "row b" in said or f"part-0001.jsonl:{1 + (not is_compacted)}" in str(again.damage_note)
+    again.append("c", {"x": 3})
+    keys = pl.Series(["c", "b", "a"])
+    again.compact(keys)
+    assert list(again.aligned(keys)) == [{"x": 3}, None, {"x": 1}]
+    assert dict(open_rows(tmp_path).read()) == {"a": {"x": 1}, "c": {"x": 3}}
+    assert open_rows(tmp_path).damage_note is None
+
+
+def test_a_row_with_another_digit_does_not_pass_for_the_one_that_was_written(
+    tmp_path: Path,
+) -> None:
+    rows = open_rows(tmp_path)
+    rows.append("a", {"x": 1})
+    rows.close()
+    part = tmp_path / "part-0001.jsonl"
+    part.write_bytes(part.read_bytes().replace(b"1}", b"2}"))
+    assert open_rows(tmp_path).keys == set()
+
+
+def test_rows_without_checksums_are_read(tmp_path: Path) -> None:
+    """Older runs have none."""
+    (tmp_path / "part-0001.jsonl").write_text('{"key": "a", "record": "{\\"x\\": 1}"}\n')
+    assert dict(open_rows(tmp_path).read()) == {"a": {"x": 1}}
+
+
+def test_a_table_that_may_not_be_read_is_not_taken_for_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = open_rows(tmp_path)
+    rows.append("a", {"x": 1})
+    rows.compact()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile", refuse)
+    with pytest.raises(PermissionError):
         open_rows(tmp_path)
 
 

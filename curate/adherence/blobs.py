@@ -10,6 +10,7 @@ import hashlib
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from curate.errors import CurateError
 
@@ -36,6 +37,7 @@ class BlobStore:
     """
 
     def __init__(self, path: Path | None = None) -> None:
+        self._path = path
         try:
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,11 +48,7 @@ class BlobStore:
                 "CREATE TABLE IF NOT EXISTS blobs (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID"
             )
         except (sqlite3.Error, OSError) as error:
-            raise CurateError(
-                "the store of embeddings cannot be opened",
-                got=f"{path}: {error}",
-                fix="delete the file; what it held is computed again",
-            ) from error
+            raise self._explained(error) from error
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The entries that are there."""
@@ -58,9 +56,7 @@ class BlobStore:
         for start in range(0, len(keys), _LOOKUP):
             part = keys[start : start + _LOOKUP]
             marks = ",".join("?" * len(part))
-            found.update(
-                self._base.execute(f"SELECT key, value FROM blobs WHERE key IN ({marks})", part)
-            )
+            found.update(self._select(f"SELECT key, value FROM blobs WHERE key IN ({marks})", part))
         return found
 
     def missing(self, keys: Iterable[bytes]) -> set[bytes]:
@@ -70,14 +66,30 @@ class BlobStore:
         for start in range(0, len(wanted), _LOOKUP):
             part = wanted[start : start + _LOOKUP]
             marks = ",".join("?" * len(part))
-            rows = self._base.execute(f"SELECT key FROM blobs WHERE key IN ({marks})", part)
+            rows = self._select(f"SELECT key FROM blobs WHERE key IN ({marks})", part)
             there.update(key for (key,) in rows)
         return set(wanted) - there
 
     def put(self, entries: Mapping[bytes, bytes]) -> None:
         """Add entries in one transaction; one that is there stays."""
-        with self._base:
-            self._base.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", entries.items())
+        try:
+            with self._base:
+                self._base.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", entries.items())
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+
+    def _select(self, query: str, keys: Sequence[bytes]) -> list[Any]:
+        try:
+            return self._base.execute(query, keys).fetchall()
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: Exception) -> CurateError:
+        return CurateError(
+            "the store of embeddings cannot be used",
+            got=f"{self._path}: {error}",
+            fix="delete the file; what it held is computed again",
+        )
 
     def close(self) -> None:
         """Release the file."""

@@ -11,14 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import orjson
-
 from curate.errors import CurateError
 from curate.export.counts import refusals
-from curate.files import read_lines
+from curate.files import read_records
 from curate.publishing.judgments import Tally
 from curate.publishing.tables import TRAINER, DataFile
-from curate.records import Manifest
+from curate.records import Manifest, PreferencePair
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +147,8 @@ def _refusals(run: Path) -> tuple[Counter[str], Counter[str]]:
     made: Counter[str] = Counter()
     held: Counter[str] = Counter()
     path = run / "pairs" / "refused_pairs.jsonl"
-    for line in read_lines(path) if path.is_file() else ():
-        pair = orjson.loads(line)
-        (made if pair["basis"] == "judge" else held)[pair["refusal"]] += 1
+    for pair in read_records(path, PreferencePair.model_validate_json) if path.is_file() else ():
+        (made if pair.basis == "judge" else held)[str(pair.refusal)] += 1
     return made, held
 
 

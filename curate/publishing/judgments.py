@@ -19,11 +19,12 @@ import orjson
 import polars as pl
 
 from curate.errors import CurateError
-from curate.files import read_lines
+from curate.files import damaged
 from curate.ingesting import read_index
 from curate.publishing.places import shortened
 from curate.publishing.tables import DataFile, Shards, Split, has_split
 from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, Manifest
+from curate.runs import read_decisions
 from curate.store import StageRows
 
 NOT_REACHED = "not_scored"
@@ -155,10 +156,7 @@ def _rows(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
 
 
 def _decisions(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
-    path = run / "select" / "decisions.jsonl"
-    if not manifest.recipe.get("select") or not path.is_file():
-        return iter(())
-    return map(orjson.loads, read_lines(path))
+    return read_decisions(run) if manifest.recipe.get("select") else iter(())
 
 
 def _stage(
@@ -169,8 +167,10 @@ def _stage(
     if print_ is None:
         return repeat(None)
     rows: StageRows[dict[str, Any]] = StageRows(
-        run / name / print_, dump=orjson.dumps, load=orjson.loads
+        run / name / print_, dump=orjson.dumps, load=orjson.loads, check=orjson.loads
     )
+    if rows.damage:
+        raise damaged(rows.folder, rows.damage[0])
     return rows.aligned(keys)
 
 

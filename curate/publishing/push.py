@@ -15,8 +15,8 @@ from typing import Any
 import polars as pl
 
 from curate.errors import CurateError, UsageError
-from curate.files import atomic_file, disk_error
-from curate.ingesting import read_index
+from curate.files import atomic_file, disk_error, readable
+from curate.ingesting import INDEX, read_index
 from curate.publishing.card import (
     CardFacts,
     check_languages,
@@ -170,7 +170,12 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
                 card = make_card(facts)
                 (files / CARD).write_text(card, encoding="utf-8")
                 findings.merge(scan_files({CARD: files / CARD}, detector, out, row_ids=()))
-        except (pl.exceptions.PolarsError, pa.ArrowException, FileNotFoundError) as error:
+        except (
+            pl.exceptions.PolarsError,
+            pl.exceptions.PanicException,
+            pa.ArrowException,
+            FileNotFoundError,
+        ) as error:
             raise CurateError(
                 "a file of the run is damaged or not there",
                 got=error,
@@ -257,9 +262,10 @@ def _trainers_columns(tables: list[DataFile]) -> Mapping[str, list[str]]:
 def _languages(run: Path) -> tuple[str, ...]:
     """What the dialogues' own metadata say, where they say it as codes."""
     index = read_index(run)
-    if "language" not in index.collect_schema():
-        return ()
-    found = index.select("language").unique().drop_nulls().collect()["language"]
+    with readable(run / INDEX):
+        if "language" not in index.collect_schema():
+            return ()
+        found = index.select("language").unique().drop_nulls().collect()["language"]
     said = {str(value).lower().replace("_", "-").partition("-")[0] for value in found}
     return tuple(sorted(filter(is_language, said)))
 

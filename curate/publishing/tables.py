@@ -21,6 +21,7 @@ import orjson
 import polars as pl
 
 from curate.errors import CurateError, UsageError
+from curate.files import readable
 from curate.publishing.places import shortened
 
 Config = Literal["sft", "dpo", "judgments"]
@@ -208,7 +209,10 @@ class _Form:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        schemas = [pq.read_schema(file) for file in files]
+        schemas = []
+        for file in files:
+            with readable(file):
+                schemas.append(pq.read_schema(file))
         self.columns: list[tuple[str, Any]] = []
         for name in dict.fromkeys(name for schema in schemas for name in schema.names):
             types = [schema.field(name).type for schema in schemas if name in schema.names]
@@ -260,13 +264,16 @@ def _rows(
     """Batches of one side in the config's form, each row with its line of the sidecar."""
     import pyarrow.parquet as pq
 
-    sidecar = pl.scan_parquet(side / _SIDECARS[config])
+    beside = side / _SIDECARS[config]
+    sidecar = pl.scan_parquet(beside)
     for name, files in shards.items():
-        start, row = _first_line(sidecar, name), 0
+        with readable(beside):
+            start, row = _first_line(sidecar, name), 0
         for path in files:
-            with pq.ParquetFile(path) as file:
+            with readable(path), pq.ParquetFile(path) as file:
                 for batch in file.iter_batches(_BATCH):
-                    known = sidecar.slice(start + row, batch.num_rows).collect()
+                    with readable(beside):
+                        known = sidecar.slice(start + row, batch.num_rows).collect()
                     if not _tells_of(known, name, range(row, row + batch.num_rows)):
                         raise CurateError(
                             f"{side / _SIDECARS[config]} does not tell of the rows of {path.name}",
@@ -301,4 +308,5 @@ def _beside(known: pl.DataFrame, config: str) -> pl.DataFrame:
 
 
 def _count(path: Path) -> int:
-    return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+    with readable(path):
+        return int(pl.scan_parquet(path).select(pl.len()).collect().item())

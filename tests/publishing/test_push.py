@@ -249,7 +249,7 @@ def test_a_run_without_a_parquet_export_says_what_to_write(run: Path) -> None:
 @pytest.mark.parametrize("name", ["sft.parquet", "dpo.parquet", "sft_provenance.parquet"])
 def test_a_damaged_export_is_an_error_and_not_pushed(run: Path, name: str) -> None:
     (run / "export/trl" / name).write_bytes(b"damaged")
-    with pytest.raises(CurateError, match="damaged or not there"):
+    with pytest.raises(CurateError, match=rf"{name} is damaged"):
         prepare_push(run, REPO)
 
 
