@@ -2,6 +2,9 @@
 
 A reader never meets a half-written file: what is not appended line by line is written beside its place and
 moved there at the end. Whatever a disk refuses comes out as a CurateError that says what to do.
+
+What is made here only its owner can read and write (folders 0700, files 0600): a run holds people's chats. A
+folder that was there keeps its mode.
 """
 
 from __future__ import annotations
@@ -24,6 +27,19 @@ T = TypeVar("T")
 ROW_GROUP = 10_000  # rows of a row group in a table
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and the missing ones above it, for their owner alone; one that is there stays as it is."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)  # raises where a file is in the way
+
+
+def make_file(path: Path) -> None:
+    """Make an empty file for its owner alone, for a library to write; one that is there stays as it is."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace a file whole, or leave it as it was."""
     with replacing(path) as temporary:
@@ -42,7 +58,8 @@ def replacing(path: Path) -> Iterator[Path]:
     """Where to write what is to become `path`; it does when the block ends without an error."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        make_file(temporary)
         yield temporary
         temporary.replace(path)
     except OSError as error:
@@ -61,6 +78,7 @@ def write_table(table: pl.DataFrame | pl.LazyFrame, path: Path, **options: Any) 
         OSError: the disk refuses it. (polars says so by an error of its own, which also stands for more.)
     """
     try:
+        make_file(path)
         table.lazy().sink_parquet(path, **options)
     except pl.exceptions.ComputeError as error:
         refused = re.search(r"os error (\d+)", str(error))
@@ -74,11 +92,11 @@ class LineFile:
     """An append-only JSON Lines file; each line is one `write`, so a kill tears at most the last."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         try:
+            make_folder(path.parent)
             self._descriptor: int | None = os.open(
-                path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644
+                path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
             )
         except OSError as error:
             raise disk_error(path, error) from error
@@ -163,7 +181,7 @@ class FrameFile:
     def __enter__(self) -> FrameFile:
         shutil.rmtree(self._parts, ignore_errors=True)
         try:
-            self._parts.mkdir(parents=True)
+            make_folder(self._parts)
         except OSError as error:
             raise disk_error(self.path, error) from error
         return self

@@ -27,6 +27,7 @@ from curate.executors.loop import run as run_in_loop
 from curate.executors.opening import open_executor
 from curate.executors.work import Executor, WorkItem
 from curate.exporting import Scores, export_run
+from curate.files import make_folder
 from curate.ingesting import (
     QUARANTINE,
     read_dialogues,
@@ -412,7 +413,7 @@ class _Run:
             decided = decide(read, config)
         else:
             folder = self.folder.path / "select"
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             with self.cleaning.open(self._dialogues, folder) as cleaner:
                 decided = decide(read, config, cleaner)
         self.log.sets.update(write_selection(self.folder.path, decided))

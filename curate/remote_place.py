@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 
 from curate.errors import CurateError, RunLockedError, UsageError, missing_extra
+from curate.files import make_file, make_folder
 
 _LOCK = ".lock.json"
 _SILENT = 3
@@ -85,8 +86,9 @@ class Place:
 
     def fetch(self, name: str, to: Path) -> None:
         """Copy a file to this machine; half of one is never seen under its name."""
-        to.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(to.parent)
         part = to.with_name(f".{to.name}.part")
+        make_file(part)
         self._fs.get_file(self._at(name), str(part))
         part.replace(to)
 

@@ -29,7 +29,15 @@ import orjson
 import polars as pl
 
 from curate.errors import CurateError, RunLockedError
-from curate.files import LineFile, damaged, disk_error, read_lines, replacing, write_atomically
+from curate.files import (
+    LineFile,
+    damaged,
+    disk_error,
+    make_folder,
+    read_lines,
+    replacing,
+    write_atomically,
+)
 
 R = TypeVar("R")
 
@@ -265,11 +273,11 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = filelock.FileLock(path / ".lock")
+        self._lock = filelock.FileLock(path / ".lock", mode=0o600)
 
     def __enter__(self) -> RunFolder:
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             self._lock.acquire(timeout=0)
         except filelock.Timeout as error:
             raise RunLockedError(

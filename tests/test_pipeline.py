@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import shutil
 import sqlite3
 from collections import Counter
@@ -463,3 +464,50 @@ def test_replies_that_are_not_what_was_asked_for_cost_no_dialogue(
     assert found.unscored == expected.unscored
     assert found.sets == expected.sets
     assert found.requests > expected.requests
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def open_to_others(folder: Path) -> list[str]:
+    """What of a folder, itself included, somebody else may read or write."""
+    paths = [folder, *folder.rglob("*")]
+    return [str(path) for path in paths if path.lstat().st_mode & 0o077]
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_all_that_a_run_leaves_is_for_its_owner_alone(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    trainers = ["trl", "llamafactory", "axolotl", "swift", "openrlhf", "verl", "openai"]
+    sections = {
+        "fork": {"resamples": 1},
+        "select": {"where": None, "dedup": {}},
+        "export": {"trainers": trainers, "formats": ["jsonl", "parquet"], "shard_rows": 2},
+    }
+    while_it_ran: set[str] = set()
+
+    def look(body: Body) -> Any:
+        while_it_ran.update(open_to_others(tmp_path / "runs"))
+        return answer_by_hash(body)
+
+    server.answer = look
+    run_recipe(recipe(server, data, **sections), out=tmp_path / "runs" / "one")
+    assert len(list((tmp_path / "runs").rglob("*"))) > 40
+    assert open_to_others(tmp_path / "runs") == []
+    assert while_it_ran == set()
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_a_folder_that_was_shared_before_the_run_stays_shared(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir(mode=0o750)
+    run_recipe(recipe(server, data), out=run)
+    assert run.stat().st_mode & 0o777 == 0o750
+    assert open_to_others(run) == [str(run)]

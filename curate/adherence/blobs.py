@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from curate.errors import CurateError
+from curate.files import make_file, make_folder
 
 _LOOKUP = 500
 
@@ -40,7 +41,8 @@ class BlobStore:
         self._path = path
         try:
             if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(path.parent)
+                make_file(path)
             self._base = sqlite3.connect(path or ":memory:", check_same_thread=False, timeout=60)
             self._base.execute("PRAGMA journal_mode=WAL")
             self._base.execute("PRAGMA synchronous=NORMAL")

@@ -38,6 +38,7 @@ from curate.engines.replies import (
     to_line,
 )
 from curate.errors import CurateError
+from curate.files import make_file, make_folder
 
 _ROWS = 1000
 _STATEMENT_ROWS = (128, 32, 8, 1)
@@ -84,12 +85,13 @@ class ReplyCache:
         self._failure: BaseException | None = None
         self._closed = False
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
+            make_file(self.path)
             self._reader = self._connect()
             self._prepare()
             # The lock tells other processes that these logs have a living owner.
             self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
-            self._lock = FileLock(self._folder / f"{self._owner}.lock", blocking=False)
+            self._lock = FileLock(self._folder / f"{self._owner}.lock", mode=0o600, blocking=False)
             self._lock.acquire()
             self._ingest_leftovers()
             self._segment = 0

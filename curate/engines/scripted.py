@@ -16,6 +16,7 @@ import orjson
 from curate.engines.base import Capability, Completion, EngineIdentity, Fault, Request
 from curate.engines.replies import completion_from_json, completion_to_json
 from curate.errors import EngineError, UsageError
+from curate.files import atomic_file
 
 Reply = Completion | str | Fault
 DEFAULT_CAPABILITIES = frozenset(
@@ -162,7 +163,7 @@ def request_digest(request: Request) -> str:
 
 def write_recording(path: Path, calls: Iterable[tuple[Request, Completion]]) -> None:
     """Write requests and replies as JSON lines that `ScriptedEngine` replays in any order."""
-    with path.open("wb") as out:
+    with atomic_file(path) as out:
         for request, completion in calls:
             row = {"request": request_digest(request), **completion_to_json(completion)}
             out.write(orjson.dumps(row) + b"\n")

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import stat
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -151,7 +152,7 @@ class Spool:
         _make_private(folder)
         self.owner = f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}"
         self._path = folder / f"{self.owner}.jsonl"
-        self._lock = FileLock(folder / f"{self.owner}.lock", blocking=False)
+        self._lock = FileLock(folder / f"{self.owner}.lock", mode=0o600, blocking=False)
         self._lock.acquire()
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         self._size = 0
@@ -188,15 +189,15 @@ class Spool:
 
 
 def _make_private(folder: Path) -> None:
-    """A folder in a place that all users write, and its parent: this user's, or not to be used."""
-    for part in (folder.parent, folder):
-        part.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if part.stat().st_uid != os.getuid():
-            raise CurateError(
-                f"{part} belongs to another user",
-                expected="a folder that only this user writes: replies are read back from it",
-                fix="remove it, or set TMPDIR to a place of your own before the workers start",
-            )
+    """A folder in a place that all users write: this user's alone, or not to be used."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise CurateError(
+            f"{folder} belongs to another user or is open to others",
+            expected="a folder that only this user reads and writes: replies are kept there, and read back",
+            fix="remove it, or set TMPDIR to a place of your own before the workers start",
+        )
 
 
 def sweep(folder: Path, send: Callable[[list[bytes]], object], dead: int | None = None) -> int:

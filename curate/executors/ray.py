@@ -24,9 +24,7 @@ out again, to any actor, and find all their received replies in the reply log.
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
-import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -42,9 +40,9 @@ from curate.executors.keeper import Batch, Keeper, checked, sweep
 from curate.executors.ray_cluster import count_workers, joined, losses
 from curate.executors.ray_worker import Worker
 from curate.executors.work import WorkItem
+from curate.files import write_atomically
 from curate.models import ModelFacts
 from curate.recipe import Recipe
-from curate.store import fingerprint
 
 _AHEAD = 4
 _PATIENCE = 600.0
@@ -317,10 +315,15 @@ async def open_ray(
 
 
 def _places(replies: Path) -> tuple[Path, Path]:
-    """The reply log's path for other processes, and the folder of its spools on any machine."""
+    """The reply log's path for other processes, and the folder of its spools on any machine.
+
+    Nobody else can know the folder's name beforehand, and a later run has to: it stands beside the log.
+    """
     replies = replies.resolve()
-    name = fingerprint(socket.gethostname(), str(replies))
-    return replies, Path(tempfile.gettempdir()) / f"curate-{os.getuid()}" / name
+    kept = replies.with_name(f"{replies.name}.spools")
+    if not kept.exists():
+        write_atomically(kept, secrets.token_hex(16).encode())
+    return replies, Path(tempfile.gettempdir()) / f"curate-{kept.read_text('ascii')}"
 
 
 def _sweep_there(spool: Path, keeper: Any, dead: int | None) -> int | CurateError:

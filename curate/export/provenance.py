@@ -18,7 +18,7 @@ import polars as pl
 from curate.dialogue import Dialogue, Lineage
 from curate.export.layout import Stream
 from curate.export.stored import StoredDialogues
-from curate.files import write_table
+from curate.files import make_folder, write_table
 from curate.records import PreferencePair
 
 CHUNK = 10_000  # rows held at once
@@ -119,7 +119,7 @@ class Provenance:
 
     def _settle(self, place: str) -> None:
         frame = pl.DataFrame(self._held[place], schema=self._schema)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         write_table(frame, self._folder / f"{place}-{self._written[place]:06d}.parquet")
         self._held[place] = []
         self._written[place] += 1

@@ -30,7 +30,7 @@ from curate.export.stored import StoredDialogues
 from curate.export.streams import OpenFile, add_dialogues, add_labelled, add_mixed, add_pairs
 from curate.export.trainers import trainer_module
 from curate.export.turns import LabelledTurns, MixedDialogue
-from curate.files import write_table
+from curate.files import make_folder, write_table
 from curate.records import PreferencePair
 
 REFUSED = "refused.jsonl"
@@ -95,11 +95,12 @@ def _replacing(folder: Path, module: TrainerModule) -> Iterator[Path]:
     partial = folder / _PARTIAL
     try:
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+        make_folder(partial)
         try:
             yield partial
             made = {path.name for path in partial.iterdir()}
             for name in sorted(made):
+                (partial / name).chmod(0o600)
                 (partial / name).replace(folder / name)
             for path in folder.iterdir():
                 if path.name not in made and (path.name in others or owned.fullmatch(path.name)):

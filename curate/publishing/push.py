@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from curate.errors import CurateError, UsageError
-from curate.files import atomic_file, disk_error, readable
+from curate.files import atomic_file, disk_error, make_folder, readable, write_atomically
 from curate.ingesting import INDEX, read_index
 from curate.publishing.card import (
     CardFacts,
@@ -148,7 +148,7 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
         try:
             shutil.rmtree(folder, ignore_errors=True)
             files = folder / "files"
-            files.mkdir(parents=True)
+            make_folder(files)
             tables, tally = _tables(run, manifest, files, options.shard_bytes)
             funnel = make_funnel(run, manifest, tally, tables)
             found = folder / "findings.jsonl"
@@ -168,7 +168,7 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
                     findings=findings,
                 )
                 card = make_card(facts)
-                (files / CARD).write_text(card, encoding="utf-8")
+                write_atomically(files / CARD, card.encode())
                 findings.merge(scan_files({CARD: files / CARD}, detector, out, row_ids=()))
         except (
             pl.exceptions.PolarsError,

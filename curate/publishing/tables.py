@@ -21,7 +21,7 @@ import orjson
 import polars as pl
 
 from curate.errors import CurateError, UsageError
-from curate.files import readable
+from curate.files import make_file, make_folder, readable
 from curate.publishing.places import shortened
 
 Config = Literal["sft", "dpo", "judgments"]
@@ -106,7 +106,8 @@ class Shards:
 
         self._rows.append(0)
         path = self._path(len(self._rows) - 1)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        make_file(path)
         self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
 
     def _close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from curate.engines.base import Completion, Usage
 from curate.engines.cache import ReplyCache
 from curate.errors import BudgetReached, CurateError
 from curate.executors.keeper import Answer, Batch, Keeper, KeptReplies, Spool
+from curate.executors.ray import _places
 
 KEYS = [f"{number:032x}" for number in range(2000)]
 
@@ -189,3 +191,34 @@ def test_spools_are_for_their_owner_only(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spools")
     assert (tmp_path / "spools").stat().st_mode & 0o077 == 0
     assert next((tmp_path / "spools").glob(f"{spool.owner}.jsonl")).stat().st_mode & 0o077 == 0
+
+
+def test_spools_are_where_nobody_else_can_know_or_look(tmp_path: Path) -> None:
+    replies, spools = _places(tmp_path / "replies.sqlite")
+    assert _places(replies) == (replies, spools), "a later run finds what an earlier one left"
+    assert _places(tmp_path / "other.sqlite")[1] != spools
+    assert len(spools.name) >= 32
+    kept = tmp_path / "replies.sqlite.spools"
+    assert kept.stat().st_mode & 0o077 == 0
+    before = os.umask(0)
+    try:
+        spool = Spool(tmp_path / "spools")
+        spool.append(b"{}")
+    finally:
+        os.umask(before)
+    paths = [tmp_path / "spools", *(tmp_path / "spools").iterdir()]
+    assert len(paths) == 3
+    assert [path for path in paths if path.stat().st_mode & 0o077] == []
+
+
+@pytest.mark.parametrize("kind", ["open", "link"])
+def test_a_spool_folder_made_by_somebody_else_is_not_used(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "spools"
+    if kind == "open":
+        folder.mkdir()
+        folder.chmod(0o777)
+    else:
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CurateError, match="open to others"):
+        Spool(folder)

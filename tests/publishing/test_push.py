@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -349,3 +350,14 @@ def test_preparing_again_leaves_nothing_of_before(run: Path) -> None:
     prepared = prepare_push(run, REPO)
     there = {p for p in (run / "push/files").rglob("*") if p.is_file()}
     assert there == set(prepared.files.values())
+
+
+def test_what_is_prepared_is_for_its_owner_alone(run: Path) -> None:
+    before = os.umask(0)
+    try:
+        prepare_push(run, REPO)
+    finally:
+        os.umask(before)
+    prepared = [run / "push", *(run / "push").rglob("*")]
+    assert len(prepared) > 5
+    assert [path for path in prepared if path.stat().st_mode & 0o077] == []
