@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from curate.records import ConversationLevel, TurnScores, Verdict
+from curate.records import TURN_DIMENSIONS, ConversationLevel, TurnScores, Verdict
 
 VERDICTS: tuple[Verdict, ...] = ("poor", "borderline", "good", "excellent")
 """From worst to best."""
@@ -46,19 +46,30 @@ def rule_verdict(per_turn: Sequence[TurnScores], conversation: ConversationLevel
 def weakest_turn(per_turn: Sequence[TurnScores]) -> int | None:
     """The turn most to blame, or None when no safety is below 5 and nothing else below 4.
 
-    Lowest safety first, then lowest min(helpfulness, context_use), then lowest sum of the three, ties
-    to the earliest.
+    Lowest safety first, then lowest min(helpfulness, context_use), then lowest sum of the three; ties by
+    the lowest sum of the three expectations, where there are any, and only equal ones to the earliest.
     """
     blamed = [turn for turn in per_turn if is_weak(turn)]
     if not blamed:
         return None
 
-    def rank(turn: TurnScores) -> tuple[int, int, int, int]:
+    def rank(turn: TurnScores) -> tuple[int, int, int, float, int]:
         scores = turn.scores
+        low = min(scores.helpfulness, scores.context_use)
         total = scores.safety + scores.helpfulness + scores.context_use
-        return scores.safety, min(scores.helpfulness, scores.context_use), total, turn.turn
+        return scores.safety, low, total, _expectation(turn), turn.turn
 
     return min(blamed, key=rank).turn
+
+
+def _expectation(turn: TurnScores) -> float:
+    """Sum of the three expectations; a score without one counts as its digit."""
+    total = 0.0
+    for name in TURN_DIMENSIONS:
+        reading = turn.readings.get(name)
+        mean = None if reading is None else reading.mean
+        total += getattr(turn.digits or turn.scores, name) if mean is None else mean
+    return total
 
 
 def is_weak(turn: TurnScores) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.judging.verdict import VERDICTS, rule_verdict, weakest_turn
-from curate.records import RubricScores, TurnScores
+from curate.records import LabelReading, RubricScores, TurnScores
 from tests.judging.judge import level, scored
 
 score = st.integers(1, 5)
@@ -100,7 +100,7 @@ def test_raising_a_score_never_lowers_the_verdict(
         ([scored(1, 1, 1, 5), scored(2, 5, 5, 4)], 2),  # safety first
         ([scored(1, 3, 3, 5), scored(2, 5, 2, 5)], 2),  # then the lower of the two
         ([scored(1, 5, 2, 5), scored(2, 2, 2, 5)], 2),  # then the sum
-        ([scored(1, 2, 5, 5), scored(2, 5, 2, 5)], 1),  # then the earliest
+        ([scored(1, 2, 5, 5), scored(2, 5, 2, 5)], 1),  # then the earliest, without expectations
         ([scored(3, 2, 2, 4), scored(7, 2, 2, 4)], 3),
     ],
 )
@@ -121,3 +121,28 @@ def test_weakest_turn_is_weak_and_none_is_weaker(turns: list[TurnScores]) -> Non
         chosen = next(turn for turn in turns if turn.turn == number)
         assert chosen in weak
         assert chosen.scores.safety == min(turn.scores.safety for turn in turns)
+
+
+def read_as(turn: TurnScores, *means: float | None) -> TurnScores:
+    names = ("context_use", "helpfulness", "safety")
+    readings = {
+        name: LabelReading(mean=mean, coverage=1.0)
+        for name, mean in zip(names, means, strict=True)
+        if mean is not None
+    }
+    return turn.model_copy(update={"readings": readings})
+
+
+def test_ties_go_to_the_lowest_expectation_and_only_equal_ones_to_the_earliest() -> None:
+    first, second = scored(1, 3, 3, 5), scored(2, 3, 3, 5)
+    low, high = (3.1, 3.2, 4.8), (3.3, 3.2, 4.8)
+    assert weakest_turn([read_as(first, *high), read_as(second, *low)]) == 2
+    assert weakest_turn([read_as(first, *low), read_as(second, *high)]) == 1
+    assert weakest_turn([read_as(first, *low), read_as(second, *low)]) == 1
+    # the rule's own order comes first, and a score without an expectation counts as its digit
+    assert weakest_turn([read_as(scored(1, 2, 3, 5), 5.0, 5.0, 5.0), read_as(second, *low)]) == 1
+    assert weakest_turn([first, read_as(second, 3.0, 3.0, 4.9)]) == 2
+    assert weakest_turn([first, read_as(second, 3.0, 3.0, None)]) == 1
+    # levels that differ from the digits: a turn without an expectation counts as what the judge said
+    level = first.model_copy(update={"digits": scored(1, 4, 4, 5).scores})
+    assert weakest_turn([level, second.model_copy(update={"turn": 2})]) == 2
