@@ -14,7 +14,6 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from curate.adherence.calibrated import uncalibrated
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.files import atomic_file, damaged, read_lines
@@ -222,7 +221,7 @@ def _labelled(
 def _judge_of(records: Iterable[AdherenceScore]) -> Judged:
     judges = [
         Judged(
-            uncalibrated(record.identity),
+            record.identity.uncalibrated(),
             record.scoring_method,
             record.evaluation_granularity,
             record.definition,

@@ -9,6 +9,7 @@ A score that could not be had is `Unscored` with a reason: a state, never a numb
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -35,6 +36,19 @@ class JudgeIdentity(Frozen):
     mode: str = Field("", description="The resolved scoring mode.")
     prompt_version: str = ""
     sampling: dict[str, Any] = Field(default_factory=dict)
+
+    def calibrated(self, name: str) -> JudgeIdentity:
+        """The identity of scores that a calibration was applied to: they do not compare with the judge's own."""
+        return self.model_copy(update={"sampling": self.sampling | {_CALIBRATION: name}})
+
+    def uncalibrated(self) -> JudgeIdentity:
+        """The identity of the judge itself, whatever was made of its scores."""
+        kept = {key: value for key, value in self.sampling.items() if key != _CALIBRATION}
+        return self.model_copy(update={"sampling": kept})
+
+
+_CALIBRATION = "calibration"
+"""Key of an identity's `sampling` that names the calibration."""
 
 
 class Unscored(Frozen):
@@ -86,7 +100,10 @@ class TurnScores(Frozen):
 
     turn: int
     role: Literal["assistant"] = "assistant"
-    scores: RubricScores
+    scores: RubricScores = Field(description="Calibrated levels where there is a calibration.")
+    digits: RubricScores | None = Field(
+        None, description="What the judge said, where `scores` are calibrated levels."
+    )
     issues: tuple[str, ...] = ()
     readings: dict[str, LabelReading] = Field(
         default_factory=dict, description="Per dimension, in scoring mode `tokens`."
@@ -96,7 +113,12 @@ class TurnScores(Frozen):
 class ConversationScore(Frozen):
     """One conversation-level score, 1-5 or n/a, with a short note."""
 
-    score: ConversationScoreValue
+    score: ConversationScoreValue = Field(
+        description="A calibrated level where there is a calibration."
+    )
+    digit: ConversationScoreValue | None = Field(
+        None, description="What the judge said, where `score` is a calibrated level."
+    )
     note: str = ""
     reading: LabelReading | None = None
 
@@ -351,6 +373,115 @@ class JudgeCalibration(Frozen):
             assert self.intercept is not None
             return sigmoid(self.slope * log_odds(score) + self.intercept)
         return interpolate(self.knots, score)
+
+
+class Kappa(Frozen):
+    """Quadratic-weighted kappa with people; null where one side has a single level."""
+
+    value: float | None = None
+    interval: tuple[float, float] | None = Field(
+        None, description="95 %, bootstrap over dialogues (or groups of them)."
+    )
+
+
+CutMethod = Literal["matched_shares", "kappa", "given_shares"]
+
+
+class CutPoints(Frozen):
+    """From one dimension's readings to levels 1-5, fitted to labels or to expected shares."""
+
+    cuts: tuple[float, float, float, float] = Field(
+        description="Rising, on the expectation (mode json: the digit). The level is 1 + the number of "
+        "cuts that the value reaches; a cut above 5 is never reached."
+    )
+    na_cut: float | None = Field(
+        None,
+        description="Least probability of n/a at which the score is n/a; null leaves it to the judge's "
+        "most likely answer.",
+    )
+    method: CutMethod = Field(
+        description="matched_shares: the readings' quantiles at the labels' shares. kappa: highest "
+        "agreement. given_shares: quantiles at shares that the user expects, without labels."
+    )
+    scale: str = Field("1-5", description="What the labels were put on 1-5 from, the ends first.")
+    labels: int = Field(0, description="Labelled turns or conversations.")
+    dialogues: int = Field(0, description="Dialogues (or groups of them) these are of.")
+    before: Kappa = Field(Kappa(), description="Of the judge's most likely digits.")
+    after: Kappa = Field(
+        Kappa(), description="Of the levels, each cut without the dialogue it is of (5 folds)."
+    )
+    ceiling: float | None = Field(
+        None,
+        description="Krippendorff's alpha (ordinal) between the raters, where there are several.",
+    )
+
+    @model_validator(mode="after")
+    def _rises(self) -> CutPoints:
+        if list(self.cuts) != sorted(self.cuts):
+            raise ValueError("cuts must not fall")
+        return self
+
+    def level(self, value: float) -> int:
+        """The level, 1-5, of an expectation or digit."""
+        return 1 + sum(cut <= value for cut in self.cuts)
+
+
+class GoodModel(Frozen):
+    """The probability that people find a dialogue good, from its readings: a ridge logistic regression.
+
+    A reading that a dialogue does not have (n/a) counts as `means` has it.
+    """
+
+    features: tuple[str, ...] = Field(min_length=1)
+    means: tuple[float, ...]
+    scales: tuple[float, ...]
+    weights: tuple[float, ...] = Field(description="Of the standardised features, in log-odds.")
+    intercept: float
+    adherence: JudgeIdentity | None = Field(
+        None, description="Whose role adherence is among the features; null where none is."
+    )
+    labels: int = Field(description="Labelled dialogues.")
+    good: int = Field(description="Of these, good ones.")
+    auc: float | None = Field(None, description="By cross-validation.")
+    brier: float = Field(description="By cross-validation.")
+    brier_interval: tuple[float, float] | None = None
+    brier_without: float = Field(description="Of the share of good ones, without any judge.")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> GoodModel:
+        if {len(self.means), len(self.scales), len(self.weights)} != {len(self.features)}:
+            raise ValueError("a mean, a scale and a weight are needed for each feature")
+        return self
+
+    def probability(self, values: Mapping[str, float | None]) -> float:
+        """That a dialogue with these readings is good, 0-1."""
+        parts = zip(self.features, self.means, self.scales, self.weights, strict=True)
+        odds = self.intercept
+        for name, mean, scale, weight in parts:
+            value = values.get(name)
+            odds += 0.0 if value is None else weight * (value - mean) / scale
+        return sigmoid(odds)
+
+
+class Calibration(Frozen):
+    """The file that `curate calibrate` writes: what people's labels make of one judge's readings."""
+
+    kind: Literal["calibration"]
+    identity: JudgeIdentity | None = Field(
+        None, description="The rubric judge that `levels` and `good` hold for, and no other."
+    )
+    levels: dict[str, CutPoints] = Field(default_factory=dict, description="By dimension.")
+    good: GoodModel | None = None
+    adherence: JudgeCalibration | None = None
+
+    @model_validator(mode="after")
+    def _fits_the_rubric(self) -> Calibration:
+        unknown = set(self.levels) - {*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS}
+        if unknown:
+            raise ValueError(f"no dimension of the rubric: {', '.join(sorted(unknown))}")
+        if self.identity is None and (self.levels or self.good):
+            raise ValueError("levels and good hold for one judge: identity is missing")
+        return self
 
 
 class Collision(Frozen):

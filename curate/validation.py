@@ -22,6 +22,7 @@ from curate.dialogue import Dialogue
 from curate.errors import CurateError, UsageError
 from curate.records import (
     AdherenceScore,
+    Calibration,
     Decision,
     Judgment,
     Manifest,
@@ -36,13 +37,14 @@ RECORDS: Final[Mapping[str, type[BaseModel]]] = {
     "dialogue": Dialogue,
     "judgment": Judgment,
     "adherence": AdherenceScore,
+    "calibration": Calibration,
     "decision": Decision,
     "preference-pair": PreferencePair,
     "unscored": Unscored,
     "quarantine": QuarantinedRow,
     "manifest": Manifest,
 }
-"""Every record that is written to a run folder, by the name of its schema."""
+"""Every record that is written to a run folder, and the calibration file, by the name of its schema."""
 
 _NAMES: Final = {model: name for name, model in RECORDS.items()}
 

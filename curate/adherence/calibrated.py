@@ -32,18 +32,7 @@ def settle_calibration(
         )
         return config.model_copy(update={"calibration": None}), identity, warning
     digest = hashlib.blake2b(calibration.model_dump_json().encode(), digest_size=4).hexdigest()
-    named = identity.sampling | {CALIBRATION: f"{calibration.method} {digest}"}
-    return config, identity.model_copy(update={"sampling": named}), None
-
-
-CALIBRATION = "calibration"
-"""Key of the identity's `sampling` that names a calibration."""
-
-
-def uncalibrated(identity: JudgeIdentity) -> JudgeIdentity:
-    """The identity of the judge itself, whatever was made of its scores."""
-    kept = {key: value for key, value in identity.sampling.items() if key != CALIBRATION}
-    return identity.model_copy(update={"sampling": kept})
+    return config, identity.calibrated(f"{calibration.method} {digest}"), None
 
 
 def _differences(

@@ -1,8 +1,7 @@
 """Per-judge calibration: from a judge's scores to probabilities, and the threshold that decides best.
 
 Both curves are short enough to be written out, and have to be read without their makers: what is stored is
-a line in log-odds, or a list of knots, applied by every run. scikit-learn would fit them with a hundred
-megabytes of packages, and its isotonic regression is pickled, not written.
+a line in log-odds, or a list of knots, applied by every run.
 
 How good a curve is, is told by cross-validation with the dialogues kept together: turns of one dialogue
 share its role, so that a curve seen on some of them is not new to the others.

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from curate.adherence.calibrated import uncalibrated
 from curate.adherence.config import AdherenceConfig
 from curate.api import load_dialogues, score_adherence
 from curate.engines.base import Capability
@@ -50,7 +49,7 @@ def test_scores_become_probabilities_and_the_fitted_threshold_decides(data: Path
     assert found.turns_in_role == 1
     assert "calibration" in found.identity.sampling
     plain = scores(CONTINUOUS, data)
-    assert uncalibrated(found.identity) == plain.identity != found.identity
+    assert found.identity.uncalibrated() == plain.identity != found.identity
 
 
 @pytest.mark.parametrize(

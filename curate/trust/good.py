@@ -1,0 +1,137 @@
+"""p_good: the probability that people find a dialogue good, fitted to verdicts or accept/reject.
+
+People give one word about a dialogue quickly, not fifteen digits. A ridge logistic regression over the
+readings that a run has anyway makes a probability of it. It is stored as plain numbers and needs no package
+to be applied (`records.GoodModel`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from curate.errors import UsageError
+from curate.records import GoodModel, JudgeIdentity
+from curate.trust.agreement import auc, bootstrap_interval, brier_score
+from curate.trust.levels import grouped_folds
+
+LEAST_LABELS = 20
+LEAST_OF_A_KIND = 5
+_RIDGE = 0.3
+"""scikit-learn's C, the inverse of the penalty."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledDialogue:
+    """A dialogue's readings by name (None where it has no such), and whether people find it good."""
+
+    features: Mapping[str, float | None]
+    is_good: bool
+    group: str
+
+
+def fit_good(
+    dialogues: Sequence[LabelledDialogue], adherence: JudgeIdentity | None = None
+) -> GoodModel:
+    """Fit p_good, with its figures by cross-validation (5 folds, groups kept together).
+
+    Args:
+        dialogues: at least 20, at least 5 of each kind. A reading that none of them has, or that is the
+            same in all, is left out.
+        adherence: whose role adherence is among the readings.
+
+    Raises:
+        UsageError: too few labels, too few of one kind, or no reading that differs.
+    """
+    good = sum(held.is_good for held in dialogues)
+    bad = len(dialogues) - good
+    if len(dialogues) < LEAST_LABELS or min(good, bad) < LEAST_OF_A_KIND:
+        raise UsageError(
+            "too few verdicts of people for p_good",
+            got=f"{len(dialogues)} labelled dialogues with readings, {good} good and {bad} not",
+            expected=f"{LEAST_LABELS} or more, {LEAST_OF_A_KIND} of each kind",
+        )
+    names = _telling(dialogues)
+    if not names:
+        raise UsageError(
+            "no reading differs between the labelled dialogues",
+            expected="a judge that tells them apart",
+        )
+    labels = [held.is_good for held in dialogues]
+    groups = [held.group for held in dialogues]
+    predicted, without = [0.0] * len(labels), [0.0] * len(labels)
+    for fold in grouped_folds(groups):
+        out = set(fold)
+        rest = [held for at, held in enumerate(dialogues) if at not in out]
+        share = sum(held.is_good for held in rest) / len(rest)
+        model = _fit(rest, _telling(rest)) if 0 < share < 1 and _telling(rest) else None
+        for at in fold:
+            known = dialogues[at].features
+            predicted[at] = share if model is None else model.probability(known)
+            without[at] = share
+    brier, plain = brier_score(predicted, labels), brier_score(without, labels)
+    assert brier is not None
+    assert plain is not None
+    fitted = _fit(dialogues, names)
+    return fitted.model_copy(
+        update={
+            "adherence": adherence if "adherence" in names else None,
+            "auc": auc(predicted, labels),
+            "brier": brier,
+            "brier_interval": _interval(predicted, labels, groups),
+            "brier_without": plain,
+        }
+    )
+
+
+def _fit(dialogues: Sequence[LabelledDialogue], names: Sequence[str]) -> GoodModel:
+    import numpy as np
+    from sklearn.linear_model import LogisticRegression
+
+    table = np.array(
+        [[_number(held.features.get(name)) for name in names] for held in dialogues], dtype=float
+    )
+    means = np.nanmean(table, axis=0)
+    table = np.where(np.isnan(table), means, table)
+    scales = table.std(axis=0)
+    labels = [held.is_good for held in dialogues]
+    model = LogisticRegression(C=_RIDGE, max_iter=1000).fit((table - means) / scales, labels)
+    return GoodModel(
+        features=tuple(names),
+        means=tuple(means.tolist()),
+        scales=tuple(scales.tolist()),
+        weights=tuple(model.coef_[0].tolist()),
+        intercept=float(model.intercept_[0]),
+        labels=len(labels),
+        good=sum(labels),
+        brier=0.0,
+        brier_without=0.0,
+    )
+
+
+def _telling(dialogues: Sequence[LabelledDialogue]) -> list[str]:
+    """The readings that differ between dialogues."""
+    names = dict.fromkeys(name for held in dialogues for name in held.features)
+    return [
+        name for name in names if len({held.features.get(name) for held in dialogues} - {None}) > 1
+    ]
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _interval(
+    predicted: Sequence[float], labels: Sequence[bool], groups: Sequence[str]
+) -> tuple[float, float] | None:
+    rows: dict[str, list[int]] = {}
+    for at, group in enumerate(groups):
+        rows.setdefault(group, []).append(at)
+    members = list(rows.values())
+
+    def brier(drawn: Sequence[int]) -> float | None:
+        picked = [at for group in drawn for at in members[group]]
+        return brier_score([predicted[at] for at in picked], [labels[at] for at in picked])
+
+    found = bootstrap_interval(brier, len(members))
+    return None if found is None else (found.low, found.high)

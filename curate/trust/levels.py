@@ -1,0 +1,341 @@
+"""Calibrated levels: cut points that turn a judge's readings into the levels people would give.
+
+A judge's most likely digit agrees with people hardly at all, since it says 4 of nearly everything; its
+expectation ranks well. Four cuts on the expectation make levels of the ranking. Two ways to place them:
+by matching shares (the quantiles of the expectation at the labels' cumulative level shares), which needs few
+labels, and by the highest quadratic-weighted kappa, which is tried from 100 labels on and taken where it
+agrees better on dialogues it was not fitted to.
+
+All figures are by cross-validation with the turns of one dialogue kept together, and their intervals are a
+bootstrap over dialogues. numpy is imported where it is used, so that the command line starts fast.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, permutations
+from typing import TYPE_CHECKING
+
+from curate.errors import UsageError
+from curate.records import CutMethod, CutPoints, Kappa
+from curate.statistics import RESAMPLES, SEED
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+LEVELS = (1, 2, 3, 4, 5)
+NEVER = 6.0
+"""A cut that no value reaches."""
+LEAST_LABELS = 15
+LEAST_DIALOGUES = 5
+LABELS_FOR_KAPPA = 100
+"""From here on cuts of the highest kappa are tried, too."""
+FOLDS = 5
+_CANDIDATES = 60
+_NO_NA = 1.5
+"""A cut on the probability of n/a that is never reached."""
+
+Cuts = tuple[float, float, float, float]
+Fit = Callable[[Sequence[float], Sequence[int]], Cuts]
+"""Values and the people's levels of them in, cuts out."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledReading:
+    """One turn or conversation in one dimension: what was read, and what people say.
+
+    Attributes:
+        value: the expectation, 1-5, or the digit where there is none; None where the judge gave n/a alone.
+        digit: the judge's most likely answer, None for n/a.
+        na: probability of n/a, 0-1.
+        level: the people's level, 1-5; None for n/a.
+        group: what is kept together, as a rule the dialogue.
+    """
+
+    value: float | None
+    digit: int | None
+    na: float
+    level: int | None
+    group: str
+
+
+def quadratic_kappa(gold: Sequence[int], given: Sequence[int]) -> float | None:
+    """Cohen's kappa with quadratic weights (1968) over levels 1-5.
+
+    1 minus the mean squared distance over that of independent draws from both sides. At most 1; None where
+    nothing is given, or both sides have one and the same level throughout.
+    """
+    if len(gold) != len(given):
+        raise ValueError(f"one entry a row is needed, got {len(gold)} and {len(given)}")
+    return _kappa_of(_confusion(gold, given)) if gold else None
+
+
+def fit_cut_points(
+    items: Sequence[LabelledReading],
+    *,
+    scale: str = "1-5",
+    ceiling: float | None = None,
+    what: str = "the dimension",
+) -> CutPoints:
+    """Fit one dimension's cut points to labels, with the agreement before and after.
+
+    Args:
+        items: at least 15 with a level and a value, of 5 groups and 2 levels or more.
+        scale: where the levels come from, for the record.
+        ceiling: agreement between the raters, likewise.
+        what: names the dimension in an error.
+
+    Raises:
+        UsageError: too few labels, or all of one level.
+    """
+    usable = [item for item in items if item.level is not None and item.value is not None]
+    groups, levels = {item.group for item in usable}, {item.level for item in usable}
+    if len(usable) < LEAST_LABELS or len(groups) < LEAST_DIALOGUES or len(levels) < 2:
+        raise UsageError(
+            f"too few labels to calibrate {what}",
+            got=f"{len(usable)} labels with a reading, of {len(groups)} dialogues, in {len(levels)} levels",
+            expected=f"{LEAST_LABELS} labels, of {LEAST_DIALOGUES} dialogues, in 2 levels or more",
+        )
+    values = [item.value for item in usable if item.value is not None]
+    gold = [item.level for item in usable if item.level is not None]
+    keys = [item.group for item in usable]
+    tried: dict[CutMethod, Fit] = {"matched_shares": matched_cuts}
+    if len(usable) >= LABELS_FOR_KAPPA:
+        tried["kappa"] = best_cuts
+    held_out = {method: _held_out(fit, values, gold, keys) for method, fit in tried.items()}
+    method = max(tried, key=lambda name: quadratic_kappa(gold, held_out[name]) or -1.0)
+    with_digit = [at for at, item in enumerate(usable) if item.digit is not None]
+    return CutPoints(
+        cuts=tried[method](values, gold),
+        na_cut=_fit_na(items),
+        method=method,
+        scale=scale,
+        labels=sum(item.value is not None for item in items),
+        dialogues=len(groups),
+        before=kappa_figure(
+            [gold[at] for at in with_digit],
+            [usable[at].digit or 0 for at in with_digit],
+            [keys[at] for at in with_digit],
+        ),
+        after=kappa_figure(gold, held_out[method], keys),
+        ceiling=ceiling,
+    )
+
+
+def share_cut_points(values: Sequence[float], shares: Mapping[int, float]) -> CutPoints:
+    """Cut points that give a run's own readings the shares of levels a user expects; no label is needed.
+
+    Args:
+        values: expectations or digits, 1-5.
+        shares: by level 1-5, together 1; levels left out have none.
+
+    Raises:
+        UsageError: no value, or shares that are none.
+    """
+    total = math.fsum(shares.values())
+    if (
+        not set(shares) <= set(LEVELS)
+        or min(shares.values(), default=-1) < 0
+        or abs(total - 1) > 0.005
+    ):
+        raise UsageError(
+            "not the shares of levels",
+            got=str(dict(shares)),
+            expected="shares of levels 1 to 5, each 0 or more, together 1",
+        )
+    if not values:
+        raise UsageError("no reading to cut", expected="a run with scored dialogues")
+    below = [
+        math.fsum(share for level, share in shares.items() if level <= last) / total * len(values)
+        for last in LEVELS[:-1]
+    ]
+    return CutPoints(cuts=_cuts_at(sorted(values), below), method="given_shares")
+
+
+def matched_cuts(values: Sequence[float], gold: Sequence[int]) -> Cuts:
+    """Cuts at which as many values lie below as labels do; between equal values there is no cut."""
+    below = [float(sum(level <= last for level in gold)) for last in LEVELS[:-1]]
+    return _cuts_at(sorted(values), below)
+
+
+def best_cuts(values: Sequence[float], gold: Sequence[int]) -> Cuts:
+    """Cuts of the highest quadratic-weighted kappa found, moving one cut at a time from two starts."""
+    import numpy as np
+
+    places = [1.0, *_between(sorted(values)), NEVER]
+    if len(places) > _CANDIDATES:
+        step = (len(places) - 1) / (_CANDIDATES - 1)
+        places = [places[round(number * step)] for number in range(_CANDIDATES)]
+    array, levels = np.asarray(values), np.asarray(gold)
+    # Of each place, how many labels of each level have a value below it.
+    below = np.array(
+        [np.bincount(levels[array < place], minlength=6)[1:] for place in places], dtype=float
+    )
+    whole = np.bincount(levels, minlength=6)[1:].astype(float)
+
+    def kappa(at: Sequence[int]) -> float:
+        edges = np.vstack([np.zeros(5), below[list(at)], whole])
+        return _kappa_of(np.diff(edges, axis=0).T) or 0.0
+
+    best: tuple[float, list[int]] | None = None
+    for start in (matched_cuts(values, gold), (1.5, 2.5, 3.5, 4.5)):
+        at = [min((abs(place - cut), n) for n, place in enumerate(places))[1] for cut in start]
+        reached = kappa(at)
+        moved = True
+        while moved:
+            moved = False
+            for cut in range(4):
+                low = at[cut - 1] if cut else 0
+                high = at[cut + 1] if cut < 3 else len(places) - 1
+                for place in range(low, high + 1):
+                    tried = [*at[:cut], place, *at[cut + 1 :]]
+                    if (found := kappa(tried)) > reached + 1e-12:
+                        at, reached, moved = tried, found, True
+        if best is None or reached > best[0] + 1e-12:
+            best = reached, at
+    assert best is not None
+    first, second, third, fourth = (places[place] for place in best[1])
+    return first, second, third, fourth
+
+
+def kappa_figure(gold: Sequence[int], given: Sequence[int], groups: Sequence[str]) -> Kappa:
+    """Quadratic-weighted kappa with the 95 % percentile bootstrap over groups (1,000 resamples)."""
+    import numpy as np
+
+    value = quadratic_kappa(gold, given)
+    if value is None:
+        return Kappa()
+    rows: dict[str, list[int]] = defaultdict(list)
+    for at, group in enumerate(groups):
+        rows[group].append(at)
+    tables = np.array(
+        [_confusion([gold[at] for at in of], [given[at] for at in of]) for of in rows.values()]
+    )
+    rng = np.random.default_rng(SEED)
+    drawn = rng.multinomial(len(rows), [1 / len(rows)] * len(rows), size=RESAMPLES)
+    found = [_kappa_of(table) for table in np.tensordot(drawn, tables, axes=1)]
+    known = [kappa for kappa in found if kappa is not None]
+    if not known:
+        return Kappa(value=value)
+    low, high = np.quantile(known, [0.025, 0.975])
+    return Kappa(value=value, interval=(float(low), float(high)))
+
+
+def krippendorff_alpha(units: Sequence[Sequence[int]]) -> float | None:
+    """Krippendorff's alpha for ordinal values: the agreement between raters, at most 1, 0 by chance.
+
+    Args:
+        units: of each item the values its raters gave, any number of them; those with one value do not
+            count.
+
+    Returns:
+        None where no item has two values, or all values are the same. Formula: Krippendorff, Content
+        Analysis (2013), 12.3, with the ordinal metric.
+    """
+    counts: dict[int, float] = defaultdict(float)
+    pairs: dict[tuple[int, int], float] = defaultdict(float)
+    for unit in units:
+        if len(unit) < 2:
+            continue
+        for value in unit:
+            counts[value] += 1
+        for first, second in permutations(unit, 2):
+            pairs[first, second] += 1 / (len(unit) - 1)
+    ordered, total = sorted(counts), sum(counts.values())
+    if len(ordered) < 2:
+        return None
+
+    def distance(first: int, second: int) -> float:
+        low, high = sorted((first, second))
+        between = math.fsum(counts[value] for value in ordered if low <= value <= high)
+        return (between - (counts[low] + counts[high]) / 2) ** 2
+
+    observed = math.fsum(part * distance(*pair) for pair, part in pairs.items())
+    expected = math.fsum(
+        counts[first] * counts[second] * distance(first, second)
+        for first, second in permutations(ordered, 2)
+    )
+    return 1 - (total - 1) * observed / expected
+
+
+def grouped_folds(groups: Sequence[str], folds: int = FOLDS) -> list[list[int]]:
+    """Rows of each fold, those of one group together, groups dealt out in a fixed random order."""
+    names = sorted(set(groups))
+    random.Random(SEED).shuffle(names)
+    fold_of = {name: place % folds for place, name in enumerate(names)}
+    dealt: list[list[int]] = [[] for _ in range(folds)]
+    for at, group in enumerate(groups):
+        dealt[fold_of[group]].append(at)
+    return [fold for fold in dealt if fold]
+
+
+def _held_out(
+    fit: Fit, values: Sequence[float], gold: Sequence[int], groups: Sequence[str]
+) -> list[int]:
+    """The level of each value by cuts that were fitted without its group."""
+    levels = [0] * len(values)
+    for fold in grouped_folds(groups):
+        out = set(fold)
+        rest = [at for at in range(len(values)) if at not in out]
+        cuts = fit([values[at] for at in rest], [gold[at] for at in rest])
+        for at in fold:
+            levels[at] = 1 + sum(cut <= values[at] for cut in cuts)
+    return levels
+
+
+def _fit_na(items: Sequence[LabelledReading]) -> float | None:
+    """The cut on the mass of n/a that leaves as many n/a as people gave; None where they gave none."""
+    given = sum(item.level is None for item in items)
+    if not given:
+        return None
+    masses = sorted(item.na for item in items)
+    return _nearest(masses, float(len(items) - given), first=0.0, never=_NO_NA)
+
+
+def _cuts_at(ordered: Sequence[float], below: Sequence[float]) -> Cuts:
+    first, second, third, fourth = (
+        _nearest(ordered, wanted, first=1.0, never=NEVER) for wanted in below
+    )
+    return first, second, third, fourth
+
+
+def _nearest(ordered: Sequence[float], wanted: float, *, first: float, never: float) -> float:
+    """The place between two different values below which the number of values is nearest to `wanted`.
+
+    `first` lies below all values, `never` above them. Of two places equally near the lower.
+    """
+    places = [(0, first), (len(ordered), never)]
+    places += [
+        (at, (low + high) / 2)
+        for at, (low, high) in enumerate(pairwise(ordered), start=1)
+        if low < high
+    ]
+    return min(places, key=lambda place: (abs(place[0] - wanted), place[1]))[1]
+
+
+def _between(ordered: Sequence[float]) -> list[float]:
+    return [(low + high) / 2 for low, high in pairwise(ordered) if low < high]
+
+
+def _confusion(gold: Sequence[int], given: Sequence[int]) -> npt.NDArray[np.float64]:
+    import numpy as np
+
+    flat = [5 * (level - 1) + other - 1 for level, other in zip(gold, given, strict=True)]
+    return np.bincount(flat, minlength=25).reshape(5, 5).astype(np.float64)
+
+
+def _kappa_of(table: npt.NDArray[np.float64]) -> float | None:
+    import numpy as np
+
+    levels = np.arange(5)
+    weights = (levels[:, None] - levels[None, :]) ** 2
+    total = table.sum()
+    if not total:
+        return None
+    chance = (weights * np.outer(table.sum(axis=1), table.sum(axis=0))).sum() / total
+    return float(1 - (weights * table).sum() / chance) if chance else None
