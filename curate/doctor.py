@@ -24,6 +24,7 @@ from curate.engines.base import Capability, Engine
 from curate.engines.config import EngineConfig, open_engine
 from curate.errors import CurateError
 from curate.judging.config import RubricConfig, resolve_mode
+from curate.models import warnings_of
 from curate.recipe import Recipe
 
 PACKAGE = "curate-dialogues"
@@ -83,6 +84,7 @@ class EngineReport(Frozen):
     open_dialogues: int = 0
     facts: dict[str, str] = Field(default_factory=dict, description="What else the engine tells.")
     modes: tuple[ModeReport, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def is_usable(self) -> bool:
@@ -155,6 +157,7 @@ async def _examine_engine(
                 "context_tokens": engine.context_tokens,
                 "open_dialogues": engine.open_dialogues,
                 "facts": _facts(engine),
+                "warnings": warnings_of(engine),
                 "modes": modes(recipe, engine.capabilities) if "judge" in roles else (),
             }
         )

@@ -38,6 +38,7 @@ class EngineFacts:
     identity: EngineIdentity
     capabilities: frozenset[Capability]
     open_dialogues: int
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,12 @@ class ModelFacts:
     judge: EngineFacts
     policy: EngineFacts
     reviser: EngineFacts
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a user should know of the engines, each once."""
+        roles = (self.judge, self.policy, self.reviser)
+        return tuple(dict.fromkeys(text for facts in roles for text in facts.warnings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +69,20 @@ class ForkModels:
         """What the engines are, without them."""
         return ModelFacts(
             *(
-                EngineFacts(engine.identity, engine.capabilities, engine.open_dialogues)
+                EngineFacts(
+                    engine.identity,
+                    engine.capabilities,
+                    engine.open_dialogues,
+                    warnings_of(engine),
+                )
                 for engine in (self.judge, self.policy, self.reviser)
             )
         )
+
+
+def warnings_of(engine: Engine) -> tuple[str, ...]:
+    """What an engine found out on opening that a user should know; most have nothing to say."""
+    return tuple(getattr(engine, "warnings", ()))
 
 
 @asynccontextmanager

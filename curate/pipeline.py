@@ -280,6 +280,8 @@ class _Run:
             )
 
     def _warn_about(self, models: ModelFacts) -> None:
+        for warning in models.warnings:
+            self.log.warn(warning)
         self.log.warn(trust_warning(models.judge.identity))
         if self.recipe.fork and models.judge.identity.key == models.policy.identity.key:
             self.log.warn(

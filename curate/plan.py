@@ -138,6 +138,7 @@ async def _with_models(
     """The plan with what only open models tell; all that is read from this machine is given."""
     recipe = plan.recipe
     async with open_models(recipe) as models:
+        plan.warnings.extend(models.facts.warnings)
         judged = judge_step(recipe.judge, models.judge) if recipe.judge else None
         if judged is not None:
             plan.identities["judge"] = judged.identity

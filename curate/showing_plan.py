@@ -127,7 +127,9 @@ def show_report(console: Console, report: Report) -> None:
         _show_engine(console, engine)
     for warning in report.warnings:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
-    if report.is_usable:
+    if report.is_usable and any(engine.warnings for engine in report.engines):
+        console.print("[bold]usable; read the warnings[/bold]")
+    elif report.is_usable:
         console.print("[bold]all usable[/bold]")
     else:
         console.print("[bold red]not usable as it is[/bold red]")
@@ -155,6 +157,8 @@ def _show_engine(console: Console, engine: EngineReport) -> None:
             console.print(f"  [red]{mode.stage}:[/red] {escape(mode.why)}", soft_wrap=True)
         else:
             console.print(f"  {mode.stage}: mode [bold]{mode.mode}[/bold], {escape(mode.why)}")
+    for warning in engine.warnings:
+        console.print(f"  [yellow]warning:[/yellow] {escape(warning)}")
 
 
 def show_source(console: Console, source: Mapping[str, Any]) -> None:

@@ -150,3 +150,28 @@ def test_the_command_line(server: CountingServer, tmp_path: Path) -> None:
         "doctor", path, "--set", "models.judge.base_url=http://127.0.0.1:9/v1", cwd=tmp_path
     )
     fails(lost, 1, "127.0.0.1:9", "not usable")
+
+
+@pytest.mark.parametrize("command", ["doctor", "run", "run --dry-run"])
+@pytest.mark.parametrize("owned_by", ["vllm", "proxy"])
+def test_a_model_that_the_server_does_not_list(tmp_path: Path, command: str, owned_by: str) -> None:
+    """Refused by a server whose list is complete, before any call; else answered, with a warning."""
+    chat = [{"role": "user", "content": "Hi?"}, {"role": "assistant", "content": "Hello."}]
+    (tmp_path / "chats.jsonl").write_text(json.dumps({"messages": chat}) + "\n")
+    with live_server(owned_by=owned_by, models=("good-judge",)) as server:
+        (tmp_path / "mine.yaml").write_text(
+            "source: {path: chats.jsonl}\nrole: a clerk\nscenario: a shop\nmax_unscored: 1\n"
+            f"models: {{judge: {{engine: openai, model: bad-judge, base_url: '{server.base_url}'}}}}\n"
+        )
+        name, *options = command.split()
+        done = curate(name, tmp_path / "mine.yaml", *options, cwd=tmp_path)
+        said = " ".join((done.stdout + done.stderr).split())
+        assert "good-judge" in said
+        if owned_by == "vllm":
+            assert done.returncode == (1 if name == "doctor" else 2)
+            assert "has no model 'bad-judge'" in said
+            assert server.requests == []
+        else:
+            assert done.returncode == 0
+            assert "does not list it" in said
+            assert "all usable" not in said

@@ -43,6 +43,7 @@ class OpenAIEngine:
         known: what it was seen to do.
         room: refuses what does not fit into the context; None where that is not known.
         facts: what was found out when it was opened, for a reader: name to text or yes/no.
+        warnings: what a user should know of it before a run.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class OpenAIEngine:
         self.dialect = dialect
         self.known: frozenset[Capability] = frozenset()
         self.facts: dict[str, str | bool] = {}
+        self.warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"OpenAIEngine({self._config.model!r}, {self._config.base_urls[0]!r})"

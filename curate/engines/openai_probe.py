@@ -30,7 +30,9 @@ from curate.engines.tokens import PromptTokens, load_tokenizer
 from curate.errors import EngineError, UsageError
 
 _CACHED = "cached-token counts"
+_SERVED = "name in replies"
 _SECOND_LOOKS = 2
+_MOST_LISTED = 20
 _SELF_HOSTED = ("vllm", "sglang", "llamacpp")
 _HELLO = Request(
     messages=({"role": "user", "content": "Is water wet? Answer yes or no."},),
@@ -124,9 +126,14 @@ async def _open_on(
         context=min(contexts, default=None),
         prompts=prompts,
     )
-    await _probe(engine, config, targets[0], facts)
-    for target in targets[1:]:
-        await _say_hello(engine, config, target)
+    warnings = []
+    for target, one in zip(targets, found, strict=True):
+        if target is targets[0]:
+            await _probe(engine, config, target, one)
+        else:
+            await _say_hello(engine, config, target)
+        warnings.append(_name_warning(config, target, one, engine.facts[_SERVED]))
+    engine.warnings = tuple(filter(None, warnings))
     if prompts is not None:
         await _try_tokens(engine, config, targets[0], prompts)
     if engine.room is not None and prompts is None and facts.flavour in _SELF_HOSTED:
@@ -198,24 +205,42 @@ async def _get(config: OpenAIConfig, target: Target, path: str) -> tuple[int, by
 
 def _check_model_name(config: OpenAIConfig, target: Target, facts: ServerFacts) -> None:
     # A llama.cpp server answers to any name; a reply under a wrong name would be a wrong identity.
-    # Commercial lists are incomplete (aliases), so there the first call decides.
+    # Other lists are incomplete (aliases, gateways), so there the first call decides, see `_name_warning`.
     if facts.flavour in _SELF_HOSTED and facts.models and config.model not in facts.models:
         raise _unknown_model(config, target.url, facts)
+
+
+def _name_warning(
+    config: OpenAIConfig, target: Target, facts: ServerFacts, said: str | bool
+) -> str | None:
+    """What to tell of a server that answered to a name which it does not list; None where it lists it."""
+    if config.model in facts.models:
+        return None
+    listed = ", ".join(_listed(config, facts)) or "none at all"
+    return (
+        f"The server at {target.url} answers to the model name {config.model!r} and does not list it "
+        f"(listed: {listed}). Its replies say that they are from {said!r}. Make sure that this is the model you mean: "
+        "scores are kept under the name in the recipe."
+    )
+
+
+def _listed(config: OpenAIConfig, facts: ServerFacts) -> list[str]:
+    """The models of a server, those with a name like the wanted one first; the tail of a long list is counted."""
+    near = difflib.get_close_matches(config.model, facts.models, n=3, cutoff=0.3)
+    shown = [*near, *(name for name in facts.models if name not in near)]
+    more = len(shown) - _MOST_LISTED
+    return shown[:_MOST_LISTED] + ([f"and {more} more"] if more > 0 else [])
 
 
 def _unknown_model(
     config: OpenAIConfig, url: str, facts: ServerFacts, said: str | None = None
 ) -> UsageError:
-    near = difflib.get_close_matches(config.model, facts.models, n=3, cutoff=0.3)
-    others = [name for name in facts.models if name not in near]
-    shown = [*near, *others][:20]
-    more = len(facts.models) - len(shown)
     return UsageError(
         f"the server at {url} has no model {config.model!r}",
         got=said,
-        expected=", ".join(shown) + (f" and {more} more" if more > 0 else "") or None,
+        expected=", ".join(_listed(config, facts)) or None,
         fix="set `model` to one of these"
-        if shown
+        if facts.models
         else "check the model name, and that base_url ends where the API begins, mostly with /v1",
     )
 
@@ -249,7 +274,9 @@ async def _probe(
             if completion.fault is None:
                 engine.known = await _settle(engine, config, target, completion)
                 return
-            if completion.fault.kind not in ("bad_request", "server", "malformed_reply"):
+            is_unknown = "HTTP 404" in completion.fault.detail
+            tells_more = completion.fault.kind in ("bad_request", "server", "malformed_reply")
+            if is_unknown or not tells_more:
                 raise _explain(config, target, facts, completion.fault)
     assert completion.fault is not None
     raise _explain(config, target, facts, completion.fault)
@@ -304,6 +331,7 @@ async def _try(
         fault = completion.fault
         if fault is None:
             engine.facts[_CACHED] = bool((reply.get("usage") or {}).get("prompt_tokens_details"))
+            engine.facts[_SERVED] = str(reply.get("model") or "none")
             return completion
         renamed = fault.kind == "bad_request" and "max_completion_tokens" in fault.detail
         if renamed and engine.dialect.limit_field == "max_tokens":
@@ -374,6 +402,7 @@ def _describe(engine: OpenAIEngine, config: OpenAIConfig) -> dict[str, str | boo
         "begun replies": Capability.PREFILL in known,
         "prompts as token ids": Capability.TOKEN_PROMPTS in known,
         _CACHED: engine.facts.get(_CACHED, False),
+        _SERVED: engine.facts.get(_SERVED, "none"),
     }
 
 

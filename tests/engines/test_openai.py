@@ -9,7 +9,7 @@ from curate.engines.config import OpenAIConfig, open_engine
 from curate.engines.gate import Gate
 from curate.engines.openai_bodies import Dialect, read_message, read_retry_after, to_body
 from curate.errors import EngineError, UsageError
-from tests.servers import CountingServer, answer_by_hash
+from tests.servers import CountingServer, answer_by_hash, chat_completion
 
 KEY = "sk-secret-0123456789abcdef"
 SCHEMA = {
@@ -331,15 +331,37 @@ async def test_an_address_without_its_v1_is_told_so():
 
 async def test_a_hosted_list_is_not_complete_so_the_first_call_decides():
     def answer(body):
-        if body["model"] == "alias":
+        if body["model"] != "nonsense":
             return answer_by_hash(body)
         return web.json_response({"error": {"message": "The model does not exist"}}, status=404)
 
     async with CountingServer(answer, owned_by="openai") as server:
         engine = await open_engine(make_config(server, model="alias"))
         await engine.close()
+        [warning] = engine.warnings
+        assert "'alias' and does not list it (listed: fake-judge)" in warning
+        server.requests.clear()
         with pytest.raises(UsageError, match="fake-judge"):
             await open_engine(make_config(server, model="nonsense"))
+        assert len(server.requests) == 1
+        listed = await open_engine(make_config(server, model="fake-judge", prefill="off"))
+        await listed.close()
+        assert listed.warnings == ()
+
+
+@pytest.mark.parametrize("models", [("another",), ()])
+async def test_an_answer_under_a_name_not_listed_is_warned_of_with_the_replys_own(models):
+    def answer(body):
+        reply = chat_completion(answer_by_hash(body), body)
+        return reply | {"model": "gpt-oss-20b-of-another"}
+
+    async with CountingServer(answer, owned_by="proxy", models=models) as server:
+        engine = await open_engine(make_config(server, model="my-judge"))
+        await engine.close()
+    [warning] = engine.warnings
+    assert "'my-judge'" in warning
+    assert "'gpt-oss-20b-of-another'" in warning
+    assert f"listed: {models[0] if models else 'none at all'}" in warning
 
 
 async def test_a_server_that_is_still_loading_is_waited_for(monkeypatch):
