@@ -72,9 +72,9 @@ def test_ingest_says_what_it_found_and_accounts_for_every_row(tmp_path: Path) ->
     result = curate("ingest", ROOT / "recipes/sample/bad.jsonl", "--out", tmp_path)
     assert result.returncode == 0
     assert "shape messages" in result.stdout
-    assert "rows in 6 = used 2 + quarantined 4; dialogues 2" in result.stdout
-    assert len(lines(tmp_path / "quarantine.jsonl")) == 4
-    assert len(lines(tmp_path / "dialogues.jsonl")) == 2
+    assert "rows in 6 = used 1 + quarantined 5; dialogues 1" in result.stdout
+    assert len(lines(tmp_path / "quarantine.jsonl")) == 5
+    assert len(lines(tmp_path / "dialogues.jsonl")) == 1
 
 
 def test_ingest_as_json_is_one_object_with_the_promised_keys(tmp_path: Path) -> None:

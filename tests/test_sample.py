@@ -69,10 +69,10 @@ def test_a_planted_flaw_names_a_turn_that_is_scored() -> None:
 
 def test_bad_rows_are_put_aside_each_for_its_own_reason() -> None:
     dialogues, tally = read("bad.jsonl")
-    assert [dialogue.id for dialogue in dialogues] == ["bad-none", "bad-null"]
-    assert (tally.rows_in, tally.rows_used, tally.quarantined) == (6, 2, 4)
-    assert len(tally.reasons) == 4
-    assert {"broken_json", "unknown_role", "no_assistant"} < set(tally.reasons)
+    assert [dialogue.id for dialogue in dialogues] == ["bad-none"]
+    assert (tally.rows_in, tally.rows_used, tally.quarantined) == (6, 1, 5)
+    assert len(tally.reasons) == 5
+    assert {"broken_json", "unknown_role", "no_assistant", "empty_user"} < set(tally.reasons)
 
 
 def test_preferences_come_out_as_natural_pairs_and_all_is_exported(tmp_path: Path) -> None:
