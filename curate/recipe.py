@@ -26,8 +26,10 @@ from curate.judging.config import RubricConfig
 from curate.mistakes import validated
 from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.recipe_text import check_extent, parse_yaml
+from curate.selection.columns import REASONS_ONLY, STAGES_OF, TOKENS_ONLY, TURNS_ONLY
 from curate.selection.config import SelectConfig
-from curate.selection.expressions import check_condition
+from curate.selection.expressions import check_condition, columns_of, parse
+from curate.selection.rules import questions
 from curate.sources.config import RoleFrom, SourceConfig
 from curate.trust.pair_set import PairSetConfig
 
@@ -244,7 +246,62 @@ class Recipe(Config):
                 fix="add models.policy, or leave out the section 'fork'",
             )
         self._check_turns()
+        self._check_columns()
         return self
+
+    def _check_columns(self) -> None:
+        """Refuse a condition on a column that no stage of this recipe fills: nothing could meet it."""
+        absent = self._absent_columns()
+        for place, sql in self._asked().items():
+            for name in sorted(columns_of(parse(sql, place)) & absent.keys()):
+                raise UsageError(
+                    f"{place} reads a column that cannot exist in this recipe",
+                    got=f"{name} in {sql!r}, and the recipe says {absent[name]}",
+                    expected="columns of stages that run; docs/selecting.md lists them",
+                    fix=f"leave out `{absent[name]}`, or take the column out of {place}",
+                )
+
+    def _asked(self) -> dict[str, str]:
+        """The SQL that the recipe itself gives, by its place."""
+        asked = {} if self.fork is False else {"fork.where": self.fork.where}
+        if self.export is not False:
+            turns = {
+                "export.salvage": self.export.salvage,
+                "export.kto_turns": self.export.kto_turns,
+            }
+            asked |= {f"{place}.where": turn.where for place, turn in turns.items() if turn}
+        if self.select is not False:
+            # Where no conditions are given, those of the stages that run apply; and without any stage the
+            # active-learning set of the default is empty.
+            given: dict[str, Any] = {"where": self.select.named or {}}
+            if "active" not in self.select.model_fields_set:
+                given["active"] = None
+            asked |= questions(self.select.model_copy(update=given))
+        return asked
+
+    def _absent_columns(self) -> dict[str, str]:
+        """The columns that are null for every dialogue of this recipe, with the setting that makes them so."""
+        off = {
+            stage: f"{stage}: false"
+            for stage, section in (("judge", self.judge), ("adherence", self.adherence))
+            if section is False
+        }
+        absent = {
+            name: off[stages[0]]
+            for name, stages in STAGES_OF.items()
+            if stages and off.keys() >= {*stages}
+        }
+        if self.models.judge is None and self.reuse is not None:
+            return absent  # rows are taken as another recipe made them
+        if self.judge is not False and self.judge.mode == "json":
+            absent |= dict.fromkeys(TOKENS_ONLY, "judge.mode: json")
+        if self.adherence is not False:
+            if not self.adherence.include_reason:
+                absent |= dict.fromkeys(REASONS_ONLY, "adherence.include_reason: false")
+            if self.adherence.evaluation_granularity == "conversation":
+                setting = "adherence.evaluation_granularity: conversation"
+                absent |= dict.fromkeys(TURNS_ONLY, setting)
+        return absent
 
     def _check_turns(self) -> None:
         """Turns of dialogues outside the SFT set can only be exported where they were judged and selected."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,118 @@ def test_roles_from_a_recipe_that_has_none_are_refused() -> None:
             {"name": "x", "source": source, "role_from": "recipe", "judge": False}
             | {"adherence": False, "select": {"where": {}}}
         ).checked()
+
+
+JUDGE = {"engine": "scripted", "replies": []}
+
+
+@pytest.mark.parametrize(
+    ("sections", "place", "column", "setting"),
+    [
+        (
+            {"judge": False, "select": {"where": {"good": "verdict >= 'good'"}}},
+            "select.where.good",
+            "verdict",
+            "judge: false",
+        ),
+        (
+            {"adherence": False, "select": {"where": {"kept": "reward > 0 OR adherence > 0.5"}}},
+            "select.where.kept",
+            "adherence",
+            "adherence: false",
+        ),
+        (
+            {"judge": False, "select": {"top": {"fraction": 0.5, "by": "mean_score"}}},
+            "select.top.by",
+            "mean_score",
+            "judge: false",
+        ),
+        (
+            {"adherence": False, "select": {"review": "NOT adherent"}},
+            "select.review",
+            "adherent",
+            "adherence: false",
+        ),
+        (
+            {"judge": False, "adherence": False, "select": {"active": "attention > 0.5"}},
+            "select.active",
+            "attention",
+            "judge: false",
+        ),
+        (
+            {"judge": False, "select": {"dedup": {"keep": "mean_score"}}},
+            "select.dedup.keep",
+            "mean_score",
+            "judge: false",
+        ),
+        (
+            {"adherence": False, "fork": {"where": "adherence < 0.5"}},
+            "fork.where",
+            "adherence",
+            "adherence: false",
+        ),
+        (
+            {"adherence": False, "export": {"salvage": {"where": "adherence > 0.2"}}},
+            "export.salvage.where",
+            "adherence",
+            "adherence: false",
+        ),
+        (
+            {"judge": {"mode": "json"}, "select": {"where": {"sure": "coherence_spread < 1"}}},
+            "select.where.sure",
+            "coherence_spread",
+            "judge.mode: json",
+        ),
+        (
+            {"select": {"where": {"clean": "n_scope_violations = 0"}}},
+            "select.where.clean",
+            "n_scope_violations",
+            "adherence.include_reason: false",
+        ),
+        (
+            {
+                "adherence": {"evaluation_granularity": "conversation"},
+                "select": {"where": {"steady": "min_adherence > 0.5"}},
+            },
+            "select.where.steady",
+            "min_adherence",
+            "adherence.evaluation_granularity: conversation",
+        ),
+    ],
+)
+def test_a_condition_on_a_column_that_no_stage_fills_is_refused(
+    sections: dict[str, Any], place: str, column: str, setting: str
+) -> None:
+    models = {"judge": JUDGE, "policy": JUDGE}
+    given = {"name": "x", "source": {"path": "x.jsonl"}, "models": models} | sections
+    with pytest.raises(UsageError) as raised:
+        parse_recipe(given).checked()
+    said = str(raised.value)
+    assert f"{place} reads a column that cannot exist in this recipe" in said
+    assert f"{column} in " in said
+    assert f"the recipe says {setting}" in said
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"judge": False, "adherence": False},
+        {
+            "judge": False,
+            "select": {"where": "auto", "active": {"fraction": 0.1, "by": "attention"}},
+        },
+        {"judge": False, "adherence": False, "select": {"review": "judge_unscored IS NULL"}},
+        {"adherence": False, "select": {"where": {"good": "verdict >= 'good' AND reward > 0"}}},
+        {
+            "judge": {"mode": "tokens"},
+            "adherence": {"include_reason": True},
+            "select": {"where": {"sure": "coherence_spread < 1 AND n_scope_violations = 0"}},
+        },
+    ],
+)
+def test_columns_that_a_recipe_fills_may_be_asked_for(sections: dict[str, Any]) -> None:
+    given = {"name": "x", "source": {"path": "x.jsonl"}, "models": {"judge": JUDGE}} | sections
+    parse_recipe(given).checked()
 
 
 def test_forks_without_a_policy_are_refused(tmp_path: Path) -> None:
