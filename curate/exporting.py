@@ -7,7 +7,7 @@ and the judges' rows, and is put together here. Nothing asks a model.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar, get_args
@@ -33,7 +33,7 @@ from curate.outputs import (
     read_pairs,
 )
 from curate.records import AdherenceScore, Judgment, Unscored
-from curate.selection.columns import NOT_SCORED
+from curate.selection.columns import NOT_SCORED, REJECTED_SIDES
 from curate.selection.config import Removal
 from curate.selection.rules import matching, narrowed
 from curate.store import StageRows
@@ -110,13 +110,14 @@ class _Turns:
         self.config = config
         self.scores = scores
         self.hashes = read_index(run).select("content_hash").collect().to_series()
-        removed = decided["reasons"].list.eval(pl.element().is_in(get_args(Removal))).list.any()
+        removed = _has_reason(decided, get_args(Removal))
         selected = decided["reasons"].list.len() == 0
         self.to_salvage = self.to_label = None
         if config.salvage is not None:
             admitted = self._admitted(table, config.salvage.where, "export.salvage.where")
             taken = self.hashes.filter(selected).unique()
-            admitted &= ~selected & ~removed & ~self.hashes.is_in(taken.implode())
+            sides = _has_reason(decided, REJECTED_SIDES)
+            admitted &= ~selected & ~removed & ~sides & ~self.hashes.is_in(taken.implode())
             self.to_salvage = self._first(admitted)
         if config.kto_turns is not None:
             admitted = self._admitted(table, config.kto_turns.where, "export.kto_turns.where")
@@ -166,3 +167,8 @@ class _Turns:
         for key, row in zip(hashes, rows.aligned(self.hashes, wanted), strict=True):
             missing = Unscored(dialogue_id="", content_hash=key, stage=stage, reason=NOT_SCORED)
             yield missing if row is None else row
+
+
+def _has_reason(decided: pl.DataFrame, codes: Iterable[str]) -> pl.Series:
+    """For each dialogue whether one of these is among its reasons."""
+    return decided["reasons"].list.eval(pl.element().is_in(list(codes))).list.any()

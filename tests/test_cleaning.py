@@ -143,7 +143,7 @@ def test_train_and_validation_are_exported_apart(tmp_path: Path) -> None:
         for k in range(2)
     ]
     split = {"validation": 0.3, "by": ["group"], "seed": 1}
-    result = run(tmp_path, rows, {"split": split})
+    result = run(tmp_path, rows, {"split": split, "rejected_sides": True})
     folder = tmp_path / "run/export/trl"
     decisions = lines(tmp_path / "run/select/decisions.jsonl")
     side = {d["dialogue_id"]: d["split"] for d in decisions}
@@ -160,7 +160,7 @@ def test_train_and_validation_are_exported_apart(tmp_path: Path) -> None:
         assert not seen[0] & seen[1]
         assert (len(train), len(held)) == ((14, 6) if name == "sft" else (7, 3))
     assert set(result.manifest.exports) == {"trl", "trl/validation"}
-    run(tmp_path, rows, {})
+    run(tmp_path, rows, {"rejected_sides": True})
     assert not (folder / "validation").exists()
     assert len(lines(folder / "sft.jsonl")) == 20
 

@@ -140,7 +140,7 @@ def peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], int
         data = tmp_path / f"{count}.jsonl"
         with data.open("wb") as out:
             for n in range(count):
-                row = chat(n, said=f"{n}" + "x" * 60_000, group=f"g{n // 2}", reward=n % 2)
+                row = chat(n, said=f"{n}" + "x" * 60_000, group=f"g{n // 2}", reward=1 + n % 2)
                 out.write(orjson.dumps(row) + b"\n")
         recipe = {
             "name": "memory",

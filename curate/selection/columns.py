@@ -25,6 +25,13 @@ VIOLATIONS: tuple[ViolationKind, ...] = get_args(ViolationKind)
 LABEL_PREFIX = "label_"
 """Columns made of a dialogue's own scalar labels; which there are depends on the data."""
 
+REJECTED_SIDES: dict[str, str] = {
+    "rejected_side": "the data labels it as the rejected side of a preference",
+    "lower_ranked": "an assistant message in it has a sibling of a better rank",
+    "failed_trajectory": "its reward is known and not above 0",
+}
+"""Reason codes of dialogues that the data itself calls the worse alternative."""
+
 SKIPPED = "skipped"
 """Reason code of a stage that the recipe leaves out for a dialogue."""
 NOT_SCORED = "not_scored"
@@ -52,6 +59,11 @@ def _facts() -> list[Column]:
         Column("role", text, "Role definition; over 80 characters: its first 70 and a hash."),
         Column("language", text, "`language` or `lang` of the dialogue's metadata."),
         Column("reward", pl.Float64(), "Reward the data came with."),
+        Column(
+            "rejected_as",
+            text,
+            f"Why the data calls it the worse alternative ({', '.join(REJECTED_SIDES)}); null where not.",
+        ),
         Column("n_turns", count, "Turns that begin with a user message."),
         Column("n_assistant_turns", count, "Turns with an assistant message, turn 0 included."),
         Column("n_tool_calls", count, "Tool calls by the assistant."),
@@ -184,6 +196,26 @@ def _derived() -> list[Column]:
 COLUMNS: tuple[Column, ...] = (*_facts(), *_judged(), *_adherent(), *_derived())
 SCHEMA: dict[str, pl.DataType] = {column.name: column.dtype for column in COLUMNS}
 STAGES_OF: dict[str, tuple[Stage, ...]] = {column.name: column.stages for column in COLUMNS}
+
+TOKENS_ONLY: tuple[str, ...] = tuple(
+    name
+    for name, stages in STAGES_OF.items()
+    if stages == ("judge",) and name.endswith(("_expected", "_spread", "_coverage"))
+)
+"""Null in scoring mode json."""
+REASONS_ONLY: tuple[str, ...] = tuple(f"n_{kind}_violations" for kind in VIOLATIONS)
+"""Null where adherence is scored without reasons."""
+TURNS_ONLY: tuple[str, ...] = (
+    "min_adherence",
+    "n_off_role_turns",
+    "first_off_role_turn",
+    "n_turns_in_role",
+    "adherence_slope",
+    "adherence_slope_low",
+    "adherence_slope_high",
+    "adherence_trend_p",
+)
+"""Null where adherence is scored of the conversation as a whole."""
 
 SCORE_OF: dict[Stage, str] = {"judge": "verdict", "adherence": "adherence"}
 """The column that is null exactly where a stage has no scores."""

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from curate.config import Config
 from curate.errors import UsageError
+from curate.selection.columns import REJECTED_SIDES
 from curate.selection.expressions import check_columns, check_condition, check_ranking
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -25,7 +26,13 @@ Removal = Literal[
 ]
 """Reason codes of what `dedup` and `decontaminate` remove."""
 
-RESERVED = frozenset({"unscored", "top", "sft", "rejected", "review", "active", *get_args(Removal)})
+RESERVED = frozenset(
+    {
+        *("unscored", "top", "sft", "rejected", "review", "active"),
+        *REJECTED_SIDES,
+        *get_args(Removal),
+    }
+)
 """Reason codes and set names of our own; a condition of that name could not be told from them."""
 
 
@@ -145,6 +152,11 @@ class SelectConfig(Config):
         description="Named SQL conditions over the score table; all must be true. The name is the reason "
         "code of a rejection. auto: good_verdict (verdict >= 'good') where the judge ran, and "
         "in_role (adherent) where adherence did.",
+    )
+    rejected_sides: bool = Field(
+        False,
+        description="Also train on what the data itself calls the worse alternative: rejected sides, "
+        "lower-ranked siblings, failed trajectories.",
     )
     top: Share | None = Field(
         None, description="Of the dialogues that meet all conditions, the best share."

@@ -66,8 +66,8 @@ def select(
 ) -> list[Decision]:
     """Sort the dialogues of a score table into sets.
 
-    Reasons of a rejected dialogue, in this order: `unscored` once, if any score it needed is missing; then
-    for each condition it does not meet, by the recipe's order, its name, or its name with why it has no
+    Reasons of a rejected dialogue, in this order: `unscored` once, if any score it needed is missing; one of
+    `selection.columns.REJECTED_SIDES`, unless `config.rejected_sides`; then for each condition it does not meet, by the recipe's order, its name, or its name with why it has no
     value: `<name>:unscored` (the stage failed), `<name>:skipped` (left out by the recipe, in a condition
     that also reads another stage's columns), `<name>:null` (the value is n/a, or a label the dialogue does
     not carry); then `contaminated`. Of the dialogues that meet all this, duplicates have one or more of
@@ -124,6 +124,9 @@ def decide(
     ran = stages_run(table)
     work = _scored(table)
     columns: list[str] = []
+    if not config.rejected_sides:
+        columns.append("why rejected side")
+        work = work.with_columns(table["rejected_as"].alias(columns[-1]))
     for name, sql in conditions(table, config).items():
         where = f"select.where.{name}"
         value = evaluate(table, sql, where).cast(pl.Boolean)
@@ -240,7 +243,7 @@ def narrowed(table: pl.LazyFrame, expressions: Mapping[str, str]) -> pl.DataFram
         UsageError: bad SQL, or a column that the table does not have.
     """
     schema = table.collect_schema()
-    needed = {"id", "content_hash", *SCORE_OF.values(), *UNSCORED_OF.values()}
+    needed = {"id", "content_hash", "rejected_as", *SCORE_OF.values(), *UNSCORED_OF.values()}
     for where, sql in expressions.items():
         read = columns_of(parse(sql, where))
         check_columns(read, where, schema, labels_known=True)

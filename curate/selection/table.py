@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 import orjson
@@ -195,6 +195,7 @@ def facts_row(dialogue: Dialogue) -> Row:
         "role": _short(dialogue.role_definition),
         "language": language if isinstance(language, str) else None,
         "reward": _finite(dialogue.reward),
+        "rejected_as": rejected_side(dialogue),
         "n_turns": sum(turn.number > 0 for turn in dialogue.turns),
         "n_assistant_turns": sum(turn.has_assistant for turn in dialogue.turns),
         "n_tool_calls": sum(len(message.tool_calls) for message in dialogue.messages),
@@ -205,6 +206,25 @@ def facts_row(dialogue: Dialogue) -> Row:
             if isinstance(value, (bool, int, float, str))
         },
     }
+
+
+def rejected_side(dialogue: Dialogue) -> str | None:
+    """Why the data calls a dialogue the worse alternative, as a code of `REJECTED_SIDES`; None where it does not.
+
+    Ranks count from the best; where the best among the siblings is not known it is 0, as in OASST.
+    """
+    labels = dialogue.labels
+    if labels.get("preference") == "rejected":
+        return "rejected_side"
+    ranks, best = labels.get("message_ranks"), labels.get("best_ranks")
+    if isinstance(ranks, (list, tuple)):
+        bests = best if isinstance(best, (list, tuple)) else ()
+        for message, rank, least in zip_longest(dialogue.messages, ranks, bests):
+            is_reply = message is not None and message.role == "assistant"
+            if is_reply and isinstance(rank, (int, float)) and rank > (least or 0):
+                return "lower_ranked"
+    reward = _finite(dialogue.reward)
+    return "failed_trajectory" if reward is not None and reward <= 0 else None
 
 
 def _judged(judgment: Judgment) -> Row:

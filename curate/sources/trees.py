@@ -2,8 +2,9 @@
 
 Every path from the root to a leaf is a dialogue of the tree's group. A path that ends with a user message is
 cut back to its last assistant message, and paths that become equal are one. Deleted messages are left
-out with all that hangs on them. Sibling ranks stand in `labels['message_ranks']` and message ids in
-`metadata['message_ids']`, both aligned with the messages, so that siblings can be found again by group.
+out with all that hangs on them. Sibling ranks stand in `labels['message_ranks']`, the best rank among a message
+and its siblings in `labels['best_ranks']` and message ids in `metadata['message_ids']`, all aligned with the
+messages, so that siblings can be found again by group.
 
 Flat files are held in memory whole, because a message may stand anywhere in relation to its parent.
 """
@@ -141,7 +142,10 @@ def _cut_back(path: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def _draft(path: tuple[Node, ...], tree_id: str, shared: dict[str, Any]) -> Draft:
-    labels: dict[str, Any] = {"message_ranks": [_rank(node.raw.get("rank")) for node in path]}
+    labels: dict[str, Any] = {
+        "message_ranks": [_rank(node.raw.get("rank")) for node in path],
+        "best_ranks": [None, *(_best_rank(node.children) for node in path[:-1])],
+    }
     said = [_message_labels(node.raw.get("labels")) for node in path]
     if any(said):
         labels["message_labels"] = said
@@ -164,6 +168,12 @@ def _draft(path: tuple[Node, ...], tree_id: str, shared: dict[str, Any]) -> Draf
 
 def _rank(value: Any) -> int | None:
     return int(value) if isinstance(value, int | float) and value == value else None
+
+
+def _best_rank(siblings: list[Node]) -> int | None:
+    """The best rank among siblings that can be read; None where none of them has one."""
+    ranks = (_rank(node.raw.get("rank")) for node in siblings if node.fault is None)
+    return min((rank for rank in ranks if rank is not None), default=None)
 
 
 def _message_labels(raw: Any) -> dict[str, Any] | None:

@@ -260,7 +260,7 @@ def test_a_run_that_did_not_split_has_no_validation(tmp_path: Path) -> None:
     assert {(table.config, table.split) for table in prepared.tables} == {
         (config, "train") for config in ("sft", "dpo", "judgments")
     }
-    assert len(rows_of(prepared, "sft", "train")) == 58
+    assert len(rows_of(prepared, "sft", "train")) == 46  # 34 chats and 12 chosen sides
     assert "candidates of forks" not in {step.name for step in prepared.funnel}
 
 

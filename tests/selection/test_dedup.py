@@ -245,7 +245,7 @@ def test_the_best_by_score_is_kept_whatever_the_order() -> None:
 
 def test_what_fails_a_condition_removes_nobody() -> None:
     given = [
-        talk("bad", "the same words", "in both", reward=0.0),
+        talk("bad", "the same words", "in both", reward=0.4),
         talk("good", "the same words", "in both", reward=1.0),
     ]
     config = SelectConfig(where={"rewarded": "reward > 0.5"}, dedup=DedupConfig())
