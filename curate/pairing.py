@@ -161,6 +161,4 @@ def _unscored(row: Sequence[PreferencePair]) -> str | None:
     for pair in row:
         if pair.check is not None and pair.check.unscored is not None:
             return pair.check.unscored
-        if pair.refusal == "unscored" and pair.source == "natural":
-            return "internal_error"  # nothing was measured: verifying it broke
     return None

@@ -51,11 +51,16 @@ _CALIBRATION = "calibration"
 """Key of an identity's `sampling` that names the calibration."""
 
 
+INTERNAL_ERROR = "internal_error"
+"""The reason code of what a bug in curate kept from being scored."""
+
+
 class Unscored(Frozen):
     """A dialogue that a stage could not score, and why. Fails every filter.
 
     Reason codes: `context_overflow`, `bad_reply`, `reply_cut`, `engine_error`, `no_assistant_turn`,
-    `missing_role`, `missing_scenario`, `low_coverage`, `unscored_turns`, `rejected_mismatch`; of reference
+    `missing_role`, `missing_scenario`, `low_coverage`, `unscored_turns`, `rejected_mismatch`, `internal_error`
+    (a bug, tried again by every run); of reference
     methods `no_reference`, `no_text`, `too_few_references`, `references_mismatch`.
     """
 

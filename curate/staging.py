@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from curate.executors.comparing import Runner
 from curate.executors.work import WorkItem
-from curate.records import AdherenceScore, Judgment, PreferencePair, Unscored
+from curate.records import INTERNAL_ERROR, AdherenceScore, Judgment, PreferencePair, Unscored
 from curate.runlog import RunLog
 from curate.store import StageRows
 from curate.validation import load_record
@@ -61,6 +62,18 @@ class RowMaker:
         rows.compact(keys)
 
 
+_UNSETTLED = re.compile(r'"(?:reason|unscored)": ?"' + INTERNAL_ERROR + '"')
+
+
+def is_settled(record: str) -> bool:
+    """False for the JSON of a row that a bug stands in for: every run makes it again.
+
+    Read from the text, since all rows are looked at whenever a stage's rows are opened; within a string of the
+    data those quotation marks would be escaped.
+    """
+    return INTERNAL_ERROR not in record or _UNSETTLED.search(record) is None
+
+
 def scored_rows(run: Path, name: str, print_: str, kind: type[S]) -> StageRows[S | Unscored]:
     """The rows of a judging stage, by content hash."""
     adapter: TypeAdapter[S | Unscored] = TypeAdapter(cast("type[S | Unscored]", kind | Unscored))
@@ -69,6 +82,7 @@ def scored_rows(run: Path, name: str, print_: str, kind: type[S]) -> StageRows[S
         dump=lambda record: record.model_dump_json().encode(),
         load=adapter.validate_json,
         check=lambda line: _check_record(kind, line),
+        is_settled=is_settled,
     )
 
 
@@ -79,6 +93,7 @@ def fork_rows(run: Path, print_: str) -> StageRows[list[PreferencePair]]:
         dump=lambda pairs: orjson.dumps([pair.model_dump(mode="json") for pair in pairs]),
         load=_PAIRS.validate_json,
         check=_check_pairs,
+        is_settled=is_settled,
     )
 
 
@@ -89,6 +104,7 @@ def verified_rows(run: Path, print_: str) -> StageRows[PreferencePair]:
         dump=lambda pair: pair.model_dump_json().encode(),
         load=PreferencePair.model_validate_json,
         check=_check_pair,
+        is_settled=is_settled,
     )
 
 

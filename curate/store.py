@@ -89,6 +89,7 @@ class StageRows(Generic[R]):
         load: JSON bytes to record.
         check: raises CurateError or ValueError for JSON bytes that are no record; called once for each row
             that an earlier process left.
+        is_settled: False for the JSON text of a row that is owed again whenever the rows are opened.
 
     Attributes:
         damage: where rows were that could not be read back, and why; those rows are owed again.
@@ -103,6 +104,7 @@ class StageRows(Generic[R]):
         dump: Callable[[R], bytes],
         load: Callable[[bytes], R],
         check: Callable[[bytes], object] = lambda _: None,
+        is_settled: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self.folder = folder
         self._dump = dump
@@ -122,6 +124,10 @@ class StageRows(Generic[R]):
                 self.damage.append(f"{folder.name}, row {key}: {_in_a_line(error)}")
             else:
                 self._keys.append(key)
+                if is_settled(record):
+                    self._forgotten.discard(key)
+                else:
+                    self._forgotten.add(key)
 
     @property
     def damage_note(self) -> str | None:
@@ -148,8 +154,10 @@ class StageRows(Generic[R]):
         self._append(key, self._dump(record).decode())
 
     def adopt(self, other: StageRows[R], keys: pl.Series) -> None:
-        """Copy another folder's rows of `keys`, as they are, where this one has none."""
-        missing = keys.filter(~keys.is_in(self.done().implode()))
+        """Copy another folder's rows of `keys`, as they are, where this one has none; not what it owes."""
+        missing = keys.filter(
+            keys.is_in(other.done().implode()) & ~keys.is_in(self.done().implode())
+        )
         for key, record in other.stored(missing):
             self._append(key, record)
 

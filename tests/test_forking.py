@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -9,13 +10,17 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from aiohttp import web
 from rich.console import Console
 
+from curate import steps
 from curate.adherence.config import AdherenceConfig
+from curate.dialogue import Dialogue
 from curate.engines.base import Capability
 from curate.engines.scripted import ScriptedEngine
+from curate.errors import CurateError, UsageError
 from curate.judging.config import RubricConfig
 from curate.models import ForkModels
 from curate.pairs.config import ForkConfig
@@ -196,3 +201,87 @@ def test_how_the_role_is_scored_is_part_of_what_makes_a_fork_valid() -> None:
         for adherence in (False, AdherenceConfig(), AdherenceConfig(definition="restrictive"))
     }
     assert len(prints) == 3
+
+
+BROKEN = {
+    "judge": "judge_dialogue",
+    "adherence": "score_adherence",
+    "fork": "fork_dialogue",
+}
+
+
+@pytest.mark.parametrize("stage", BROKEN)
+def test_a_bug_in_any_stage_costs_one_dialogue_and_the_next_run_makes_it_again(
+    server: CountingServer,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stage: str,
+) -> None:
+    sound = getattr(steps, BROKEN[stage])
+
+    async def broken(dialogue: Dialogue, *rest: Any) -> Any:
+        if dialogue.id == "chat-3":
+            raise OverflowError("math range error")
+        return await sound(dialogue, *rest)
+
+    expected = run_recipe(recipe(server, data), out=tmp_path / "expected").manifest
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, BROKEN[stage], broken)
+        for _ in range(2):
+            result = run_recipe(recipe(server, data), out=run)
+            assert result.manifest.status == "done"
+            counts = result.manifest.stages[stage]
+            assert counts.reasons == {"internal_error": 1}
+            assert counts.reused in (0, counts.rows - 1)
+            folder = next((run / stage).iterdir()) / "rows.parquet"
+            [row] = [text for text in pl.read_parquet(folder)["record"] if "internal_error" in text]
+            assert "OverflowError: math range error" in row
+            for pair in written(run):
+                validate_record("preference-pair", pair.model_dump(mode="json"))
+    mended = run_recipe(recipe(server, data), out=run).manifest
+    assert mended.stages[stage].reasons == {}
+    assert mended.verdicts == expected.verdicts
+    assert (mended.pairs, mended.refusals) == (expected.pairs, expected.refusals)
+
+
+def test_a_bug_in_one_stage_is_not_taken_over_by_another_run(
+    server: CountingServer, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(dialogue: Dialogue, *_: Any) -> Any:
+        raise KeyError(dialogue.id)
+
+    plain = {"fork": False, "adherence": False}
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "judge_dialogue", broken)
+        run_recipe(recipe(server, data, **plain), out=tmp_path / "broken")
+    reusing = recipe(server, data, **plain, reuse=str(tmp_path / "broken"))
+    manifest = run_recipe(reusing, out=tmp_path / "run").manifest
+    assert manifest.stages["judge"].reused == 0
+    assert sum(manifest.verdicts.values()) == 8
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (KeyboardInterrupt(), KeyboardInterrupt),
+        (UsageError("wrong from the start"), UsageError),
+        (OSError(errno.ENOSPC, "No space left on device", "/data/part"), CurateError),
+    ],
+)
+def test_what_must_end_a_run_ends_it(
+    server: CountingServer,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    raised: type[BaseException],
+) -> None:
+    async def broken(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(steps, "judge_dialogue", broken)
+    with pytest.raises(raised):
+        run_recipe(recipe(server, data), out=tmp_path / "run")
+    assert read_manifest(tmp_path / "run").status == "failed"

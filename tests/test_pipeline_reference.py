@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from curate.adherence.config import AdherenceConfig
+from curate.adherence.reference.scorer import ReferenceScorer
 from curate.api import load_dialogues, score_adherence
 from curate.dialogue import Dialogue, Message
 from curate.errors import UsageError
@@ -142,3 +143,26 @@ def test_a_run_tells_how_adherence_changes_with_the_turns(tmp_path: Path) -> Non
     again = run_recipe(recipe(tmp_path, "rouge"), out=tmp_path / "run").manifest
     assert again.stages["adherence"].reused == 3
     assert again.adherence == manifest.adherence
+
+
+def test_a_bug_in_comparing_costs_one_dialogue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound = ReferenceScorer.score
+
+    def broken(self: ReferenceScorer, dialogue: Dialogue) -> AdherenceScore | Unscored:
+        if "blocked" in dialogue.messages[-1].content:
+            raise ValueError("a bug")
+        return sound(self, dialogue)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ReferenceScorer, "score", broken)
+        run_recipe(recipe(tmp_path, "rouge"), out=tmp_path / "run")
+    table = pl.read_parquet(tmp_path / "run/scores.parquet")
+    assert table["adherence_unscored"].to_list() == ["internal_error", None, "no_reference"]
+    run_recipe(recipe(tmp_path, "rouge"), out=tmp_path / "run")
+    assert pl.read_parquet(tmp_path / "run/scores.parquet")["adherence"].to_list() == [
+        1.0,
+        0.0,
+        None,
+    ]

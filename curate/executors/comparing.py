@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from curate.engines.base import Completion, Request
 from curate.executors.local import for_each
-from curate.executors.work import WorkItem
+from curate.executors.work import WorkItem, made
 from curate.steps import Step
 
 
@@ -30,7 +30,7 @@ class ComparingExecutor:
         """As `work.Executor.run`."""
 
         async def work(item: WorkItem) -> Any:
-            return await self.step.work(item.dialogue, _ask_nobody)
+            return await made(item, self.step.work(item.dialogue, _ask_nobody))
 
         await for_each(items, work, done, open_at_once=1)
 

@@ -7,16 +7,30 @@ stage functions, and an executor only decides where it runs.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from curate.dialogue import Dialogue
+from curate.dialogue import Dialogue, Message
 from curate.errors import CurateError
+from curate.files import disk_error
 from curate.models import Asks, ForkModels, ModelFacts
+from curate.pairs.prefix import pair_id
 from curate.recipe import Recipe
-from curate.records import AdherenceScore, Judgment, PreferencePair, Unscored
+from curate.records import (
+    INTERNAL_ERROR,
+    AdherenceScore,
+    Judgment,
+    PairCheck,
+    PreferencePair,
+    Unscored,
+)
 from curate.steps import adherence_step, fork_step, judge_step, natural_step
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DETAIL_CHARS = 500
 
 StageName = Literal["judge", "adherence", "fork", "natural"]
 Row = Judgment | AdherenceScore | Unscored | PreferencePair | list[PreferencePair]
@@ -110,21 +124,59 @@ class StageWorker:
 
     async def __call__(self, item: WorkItem) -> Row:
         """Make the row that is owed."""
-        try:
-            return await self._work[item.stage](item)
-        except CurateError:
-            raise
-        except Exception as error:
-            if item.stage == "fork":
-                raise
-            # Broad on purpose: a bug costs one dialogue, not the run.
-            if item.pair is not None:
-                detail = f"{item.pair.detail}; internal_error: {type(error).__name__}: {error}"
-                return item.pair.model_copy(update={"refusal": "unscored", "detail": detail})
-            return Unscored(
-                dialogue_id=item.dialogue.id,
-                content_hash=item.dialogue.content_hash,
-                stage=item.stage,
-                reason="internal_error",
-                detail=f"{type(error).__name__}: {error}",
-            )
+        return await made(item, self._work[item.stage](item))
+
+
+async def made(item: WorkItem, making: Awaitable[Row]) -> Row:
+    """The row of an item; where a bug keeps it from being made, an unscored one that says so.
+
+    A bug costs one dialogue, not the run, and its row is owed again by the next run (`staging.is_settled`).
+
+    Raises:
+        CurateError: what ends a run, such as a budget, a model that cannot be reached or a full disk.
+    """
+    try:
+        return await making
+    except CurateError:
+        raise
+    except Exception as error:  # broad on purpose
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise disk_error(Path(error.filename or "."), error) from error
+        return _unmade(item, f"{type(error).__name__}: {error}"[:_DETAIL_CHARS])
+
+
+def _unmade(item: WorkItem, detail: str) -> Row:
+    check = PairCheck(unscored=INTERNAL_ERROR)
+    if item.pair is not None:
+        detail = f"{item.pair.detail}; {INTERNAL_ERROR}: {detail}".removeprefix("; ")
+        changed = {"refusal": "unscored", "detail": detail, "check": check}
+        return item.pair.model_copy(update=changed)
+    dialogue = item.dialogue
+    if item.stage != "fork":
+        return Unscored(
+            dialogue_id=dialogue.id,
+            content_hash=dialogue.content_hash,
+            stage=item.stage,
+            reason=INTERNAL_ERROR,
+            detail=detail,
+        )
+    rejected = Message(role="assistant")
+    salt = f"{dialogue.id}/{dialogue.content_hash}/{INTERNAL_ERROR}"
+    return [
+        PreferencePair(
+            pair_id=pair_id((), dialogue.tools, None, rejected, salt=salt),
+            dialogue_id=dialogue.id,
+            content_hash=dialogue.content_hash,
+            source="none",
+            basis="judge",
+            turn=item.judgment.weakest_turn if item.judgment else None,
+            prompt=(),
+            tools=dialogue.tools,
+            chosen=None,
+            rejected=rejected,
+            refusal="unscored",
+            detail=f"{INTERNAL_ERROR}: {detail}",
+            check=check,
+            lineage=dialogue.lineage,
+        )
+    ]
