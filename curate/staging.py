@@ -55,6 +55,7 @@ class RowMaker:
             finished += 1
             self.progress(name, finished, total)
 
+        self.progress(name, finished, total)
         try:
             await executor.run(items, done)
         finally:

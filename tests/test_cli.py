@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from curate.showing import RunProgress
 from tests.live import live_server
 from tests.processes import curate, start
 from tests.servers import CountingServer
@@ -264,6 +269,128 @@ def test_ctrl_c_keeps_what_was_done_and_the_next_run_goes_on(data: Path, tmp_pat
         assert json.loads((tmp_path / "run/manifest.json").read_text())["status"] == "failed"
         server.delay = 0.0
         assert curate("run", recipe, "--out", tmp_path / "run").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("loop", "is_in_background"), [("uvloop", False), ("uvloop", True), ("asyncio", True)]
+)
+def test_sigterm_ends_a_run_as_ctrl_c_does_and_the_log_says_so(
+    data: Path, tmp_path: Path, loop: str, is_in_background: bool
+) -> None:
+    """Everything goes to one file, as under a scheduler; a script's `&` has the run ignore Ctrl-C."""
+    log, out = tmp_path / "log", tmp_path / "a run"
+    program = (
+        CURATE[-1]
+        if loop == "uvloop"
+        else f"import sys; sys.modules['uvloop'] = None; {CURATE[-1]}"
+    )
+    with live_server(delay=0.1) as server:
+        recipe = recipe_file(tmp_path, data, server.base_url)
+        with log.open("w") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-c", program, "run", recipe, "--out", out],
+                stdout=file,
+                stderr=file,
+                preexec_fn=_ignore_ctrl_c if is_in_background else None,
+            )
+            while len(server.requests) < 15:
+                assert process.poll() is None
+                time.sleep(0.02)
+            assert "judge: 0 of 3 (0%)" in log.read_text()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(120) == 1
+        said = log.read_text()
+        assert "Traceback" not in said
+        assert said.count("interrupted; what was done is kept") == 1
+        goes_on = said.rstrip().splitlines()[-1]
+        assert goes_on.strip() == f"curate run {recipe} --out '{out}'"
+        assert json.loads((out / "manifest.json").read_text())["status"] == "failed"
+        assert not list((out / "replies.sqlite.logs").iterdir())
+        server.delay = 0.0
+        rest = curate(*shlex.split(goes_on)[1:])
+        assert rest.returncode == 0
+        stages = json.loads((out / "manifest.json").read_text())["stages"]
+        assert stages["judge"]["requests_sent"] < stages["judge"]["requests"]
+
+
+def _ignore_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def test_sigterm_is_said_in_each_of_two_logs(data: Path, tmp_path: Path) -> None:
+    names = ("out.log", "err.log")
+    with live_server() as server:
+        server.is_held = True
+        recipe = recipe_file(tmp_path, data, server.base_url)
+        with (tmp_path / names[0]).open("w") as out, (tmp_path / names[1]).open("w") as err:
+            process = subprocess.Popen(
+                [*CURATE, "run", recipe, "--out", tmp_path / "run"], stdout=out, stderr=err
+            )
+            while not server.requests:  # it looks at the server, in its first second
+                assert process.poll() is None
+                time.sleep(0.02)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(120) == 1
+    for name in names:
+        assert "interrupted; what was done is kept" in (tmp_path / name).read_text()
+        assert "Traceback" not in (tmp_path / name).read_text()
+
+
+def test_sigterm_ends_an_estimate(data: Path, tmp_path: Path) -> None:
+    with live_server() as server:
+        server.is_held = True
+        recipe = recipe_file(tmp_path, data, server.base_url)
+        process = subprocess.Popen(
+            [*CURATE, "estimate", recipe], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        while not server.requests:
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        out, said = process.communicate(timeout=120)
+        assert (process.returncode, out) == (1, "")
+        assert said.split() == [
+            "interrupted;",
+            "to",
+            "start",
+            "again:",
+            "curate",
+            "estimate",
+            str(recipe),
+        ]
+
+
+def test_a_log_shows_life_and_a_terminal_bars() -> None:
+    def shown(bars: bool, out: bool) -> tuple[str, str]:
+        consoles = [
+            Console(file=io.StringIO(), force_terminal=is_terminal, width=200)
+            for is_terminal in (bars, out)
+        ]
+        with RunProgress(*consoles, every=0.01) as progress:
+            time.sleep(0.1)  # a model loads
+            progress("ingest", 3, 3)
+            for done in range(4):
+                progress("judge", done, 400)
+                time.sleep(0.1)  # within which no row comes, and lines do
+        return tuple(console.file.getvalue() for console in consoles)  # type: ignore[attr-defined]
+
+    bars, log = shown(bars=True, out=False)
+    assert "judge" in bars
+    assert "\x1b[" not in log
+    lines = log.splitlines()
+    assert lines[0].startswith("starting, for 0.0")
+    assert any(line.startswith("ingest: 3 of 3 done in ") for line in lines)
+    assert "judge: 0 of 400 (0%)" in lines
+    between = re.compile(r"judge: 3 of 400 \(1%\), \S+/s, .+ left")
+    assert sum(bool(between.fullmatch(line)) for line in lines) > 1
+    assert lines[-1].startswith("judge: 3 of 400 done in ")
+    assert len([line for line in lines if line.startswith("judge: 0")]) > 1
+    err, out = shown(bars=False, out=True)
+    assert "judge: 3 of 400" in err
+    assert out == ""
+    err, out = shown(bars=False, out=False)
+    assert err == ""
+    assert "judge: 3 of 400" in out
 
 
 def test_a_second_writer_is_refused(data: Path, tmp_path: Path) -> None:

@@ -15,14 +15,14 @@ from rich.markup import escape
 from curate import __version__
 from curate.cli import calibrate, check, running
 from curate.cli.benchmark import benchmark
-from curate.cli.console import ERR, OUT
+from curate.cli.console import ERR, OUT, command_line, end_as_by_ctrl_c
 from curate.cli.push import push
 from curate.errors import CurateError, SourceError, UsageError
 
 __all__ = ["app", "main"]
 
 _INTERRUPTED = 130
-"""What typer ends with on Ctrl-C, outside of what `resumable` covers."""
+"""What typer ends with on Ctrl-C or SIGTERM, outside of what `resumable` covers."""
 
 app = typer.Typer(
     name="curate",
@@ -57,11 +57,12 @@ def _root(
 
 def main() -> None:
     """Entry point: expected errors without a traceback, exit codes as in the module's docstring."""
+    end_as_by_ctrl_c()
     try:
         app()
     except SystemExit as ended:
         if ended.code == _INTERRUPTED:
-            ERR.print("interrupted")
+            ERR.print(f"interrupted; to start again:\n  {escape(command_line())}", soft_wrap=True)
             ended.code = 1
         raise
     except (UsageError, SourceError) as error:

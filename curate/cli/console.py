@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from types import FrameType
+from typing import Annotated, Any, TextIO
 
 import orjson
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.text import Text
 
 _SHOWN = {code: chr(0x2400 + code) for code in range(32)} | {127: "␡"}
@@ -35,12 +40,42 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Read only the first rows
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Ctrl-C ends a command with exit code 1 and a word about what happens next."""
+    """Ctrl-C or SIGTERM ends a command with exit code 1 and the command that goes on."""
     try:
         yield
     except KeyboardInterrupt:
-        ERR.print("\ninterrupted; what was done is kept, the same command resumes")
+        said = f"\ninterrupted; what was done is kept. To go on:\n  {command_line()}"
+        ERR.print(escape(said), soft_wrap=True)
+        if not OUT.is_terminal and not _is_one_file(sys.stdout, sys.stderr):
+            OUT.print(escape(said), soft_wrap=True)
         raise typer.Exit(1) from None
+
+
+def command_line() -> str:
+    """The command as it was given, to be typed again."""
+    return shlex.join(["curate", *sys.argv[1:]])
+
+
+def _is_one_file(*streams: TextIO) -> bool:
+    try:
+        first, second = (os.fstat(stream.fileno()) for stream in streams)
+    except (OSError, ValueError):  # no file at all: it is captured
+        return True
+    return os.path.samestat(first, second)
+
+
+def end_as_by_ctrl_c() -> None:
+    """Have SIGTERM, which schedulers and `kill` send, end a command as Ctrl-C does."""
+
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        # An event loop that runs has a handler of its own, which lets it close what it holds. A command that
+        # a script put into the background ignores Ctrl-C, and has none.
+        handler = signal.getsignal(signal.SIGINT)
+        if not callable(handler):
+            raise KeyboardInterrupt
+        handler(signal.SIGINT, frame)
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 def print_json(value: Any) -> None:

@@ -85,7 +85,7 @@ def run(
             RemoteFolder(out, folder)  # which looks there: a URL that cannot be reached is refused
         show_plan(OUT, run_in_loop(make_plan(loaded, limit=limit, out=folder)))
         return
-    with resumable(), RunProgress(ERR) as progress:
+    with resumable(), RunProgress(ERR, OUT) as progress:
         result = run_recipe(
             loaded, out=out, limit=limit, retry_unscored=retry is not None, progress=progress
         )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,7 +61,11 @@ def _connect(ray: Any, config: ExecutorConfig) -> bool:
             # Ray itself would knock for minutes at a door that is not there.
             host, _, port = address.rpartition(":")
             socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
+        on_sigterm = signal.getsignal(signal.SIGTERM)
         ray.init(address=address, **options)
+        if threading.current_thread() is threading.main_thread():
+            # Ray's own handler leaves at once, without a word.
+            signal.signal(signal.SIGTERM, on_sigterm)
     except (OSError, ValueError, RuntimeError) as error:
         raise UsageError(
             f"the Ray cluster {address or ''} cannot be joined",
