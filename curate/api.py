@@ -48,6 +48,7 @@ from curate.errors import (
     SourceError,
     UsageError,
 )
+from curate.executors.first_rows import FirstRows
 from curate.executors.local import for_each
 from curate.executors.loop import run as run_in_loop
 from curate.export.config import ExportConfig
@@ -194,6 +195,7 @@ def judge_dialogues(
     config: RubricConfig | Given = None,
     *,
     replies: str | Path | None = None,
+    keep_going: bool = False,
 ) -> list[Judgment | Unscored]:
     """Judge dialogues turn by turn; one record a dialogue, in order.
 
@@ -202,14 +204,19 @@ def judge_dialogues(
         model: the judge.
         config: as the recipe's section `judge`.
         replies: folder of a reply log; a reply in it is not asked for again.
+        keep_going: go on where the first 50 dialogues all came to nothing for one reason.
 
     Raises:
         UsageError: a key is wrong, or the engine cannot serve the scoring mode asked for.
-        EngineError: the model cannot be reached or used.
+        EngineError: the model cannot be reached or used, or nothing came of the first 50 dialogues.
     """
     rubric = _section(RubricConfig, config, "judge")
     return _score(
-        dialogues, _model(model, "judge"), lambda engine: judge_step(rubric, engine), replies
+        dialogues,
+        _model(model, "judge"),
+        lambda engine: judge_step(rubric, engine),
+        replies,
+        FirstRows("judge", keep_going=keep_going),
     )
 
 
@@ -220,6 +227,7 @@ def score_adherence(
     *,
     replies: str | Path | None = None,
     embeddings: str | Path | None = None,
+    keep_going: bool = False,
 ) -> list[AdherenceScore | Unscored]:
     """Score how well the assistant keeps its role; errors as in `judge_dialogues`.
 
@@ -232,6 +240,7 @@ def score_adherence(
         config: as the recipe's section `adherence`.
         replies: folder of a reply log; a reply in it is not asked for again.
         embeddings: file that keeps what the encoders of reference methods made; memory by default.
+        keep_going: as in `judge_dialogues`.
     """
     chosen = _section(AdherenceConfig, config, "adherence")
     if chosen.scoring_method != "llm_judge":
@@ -246,7 +255,8 @@ def score_adherence(
     if model is None:
         raise UsageError("scoring_method llm_judge needs a judge", expected="model")
     judge = _model(model, "judge")
-    found = _score(dialogues, judge, lambda engine: adherence_step(chosen, engine), replies)
+    first = FirstRows("adherence", keep_going=keep_going)
+    found = _score(dialogues, judge, lambda engine: adherence_step(chosen, engine), replies, first)
     tally = AdherenceTally()
     if chosen.on_missing == "half" or chosen.include_reason:
         for record in found:
@@ -300,6 +310,7 @@ def fork_pairs(
     judging: RubricConfig | Given = None,
     adherence: AdherenceConfig | Given = None,
     replies: str | Path | None = None,
+    keep_going: bool = False,
 ) -> list[PreferencePair]:
     """Fork every judged dialogue given; refused pairs come back too, with their `refusal` code.
 
@@ -313,6 +324,7 @@ def fork_pairs(
         judging: as the recipe's section `judge`, with which the judgments were made.
         adherence: as the recipe's section `adherence`: how the judge scores role adherence; without it the role is not checked.
         replies: folder of a reply log.
+        keep_going: as in `judge_dialogues`.
     """
     scored = {record.content_hash: record for record in judgments if isinstance(record, Judgment)}
     rubric, fork = _section(RubricConfig, judging, "judge"), _section(ForkConfig, config, "fork")
@@ -343,7 +355,8 @@ def fork_pairs(
                 return await work(dialogue, scored[dialogue.content_hash], *asks)
 
             chosen = [dialogue for dialogue in dialogues if dialogue.content_hash in scored]
-            made = await _in_order(chosen, one, models.judge.open_dialogues)
+            first = FirstRows("fork", keep_going=keep_going)
+            made = await _in_order(chosen, one, models.judge.open_dialogues, first)
         return [pair for pairs in made for pair in pairs]
 
     return run_in_loop(run())
@@ -354,6 +367,7 @@ def _score(
     model: Engine | EngineConfig,
     bind: Callable[[Engine], Step[R]],
     replies: str | Path | None,
+    first: FirstRows,
 ) -> list[R]:
     async def run() -> list[R]:
         async with contextlib.AsyncExitStack() as stack:
@@ -363,14 +377,20 @@ def _score(
                 warnings.warn(step.warning, stacklevel=2)
             ask = _asker(engine, model, _cache(replies, stack))
             return await _in_order(
-                list(dialogues), lambda dialogue: step.work(dialogue, ask), engine.open_dialogues
+                list(dialogues),
+                lambda dialogue: step.work(dialogue, ask),
+                engine.open_dialogues,
+                first,
             )
 
     return run_in_loop(run())
 
 
 async def _in_order(
-    dialogues: Sequence[Dialogue], work: Callable[[Dialogue], Awaitable[R]], open_at_once: int
+    dialogues: Sequence[Dialogue],
+    work: Callable[[Dialogue], Awaitable[R]],
+    open_at_once: int,
+    first: FirstRows,
 ) -> list[R]:
     results: dict[int, R] = {}
 
@@ -379,6 +399,7 @@ async def _in_order(
 
     def done(item: tuple[int, Dialogue], result: R) -> None:
         results[item[0]] = result
+        first.see(result)
 
     await for_each(enumerate(dialogues), numbered, done, open_at_once=open_at_once)
     return [results[index] for index in range(len(dialogues))]

@@ -83,6 +83,7 @@ def run_recipe(
     out: str | Path | None = None,
     limit: int | None = None,
     retry_unscored: bool = False,
+    keep_going: bool = False,
     progress: Progress | None = None,
 ) -> RunResult:
     """Run a recipe from source to export, or resume it.
@@ -92,6 +93,7 @@ def run_recipe(
         out: run folder, or the URL of one (see `curate.remote`); `runs/<recipe name>` by default.
         limit: read only the first rows (conversations, where one spans several rows) of each source.
         retry_unscored: ask again for dialogues that an earlier run could not score.
+        keep_going: go through all dialogues even where the first 50 of a stage all came to nothing for one reason.
         progress: told how far each stage is.
 
     Returns:
@@ -99,14 +101,15 @@ def run_recipe(
 
     Raises:
         UsageError: the recipe cannot be read, or cannot run as it is (no judge, unreadable source, missing extra).
-        EngineError: a model cannot be reached or used at all.
+        EngineError: a model cannot be reached or used at all, or nothing came of a stage's first 50 dialogues.
         RunLockedError: another process writes the folder.
         CurateError: anything else with a name, a full disk for one. What was done is kept.
     """
     recipe = as_recipe(recipe).checked()
     sources = open_sources(recipe, limit)
     with open_run_folder(out if out is not None else Path("runs") / recipe.name) as folder:
-        run = _Run(recipe, sources, folder, retry_unscored, progress or (lambda *_: None))
+        maker = RowMaker(RunLog(recipe), progress or (lambda *_: None), keep_going)
+        run = _Run(recipe, sources, folder, retry_unscored, maker)
         return run_in_loop(run.go())
 
 
@@ -125,20 +128,20 @@ class _Run:
         sources: list[Source],
         folder: RunFolder,
         retry_unscored: bool,
-        progress: Progress,
+        maker: RowMaker,
     ) -> None:
         self.recipe = recipe
         self.sources = sources
         self.folder = folder
         self.retry_unscored = retry_unscored
-        self.progress = progress
-        self.log = RunLog(recipe)
+        self.progress = maker.progress
+        self.log = maker.log
         self.sample = Reservoir()
         earlier = last_manifest(folder.path)
         if earlier is None and folder.manifest_path.exists():
             self.log.warn(f"{folder.manifest_path} could not be read back; it is made anew.")
         self.rates = None if earlier is None else rates_of(earlier, str(folder.path))
-        self.maker = RowMaker(self.log, progress)
+        self.maker = maker
         self.pairing = Pairing(recipe, folder.path, self.maker, retry_unscored=retry_unscored)
         if earlier is not None and (name := earlier.recipe.get("name")) != recipe.name:
             self.log.warn(
@@ -174,7 +177,9 @@ class _Run:
         except BudgetReached as reached:
             self.log.warn(str(reached))
             return self._write_manifest("budget")
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, CurateError):
+                self.log.warn(str(error))
             self._write_manifest("failed")
             raise
         over = self.log.is_over(self.recipe.max_unscored)

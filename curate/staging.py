@@ -13,6 +13,7 @@ import polars as pl
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from curate.executors.comparing import Runner
+from curate.executors.first_rows import FirstRows
 from curate.executors.work import WorkItem
 from curate.records import INTERNAL_ERROR, AdherenceScore, Judgment, PreferencePair, Unscored
 from curate.runlog import RunLog
@@ -30,10 +31,15 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RowMaker:
-    """Makes the rows that a stage owes, whoever answers."""
+    """Makes the rows that a stage owes, whoever answers.
+
+    Attributes:
+        keep_going: go on where the first rows of a stage all came to nothing, see `FirstRows`.
+    """
 
     log: RunLog
     progress: Progress
+    keep_going: bool = False
 
     async def make(
         self,
@@ -48,12 +54,14 @@ class RowMaker:
             self.log.warn(f"{rows.damage_note} Those rows are made again, from kept replies.")
         total = keys.n_unique()
         finished = self.log.tally(name).reused = total - len(_missing(keys, rows))
+        first = FirstRows(name, keep_going=self.keep_going)
 
         def done(made: WorkItem, row: R) -> None:
             nonlocal finished
             rows.append(made.key, row)
             finished += 1
             self.progress(name, finished, total)
+            first.see(row)
 
         self.progress(name, finished, total)
         try:

@@ -48,6 +48,12 @@ def run(
     retry: Annotated[
         str | None, typer.Option(help="'unscored': ask again for dialogues without a score.")
     ] = None,
+    keep_going: Annotated[
+        bool,
+        typer.Option(
+            "--keep-going", help="Go on where a stage's first 50 dialogues all came to nothing."
+        ),
+    ] = False,
     executor: Annotated[
         str | None, typer.Option(help="'local' or 'ray': where stages run; as in the recipe.")
     ] = None,
@@ -87,7 +93,12 @@ def run(
         return
     with resumable(), RunProgress(ERR, OUT) as progress:
         result = run_recipe(
-            loaded, out=out, limit=limit, retry_unscored=retry is not None, progress=progress
+            loaded,
+            out=out,
+            limit=limit,
+            retry_unscored=retry is not None,
+            keep_going=keep_going,
+            progress=progress,
         )
     show_run(OUT, result)
     if out is not None and is_url(out):
