@@ -29,12 +29,22 @@ CONNECT_SECONDS = 10.0
 """A host that takes longer to accept a connection is taken for gone."""
 IDLE_SECONDS = 4.0
 """An idle connection is used again for so long; common servers close theirs after 5 seconds."""
+MOST_BYTES = 32 * 2**20
+"""Of a reply's body. A long reply with twenty log-probabilities a token takes a third of it."""
+MOST_HEAD_BYTES = 256 * 2**10
+"""Of a reply's headers, those of `100 Continue` and the like before it included."""
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 """Headers that say where a body ends; without them it ends with the connection."""
 
 
 class BrokenReplyError(Exception):
-    """The server began a reply and did not end it, or sent something that is no HTTP."""
+    """The server began a reply and did not end it in any bounds, or sent something that is no HTTP."""
+
+
+def too_long(part: str) -> BrokenReplyError:
+    """The error for a reply that goes on and on."""
+    most = MOST_BYTES if part == "body" else MOST_HEAD_BYTES
+    return BrokenReplyError(f"its {part} is longer than {most // 2**10:,} KiB")
 
 
 class Reply(NamedTuple):
@@ -165,6 +175,7 @@ class _Connection(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._parts: list[bytes] = []
         self._has_begun = self._has_headers = False
+        self._received = 0
         self.is_lost = False
         self.is_reusable = False
         self.since = 0.0
@@ -199,10 +210,15 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._has_begun = True
+        self._received += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(BrokenReplyError(f"it is not HTTP: {error}"))
+            self.abort()
+        # Counted as it comes over the wire, so that no framing, trailer or header gets round it.
+        if self._received > (MOST_BYTES if self._has_headers else MOST_HEAD_BYTES):
+            self._fail(too_long("body" if self._has_headers else "head"))
             self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -246,6 +262,7 @@ class _Connection(asyncio.Protocol):
         waiter, self._waiter = self._waiter, None
         reply = Reply(self._parser.get_status_code(), self._headers, b"".join(self._parts))
         self._headers, self._parts, self._has_begun, self._has_headers = [], [], False, False
+        self._received = 0
         self.since = time.monotonic()
         if waiter is not None and not waiter.done():
             waiter.set_result(reply)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import aiohttp
 
+from curate.engines import http
 from curate.engines.http import BrokenReplyError, Reply
 
 
@@ -31,7 +32,13 @@ class ProxiedPool:
                 timeout=aiohttp.ClientTimeout(total=seconds),
                 allow_redirects=False,
             ) as response:
-                return Reply(response.status, response.raw_headers, await response.read())
+                parts, size = [], 0
+                async for part in response.content.iter_any():
+                    parts.append(part)
+                    size += len(part)
+                    if size > http.MOST_BYTES:
+                        raise http.too_long("body")
+                return Reply(response.status, response.raw_headers, b"".join(parts))
         except aiohttp.ClientPayloadError as error:
             raise BrokenReplyError(f"the connection ended within the body: {error}") from error
         except aiohttp.ClientError as error:

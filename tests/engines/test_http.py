@@ -136,6 +136,91 @@ async def test_what_is_no_whole_reply_is_an_error_and_its_connection_is_not_used
         assert server.connections == 2
 
 
+class Endless:
+    """Begins a reply and never ends it, as fast as it is read."""
+
+    def __init__(self, begin, again):
+        self.begin, self.again = begin, again
+        self.sent = 0
+
+    async def __aenter__(self):
+        self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        self.port = self.server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_):
+        self.server.close()
+
+    async def serve(self, reader, writer):
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(self.begin)
+            while True:
+                writer.write(self.again)
+                self.sent += len(self.again)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+
+BITE = b"x" * 10_000
+ENDLESS = {
+    "length": (b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n", BITE, "body"),
+    "chunks": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"2710\r\n" + BITE + b"\r\n",
+        "body",
+    ),
+    "until the end": (b"HTTP/1.1 200 OK\r\n\r\n", BITE, "body"),
+    "trailers": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+        b"X-More: " + BITE + b"\r\n",
+        "body",
+    ),
+    "headers": (b"HTTP/1.1 200 OK\r\n", b"X-More: " + BITE + b"\r\n", "head"),
+    "one header": (b"HTTP/1.1 200 OK\r\nX-More: ", BITE, "head"),
+    "hints": (b"", b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" * 300, "head"),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+async def test_a_reply_without_end_is_given_up_with_bounded_memory(monkeypatch, kind):
+    begin, again, part = ENDLESS[kind]
+    monkeypatch.setattr(http, "MOST_BYTES", 2**20)
+    async with Endless(begin, again) as server:
+        pool = DirectPool("http", "127.0.0.1", server.port, "x", {})
+        with pytest.raises(BrokenReplyError, match=f"its {part} is longer than"):
+            await pool.call("POST", "/v1/x", b"", 60.0)
+        # What is on its way in the buffers of both sockets comes on top.
+        assert server.sent < 2**20 + 16 * 2**20
+        assert not pool._idle
+        await pool.close()
+
+
+@pytest.mark.parametrize("kind", ["length", "chunks"])
+async def test_a_reply_without_end_is_given_up_through_a_proxy_as_well(monkeypatch, kind):
+    for name in ("https_proxy", "no_proxy", "HTTP_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    begin, again, _ = ENDLESS[kind]
+    monkeypatch.setattr(http, "MOST_BYTES", 2**20)
+    async with Endless(begin, again) as server:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.port}")
+        pool = open_pool("http://judge.example/v1", {}, use_proxy=True)
+        with pytest.raises(BrokenReplyError, match="its body is longer than"):
+            await pool.call("POST", "/v1/x", b"", 60.0)
+        await pool.close()
+
+
+async def test_a_long_reply_within_the_bound_is_read_and_so_is_the_next(monkeypatch):
+    monkeypatch.setattr(http, "MOST_BYTES", 2**20)
+    body = b"y" * (2**20 - 1000)
+    long = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    async with Bytes([long], [long], [long]) as server:
+        for _ in range(3):
+            assert (await server.call(seconds=30.0)).body == body
+        assert server.connections == 1
+
+
 async def test_a_cancelled_call_does_not_leave_its_reply_to_the_next_one():
     async with Bytes([b"", b"", b"", OK]) as server:
         task = asyncio.create_task(server.call(b"first"))
