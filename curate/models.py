@@ -13,7 +13,7 @@ from curate.engines.asking import Asker, CallBudget, Replies
 from curate.engines.base import Ask, Capability, Engine, EngineIdentity
 from curate.engines.config import EngineConfig, OpenAIConfig, open_engine
 from curate.engines.redaction import redactor
-from curate.errors import UsageError
+from curate.errors import EngineError, UsageError
 from curate.recipe import Recipe
 
 
@@ -39,6 +39,8 @@ class EngineFacts:
     capabilities: frozenset[Capability]
     open_dialogues: int
     warnings: tuple[str, ...] = ()
+    served: str = ""
+    """The model that a server says its replies come from; empty for a model in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,11 @@ class ModelFacts:
     judge: EngineFacts
     policy: EngineFacts
     reviser: EngineFacts
+
+    @property
+    def served(self) -> list[EngineFacts]:
+        """The models whose replies say where they come from."""
+        return [facts for facts in (self.judge, self.policy, self.reviser) if facts.served]
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -74,6 +81,7 @@ class ForkModels:
                     engine.capabilities,
                     engine.open_dialogues,
                     warnings_of(engine),
+                    getattr(engine, "served", ""),
                 )
                 for engine in (self.judge, self.policy, self.reviser)
             )
@@ -105,6 +113,26 @@ async def open_models(recipe: Recipe) -> AsyncIterator[ForkModels]:
         policy = await engine(models.policy) if models.policy and recipe.fork else judge
         reviser = await engine(models.reviser) if models.reviser and recipe.fork else policy
         yield ForkModels(judge, policy, reviser)
+
+
+def check_served(facts: EngineFacts, first: str) -> None:
+    """Refuse a server that serves another model than the one whose replies are kept.
+
+    Args:
+        facts: of the engine as it is now.
+        first: the name that its replies had when the first was kept.
+
+    Raises:
+        EngineError: the names differ.
+    """
+    if facts.served != first:
+        raise EngineError(
+            f"the replies kept for {facts.identity.model} come from another model than is served now",
+            got=facts.served,
+            expected=first,
+            fix="serve that one again; or set `revision` on the model, which then is a new one that "
+            "everything is asked of",
+        )
 
 
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)([MB])(?![a-z0-9])", re.IGNORECASE)

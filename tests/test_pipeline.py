@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from curate.errors import UsageError
+from curate.errors import EngineError, UsageError
 from curate.pipeline import RunResult, run_recipe
 from curate.plan import make_plan
 from curate.recipe import Recipe, parse_recipe
@@ -511,3 +511,24 @@ def test_a_folder_that_was_shared_before_the_run_stays_shared(
     run_recipe(recipe(server, data), out=run)
     assert run.stat().st_mode & 0o777 == 0o750
     assert open_to_others(run) == [str(run)]
+
+
+def test_a_run_that_goes_on_with_another_served_model_is_an_error_with_both_names(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    def answer(body: Body) -> Body:
+        return {**chat_completion(answer_by_hash(body), body), "model": name}
+
+    server.answer = answer
+    name = "judge-v1"
+    stopped = run_recipe(recipe(server, data, budget={"calls": 9}), out=tmp_path / "run")
+    assert stopped.manifest.status == "budget"
+    [said] = [text for text in stopped.manifest.warnings if "was asked for" in text]
+    assert "'judge-v1'" in said
+    name = "judge-v2"
+    with pytest.raises(EngineError) as caught:
+        run_recipe(recipe(server, data), out=tmp_path / "run")
+    assert "got: judge-v2" in str(caught.value)
+    assert "expected: judge-v1" in str(caught.value)
+    name = "judge-v1"
+    assert run_recipe(recipe(server, data), out=tmp_path / "run").manifest.status == "done"

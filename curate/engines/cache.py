@@ -5,7 +5,7 @@ of this process, with one system call, before it returns: from then on the reply
 A thread moves replies to SQLite in large transactions, where they are looked up. What a killed process
 left in its logs is moved when the cache is next opened.
 
-    replies.sqlite            key -> reply, checksum
+    replies.sqlite            key -> reply, checksum; engine -> name under which its model first replied
     replies.sqlite.logs/      <owner>.lock, <owner>.<n>.log; a log goes when all of it is in SQLite
 
 A reply has the checksum that its line got (see `replies.to_line`) for as long as it is kept: one that is torn
@@ -182,6 +182,28 @@ class ReplyCache:
             self._damaged_keys.add(key)
         else:
             found[key] = completion
+
+    def first_served(self, identity: str, served: str) -> str:
+        """The name under which a model first replied, of those whose replies are kept here.
+
+        Args:
+            identity: key of the engine's identity.
+            served: the name it has now; it is remembered where there was none.
+
+        Raises:
+            CurateError: the database is damaged or cannot be written.
+        """
+        try:
+            self._reader.execute(
+                "CREATE TABLE IF NOT EXISTS served (identity BLOB PRIMARY KEY, model BLOB NOT NULL)"
+            )
+            self._reader.execute(
+                "INSERT OR IGNORE INTO served VALUES (?, ?)", (identity, served.encode())
+            )
+            row = self._reader.execute("SELECT model FROM served WHERE identity = ?", (identity,))
+            return bytes(row.fetchone()[0]).decode()
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
 
     def close(self) -> None:
         """Move everything to SQLite and remove the logs. Calling it twice is harmless.

@@ -30,6 +30,7 @@ from curate.engines.openai_tokens import TokenReads
 from curate.engines.prompt_length import PromptRoom
 from curate.engines.tokens import PromptTokens
 from curate.engines.wire import failed, read_chat, read_error
+from curate.errors import EngineError
 
 TOKENIZE = "/tokenize"
 """Of vLLM, SGLang and llama.cpp, beside the API and not below its /v1."""
@@ -69,6 +70,8 @@ class OpenAIEngine:
         self.dialect = dialect
         self.known: frozenset[Capability] = frozenset()
         self.facts: dict[str, str | bool] = {}
+        self.served = ""
+        self._served_at = ""
         self.warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -122,6 +125,9 @@ class OpenAIEngine:
         """Answer all at once, as far as calls in flight are allowed; completions in order.
 
         Label reads go in lists, a call each, where the server takes prompts as token ids.
+
+        Raises:
+            EngineError: a reply names another model than the first one did.
         """
         if self._reads is not None:
             return await self._reads.complete(requests, self._exchange, self._chat, self.room)
@@ -213,7 +219,23 @@ class OpenAIEngine:
             message, code = read_message(reply.body)
             status = int(code) if code.isdigit() else 502
             return read_error(status, self.scrub(message), code=code)
+        self._note_model(value, target)
         return value
+
+    def _note_model(self, reply: Any, target: Target) -> None:
+        """Hold the name of the model that replied against the name that the first reply had."""
+        name = reply.get("model") if isinstance(reply, dict) else None
+        if not isinstance(name, str) or not name or name == self.served:
+            return
+        if self.served:
+            raise EngineError(
+                f"{target.url} replies as another model than before; scores of two models do not compare",
+                got=name,
+                expected=f"{self.served}, as {self._served_at} replied at first",
+                fix="serve one model, under one name at every address, and run again; what was received "
+                "before is kept",
+            )
+        self.served, self._served_at = name, target.url
 
     def scrub(self, text: str) -> str:
         """The text without the key: some servers quote it."""

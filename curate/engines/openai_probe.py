@@ -132,7 +132,7 @@ async def _open_on(
             await _probe(engine, config, target, one)
         else:
             await _say_hello(engine, config, target)
-        warnings.append(_name_warning(config, target, one, engine.facts[_SERVED]))
+        warnings.append(_name_warning(config, target, one, engine.served))
     engine.warnings = tuple(filter(None, warnings))
     if prompts is not None:
         await _try_tokens(engine, config, targets[0], prompts)
@@ -211,15 +211,22 @@ def _check_model_name(config: OpenAIConfig, target: Target, facts: ServerFacts) 
 
 
 def _name_warning(
-    config: OpenAIConfig, target: Target, facts: ServerFacts, said: str | bool
+    config: OpenAIConfig, target: Target, facts: ServerFacts, served: str
 ) -> str | None:
-    """What to tell of a server that answered to a name which it does not list; None where it lists it."""
+    """What to tell of a server that does not list the name it answered to, or replies under another one."""
+    asked, said = config.model.casefold(), served.casefold()
     if config.model in facts.models:
-        return None
+        if asked in said or said in asked:  # a path, an owner or a date besides, or nothing said
+            return None
+        return (
+            f"{config.model!r} was asked for, and replies from {target.url} say that they are from {served!r}: "
+            "an alias, or another model. Make sure that this is the model you mean: scores are kept under the "
+            "name in the recipe."
+        )
     listed = ", ".join(_listed(config, facts)) or "none at all"
     return (
         f"The server at {target.url} answers to the model name {config.model!r} and does not list it "
-        f"(listed: {listed}). Its replies say that they are from {said!r}. Make sure that this is the model you mean: "
+        f"(listed: {listed}). Its replies say that they are from {served or 'none'!r}. Make sure that this is the model you mean: "
         "scores are kept under the name in the recipe."
     )
 
@@ -331,7 +338,6 @@ async def _try(
         fault = completion.fault
         if fault is None:
             engine.facts[_CACHED] = bool((reply.get("usage") or {}).get("prompt_tokens_details"))
-            engine.facts[_SERVED] = str(reply.get("model") or "none")
             return completion
         renamed = fault.kind == "bad_request" and "max_completion_tokens" in fault.detail
         if renamed and engine.dialect.limit_field == "max_tokens":
@@ -402,7 +408,7 @@ def _describe(engine: OpenAIEngine, config: OpenAIConfig) -> dict[str, str | boo
         "begun replies": Capability.PREFILL in known,
         "prompts as token ids": Capability.TOKEN_PROMPTS in known,
         _CACHED: engine.facts.get(_CACHED, False),
-        _SERVED: engine.facts.get(_SERVED, "none"),
+        _SERVED: engine.served or "none",
     }
 
 

@@ -128,6 +128,13 @@ class Keeper:
         except CurateError as error:
             return error
 
+    def first_served(self, identity: str, served: str) -> str | CurateError:
+        """As `ReplyCache.first_served`; an error as a value."""
+        try:
+            return self._cache.first_served(identity, served)
+        except CurateError as error:
+            return error
+
     def totals(self) -> tuple[Accounting, Budget]:
         """All owners' counts added up, and the budget as it is."""
         total = Accounting()

@@ -13,7 +13,7 @@ from curate.engines.accounting import Accounting, Budget
 from curate.engines.cache import ReplyCache
 from curate.errors import BudgetReached
 from curate.executors.work import StageWorker, WorkItem
-from curate.models import Asks, ModelFacts, open_models
+from curate.models import Asks, ModelFacts, check_served, open_models
 from curate.recipe import Recipe
 
 T = TypeVar("T")
@@ -39,6 +39,8 @@ async def open_local(
     """Open the recipe's models in this process, behind the reply log `replies` (a SQLite file)."""
     async with open_models(recipe) as models:
         with ReplyCache(replies) as cache:
+            for facts in models.facts.served:
+                check_served(facts, cache.first_served(facts.identity.key, facts.served))
             asks = Asks(recipe, models, cache, accounting, budget)
             try:
                 yield LocalExecutor(models.facts, StageWorker(recipe, models, asks))

@@ -41,7 +41,7 @@ from curate.executors.ray_cluster import count_workers, joined, losses
 from curate.executors.ray_worker import Worker
 from curate.executors.work import WorkItem
 from curate.files import write_atomically
-from curate.models import ModelFacts
+from curate.models import ModelFacts, check_served
 from curate.recipe import Recipe
 
 _AHEAD = 4
@@ -118,6 +118,11 @@ class RayExecutor:
         for task in ready:
             if task.done():
                 task.result()
+        for facts in self.models.served:
+            first = await self._keeper.first_served.remote(facts.identity.key, facts.served)
+            if isinstance(first, CurateError):
+                raise first
+            check_served(facts, first)
 
     async def run(self, items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]) -> None:
         """As `work.Executor.run`; each actor has as many dialogues open as its judge likes best."""
@@ -338,10 +343,10 @@ def _sweep_there(spool: Path, keeper: Any, dead: int | None) -> int | CurateErro
         return error
 
 
-def _what_scores(models: ModelFacts) -> list[tuple[EngineIdentity, list[str]]]:
+def _what_scores(models: ModelFacts) -> list[tuple[EngineIdentity, list[str], str]]:
     """What must be the same on every machine; how many dialogues are open need not be."""
     return [
-        (facts.identity, sorted(facts.capabilities))
+        (facts.identity, sorted(facts.capabilities), facts.served)
         for facts in (models.judge, models.policy, models.reviser)
     ]
 

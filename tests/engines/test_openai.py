@@ -553,3 +553,46 @@ async def test_a_cancelled_call_gives_its_place_back():
     await asyncio.gather(first, third)
     assert entered == [1, 3]
     await use(4)
+
+
+def named(name):
+    return lambda body: {**chat_completion(answer_by_hash(body), body), "model": name}
+
+
+@pytest.mark.parametrize(
+    "name", ["fake-judge", "/models/Fake-Judge", "fake-judge-2025-01-01", "", 7]
+)
+async def test_a_model_that_replies_under_its_own_name_is_no_matter(open_on, name):
+    engine = await open_on(CountingServer(named(name)))
+    assert engine.warnings == ()
+    assert (await engine.complete([make_request()]))[0].fault is None
+
+
+async def test_a_model_that_replies_under_another_name_is_a_warning_when_it_is_opened(open_on):
+    engine = await open_on(CountingServer(named("gpt-2")))
+    assert engine.served == "gpt-2"
+    [said] = engine.warnings
+    assert "'fake-judge' was asked for" in said
+    assert "'gpt-2'" in said
+    assert (await engine.complete([make_request()]))[0].fault is None
+
+
+async def test_a_model_that_changes_is_an_error_with_both_names(open_on):
+    server = CountingServer()
+    engine = await open_on(server)
+    server.answer = named("another-judge")
+    with pytest.raises(EngineError, match="another model than before") as caught:
+        await engine.complete([make_request()])
+    assert "got: another-judge" in str(caught.value)
+    assert "expected: fake-judge" in str(caught.value)
+
+
+async def test_addresses_that_reply_as_different_models_are_refused():
+    async with CountingServer() as one, CountingServer(named("another-judge")) as other:
+        config = OpenAIConfig(
+            model="fake-judge", base_url=[one.base_url, other.base_url], retries=0
+        )
+        with pytest.raises(EngineError, match="another-judge") as caught:
+            await open_engine(config)
+        assert other.base_url in str(caught.value)
+        assert f"fake-judge, as {one.base_url} replied" in str(caught.value)

@@ -222,3 +222,13 @@ def test_a_spool_folder_made_by_somebody_else_is_not_used(tmp_path: Path, kind: 
         folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CurateError, match="open to others"):
         Spool(folder)
+
+
+def test_the_name_that_a_model_first_replied_under_is_remembered(tmp_path: Path) -> None:
+    keeper, _ = make(tmp_path)
+    assert keeper.first_served("identity", "judge-v1") == "judge-v1"
+    keeper.close()
+    keeper, _ = make(tmp_path)
+    assert keeper.first_served("identity", "judge-v2") == "judge-v1"
+    assert keeper.first_served("another", "judge-v2") == "judge-v2"
+    keeper.close()
