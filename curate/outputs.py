@@ -101,10 +101,21 @@ class _Heads(dict[str, bytes]):
         return self[reasons]
 
 
-def rejections(decided: pl.DataFrame) -> dict[str, int]:
-    """How many dialogues were rejected, each counted by the first of its reasons; as `decide` gives them."""
-    first = decided.select(reason=pl.col("reasons").list.first()).drop_nulls()
-    return dict(first.group_by("reason", maintain_order=True).len().iter_rows())
+def rejections(decided: pl.DataFrame) -> tuple[dict[str, int], dict[str, int]]:
+    """How many dialogues were rejected, by reason.
+
+    Args:
+        decided: as `decide` gives it.
+
+    Returns:
+        Each dialogue counted by the first of its reasons, and each by all of them.
+    """
+    reasons = pl.col("reasons")
+    first, every = (
+        decided.select(reason=asked).drop_nulls().group_by("reason", maintain_order=True).len()
+        for asked in (reasons.list.first(), reasons.explode())
+    )
+    return dict(first.iter_rows()), dict(every.iter_rows())
 
 
 def grouped_dialogues(run: Path) -> Iterator[Dialogue]:

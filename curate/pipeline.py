@@ -424,9 +424,12 @@ class _Run:
             with self.cleaning.open(self._dialogues, folder) as cleaner:
                 decided = decide(read, config, cleaner)
         self.log.sets.update(write_selection(self.folder.path, decided))
-        self.log.rejections.update(rejections(decided))
+        first, every = rejections(decided)
+        self.log.rejections.update(first)
+        self.log.rejection_reasons.update(every)
         if decided.height and not self.log.sets["sft"]:
-            why = ", ".join(f"{name} {of:,}" for name, of in self.log.rejections.most_common(3))
+            reasons = self.log.rejection_reasons.most_common(3)
+            why = ", ".join(f"{name} {of:,}" for name, of in reasons)
             self.log.warn(f"No dialogue came into the SFT set; what most of them fail: {why}.")
         return decided
 

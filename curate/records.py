@@ -772,6 +772,10 @@ class Manifest(Frozen):
         default_factory=dict,
         description="Dialogues not selected, each by the first of its reasons: with those selected, all.",
     )
+    rejection_reasons: dict[str, int] = Field(
+        default_factory=dict,
+        description="Dialogues not selected that have the reason at all: one counts for each it has.",
+    )
     pairs: int = Field(0, description="Made and verified by the judge.")
     natural_pairs: int = Field(
         0,

@@ -82,6 +82,7 @@ class RunLog:
     verdicts: Counter[str] = field(default_factory=Counter)
     sets: Counter[str] = field(default_factory=Counter)
     rejections: Counter[str] = field(default_factory=Counter)
+    rejection_reasons: Counter[str] = field(default_factory=Counter)
     pairs: int = 0
     natural_pairs: int = 0
     pair_checks: dict[str, PairSetReport] = field(default_factory=dict)
@@ -202,6 +203,7 @@ class RunLog:
             selected=self.sets["sft"],
             sets=dict(self.sets),
             rejections=dict(self.rejections),
+            rejection_reasons=dict(self.rejection_reasons),
             pairs=self.pairs,
             natural_pairs=self.natural_pairs,
             refused=self.refusals.total(),

@@ -231,10 +231,7 @@ def _closing_table(manifest: Manifest) -> Table:
             manifest.selected,
             listed({k: v for k, v in manifest.sets.items() if k != "sft"}),
         ),
-        *(
-            (f"rejected: {name}", number, "")
-            for name, number in sorted(manifest.rejections.items(), key=lambda item: -item[1])
-        ),
+        *_rejected(manifest),
         ("pairs", manifest.pairs, "made, and verified by the judge"),
         ("natural pairs", manifest.natural_pairs, _natural_note(manifest)),
         ("refused pairs", manifest.refused, listed(manifest.refusals)),
@@ -256,6 +253,20 @@ def _closing_table(manifest: Manifest) -> Table:
     for name, value, note in rows:
         table.add_row(name, str(value), escape(note))
     return table
+
+
+def _rejected(manifest: Manifest) -> list[tuple[str, object, str]]:
+    """Why dialogues were not selected: for each reason those it is the first of, and all that have it."""
+    first, every = manifest.rejections, manifest.rejection_reasons
+    ordered = sorted(every, key=lambda name: (-first.get(name, 0), -every[name]))
+    lines: list[tuple[str, object, str]] = [
+        (f"rejected: {name}", first.get(name, 0), f"first reason; {every[name]} have it in all")
+        for name in ordered
+    ]
+    if not lines:
+        return []
+    explained = "counted below by the first reason of each, and by all its reasons"
+    return [("rejected", sum(first.values()), explained), *lines]
 
 
 def _roles(manifest: Manifest) -> str:

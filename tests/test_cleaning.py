@@ -103,6 +103,8 @@ def test_planted_duplicates_and_contamination_are_removed_with_what_they_collide
     reasons = Counter(d["reasons"][0] for d in decisions.values() if d["reasons"])
     assert result.manifest.dialogues == result.manifest.selected + reasons.total() == len(ROWS)
     assert result.manifest.rejections == reasons
+    every = Counter(reason for d in decisions.values() for reason in d["reasons"])
+    assert result.manifest.rejection_reasons == every
     assert len(lines(tmp_path / "run/export/trl/sft.jsonl")) == result.manifest.selected == 16
     assert any("1 are shorter than 13 words" in warning for warning in result.manifest.warnings)
     assert sorted(path.name for path in (tmp_path / "run/select").iterdir()) == [

@@ -21,6 +21,7 @@ from curate.errors import EngineError, UsageError
 from curate.pipeline import RunResult, run_recipe
 from curate.plan import make_plan
 from curate.recipe import Recipe, parse_recipe
+from curate.selection.config import SelectConfig
 from curate.showing import show_run
 from curate.showing_plan import show_plan
 from curate.validation import validate_record
@@ -243,6 +244,33 @@ def test_roles_are_counted_by_where_they_are_from(tmp_path: Path) -> None:
     assert roles == {"recipe": 4}
     assert definitions == ["A shop assistant."] * 4
     assert "4 from the recipe" in shown
+
+
+def test_rejections_are_counted_by_the_first_reason_and_by_every_one(tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "chats.jsonl", [{**chat(n), "reward": n + 1} for n in range(10)])
+    where = {"high": "reward > 4", "higher": "reward > 6", "highest": "reward > 9"}
+    sections: dict[str, Any] = {"judge": False, "adherence": False, "select": {"where": where}}
+    made = parse_recipe({"name": "reasons", "source": {"path": str(data)}} | sections)
+    result = run_recipe(made, out=tmp_path / "run")
+    manifest = result.manifest
+    assert manifest.rejections == {"high": 4, "higher": 2, "highest": 3}
+    assert manifest.rejection_reasons == {"high": 4, "higher": 6, "highest": 9}
+    console = Console(width=100, record=True, file=io.StringIO())
+    show_run(console, result)
+    shown = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    assert "rejected 9 counted below by the first reason of each, and by all its reasons" in shown
+    for line in (
+        "rejected: high 4 first reason; 4 have it in all",
+        "rejected: highest 3 first reason; 9 have it in all",
+        "rejected: higher 2 first reason; 6 have it in all",
+    ):
+        assert line in shown
+    none = {"where": {"high": "reward > 40", "higher": "reward > 60"}}
+    result = run_recipe(
+        made.model_copy(update={"select": SelectConfig(**none)}), out=tmp_path / "none"
+    )
+    assert result.manifest.rejections == {"high": 10}
+    assert any("what most of them fail: high 10, higher 10" in w for w in result.manifest.warnings)
 
 
 def test_a_missing_role_is_an_error_of_the_data_not_of_the_judge(

@@ -106,6 +106,8 @@ def test_the_worse_alternative_is_rejected_with_its_own_reason(
         "trial-1.0",
         "trial-None",
     ]
+    # one for each, so both counts are the same
+    assert result.manifest.rejection_reasons == result.manifest.rejections
     # they still are what pairs are made of, and the set of the rejected
     pairs = lines(tmp_path / "run/pairs/natural_pairs.jsonl")
     assert {pair["basis"] for pair in pairs} == {"preference", "rank"}

@@ -110,8 +110,7 @@ def _show(prepared: Prepared) -> None:
         f"{'public' if prepared.options.public else 'private'}"
     )
     for step in prepared.funnel:
-        parts = " + ".join(f"{number:,} {name}" for name, number in step.parts.items())
-        OUT.print(f"{escape(step.name)} {step.whole:,} = {escape(parts)}")
+        OUT.print(f"{escape(step.name)} {step.whole:,} = {escape(step.sum)}")
     for warning in prepared.manifest.warnings:
         OUT.print(f"[yellow]warning:[/yellow] {escape(warning)}")
     _show_findings(prepared)

@@ -268,10 +268,7 @@ def _loading(facts: CardFacts) -> str:
 
 
 def _funnel(funnel: Sequence[Step]) -> str:
-    rows = []
-    for step in funnel:
-        parts = " + ".join(f"{number:,} {name}" for name, number in step.parts.items())
-        rows.append((step.name, f"{step.whole:,}", parts))
+    rows = [(step.name, f"{step.whole:,}", step.sum) for step in funnel]
     return _table(("step", "whole", "parts"), rows)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from curate.errors import CurateError
@@ -21,11 +21,22 @@ from curate.records import Manifest, PreferencePair
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A whole and the parts it went to. Parts that nothing went to are left out."""
+    """A whole and the parts it went to. Parts that nothing went to are left out.
+
+    Attributes:
+        note: what the sum does not say.
+    """
 
     name: str
     whole: int
     parts: dict[str, int]
+    note: str = ""
+
+    @property
+    def sum(self) -> str:
+        """The parts as a sum in words, and the note."""
+        parts = " + ".join(f"{number:,} {name}" for name, number in self.parts.items())
+        return f"{parts}; {self.note}" if self.note else parts
 
     @property
     def adds_up(self) -> bool:
@@ -76,7 +87,8 @@ def make_funnel(
     if manifest.recipe.get("select"):
         rejected = _prefixed("rejected", tally.rejections)
         selected = {"selected": tally.sets["sft"]}
-        steps.append(_step("dialogues, selection", tally.dialogues, selected, rejected))
+        step = _step("dialogues, selection", tally.dialogues, selected, rejected)
+        steps.append(replace(step, note=_all_reasons(tally)))
         if any("sft" in counts for counts in exports):
             steps.append(
                 _step(
@@ -96,6 +108,14 @@ def make_funnel(
                 fix="run the recipe again, and push when it is done: the folder holds files of another run",
             )
     return steps
+
+
+def _all_reasons(tally: Tally) -> str:
+    """Says that the sum has each dialogue under its first reason, and how many have each reason at all."""
+    if not tally.reasons:
+        return ""
+    counts = ", ".join(f"{name} {number:,}" for name, number in sorted(tally.reasons.items()))
+    return f"rejected by the first reason of each; with each reason at all: {counts}"
 
 
 def _pair_steps(

@@ -43,6 +43,7 @@ class Tally:
         scored: by stage, the others.
         sets: dialogues by the set they are in; one may be in several.
         rejections: those not in `sft`, each by the first of its reasons.
+        reasons: the same, each by all of its reasons.
         verdicts: `all` and `sft`: dialogues by verdict.
         scores: `all` and `sft`, then a dimension: how often each score was given, `n/a` too; turn
             dimensions count turns.
@@ -54,6 +55,7 @@ class Tally:
     unscored: dict[str, Counter[str]] = field(default_factory=dict)
     sets: Counter[str] = field(default_factory=Counter)
     rejections: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
     verdicts: dict[str, Counter[str]] = field(default_factory=dict)
     scores: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
     adherence: dict[str, Counter[int]] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class Tally:
         self.sets.update(row["sets"])
         if row["reasons"]:
             self.rejections[row["reasons"][0]] += 1
+            self.reasons.update(row["reasons"])
         for group in ("all", "sft"):
             if group == "all" or group in row["sets"]:
                 self._add_scores(group, row)

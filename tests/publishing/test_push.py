@@ -101,6 +101,11 @@ def test_the_funnel_adds_up_from_rows_to_what_is_pushed(run: Path) -> None:
     assert steps["rows in"].whole == 48
     assert steps["rows in"].parts["used"] == 46
     assert steps["dialogues, judged"].whole == 34 + 24 == prepared.manifest.dialogues
+    assert steps["dialogues, selection"].note in prepared.card
+    by_reason = prepared.manifest.rejection_reasons
+    for name, number in by_reason.items():
+        assert f"{name} {number}" in steps["dialogues, selection"].note
+    assert by_reason["rejected_side"] == 12
     selected = steps["dialogues, selection"].parts["selected"]
     assert selected == prepared.manifest.selected
     sft = [len(rows_of(prepared, "sft", split)) for split, _ in SIDES]
