@@ -153,7 +153,8 @@ def load_dialogues(
 
     Raises:
         UsageError: a key is wrong; or the shape is ambiguous, which names the candidates.
-        SourceError: nothing can be read there.
+        SourceError: nothing can be read there; where a `shape` or `mapping` reads no row, a UsageError that
+            lists the keys there are.
     """
     opened = _open(source, keys)
     tally = Tally()
@@ -163,6 +164,7 @@ def load_dialogues(
         tally.add(unit)
         dialogues.extend(unit.dialogues)
         quarantined.extend(unit.quarantined)
+    opened.check_read(tally)
     return LoadedDialogues(dialogues, quarantined, opened.detection, tally)
 
 

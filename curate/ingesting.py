@@ -100,6 +100,9 @@ def read_sources(
         mix_seed: of the sample drawn from sources that have a weight.
         progress: told the dialogues read so far.
         see: shown each dialogue as it is written.
+
+    Raises:
+        UsageError, SourceError: no row of a source could be read; its quarantine is written.
     """
     names = (DIALOGUES, QUARANTINE, NOT_SAMPLED)
     parts = [folder / f"{name}.part" for name in names]
@@ -125,6 +128,8 @@ def read_sources(
             see(dialogue)
     for part in parts:
         part.replace(part.with_suffix(""))
+    for report in reports:
+        report.source.check_read(report.tally, str(folder / QUARANTINE))
     return reports
 
 
@@ -199,6 +204,8 @@ def sample_sources(
         read = _dialogues(reports, role, scenario, role_from)
         for dialogue in mixed(read, reports, mix_seed, Path(folder) / DIALOGUES):
             see(dialogue)
+    for report in reports:
+        report.source.check_read(report.tally)
     return reports
 
 

@@ -20,7 +20,7 @@ from curate.adherence.decay import AdherenceTally
 from curate.adherence.reference.config import EVALUATION_ONLY
 from curate.cleaning import Cleaning, prepare_cleaning
 from curate.dialogue import Dialogue
-from curate.errors import BudgetReached, CurateError, SourceError
+from curate.errors import BudgetReached, CurateError
 from curate.estimate import PairShare, Reservoir, estimate, last_fork_share
 from curate.executors.comparing import ComparingExecutor, Runner
 from curate.executors.loop import run as run_in_loop
@@ -29,7 +29,6 @@ from curate.executors.work import Executor, WorkItem
 from curate.exporting import Scores, export_run
 from curate.files import make_folder
 from curate.ingesting import (
-    QUARANTINE,
     read_dialogues,
     read_index,
     read_sources,
@@ -276,13 +275,6 @@ class _Run:
             see=self.sample.add,
         )
         self.log.sources.extend(reports)
-        if not self.log.rows("dialogues"):
-            raise SourceError(
-                "no dialogue could be read from the source",
-                got=f"{self.log.rows('rows_in')} rows, none of them used",
-                expected="at least one dialogue with an assistant turn",
-                fix=f"see {self.folder.path / QUARANTINE} for each row's reason",
-            )
 
     def _warn_about(self, models: ModelFacts) -> None:
         for warning in models.warnings:

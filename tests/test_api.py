@@ -335,3 +335,12 @@ def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()
+
+
+def test_rows_of_which_none_can_be_read_are_an_error_with_their_keys() -> None:
+    rows = [{"log": [{"who": "user", "says": "Hi"}], "nr": n} for n in range(3)]
+    with pytest.raises(UsageError, match=r"log\[\*\] \(who, says\), nr"):
+        curate.load_dialogues(rows, shape="messages")
+    open_end = [{"messages": [{"role": "user", "content": "Hi"}]}]
+    with pytest.raises(curate.SourceError, match="no_assistant 1"):
+        curate.load_dialogues(open_end)

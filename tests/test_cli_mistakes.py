@@ -242,3 +242,59 @@ def test_ctrl_c_ends_any_command_with_1(curate: Command, monkeypatch: pytest.Mon
     assert status == 1
     assert said.split()[:2] == ["interrupted;", "to"]
     assert said.endswith("curate doctor")
+
+
+def log_rows(tmp_path: Path, count: int) -> Path:
+    """Rows of a shape of their own."""
+    said = [{"who": "user", "says": "Hi"}, {"who": "assistant", "says": "Hello"}]
+    return write_rows(tmp_path / "log.jsonl", [{"key": n, "log": said} for n in range(count)])
+
+
+@pytest.mark.parametrize(
+    ("setting", "fits"),
+    [
+        ("mapping: {each: 'turns[*]', messages: [{role_from: who, text: says}]}", False),
+        ("shape: messages", False),
+        ("mapping: {each: 'log[*]', messages: [{role_from: who, text: says}]}", True),
+    ],
+)
+def test_a_setting_that_reads_no_row_is_an_error_with_the_keys_there_are(
+    curate: Command, tmp_path: Path, setting: str, fits: bool
+) -> None:
+    rows = log_rows(tmp_path, 250)
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(
+        f"source: {{path: {rows}, {setting}}}\nrole: A clerk.\njudge: false\nadherence: false\n"
+        "select: {where: {}}\n"
+    )
+    commands = [
+        ("ingest", rows, "--recipe", recipe, "--out", tmp_path / "in"),
+        ("run", recipe, "--out", tmp_path / "run", "--dry-run"),
+        ("estimate", recipe, "--out", tmp_path / "run"),
+        ("run", recipe, "--out", tmp_path / "run"),
+    ]
+    for command in commands:
+        code, said = curate(*command)
+        assert code == (0 if fits else 2), said
+        if not fits:
+            key = setting.split(":")[0]
+            assert "0 of 250 rows" in said
+            assert "key, log[*] (who, says)" in said
+            assert f"mend source.{key}" in said
+    if not fits:
+        assert len((tmp_path / "in/quarantine.jsonl").read_text().splitlines()) == 250
+
+
+def test_confidence_is_the_share_of_rows_that_a_mapping_reads(
+    curate: Command, tmp_path: Path
+) -> None:
+    rows = log_rows(tmp_path, 3)
+    rows.write_text(rows.read_text() + '{"key": 3}\n')
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(
+        f"source: {{path: {rows}, mapping: {{each: 'log[*]', messages: [{{role_from: who, text: says}}]}}}}\n"
+    )
+    code, said = curate("ingest", rows, "--recipe", recipe, "--out", tmp_path / "in", "--json")
+    assert code == 0
+    assert json.loads(said)["confidence"] == 0.75
+    assert json.loads(said)["why"] == "source.mapping is set; it fits 3 of 4 sampled rows"

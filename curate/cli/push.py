@@ -48,7 +48,11 @@ def push(
     message: Annotated[str | None, typer.Option(help="Of the commit.")] = None,
     shard_mb: Annotated[int, typer.Option(min=1, help="Size of a Parquet file at most.")] = 500,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Write and scan everything, send nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Write and scan everything, send nothing; 1 if findings would stop it.",
+        ),
     ] = False,
 ) -> None:
     """Push a run to the Hub in one commit: rows, pairs, judgments and a card; private, and scanned first."""
@@ -70,7 +74,7 @@ def push(
         _show(prepared)
         if dry_run:
             OUT.print(f"[bold]dry run[/bold]: nothing was sent; {_folder(prepared)}")
-            return
+            raise typer.Exit(1 if prepared.blocked_by else 0)
         _quiet_where_nobody_looks()
         pushed = send(prepared)
     if pushed.is_unchanged:

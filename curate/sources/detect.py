@@ -108,6 +108,21 @@ def is_flat(shape: str, rows: Iterable[Row | None]) -> bool:
     return shape == "oasst" and sum(map(is_flat_message, known)) * 2 > len(known)
 
 
+def key_names(rows: Iterable[Row]) -> str:
+    """The keys of rows as a selector names them, and below them those of what they hold: `turns[*] (who, says)`."""
+    held: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for key, value in row.items():
+            is_list = isinstance(value, list)
+            inner = held.setdefault(f"{key}[*]" if is_list else str(key), {})
+            for item in value[:3] if is_list else [value]:
+                inner.update(dict.fromkeys(map(str, item)) if isinstance(item, dict) else {})
+    shown = [
+        f"{key} ({', '.join(list(inner)[:8])})" if inner else key for key, inner in held.items()
+    ]
+    return ", ".join(shown[:20]) + (f" and {len(shown) - 20} more" if len(shown) > 20 else "")
+
+
 def refuse(found: Abstention, label: str) -> UsageError:
     """The error for a source whose shape cannot be named."""
     if found.ambiguous:

@@ -25,6 +25,7 @@ from curate.sources.detect import (
     as_row,
     detect,
     is_flat,
+    key_names,
     refuse,
     summarise,
 )
@@ -35,7 +36,10 @@ from curate.sources.reading import Reading, Row, RowFault, UnreadableError, type
 from curate.sources.rows import RawRow, read_rows
 from curate.sources.tables import read_table
 from curate.sources.trees import read_flat
-from curate.sources.units import Unit
+from curate.sources.units import Tally, Unit
+
+_ODD_ROW = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
+"""What reading a row of a kind nobody foresaw can raise."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,32 @@ class Source:
     def files(self) -> tuple[str, ...]:
         """Labels of the files that are read, in order."""
         return tuple(part.label for part in self.parts)
+
+    def check_read(self, tally: Tally, see: str | None = None) -> None:
+        """Refuse a source of which, once it was read, no row gave a dialogue.
+
+        Args:
+            tally: of all that `read` gave.
+            see: where each row's reason stands.
+
+        Raises:
+            UsageError: the recipe's mapping or shape reads none of the rows; names the keys they have.
+            SourceError: none can be read though the shape was detected.
+        """
+        if tally.rows_used or not tally.rows_in:
+            return
+        counted = ", ".join(f"{reason} {n:,}" for reason, n in tally.reasons.most_common(4))
+        rows = (as_row(raw.value) for part in self.parts for raw in islice(part.rows(), SAMPLE))
+        keys = key_names(row for row in rows if row)
+        named = {"mapping": self.config.mapping is not None, "shape": self.config.shape != "auto"}
+        wrong = " or ".join(f"source.{key}" for key, is_set in named.items() if is_set)
+        where = f"; {see} has each row's reason" if see else ""
+        raise (UsageError if wrong else SourceError)(
+            f"no row of {', '.join(self.config.paths)} can be read",
+            got=f"0 of {tally.rows_in:,} rows as {self.detection.shape} ({counted})",
+            expected=f"what fits the keys there are: {keys}" if keys else "rows with keys",
+            fix=f"mend {wrong or 'the rows, or describe them as source.mapping'}{where}",
+        )
 
     def read(
         self,
@@ -167,12 +197,31 @@ def _opened(
 
 
 def _detect(config: SourceConfig, sample: list[RawRow]) -> Detection | Abstention:
-    if config.mapping is not None:
-        return Detection("mapping", 1.0, len(sample), reason="source.mapping is set")
-    if config.shape != "auto":
-        flat = is_flat(config.shape, [as_row(raw.value) for raw in sample if raw.fault is None])
-        return Detection(config.shape, 1.0, len(sample), reason="source.shape is set", flat=flat)
-    return detect(sample, config.columns)
+    if config.mapping is None and config.shape == "auto":
+        return detect(sample, config.columns)
+    name = "mapping" if config.mapping is not None else config.shape
+    rows = [as_row(raw.value) for raw in sample if raw.fault is None]
+    flat = config.mapping is None and is_flat(name, rows)
+    read = None if flat else _reader(config, name)
+    if read is None:
+        hits = sum(name in fitting(row or {}, config.columns) for row in rows)
+    else:
+        hits = sum(_is_readable(raw, read) for raw in sample)
+    given = f"source.{'mapping' if config.mapping is not None else 'shape'} is set"
+    reason = f"{given}; it fits {hits} of {len(sample)} sampled rows"
+    return Detection(name, hits / len(sample), len(sample), reason=reason, flat=flat)
+
+
+def _reader(config: SourceConfig, shape: str) -> Callable[[Row], Reading] | None:
+    """What makes dialogues of a single row; None where rows have to be joined."""
+    return config.mapping.read if config.mapping is not None else format_named(shape).read
+
+
+def _is_readable(raw: RawRow, read: Callable[[Row], Reading]) -> bool:
+    try:
+        return bool(_reading_of(raw, read).drafts)
+    except (UnreadableError, *_ODD_ROW):
+        return False
 
 
 def _settle(
@@ -234,7 +283,7 @@ def _part_units(part: Part, detections: dict[str, Detection], maker: UnitMaker) 
     if found.flat:
         yield from _joined_units(part, found, maker)
         return
-    read = maker.config.mapping.read if maker.config.mapping else format_named(found.shape).read
+    read = _reader(maker.config, found.shape)
     if read is None:
         yield from _joined_units(part, found, maker)
         return
@@ -248,18 +297,21 @@ def _read_row(
     raw: RawRow, read: Callable[[Row], Reading], maker: UnitMaker, found: Detection
 ) -> Reading:
     try:
-        row = _row_of(raw)
-        reading = read(row)
-        # Dialogue's own checks belong to the row, too: they run once here, on what was read.
-        for draft in reading.drafts:
-            Dialogue(id="-", messages=draft.messages, **draft.fields)
-        return reading
+        return _reading_of(raw, read)
     except UnreadableError as fault:
         reason, detail = _refined(raw, fault, maker.config, found)
-    except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as problem:
+    except _ODD_ROW as problem:
         # A row of a kind nobody foresaw must not stop the others; it is quarantined under a code of its own.
         reason, detail = "unreadable", f"{type(problem).__name__}: {problem}"[:300]
     return Reading(None, (), rows=(RowFault(raw.number, reason, detail),))
+
+
+def _reading_of(raw: RawRow, read: Callable[[Row], Reading]) -> Reading:
+    reading = read(_row_of(raw))
+    # Dialogue's own checks belong to the row, too: they run once here, on what was read.
+    for draft in reading.drafts:
+        Dialogue(id="-", messages=draft.messages, **draft.fields)
+    return reading
 
 
 def _row_of(raw: RawRow) -> Row:

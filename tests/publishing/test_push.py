@@ -15,7 +15,9 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from curate.cli import app
 from curate.errors import CurateError, RunLockedError, UsageError
 from curate.publishing.push import Prepared, PushOptions, prepare_push, send
 from curate.store import RunFolder
@@ -320,6 +322,20 @@ def test_each_kind_of_finding_stops_the_push_until_it_is_allowed(
     allowed = prepare_push(run, REPO, PushOptions(endpoint=hub.url, allow=(kind,)))
     assert send(allowed).is_new_repo
     assert "allowed by name to stay" in hub.files(REPO)["README.md"].decode()
+
+
+def test_a_dry_run_ends_with_1_where_findings_stop_the_push(
+    run: Path, hub: HubServer, edit_export: Callable[[str], None]
+) -> None:
+    command = ["push", str(run), REPO, "--dry-run"]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    edit_export(FOUND["email"])
+    stopped = CliRunner().invoke(app, command)
+    assert stopped.exit_code == 1
+    assert "stops the push" in stopped.stdout
+    assert "nothing was sent" in stopped.stdout
+    assert CliRunner().invoke(app, [*command, "--allow", "email"]).exit_code == 0
+    assert hub.requests == []
 
 
 def test_the_card_is_scanned_too(run: Path, hub: HubServer) -> None:
