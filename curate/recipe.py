@@ -19,12 +19,12 @@ from curate.adherence.reference.scorer import check as check_method
 from curate.config import Config
 from curate.engines.config import EngineConfig, Prices
 from curate.engines.keys import refuse_keys
-from curate.engines.redaction import PersonalData
 from curate.errors import UsageError
 from curate.export.config import ExportConfig
 from curate.judging.config import RubricConfig
 from curate.mistakes import validated
 from curate.pairs.config import ForkConfig, NaturalConfig
+from curate.personal_data import PersonalData
 from curate.recipe_text import check_extent, parse_yaml
 from curate.selection.columns import REASONS_ONLY, STAGES_OF, TOKENS_ONLY, TURNS_ONLY
 from curate.selection.config import SelectConfig

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from curate.cli.console import ERR, OUT, resumable
+from curate.personal_data import REGIONS
 
 if TYPE_CHECKING:
     from curate.publishing.push import Prepared
@@ -37,7 +38,9 @@ def push(
     ] = None,
     phone_region: Annotated[
         list[str] | None,
-        typer.Option(help="Country whose numbers are known without its code (default US)."),
+        typer.Option(
+            help=f"Country whose numbers are known without its code (default {', '.join(REGIONS)})."
+        ),
     ] = None,
     public: Annotated[
         bool, typer.Option("--public", help="Let everybody see it; private without.")
@@ -64,7 +67,7 @@ def push(
         languages=tuple(language or ()),
         title=title,
         allow=tuple(allow or ()),
-        phone_regions=tuple(phone_region or ("US",)),
+        phone_regions=tuple(phone_region or REGIONS),
         branch=branch,
         message=message,
         shard_bytes=shard_mb * 1_000_000,

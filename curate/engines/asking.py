@@ -12,9 +12,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import Protocol
 
 from curate.engines.accounting import Accounting
 from curate.engines.base import (
@@ -27,6 +26,7 @@ from curate.engines.base import (
     request_keys,
 )
 from curate.engines.config import Prices
+from curate.engines.redaction import redact_request
 from curate.engines.replies import checked
 from curate.errors import BudgetReached, EngineError
 
@@ -343,34 +343,3 @@ class Asker:
 def _fails_as_a_list(completion: Completion) -> bool:
     fault = completion.fault
     return fault is not None and fault.kind in ("context_overflow", "bad_request")
-
-
-def redact_request(request: Request, redact: Callable[[str], str]) -> Request:
-    """The request with `redact` applied to message contents, tool arguments and the prefill."""
-    return replace(
-        request,
-        messages=tuple(_redact_message(message, redact) for message in request.messages),
-        prefill=redact(request.prefill) if request.prefill else "",
-    )
-
-
-def _redact_message(message: Mapping[str, Any], redact: Callable[[str], str]) -> Mapping[str, Any]:
-    changed = dict(message)
-    content = message.get("content")
-    if isinstance(content, str):
-        changed["content"] = redact(content)
-    elif isinstance(content, list):
-        changed["content"] = [
-            {**part, "text": redact(part["text"])} if isinstance(part.get("text"), str) else part
-            for part in content
-        ]
-    if message.get("tool_calls"):
-        changed["tool_calls"] = [_redact_call(call, redact) for call in message["tool_calls"]]
-    return changed
-
-
-def _redact_call(call: Mapping[str, Any], redact: Callable[[str], str]) -> Mapping[str, Any]:
-    function = call.get("function") or {}
-    if not isinstance(function.get("arguments"), str):
-        return call
-    return {**call, "function": {**function, "arguments": redact(function["arguments"])}}

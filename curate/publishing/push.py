@@ -17,6 +17,7 @@ import polars as pl
 from curate.errors import CurateError, UsageError
 from curate.files import atomic_file, disk_error, make_folder, readable, write_atomically
 from curate.ingesting import INDEX, read_index
+from curate.personal_data import REGIONS
 from curate.publishing.card import (
     CardFacts,
     check_languages,
@@ -64,7 +65,7 @@ class PushOptions:
     languages: tuple[str, ...] = ()
     title: str | None = None
     allow: tuple[str, ...] = ()
-    phone_regions: tuple[str, ...] = ("US",)
+    phone_regions: tuple[str, ...] = REGIONS
     branch: str | None = None
     message: str | None = None
     shard_bytes: int = SHARD_BYTES

@@ -2,8 +2,7 @@
 
 Secrets are found by Kingfisher's rules (each knows the form of one provider's keys) and a few of our own
 beside them in `secrets.yml`. No detector of plain entropy: chat prose drowns it (docs/publishing.md has the
-figures). Card numbers have an issuer's prefix and a right check digit; telephone numbers are what
-libphonenumber calls valid. Every text of a row is read, keys of JSON with it, since `password: …` is known by
+figures). Personal data is found as redaction finds it (`curate.personal_data`). Every text of a row is read, keys of JSON with it, since `password: …` is known by
 its key.
 
 Nothing that was found is ever kept whole: an example is masked the moment it is found.
@@ -22,8 +21,8 @@ from typing import IO, Any, Literal, NamedTuple, get_args
 
 import orjson
 
-from curate.engines.redaction import passes_luhn
 from curate.errors import UsageError, missing_extra
+from curate.personal_data import REGIONS, find_personal_data
 
 Kind = Literal["secret", "email", "phone", "card"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -31,22 +30,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 _EXAMPLES = 5  # masked examples kept of each rule
 _BATCH = 1_000  # rows of a Parquet file held at once
 
-_EMAIL = re.compile(
-    r"(?<![\w.+%-])[A-Za-z0-9](?:[\w.+%'-]{0,62}[\w+%-])?@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+"
-    r"(?P<top>[A-Za-z]{2,24}|xn--[A-Za-z0-9-]{2,59})(?![\w-])"
-)
 # RFC 2606 and RFC 6761: names that belong to nobody, so an address there is nobody's.
 _NOBODY = re.compile(r"(?:@|\.)example\.(?:com|net|org|edu)$|\.(?:example|invalid|test|localhost)$")
-_CARD = re.compile(
-    r"(?<![\w.-])(?:\d{4}([ -]?)\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|\d{4}([ -]?)\d{6}\2\d{4,5}|\d{13,19})(?![\w-]|\.\d)"
-)
-# Issuers by ISO/IEC 7812 prefix and length: Visa, Mastercard, American Express, Diners, Discover, JCB, UnionPay.
-_ISSUED = re.compile(
-    r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|3[47]\d{13}"
-    r"|3(?:0[0-5]|[68]\d)\d{11}|6(?:011|5\d\d|4[4-9]\d)\d{12}|35(?:2[89]|[3-8]\d)\d{12}|62\d{14,17}"
-)
-_MAYBE_PHONE = re.compile(r"\d(?:[^\w\n]{0,3}\d){6}")
-_BARE = re.compile(r"\d+\Z")
 
 
 class Match(NamedTuple):
@@ -132,13 +117,10 @@ class Detector:
         UsageError: a package of the extra `push` is missing, or there is no such region.
     """
 
-    def __init__(self, regions: Iterable[str] = ("US",)) -> None:
-        try:
-            import phonenumbers
-        except ImportError:
-            raise missing_extra("phonenumbers", "push") from None
+    def __init__(self, regions: Iterable[str] = REGIONS) -> None:
+        import phonenumbers
+
         self._secrets = _secret_scanner()
-        self._phones = phonenumbers
         self._regions = tuple(regions)
         for region in self._regions:
             if region not in phonenumbers.SUPPORTED_REGIONS:
@@ -154,27 +136,9 @@ class Detector:
         for found in self._secrets.scan(text.encode("utf-8", "replace")):
             if found.visible:
                 yield Match("secret", found.rule_id, found.secret)
-        if "@" in text:
-            for address in _EMAIL.finditer(text):
-                if not _NOBODY.search(address[0].lower()):
-                    yield Match("email", "email", address[0])
-        for number in _CARD.finditer(text):
-            digits = re.sub(r"\D", "", number[0])
-            if _ISSUED.fullmatch(digits) and passes_luhn(digits):
-                yield Match("card", "card", number[0])
-        if _MAYBE_PHONE.search(text):
-            yield from self._telephones(text)
-
-    def _telephones(self, text: str) -> Iterator[Match]:
-        """International numbers, and national ones of the regions in a written form: a bare run of digits
-        may be an order number."""
-        matcher, leniency = self._phones.PhoneNumberMatcher, self._phones.Leniency
-        for number in matcher(text, None, leniency=leniency.VALID):
-            yield Match("phone", "phone", number.raw_string)
-        for region in self._regions:
-            for number in matcher(text, region, leniency=leniency.STRICT_GROUPING):
-                if "+" not in number.raw_string and not _BARE.match(number.raw_string):
-                    yield Match("phone", "phone", number.raw_string)
+        for start, end, kind in find_personal_data(text, regions=self._regions):
+            if kind != "email" or not _NOBODY.search(text[start:end].lower()):
+                yield Match(kind, kind, text[start:end])
 
     def find_in_row(self, row: Mapping[str, Any]) -> tuple[int, list[Match]]:
         """How many texts a row has, and what is in them, each thing once."""

@@ -1,0 +1,432 @@
+"""E-mail addresses, telephone numbers and card numbers in a text: one finder for redaction and for the push scan.
+
+- An **e-mail address** is looked for from its `@` outwards.
+- A **card number** has the prefix and length of an issuer and a right check digit, in any groups of digits that
+  stand together, whatever blanks, dots or dashes are between them. What comes before or after it (a number, an
+  expiry date) does not hide it.
+- A **telephone number** is one that exists by the numbering plans of libphonenumber: with `+` or `00` and a country
+  code in any spelling; without a country code in groups, of some countries: behind a leading 0 in any groups, else
+  in the groups that the country writes. A bare run of digits without a country code may be an order number, a date
+  is none.
+
+Each is linear in the text: groups of digits are found once, and only a bounded number of them is put together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cache, lru_cache
+from typing import Any, Literal, NamedTuple, get_args
+
+PersonalData = Literal["email", "phone", "card"]
+KINDS: tuple[PersonalData, ...] = get_args(PersonalData)
+REGIONS = ("US", "GB", "DE", "FR", "NL", "AU", "IN", "JP")
+"""Countries whose telephone numbers are known without a country code, unless others are named."""
+
+
+class Found(NamedTuple):
+    """Where something stands in a text."""
+
+    start: int
+    end: int
+    kind: PersonalData
+
+
+def find_personal_data(
+    text: str, kinds: Collection[PersonalData] = KINDS, regions: Sequence[str] = REGIONS
+) -> list[Found]:
+    """Find personal data, in the order of the text; nothing overlaps.
+
+    Args:
+        text: any text, also JSON that is not decoded.
+        kinds: what to look for.
+        regions: countries (ISO 3166 alpha-2) whose telephone numbers are known without a country code.
+
+    Raises:
+        ValueError: there is no such region.
+    """
+    found: list[Found] = []
+    if "email" in kinds:
+        found += _emails(text)
+    if "card" in kinds or "phone" in kinds:
+        chains = list(_without(_chains(text), _UUID.finditer(text)))
+        # Cards before telephones: a card number holds what looks like one.
+        cards = [card for chain in chains for card in _cards(text, chain)]
+        found += cards if "card" in kinds else []
+        if "phone" in kinds and chains:
+            taken = {card.start for card in cards}
+            phones = _telephones(tuple(regions))
+            for chain in _without(chains, _DATE.finditer(text)):
+                found += phones.find(text, chain, taken)
+    return _apart(found)
+
+
+def replace_personal_data(text: str, kinds: Collection[PersonalData], shape: str = "[{}]") -> str:
+    """The text with each thing found replaced by its kind, `[phone]`; `shape` says how that looks."""
+    parts, at = [], 0
+    for start, end, kind in find_personal_data(text, kinds):
+        parts += [text[at:start], shape.format(kind)]
+        at = end
+    return "".join([*parts, text[at:]]) if parts else text
+
+
+def _apart(found: list[Found]) -> list[Found]:
+    order = {"email": 0, "card": 1, "phone": 2}
+    kept: list[Found] = []
+    for one in sorted(found, key=lambda one: (one.start, order[one.kind])):
+        if not kept or one.start >= kept[-1].end:
+            kept.append(one)
+    return kept
+
+
+# ---- e-mail addresses ---------------------------------------------------------------------------
+
+_AT = re.compile(
+    r"(?:@|\\u0040)(?:[^\W_][\w-]{0,62}\.){1,10}(?:xn--[a-zA-Z0-9-]{2,59}|[^\W\d_]{2,63})"
+)
+_LOCAL = frozenset(".+%'-_")
+_LONGEST_LOCAL = 128
+
+
+def _emails(text: str) -> Iterator[Found]:
+    for match in _AT.finditer(text):
+        start = match.start()
+        least = max(0, start - _LONGEST_LOCAL)
+        while start > least and (text[start - 1].isalnum() or text[start - 1] in _LOCAL):
+            start -= 1
+        if _ESCAPE.match(text, start - 1) and start > 0:
+            start += 1  # the letter of `\n` or `\t` is not part of the address
+        while start < match.start() and not (text[start].isalnum() or text[start] == "_"):
+            start += 1
+        if start < match.start():
+            yield Found(start, match.end(), "email")
+
+
+# ---- groups of digits ---------------------------------------------------------------------------
+
+_BLANK = r"[^\S\r\n]|\\t|\\u00[aA]0|\\u20[02][0-9a-fA-F]"
+_DASH = r"[-.\u00ad\u2010-\u2015\u2212\u00b7\u2022\uff0d]"
+_ESCAPE = re.compile(r"\\[nrtbf]")
+_GROUP = re.compile(r"\\u[0-9a-fA-F]{4}|(?P<digits>[0-9\uff10-\uff19]+)")
+_CARD_GAP = re.compile(rf"(?:{_BLANK}|{_DASH}){{1,3}}")
+_PHONE_GAP = re.compile(rf"(?:{_BLANK}|{_DASH}|[/()]){{1,4}}")
+_LONGEST_GAP = 24  # of four blanks written as `\u00a0`
+
+
+class _Group(NamedTuple):
+    start: int
+    end: int
+    digits: str
+
+
+def _chains(text: str) -> list[list[_Group]]:
+    """Groups of digits, those together that only signs between digits keep apart."""
+    chains: list[list[_Group]] = []
+    for match in _GROUP.finditer(text):
+        digits = match["digits"]
+        if digits is None:
+            continue  # digits of an escape, such as `\u00a0`, are none of the text
+        digits = digits.translate(_WIDE)
+        group = _Group(match.start(), match.end(), digits)
+        if chains:
+            last = chains[-1][-1].end
+            near = group.start - last <= _LONGEST_GAP
+            if near and _PHONE_GAP.fullmatch(text, last, group.start):
+                chains[-1].append(group)
+                continue
+        chains.append([group])
+    return [chain for chain in chains if sum(len(group.digits) for group in chain) >= 7]
+
+
+_WIDE = {0xFF10 + digit: str(digit) for digit in range(10)}
+
+
+def _is_within_a_word(text: str, start: int, end: int) -> bool:
+    """True for digits that are part of a code with letters and further digits, such as a hash."""
+    before, at = start, start
+    while at > max(0, start - 12) and (text[at - 1].isalpha() or text[at - 1] == "_"):
+        at -= 1
+    if at < before and text[at - 1 : at].isdigit() and not _ESCAPE.match(text, before - 2):
+        return True
+    after = end
+    while after < min(len(text), end + 12) and (text[after].isalpha() or text[after] == "_"):
+        after += 1
+    return after > end and text[after : after + 1].isdigit()
+
+
+# ---- cards --------------------------------------------------------------------------------------
+
+# Issuers by ISO/IEC 7812 prefix and length: Visa, Mastercard, American Express, Diners, Discover, JCB, UnionPay,
+# Maestro, Mir.
+_ISSUED = re.compile(
+    r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|3[47]\d{13}"
+    r"|3(?:0[0-5]|[68]\d)\d{11}|6(?:011|5\d\d|4[4-9]\d)\d{12}|35(?:2[89]|[3-8]\d)\d{12}|62\d{14,17}"
+    r"|(?:5018|5020|5038|5893|6304|6759|676[1-3])\d{9,15}|220[0-4]\d{12,15}"
+)
+_SHORTEST_CARD, _LONGEST_CARD = 13, 19
+
+
+def passes_luhn(number: str) -> bool:
+    """The check digit of ISO/IEC 7812-1, which tells a card number from other long numbers."""
+    backwards = number[::-1]
+    return (
+        sum(map(int, backwards[::2])) + sum(map(_DOUBLED.__getitem__, backwards[1::2]))
+    ) % 10 == 0
+
+
+_DOUBLED = {str(digit): digit * 2 - 9 * (digit > 4) for digit in range(10)}
+
+
+def _cards(text: str, chain: Sequence[_Group]) -> Iterator[Found]:
+    at = 0
+    while at < len(chain):
+        last = _card_from(text, chain, at)
+        if last is None:
+            at += 1
+        else:
+            yield Found(chain[at].start, chain[last].end, "card")
+            at = last + 1
+
+
+def _card_from(text: str, chain: Sequence[_Group], first: int) -> int | None:
+    """The last group of a card that begins with a group: the longest there is."""
+    group = chain[first].digits
+    if group[0] not in "23456" or (len(group) == 1 and first and len(chain[first - 1].digits) == 1):
+        return None  # sign by sign, a card begins where the row of single digits does
+    digits, best = "", None
+    for last in range(first, min(first + _LONGEST_CARD, len(chain))):
+        digits += chain[last].digits
+        if len(digits) > _LONGEST_CARD:
+            break
+        is_card = (
+            len(digits) >= _SHORTEST_CARD
+            and _ISSUED.fullmatch(digits)
+            and passes_luhn(digits)
+            and _is_written_as_card(text, chain[first : last + 1])
+        )
+        best = last if is_card else best
+    if best is None or _is_within_a_word(text, chain[first].start, chain[best].end):
+        return None
+    return None if best == first and _is_fraction(text, chain[first].start) else best
+
+
+def _is_written_as_card(text: str, groups: Sequence[_Group]) -> bool:
+    """True for groups kept apart by one kind of sign, and large or equal: a row of figures is no card."""
+    gaps = [text[one.end : other.start] for one, other in itertools.pairwise(groups)]
+    if len({kind for gap in gaps for kind in _kinds_of(gap)}) > 1:
+        return False
+    if not all(_CARD_GAP.fullmatch(gap) for gap in gaps):
+        return False
+    lengths = {len(group.digits) for group in groups[:-1]}
+    return min(lengths, default=4) >= 3 or lengths == {len(groups[-1].digits)}
+
+
+def _kinds_of(gap: str) -> set[str]:
+    """The signs between two groups; blanks of any kind are one, and dots and dashes may stand among them."""
+    signs = {
+        "-" if sign.isprintable() and sign not in ".\u00b7\u2022" else "."
+        for sign in _BLANKS.sub("", gap)
+    }
+    return signs or {" "}
+
+
+_BLANKS = re.compile(_BLANK)
+
+
+def _is_fraction(text: str, start: int) -> bool:
+    """True for what stands behind the point or comma of a number."""
+    return text[start - 1 : start] in (".", ",") and text[max(0, start - 2) : start - 1].isdigit()
+
+
+# ---- telephones ---------------------------------------------------------------------------------
+
+_YEAR = r"(?:19|20)\d\d"
+_DATE = re.compile(
+    rf"(?<!\d)(?:\d{{1,2}}([./-])\d{{1,2}}\1{_YEAR}|{_YEAR}([./-])\d{{1,2}}\2\d{{1,2}})(?!\d)"
+)
+_UUID = re.compile(r"(?<![0-9a-zA-Z])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_PLUS = re.compile(r"(?<!\d)[+\uff0b]\(?\Z")
+_LONGEST_PHONE = 17  # digits: `011`, and fifteen by ITU-T E.164
+_SHORTEST_NATIONAL = 9
+_MOST_GROUPS = 8
+_MOST_WRITTEN = 5  # groups of a number as its country writes it
+_TYPES = (
+    "fixed_line",
+    "mobile",
+    "toll_free",
+    "premium_rate",
+    "shared_cost",
+    "personal_number",
+    "voip",
+    "pager",
+    "uan",
+    "voicemail",
+)
+
+
+def _without(
+    chains: Iterable[list[_Group]], others: Iterator[re.Match[str]]
+) -> Iterator[list[_Group]]:
+    """Chains cut where something else, a date or an id, stands in them."""
+    other = next(others, None)
+    for chain in chains:
+        part: list[_Group] = []
+        for group in chain:
+            while other is not None and other.end() <= group.start:
+                other = next(others, None)
+            if other is not None and other.start() < group.end:
+                yield part
+                part = []
+            else:
+                part.append(group)
+        yield part
+
+
+class _Telephones:
+    """Numbers that exist, by their numbering plans.
+
+    Args:
+        regions: whose numbers are known without a country code.
+    """
+
+    def __init__(self, regions: tuple[str, ...]) -> None:
+        import phonenumbers
+
+        self._library = phonenumbers
+        with_zero: list[str] = []
+        self._others: list[tuple[str, str, re.Pattern[str]]] = []
+        for region in regions:
+            plan = phonenumbers.PhoneMetadata.metadata_for_region(region)
+            if plan is None:
+                raise ValueError(region)
+            if plan.national_prefix == "0":
+                with_zero.append(_numbers_of(region))
+            else:
+                prefix = plan.national_prefix or ""
+                self._others.append((region, prefix, re.compile(_numbers_of(region))))
+        self._with_zero = re.compile("0(?:" + "|".join(with_zero) + ")") if with_zero else None
+
+    def find(self, text: str, chain: Sequence[_Group], taken: Collection[int]) -> Iterator[Found]:
+        """Numbers among the groups of a chain."""
+        at = 0
+        while at < len(chain):
+            last = None if chain[at].start in taken else self._last_group(text, chain, at)
+            if last is None:
+                at += 1
+                continue
+            start = chain[at].start
+            while start > 0 and text[start - 1] in "(+" and start > chain[at].start - 3:
+                start -= 1
+            yield Found(start, chain[last].end, "phone")
+            at = last + 1
+
+    def _last_group(self, text: str, chain: Sequence[_Group], first: int) -> int | None:
+        start = chain[first].start
+        is_international = _PLUS.search(text[max(0, start - 3) : start]) is not None
+        digits, best = "", None
+        for last in range(first, min(first + _MOST_GROUPS, len(chain))):
+            digits += chain[last].digits
+            if len(digits) > _LONGEST_PHONE:
+                break
+            if len(digits) < 7:
+                continue
+            count = last - first + 1
+            if self._is_number(digits, chain, first, count, is_international=is_international):
+                best = last
+        if best is None or _is_within_a_word(text, start, chain[best].end):
+            return None
+        if not is_international and _is_fraction(text, start):
+            return None
+        return best
+
+    def _is_number(
+        self,
+        digits: str,
+        chain: Sequence[_Group],
+        first: int,
+        count: int,
+        *,
+        is_international: bool,
+    ) -> bool:
+        if is_international:
+            return _exists(digits)
+        if digits[0] == "0":
+            if digits[1] == "0" and _exists(digits[2:]):
+                return True
+            if digits.startswith("011") and _exists(digits[3:]):
+                return True
+        if count < 2 or len(digits) < _SHORTEST_NATIONAL:
+            return False
+        groups = chain[first : first + count]
+        if digits[0] == "0" and self._with_zero is not None and self._with_zero.fullmatch(digits):
+            return min(len(group.digits) for group in groups) > 1
+        return any(
+            self._is_written_so(region, prefix, pattern, digits, groups)
+            for region, prefix, pattern in self._others
+        )
+
+    def _is_written_so(
+        self,
+        region: str,
+        prefix: str,
+        pattern: re.Pattern[str],
+        digits: str,
+        groups: Sequence[_Group],
+    ) -> bool:
+        if prefix and groups[0].digits == prefix:
+            digits, groups = digits[len(prefix) :], groups[1:]
+        if len(groups) > _MOST_WRITTEN or not pattern.fullmatch(digits):
+            return False
+        return [len(group.digits) for group in groups] == _written(region, digits)
+
+
+@lru_cache(maxsize=4096)
+def _written(region: str, digits: str) -> list[int]:
+    """The lengths of the groups in which a country writes a number."""
+    import phonenumbers
+
+    number = phonenumbers.parse(digits, region)
+    shown = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.NATIONAL)
+    return [len(group) for group in re.findall(r"\d+", shown)]
+
+
+@cache
+def _telephones(regions: tuple[str, ...]) -> _Telephones:
+    return _Telephones(regions)
+
+
+def _exists(digits: str) -> bool:
+    """True for a country code and a number of that country, with or without the 0 of `+49 (0)171`."""
+    import phonenumbers
+
+    for length in (1, 2, 3):
+        code = int(digits[:length] or "0")
+        if code and code in phonenumbers.COUNTRY_CODE_TO_REGION_CODE:
+            number = digits[length:]
+            plan = _plan(code)
+            return bool(plan.fullmatch(number) or plan.fullmatch(number.removeprefix("0")))
+    return False
+
+
+@cache
+def _plan(code: int) -> re.Pattern[str]:
+    """The numbers behind a country code."""
+    import phonenumbers
+
+    regions = phonenumbers.COUNTRY_CODE_TO_REGION_CODE[code]
+    if regions == ("001",):
+        plan: Any = phonenumbers.PhoneMetadata.metadata_for_nongeo_region(code)
+        return re.compile(plan.general_desc.national_number_pattern)
+    return re.compile("|".join(_numbers_of(region) for region in regions))
+
+
+@cache
+def _numbers_of(region: str) -> str:
+    import phonenumbers
+
+    plan = phonenumbers.PhoneMetadata.metadata_for_region(region)
+    kinds = [getattr(plan, kind) for kind in _TYPES]
+    patterns = [kind.national_number_pattern for kind in kinds if kind is not None]
+    return "|".join(f"(?:{pattern})" for pattern in patterns if pattern)
