@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import compress, islice
 from pathlib import Path
+from typing import TypeVar
 
 import orjson
 import polars as pl
@@ -29,6 +30,8 @@ from curate.selection.table import CHUNK, with_scores
 from curate.spans import write_framed
 from curate.store import StageRows
 
+S = TypeVar("S", Judgment, AdherenceScore)
+
 SCORES = "scores.parquet"
 SETS = ("sft", "rejected", "review", "active")
 VALIDATION = "validation"
@@ -40,6 +43,9 @@ def write_scores(
     run: Path,
     judgments: StageRows[Judgment | Unscored] | None,
     adherence: StageRows[AdherenceScore | Unscored] | None,
+    *,
+    judged_share: float | None = None,
+    adherence_share: float | None = None,
 ) -> pl.LazyFrame:
     """Write `scores.parquet`, and give it back unread.
 
@@ -47,10 +53,13 @@ def write_scores(
         run: the run folder, its dialogues read.
         judgments: rows compacted in the order of the dialogues; None where the stage is not part of the run.
         adherence: likewise.
+        judged_share: least share of scored turns of which the judge's scores of a dialogue count; None: all.
+            A row that another run made, which admitted more, is unscored here (`unscored_turns`).
+        adherence_share: likewise.
     """
     keys = read_index(run).select("content_hash").collect().to_series()
-    judged = None if judgments is None else judgments.aligned(keys)
-    scored = None if adherence is None else adherence.aligned(keys)
+    judged = None if judgments is None else _admitted(judgments.aligned(keys), judged_share)
+    scored = None if adherence is None else _admitted(adherence.aligned(keys), adherence_share)
     with FrameFile(run / SCORES, first=tuple(SCHEMA)) as table:
         for facts in read_frames(run / INDEX, CHUNK):
             table.append(
@@ -61,6 +70,27 @@ def write_scores(
                 )
             )
     return pl.scan_parquet(run / SCORES)
+
+
+def _admitted(
+    rows: Iterable[S | Unscored | None], least: float | None
+) -> Iterator[S | Unscored | None]:
+    """The rows, those of which too few turns have a score as unscored ones."""
+    for row in rows:
+        if (
+            row is None
+            or isinstance(row, Unscored)
+            or not row.missing_turns
+            or (least is not None and row.scored_share >= least)
+        ):
+            yield row
+        else:
+            yield Unscored(
+                dialogue_id=row.dialogue_id,
+                content_hash=row.content_hash,
+                stage="judge" if isinstance(row, Judgment) else "adherence",
+                reason="unscored_turns",
+            )
 
 
 def write_selection(run: Path, decided: pl.DataFrame) -> dict[str, int]:

@@ -37,6 +37,7 @@ class Pairing:
         run: the run folder.
         cleaning: finds what shares text with an eval set; None where nothing is cleaned.
         retry_unscored: ask again where an earlier run's judge could not answer.
+        rejudged: content hashes of the dialogues that were judged again, so that their forks are made anew.
         verified: rows of the natural pairs that the judge was asked about.
     """
 
@@ -45,6 +46,7 @@ class Pairing:
     maker: RowMaker
     cleaning: Cleaning | None = None
     retry_unscored: bool = False
+    rejudged: frozenset[str] = frozenset()
     verified: StageRows[PreferencePair] | None = None
 
     @property
@@ -76,6 +78,7 @@ class Pairing:
         again: frozenset[str] = frozenset()
         if self.retry_unscored:
             again = rows.forget_where(lambda pairs: _unscored(pairs) is not None)
+            rows.forget(self.rejudged)
         owed = clean & ~hashes.is_in(rows.done().implode())
         judged = judgments.aligned(hashes, owed)
         items = (

@@ -297,18 +297,34 @@ class _Run:
         if self.recipe.reuse is not None:
             there = scored_rows(self.recipe.reuse, name, step.fingerprint, kind)
             self._adopt(rows, there, hashes)
-        again: frozenset[str] = frozenset()
-        if self.retry_unscored:
-            again = rows.forget_where(lambda record: isinstance(record, Unscored))
-
+        again = self._forget_unscored(name, rows) if self.retry_unscored else {}
         owed = hashes.is_first_distinct() & ~hashes.is_in(rows.done().implode())
         items = (
-            WorkItem(name, dialogue, again=dialogue.content_hash in again)
+            WorkItem(
+                name,
+                dialogue,
+                again=dialogue.content_hash in again,
+                turns=again.get(dialogue.content_hash, frozenset()),
+            )
             for dialogue in self._dialogues(owed)
         )
         await self.maker.make(name, rows, hashes, items, executor)
         self._count(name, rows, hashes)
         return rows
+
+    def _forget_unscored(
+        self, name: ScoringStage, rows: StageRows[S | Unscored]
+    ) -> dict[str, frozenset[int]]:
+        """Owe again what is unscored: dialogues, and of dialogues that are scored the turns given for their key."""
+        again = {
+            key: frozenset() if isinstance(record, Unscored) else record.missing_turns
+            for key, record in rows.read()
+            if isinstance(record, Unscored) or record.missing_turns
+        }
+        rows.forget(again)
+        if name == "judge":
+            self.pairing.rejudged = frozenset(again)
+        return again
 
     async def _compare(self, config: AdherenceConfig) -> StageRows[AdherenceScore | Unscored]:
         """Adherence by comparison with references; asks no model."""
@@ -363,12 +379,23 @@ class _Run:
 
     def _count(self, name: str, rows: StageRows[S | Unscored], hashes: pl.Series) -> None:
         adherence = AdherenceTally()
+        turns = in_part = 0
         for key, record in rows.stored(hashes):
             said = orjson.loads(record)
             self.log.add_row(name, key, verdict=said.get("verdict"), reason=said.get("reason"))
             if name == "adherence" and "reason" not in said:
                 adherence.add(said)
+            missing = len(said.get("unscored_turns", ())) if name == "judge" else 0
+            if name == "adherence":
+                missing = sum(turn["score"] is None for turn in said.get("per_turn", ()))
+            turns += missing
+            in_part += missing > 0
         self.log.warn_about_data(name)
+        if turns:
+            self.log.warn(
+                f"{name}: {turns} turns of {in_part} dialogues that have other scores could not be scored; "
+                "--retry unscored asks for these turns again."
+            )
         if name == "adherence":
             self.log.adherence = adherence.decay()
             for warning in adherence.warnings():
@@ -381,7 +408,14 @@ class _Run:
     ) -> pl.LazyFrame:
         """The score table, on disk."""
         with self.log.timed("table"):
-            table = write_scores(self.folder.path, judgments, adherence)
+            judge, role = self.recipe.judge, self.recipe.adherence
+            table = write_scores(
+                self.folder.path,
+                judgments,
+                adherence,
+                judged_share=judge.min_scored_share if judge else None,
+                adherence_share=role.min_scored_share if role else None,
+            )
             for stage, keys in mixed_identities(table).items():
                 self.log.warn(
                     f"{stage} scores come from several judges and do not compare: {', '.join(keys)}."

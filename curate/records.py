@@ -179,6 +179,16 @@ class Judgment(Frozen):
     )
     requests: int = 0
 
+    @property
+    def missing_turns(self) -> frozenset[int]:
+        """Numbers of the turns without a score."""
+        return frozenset(turn.turn for turn in self.unscored_turns)
+
+    @property
+    def scored_share(self) -> float:
+        """Share of the turns to be scored that have a score, 0-1."""
+        return len(self.per_turn) / (len(self.per_turn) + len(self.missing_turns) or 1)
+
 
 class TurnReading(Frozen):
     """One turn scored alone in a fresh context, to measure a pair's margin and the judge's noise."""
@@ -284,6 +294,16 @@ class AdherenceScore(Frozen):
     )
     neutralised: int = 0
     requests: int = 0
+
+    @property
+    def missing_turns(self) -> frozenset[int]:
+        """Numbers of the assistant turns without a score."""
+        return frozenset(turn.turn for turn in self.per_turn if turn.score is None)
+
+    @property
+    def scored_share(self) -> float:
+        """Share of the turns to be scored that have a score, 0-1; 1 where turns were not asked about."""
+        return 1 - len(self.missing_turns) / (len(self.per_turn) or 1)
 
 
 class AdherencePosition(Frozen):

@@ -173,10 +173,14 @@ def test_a_fork_that_the_judge_could_not_decide_counts_and_is_asked_again_when_t
 def test_a_fork_behind_a_turn_without_a_score_is_counted_where_that_was_not_scored(
     data: Path, tmp_path: Path
 ) -> None:
-    """The recipe admits dialogues that are scored in half, so nobody is asked about such a fork."""
+    """The recipe admits dialogues that are scored in half, so nobody is asked about such a fork.
+
+    Once the turn is scored, the fork is made with what is known then.
+    """
+    mended = False
 
     def answer(body: dict[str, Any]) -> Any:
-        if "of the assistant in turn 1:" in json.dumps(body["messages"]):
+        if "of the assistant in turn 1:" in json.dumps(body["messages"]) and not mended:
             return web.json_response({"error": {"message": "no"}}, status=400)
         return answer_by_hash(body)
 
@@ -185,7 +189,10 @@ def test_a_fork_behind_a_turn_without_a_score_is_counted_where_that_was_not_scor
             server, data, adherence=False, judge={"min_scored_share": 0.5}, max_unscored=0.0
         )
         result = run_recipe(half, out=tmp_path / "run")
-    behind = [pair for pair in written(tmp_path / "run") if "turn 1 has no score" in pair.detail]
+        behind = [p for p in written(tmp_path / "run") if "turn 1 has no score" in p.detail]
+        mended = True
+        run_recipe(half, out=tmp_path / "run", retry_unscored=True)
+    assert not any("turn 1 has no score" in pair.detail for pair in written(tmp_path / "run"))
     assert behind
     assert {pair.refusal for pair in behind} == {"unscored"}
     assert result.manifest.unscored_shares == {"judge": 0, "fork": 0}

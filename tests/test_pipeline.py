@@ -210,6 +210,95 @@ def test_unscored_is_kept_counted_and_asked_again_only_when_told(tmp_path: Path)
         assert all("curtains" in json.dumps(body["messages"]) for body in asked)
 
 
+def about_first_turn(body: Body) -> bool:
+    """Whether a score is asked for, on a prompt that ends with the first of several turns."""
+    said = json.dumps(body["messages"])
+    return bool(body.get("logprobs")) and "Answer 1 in chat" in said and "Question 2" not in said
+
+
+def test_single_turns_are_asked_again_and_the_other_replies_kept(tmp_path: Path) -> None:
+    mended = False
+
+    def answer(body: Body) -> Any:
+        if about_first_turn(body) and "curtains" in json.dumps(body["messages"]) and not mended:
+            return {"text": "hm", "first_token": [("hm", -0.1)]}
+        return answer_by_hash(body)
+
+    rows = [chat(1, turns=3), chat(2, turns=3, text="curtains")]
+    data = write_rows(tmp_path / "chats.jsonl", rows)
+    share = {"min_scored_share": 0.5}
+    with live_server(answer=answer) as server:
+        half = recipe(
+            server,
+            data,
+            judge=share,
+            adherence={"output_mode": "continuous", **share},
+            select={"where": {"scored": "mean_score > 0 AND adherence >= 0"}},
+            max_unscored=0.0,
+        )
+
+        def judged() -> list[dict[str, Any]]:
+            [rows] = (tmp_path / "run/judge").glob("*/rows.parquet")
+            return [json.loads(record) for record in pl.read_parquet(rows)["record"]]
+
+        first, _ = questions(server, lambda: run_recipe(half, out=tmp_path / "run"))
+        assert (first.exit_code, first.manifest.selected) == (0, 2)
+        partly = judged()[1]
+        assert [turn["turn"] for turn in partly["unscored_turns"]] == [1]
+        for stage in ("judge", "adherence"):
+            said = f"{stage}: 1 turns of 1 dialogues that have other scores could not be scored"
+            assert any(warning.startswith(said) for warning in first.manifest.warnings)
+        mended = True
+        _, asked = questions(server, lambda: run_recipe(half, out=tmp_path / "run"))
+        assert asked == []
+        retried, asked = questions(
+            server, lambda: run_recipe(half, out=tmp_path / "run", retry_unscored=True)
+        )
+        assert len(asked) == 3 + 1  # each score of that turn, and its adherence
+        assert all(about_first_turn(body) for body in asked)
+        whole = judged()[1]
+        assert whole["unscored_turns"] == []
+        assert whole["per_turn"][1:] == partly["per_turn"]
+        assert not any("other scores" in warning for warning in retried.manifest.warnings)
+        _, asked = questions(
+            server, lambda: run_recipe(half, out=tmp_path / "run", retry_unscored=True)
+        )
+        assert asked == []
+
+
+@pytest.mark.parametrize("stage", ["judge", "adherence"])
+def test_a_dialogue_with_an_unscored_turn_is_selected_only_where_the_recipe_admits_it(
+    stage: str, tmp_path: Path
+) -> None:
+    def answer(body: Body) -> Any:
+        if about_first_turn(body) and "curtains" in json.dumps(body["messages"]):
+            return {"text": "hm", "first_token": [("hm", -0.1)]}
+        return answer_by_hash(body)
+
+    rows = [chat(1, turns=3), chat(2, turns=3, text="curtains")]
+    data = write_rows(tmp_path / "chats.jsonl", rows)
+    condition = {"judge": "mean_score > 0", "adherence": "adherence >= 0"}[stage]
+    off: dict[str, Any] = {"judge": False, "adherence": False}
+    common: dict[str, Any] = {**off, "select": {"where": {"scored": condition}}}
+    mode = {"judge": {}, "adherence": {"output_mode": "continuous"}}[stage]
+    with live_server(answer=answer) as server:
+
+        def run(name: str, share: float | None, **more: Any) -> dict[str, list[str]]:
+            sections = {**common, stage: {**mode, "min_scored_share": share}, **more}
+            run_recipe(recipe(server, data, **sections), out=tmp_path / name)
+            decisions = lines(tmp_path / name / "select/decisions.jsonl")
+            return {decision["dialogue_id"]: decision["reasons"] for decision in decisions}
+
+        rejected = {"chat-1": [], "chat-2": ["unscored", "scored:unscored"]}
+        assert run("whole", None) == rejected
+        assert run("much", 0.7) == rejected
+        assert run("half", 0.5) == {"chat-1": [], "chat-2": []}
+        # what another run admitted is not admitted here, unless this recipe says so, too
+        taken = {"models": {}, "reuse": str(tmp_path / "half")}
+        assert run("taken", None, **taken) == rejected
+        assert run("taken in part", 0.5, **taken) == {"chat-1": [], "chat-2": []}
+
+
 def test_roles_are_counted_by_where_they_are_from(tmp_path: Path) -> None:
     def with_system(number: int) -> dict[str, Any]:
         row = chat(number)

@@ -11,7 +11,7 @@ or read is unscored with a reason, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -97,8 +97,8 @@ async def score_adherence(
         return _unscored(dialogue, refusal.reason, refusal.detail)
     by_turn = config.evaluation_granularity == "turn"
     trunks = nested_trunks(dialogue, config) if by_turn else [conversation_trunk(dialogue, config)]
-    answers, requests = await ask_answers(trunks, ask, config)
     numbers = [turn.number for turn in turns] if by_turn else [turns[-1].number]
+    answers, requests = await ask_answers(trunks, ask, config, numbers)
     session = aggregate(
         [turn_of(number, answer) for number, answer in zip(numbers, answers, strict=True)], config
     )
@@ -157,12 +157,16 @@ def _score(
 
 
 async def ask_answers(
-    trunks: list[Trunk], ask: Ask, config: AdherenceConfig
+    trunks: list[Trunk], ask: Ask, config: AdherenceConfig, turns: Sequence[int] = ()
 ) -> tuple[list[Answer], int]:
-    """Ask on every trunk, then again where the reply cannot be read; answers in order."""
+    """Ask on every trunk, then again where the reply cannot be read; answers in order.
+
+    `turns` are the numbers of the trunks' last turns, where the requests are to say which they are about.
+    """
 
     def request(place: int, problem: str | None) -> Request:
-        return answer_request(trunks[place], config, problem)
+        asked = answer_request(trunks[place], config, problem)
+        return replace(asked, turns=(turns[place],)) if turns else asked
 
     def read(_: int, completion: Completion) -> tuple[Answer, str | None]:
         answer = read_answer(completion, config)

@@ -69,6 +69,7 @@ class Request:
         purpose: what the call is for, as `stage.step`; accounting only, not part of the key.
         affinity: names what the request is about (a dialogue's content hash): an engine with several
             servers sends equal affinities to one of them. Not part of the key.
+        turns: numbers of the turns that the reply scores; empty where it scores none. Not part of the key.
     """
 
     messages: tuple[Mapping[str, Any], ...]
@@ -82,6 +83,7 @@ class Request:
     tools: tuple[Mapping[str, Any], ...] = ()
     purpose: str = ""
     affinity: str = ""
+    turns: tuple[int, ...] = ()
 
     def key(self, identity: EngineIdentity) -> str:
         """Cache key: 128-bit hash of the engine's identity and the canonical request."""

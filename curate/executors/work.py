@@ -8,12 +8,14 @@ stage functions, and an executor only decides where it runs.
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from curate.dialogue import Dialogue, Message
+from curate.engines.base import Ask, Completion, Request
 from curate.errors import CurateError
 from curate.files import disk_error
 from curate.models import Asks, ForkModels, ModelFacts
@@ -46,12 +48,14 @@ class WorkItem:
         judgment: of that dialogue; needed by `fork`, nothing else reads it.
         pair: to be verified, the dialogue being its prompt; needed by `natural`, nothing else reads it.
         again: the judge's kept replies about this dialogue could not be used, ask anew.
+        turns: the turns that `again` is said of, the replies about the others being kept; empty: all.
     """
 
     stage: StageName
     dialogue: Dialogue
     judgment: Judgment | None = None
     again: bool = False
+    turns: frozenset[int] = frozenset()
     pair: PreferencePair | None = None
 
     @property
@@ -79,6 +83,21 @@ class Executor(Protocol):
             CurateError: anything else with a name.
         """
         ...
+
+
+def _ask_again_about(turns: frozenset[int], asks: Asks) -> Ask:
+    """The judge's ask, past the kept replies where they score one of these turns."""
+
+    async def ask(requests: Sequence[Request]) -> list[Completion]:
+        is_again = [not turns.isdisjoint(request.turns) for request in requests]
+        answers: dict[bool, Iterator[Completion]] = {}
+        for again, judge in ((False, asks.judge), (True, asks.judge_again)):
+            if again in is_again:
+                asked = compress(requests, (one == again for one in is_again))
+                answers[again] = iter(await judge(list(asked)))
+        return [next(answers[again]) for again in is_again]
+
+    return ask
 
 
 class StageWorker:
@@ -120,7 +139,11 @@ class StageWorker:
             self._work["natural"] = verified
 
     def _ask(self, item: WorkItem) -> Any:
-        return self._asks.judge_again if item.again else self._asks.judge
+        if not item.again:
+            return self._asks.judge
+        if not item.turns:
+            return self._asks.judge_again
+        return _ask_again_about(item.turns, self._asks)
 
     async def __call__(self, item: WorkItem) -> Row:
         """Make the row that is owed."""

@@ -314,6 +314,7 @@ async def ask_json(
             schema=reply_schema(scope, joint=joint),
             sample=attempt,
             purpose="judge.turns" if scope.turns else "judge.conversation",
+            turns=scope.turns,
         )
         (completion,) = await session.ask([request])
         fault = fault_of(completion)

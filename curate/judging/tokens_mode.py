@@ -127,6 +127,7 @@ def request_of(item: Item, trunk: Trunk, answer_prefix: str) -> Request:
         prefill=answer_prefix,
         labels=item.labels,
         purpose=item.purpose,
+        turns=() if item.turn is None else (item.turn,),
     )
 
 
