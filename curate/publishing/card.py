@@ -41,8 +41,10 @@ _SIZES: Final = (
 _LANGUAGE = re.compile(r"[a-z]{2,3}")
 _DESCRIBED: Final = {
     "sft": "dialogues to train on; `messages` (and `tools` where a dialogue has some) are the trainer's columns",
-    "dpo": "preference pairs; `prompt`, `chosen`, `rejected` (and `tools`) are the trainer's columns. `basis` says "
-    "what holds that chosen is better: `judge` made and verified the pair, anything else came with the data",
+    "dpo": "preference pairs that the judge made and verified; `prompt`, `chosen`, `rejected` (and `tools`) are "
+    "the trainer's columns",
+    "dpo_natural": "preference pairs that came with the data, in the same columns. `basis` says what holds that "
+    "chosen is better: a preference, a rank, a label or a reward of the data",
     "judgments": "the scores of every dialogue of the run, selected or not, without its text; joined by `dialogue_id`. "
     "A score that could not be had is null, and `unscored` says why",
 }
@@ -58,6 +60,13 @@ SFTTrainer("your/model", args=args, train_dataset=rows).train()
 from trl import DPOConfig, DPOTrainer
 
 pairs = load_dataset("{repo}", "dpo", split="train").select_columns({columns})
+args = DPOConfig(max_length=4096)
+DPOTrainer("your/model", args=args, train_dataset=pairs).train()
+""",
+    "dpo_natural": """from datasets import load_dataset
+from trl import DPOConfig, DPOTrainer
+
+pairs = load_dataset("{repo}", "dpo_natural", split="train").select_columns({columns})
 args = DPOConfig(max_length=4096)
 DPOTrainer("your/model", args=args, train_dataset=pairs).train()
 """,
@@ -133,7 +142,7 @@ def front_matter(facts: CardFacts) -> str:
         paths = [{"split": split, "path": f"{name}/{split}-*.parquet"} for split in splits]
         configs.append({"config_name": name, "data_files": paths})
     configs[0]["default"] = True
-    pairs = ["dpo", "preference"] if "dpo" in _names(facts.files) else []
+    pairs = ["dpo", "preference"] if {"dpo", "dpo_natural"} & {*_names(facts.files)} else []
     data: dict[str, Any] = {
         "license": licences[0] if len(licences) == 1 else licences,
         **({"language": list(facts.languages)} if facts.languages else {}),

@@ -125,7 +125,11 @@ def _pair_steps(
     pushed: Counter[tuple[str, str]],
 ) -> list[Step]:
     made, held = _refusals(run)
-    carried = {f"dpo, {split}": pushed["dpo", split] for split in ("train", "validation")}
+    carried = {
+        f"{config}, {split}": pushed[config, split]
+        for config in ("dpo", "dpo_natural")
+        for split in ("train", "validation")
+    }
     steps = [
         _step(
             f"{kind}: {stage.name} ({stage.unit})",
@@ -155,7 +159,7 @@ def _pair_steps(
         ),
         _step("refused pairs", manifest.refused, {"of both": made.total() + held.total()}),
     ]
-    if any("dpo" in counts for counts in exports):
+    if any({"dpo", "dpo_natural"} & counts.keys() for counts in exports):
         whole = manifest.pairs + manifest.natural_pairs
         not_carried = _not_carried(exports, "dpo", "dpo_natural")
         steps.append(_step("pairs and natural pairs", whole, carried, not_carried))

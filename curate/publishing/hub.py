@@ -20,7 +20,7 @@ from curate.errors import CurateError, UsageError, first_line, missing_extra
 _NAME = re.compile(r"[A-Za-z0-9][\w-]*(?:\.[\w-]+)*/\w(?:[\w.-]*\w)?")
 _LONGEST_NAME = 96
 
-OWNED = ("sft/", "dpo/", "judgments/")
+OWNED = ("sft/", "dpo/", "dpo_natural/", "judgments/")
 """Folders whose Parquet files are all ours: those that a push does not bring are of an earlier one."""
 
 

@@ -29,7 +29,7 @@ from curate.publishing.funnel import Step, make_funnel
 from curate.publishing.hub import Pushed, check_name, push_files
 from curate.publishing.judgments import Tally, write_judgments
 from curate.publishing.scan import Detector, Findings, check_allowed, scan_files
-from curate.publishing.tables import TRAINER, DataFile, write_exported
+from curate.publishing.tables import EXPORTED, TRAINER, DataFile, write_exported
 from curate.records import Manifest
 from curate.runs import read_manifest
 from curate.store import RunFolder
@@ -40,6 +40,7 @@ _ROW_IDS = ("pair_id", "dialogue_id")
 _TRAINERS_COLUMNS = {
     "sft": ("messages", "tools"),
     "dpo": ("prompt", "chosen", "rejected", "tools"),
+    "dpo_natural": ("prompt", "chosen", "rejected", "tools"),
 }
 
 
@@ -236,10 +237,13 @@ def _tables(
             got=", ".join(manifest.exports) or "no export",
             fix="add `trl` to export.trainers, and run the recipe again: no model is asked for what is there",
         )
-    sft = write_exported(run, folder, "sft", exported=exported, shard_bytes=shard_bytes)
-    dpo = write_exported(run, folder, "dpo", exported=exported, shard_bytes=shard_bytes)
+    rows = [
+        table
+        for config in EXPORTED
+        for table in write_exported(run, folder, config, exported=exported, shard_bytes=shard_bytes)
+    ]
     judgments, tally = write_judgments(run, manifest, folder, shard_bytes=shard_bytes)
-    if not (tables := [*sft, *dpo, *judgments]):
+    if not (tables := [*rows, *judgments]):
         raise UsageError(
             "there is nothing to push: the run selected no dialogue, made no pair and scored nothing",
             got=run,

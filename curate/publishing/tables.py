@@ -10,12 +10,11 @@ Rows pass through in batches; what is held is one batch.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import orjson
 import polars as pl
@@ -24,32 +23,39 @@ from curate.errors import CurateError, UsageError
 from curate.files import make_file, make_folder, readable
 from curate.publishing.places import shortened
 
-Config = Literal["sft", "dpo", "judgments"]
+Config = Literal["sft", "dpo", "dpo_natural", "judgments"]
+Exported = Literal["sft", "dpo", "dpo_natural"]
 Split = Literal["train", "validation"]
 
 TRAINER: Final = "trl"
 """Whose export is pushed: TRL's shapes are what most loaders on the Hub expect."""
 
 _BATCH = 1_000
-_FILES: Final[dict[str, tuple[str, ...]]] = {"sft": ("sft",), "dpo": ("dpo", "dpo_natural")}
-_SIDECARS: Final = {"sft": "sft_provenance.parquet", "dpo": "provenance.parquet"}
+EXPORTED: Final[tuple[Exported, ...]] = get_args(Exported)
+"""Training files that are pushed, each as a config of its own: the judge's pairs and the data's are not mixed."""
+
+_SIDECARS: Final = {
+    "sft": "sft_provenance.parquet",
+    "dpo": "provenance.parquet",
+    "dpo_natural": "provenance.parquet",
+}
 _LINEAGE: Final = ("lineage_source", "lineage_file", "lineage_rows", "lineage_part")
+_OF_PAIRS: Final = (
+    "pair_id",
+    "dialogue_id",
+    "source",
+    "basis",
+    "turn",
+    "margin",
+    "judge",
+    "policy",
+    "issue",
+    *_LINEAGE,
+)
 _BESIDE: Final[dict[str, tuple[str, ...]]] = {
     "sft": ("dialogue_id", *_LINEAGE),
-    "dpo": (
-        *(
-            "pair_id",
-            "dialogue_id",
-            "source",
-            "basis",
-            "turn",
-            "margin",
-            "judge",
-            "policy",
-            "issue",
-        ),
-        *_LINEAGE,
-    ),
+    "dpo": _OF_PAIRS,
+    "dpo_natural": _OF_PAIRS,
 }
 
 
@@ -142,7 +148,7 @@ class Shards:
 def write_exported(
     run: Path,
     folder: Path,
-    config: Literal["sft", "dpo"],
+    config: Exported,
     *,
     exported: Collection[str],
     shard_bytes: int,
@@ -152,8 +158,7 @@ def write_exported(
     Args:
         run: the run folder.
         folder: of the push.
-        config: `sft`, or `dpo` for pairs: those the judge made and verified, then those the data held,
-            told apart by `source` and `basis`.
+        config: `sft`; `dpo` for pairs that the judge made and verified, `dpo_natural` for those the data held.
         exported: the training files that the run wrote for TRL.
         shard_bytes: see `Shards`.
 
@@ -161,11 +166,10 @@ def write_exported(
         UsageError: they were not written as Parquet.
         CurateError: rows and sidecar do not fit together.
     """
-    names = [name for name in _FILES[config] if name in exported]
-    sides = [
-        (split, side, {name: _shards(side, name) for name in names}) for split, side in _sides(run)
-    ]
-    files = [file for *_, shards in sides for file in chain(*shards.values())]
+    if config not in exported:
+        return []
+    sides = [(split, side, _shards(side, config)) for split, side in _sides(run)]
+    files = [file for *_, shards in sides for file in shards]
     if not any(_count(file) for file in files):
         return []
     form = _Form(config, files)
@@ -206,7 +210,7 @@ def _shards(side: Path, name: str) -> list[Path]:
 class _Form:
     """The one schema of a config's files, and how a batch is brought into it."""
 
-    def __init__(self, config: Literal["sft", "dpo"], files: Sequence[Path]) -> None:
+    def __init__(self, config: Exported, files: Sequence[Path]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -259,30 +263,27 @@ def _as_json(rows: list[list[Any]], kind: Any) -> Any:
     return pa.ListArray.from_arrays(pa.array(stops, pa.int32()), values, type=kind)
 
 
-def _rows(
-    side: Path, config: Literal["sft", "dpo"], shards: Mapping[str, list[Path]], form: _Form
-) -> Iterator[Any]:
+def _rows(side: Path, config: Exported, shards: Sequence[Path], form: _Form) -> Iterator[Any]:
     """Batches of one side in the config's form, each row with its line of the sidecar."""
     import pyarrow.parquet as pq
 
-    beside = side / _SIDECARS[config]
-    sidecar = pl.scan_parquet(beside)
-    for name, files in shards.items():
-        with readable(beside):
-            start, row = _first_line(sidecar, name), 0
-        for path in files:
-            with readable(path), pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(_BATCH):
-                    with readable(beside):
-                        known = sidecar.slice(start + row, batch.num_rows).collect()
-                    if not _tells_of(known, name, range(row, row + batch.num_rows)):
-                        raise CurateError(
-                            f"{side / _SIDECARS[config]} does not tell of the rows of {path.name}",
-                            expected="one line a row, in the same order",
-                            fix="run the recipe again: the export is written anew, and no model is asked",
-                        )
-                    yield form.table(batch, _beside(known, config))
-                    row += batch.num_rows
+    told = side / _SIDECARS[config]
+    sidecar = pl.scan_parquet(told)
+    with readable(told):
+        start, row = _first_line(sidecar, config), 0
+    for path in shards:
+        with readable(path), pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_BATCH):
+                with readable(told):
+                    known = sidecar.slice(start + row, batch.num_rows).collect()
+                if not _tells_of(known, config, range(row, row + batch.num_rows)):
+                    raise CurateError(
+                        f"{told} does not tell of the rows of {path.name}",
+                        expected="one line a row, in the same order",
+                        fix="run the recipe again: the export is written anew, and no model is asked",
+                    )
+                yield form.table(batch, _beside(known, config))
+                row += batch.num_rows
 
 
 def _first_line(sidecar: pl.LazyFrame, name: str) -> int:

@@ -25,7 +25,7 @@ REPO = "me/parcels"
 
 LOAD = """
 import sys, orjson, datasets
-for config in ("sft", "dpo", "judgments"):
+for config in ("sft", "dpo_natural", "judgments"):
     loaded = datasets.load_dataset(sys.argv[1], config)
     for split, rows in loaded.items():
         print(orjson.dumps([config, split, list(rows)]).decode())
@@ -81,10 +81,10 @@ def test_a_run_goes_to_the_hub_and_comes_back_equal(
     from curate.publishing.push import prepare_push
 
     prepared = prepare_push(run, REPO)
-    assert loaded.keys() == {(c, s) for c in ("sft", "dpo", "judgments") for s, _ in SIDES}
+    assert loaded.keys() == {(c, s) for c in ("sft", "dpo_natural", "judgments") for s, _ in SIDES}
     for (config, split), rows in loaded.items():
         assert rows == rows_of(prepared, config, split)
-    natural = [row for row in loaded["dpo", "train"] if row["source"] == "natural"]
+    natural = loaded["dpo_natural", "train"]
     assert [{k: row[k] for k in ("prompt", "chosen", "rejected")} for row in natural] == lines(
         run / "export/trl/dpo_natural.jsonl"
     )

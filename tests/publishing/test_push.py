@@ -67,14 +67,14 @@ def test_rows_are_those_of_the_export_each_with_its_lineage(
     known = pl.read_parquet(run / side / "sft_provenance.parquet")
     assert [row["dialogue_id"] for row in sft] == known["dialogue_id"].to_list()
     assert {row["lineage_file"] for row in sft} <= {"chats.jsonl", "prefs.jsonl"}
-    dpo = rows_of(prepared, "dpo", split)
-    exported = lines(run / side / "dpo.jsonl") + lines(run / side / "dpo_natural.jsonl")
     sides = ("prompt", "chosen", "rejected")
-    assert [{name: row[name] for name in sides} for row in dpo] == exported
-    known = pl.read_parquet(run / side / "provenance.parquet")
-    known = known.filter(pl.col("file").is_in(["dpo", "dpo_natural"]))
-    assert [row["pair_id"] for row in dpo] == known["pair_id"].to_list()
-    assert {row["source"] for row in dpo if row["basis"] == "preference"} == {"natural"}
+    provenance = pl.read_parquet(run / side / "provenance.parquet")
+    pairs = rows_of(prepared, "dpo_natural", split)
+    exported = lines(run / side / "dpo_natural.jsonl")
+    assert [{name: row[name] for name in sides} for row in pairs] == exported
+    known = provenance.filter(pl.col("file") == "dpo_natural")
+    assert [row["pair_id"] for row in pairs] == known["pair_id"].to_list()
+    assert {row["basis"] for row in pairs} <= {"preference"}
 
 
 def test_judgments_are_those_of_the_score_table(run: Path) -> None:
@@ -155,7 +155,7 @@ def test_the_front_matter_is_what_the_hub_takes(run: Path) -> None:
     card = DatasetCard(prepared.card)
     assert card.data.to_dict()["license"] == data["license"]
     configs = MetadataConfigs.from_dataset_card_data(card.data)
-    assert list(configs) == ["sft", "dpo", "judgments"]
+    assert list(configs) == ["sft", "dpo_natural", "judgments"]
     assert configs.get_default_config_name() == "sft"
     for table in prepared.tables:
         [path] = [
@@ -174,7 +174,7 @@ def test_the_card_says_who_judged_and_that_nobody_measured_it(run: Path) -> None
     assert "Judge and policy are the same model" in card
     for word in ("helpfulness", "coherence", "role adherence", "excellent", "cc-by-4.0"):
         assert word in card
-    assert 'load_dataset("me/parcels", "dpo", split="train")' in card
+    assert 'load_dataset("me/parcels", "dpo_natural", split="train")' in card
 
 
 def test_the_warning_about_a_judge_that_is_noise_reaches_the_card(run: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_run_that_did_not_split_has_no_validation(tmp_path: Path) -> None:
     run = make_run(tmp_path, select={"where": {"all": "1 = 1"}}, fork=False, adherence=False)
     prepared = prepare_push(run, REPO)
     assert {(table.config, table.split) for table in prepared.tables} == {
-        (config, "train") for config in ("sft", "dpo", "judgments")
+        (config, "train") for config in ("sft", "dpo_natural", "judgments")
     }
     assert len(rows_of(prepared, "sft", "train")) == 46  # 34 chats and 12 chosen sides
     assert "candidates of forks" not in {step.name for step in prepared.funnel}

@@ -56,11 +56,11 @@ def written(run: Path, config: Any, **options: Any) -> list[Any]:
 
 
 def test_all_files_of_a_config_have_one_schema(tmp_path: Path) -> None:
-    """Plain messages on one side and tool calls on the other are both JSON; natural pairs follow."""
+    """Plain messages on one side and tool calls on the other are both JSON."""
     side = tmp_path / "export/trl"
     export(side, sft=[dialogue("a")], pairs=[pair("p")])
     tools = [tool_dialogue("b")]
-    export(side / "validation", sft=tools, natural=[tool_pair("q"), pair("r")])
+    export(side / "validation", sft=tools, pairs=[tool_pair("q"), pair("r")])
     for config, column in (("sft", "messages"), ("dpo", "prompt")):
         first, second = written(tmp_path, config)
         assert first.schema == second.schema
@@ -71,14 +71,22 @@ def test_all_files_of_a_config_have_one_schema(tmp_path: Path) -> None:
     assert first["margin"].to_pylist() == [1.5]
 
 
+def test_pairs_of_the_judge_and_of_the_data_are_never_in_one_config(tmp_path: Path) -> None:
+    export(tmp_path / "export/trl", pairs=[pair("made")], natural=[pair("held")])
+    [made], [held] = written(tmp_path, "dpo"), written(tmp_path, "dpo_natural")
+    assert (made["pair_id"].to_pylist(), held["pair_id"].to_pylist()) == (["made"], ["held"])
+
+
 def test_shards_of_the_export_are_read_in_order_beside_their_sidecar(tmp_path: Path) -> None:
     names = [f"p{number}" for number in range(7)]
     pairs = [pair(name) for name in names]
     natural = [pair(f"n{number}") for number in range(3)]
     export(tmp_path / "export/trl", pairs=pairs, natural=natural, shard_rows=2)
     assert len(list((tmp_path / "export/trl").glob("dpo-*.parquet"))) == 4
+    [natural_table] = written(tmp_path, "dpo_natural")
+    assert natural_table["pair_id"].to_pylist() == ["n0", "n1", "n2"]
     [table] = written(tmp_path, "dpo")
-    assert table["pair_id"].to_pylist() == [*names, "n0", "n1", "n2"]
+    assert table["pair_id"].to_pylist() == names
     assert table["dialogue_id"].to_pylist()[0] == "of-p0"
 
 
