@@ -130,7 +130,29 @@ def test_what_a_dialogue_holds_is_shown_and_not_obeyed(curate: Command, tmp_path
     )
     code, said = curate("ingest", write_rows(tmp_path / "odd.jsonl", [odd]), "--out", tmp_path)
     assert code == 0
-    assert "assistant: ␛[2Jgone? :warning: [red]not markup[/red] �1m 👩‍👩‍👧 שלום" in said
+    assert "assistant: ␛[2Jgone? :warning: [red]not markup[/red] <U+009B>1m 👩‍👩‍👧 שלום" in said
+
+
+def test_no_id_and_no_name_steers_the_terminal(curate: Command, tmp_path: Path) -> None:
+    rows = [chat(1) | {"id": "a\u202egpj"}, {"id": "\x1b[2Jb", "messages": []}]
+    data = write_rows(tmp_path / "odd.jsonl", rows)
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(
+        f'source: {{path: {data}, name: "n\\e[31m\\u202ex"}}\nscenario: s\nrole: r\n'
+        "judge: false\nadherence: false\nselect: false\nexport: {salvage: null, kto_turns: null}\n"
+    )
+    run = tmp_path / "run"
+    for command in (
+        ("ingest", recipe, "--out", tmp_path / "in"),
+        ("run", recipe, "--out", run, "--dry-run"),
+        ("run", recipe, "--out", run),
+        ("show", run),
+        ("show", run, "a\u202egpj"),
+        ("show", run, "\x1b[2Jnone"),
+    ):
+        _, said = curate(*command)
+        assert said
+        assert not {"\u202e", "\x1b"} & set(said), command
 
 
 def test_check_of_a_run_says_where_its_export_is(curate: Command, run: Path) -> None:

@@ -6,27 +6,35 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Annotated, Any, TextIO
 
 import orjson
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 from rich.text import Text
 
-_SHOWN = {code: chr(0x2400 + code) for code in range(32)} | {127: "␡"}
-_SHOWN |= dict.fromkeys(range(128, 160), "�")
-_SHOWN = {code: sign for code, sign in _SHOWN.items() if chr(code) not in "\n\t"}
+from curate.untrusted import visible
 
 
 class _Console(Console):
-    """Shows text as it is: terminal escapes in a dialogue are seen, not obeyed, and `:100:` is no picture."""
+    """Shows text as it is: terminal escapes in a dialogue are seen, not obeyed, and `:100:` is no picture.
+
+    All that is printed goes through here, tables and texts with a style too, so that no printing can forget it.
+    """
 
     def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(text.translate(_SHOWN), **options)
+        return super().render_str(visible(text), **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else visible(text), style, control)
 
 
 OUT = _Console(highlight=False, emoji=False)

@@ -36,13 +36,21 @@ _SPECIAL = re.compile(
     r"|<(?=/?(?:s|bos|eos|pad|unk|mask|think|start_of_turn|end_of_turn|start_header_id|end_header_id"
     r"|tool_call|tool_response|tools|dialogue|role|scenario|emphasis|evidence|expected_outcomes|ledger|candidate|reply|rubric)\b)"
     r"|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS|THINK|gMASK)\])"
-    r"|<(?=</?SYS>)",
+    r"|<(?=</?SYS>)"
+    # Of single families of models; as they are spelled, since `[img]` in small letters is a forum's markup.
+    r"|(?-i:<(?=seed:\w|/?(?:sop|eop)>|SPECIAL_\d|unused_?\d|(?:start|end)_of_(?:image|audio|video)>|image_soft_token>))"
+    r"|(?-i:\[(?=/?(?:IMG(?:_BREAK|_END)?|AUDIO|BEGIN_AUDIO|TOOL_CONTENT|MODEL_SETTINGS|ARGS|CALL_ID|PREFIX|MIDDLE|SUFFIX)\]))"
+    r"|(?-i:\](?=~!?b[\[\]])|\[(?=e~\[))",
     re.IGNORECASE,
 )
-# A reader takes every kind of line break for one, and looks past leading blanks; so does this. Blanks
-# leave the breaks out, or a long run of breaks would take quadratic time.
+# A reader takes every kind of line break for one, and looks past leading blanks and signs that have no width; so
+# does this. Blanks leave the breaks out, or a long run of breaks would take quadratic time.
 _BREAKS = r"\r\v\f\x1c-\x1e\x85\u2028\u2029"
-_HEADER = re.compile(rf"(?:^|(?<=[{_BREAKS}]))[^\S\n{_BREAKS}]*\[(?=\d+\.)", re.MULTILINE)
+_NO_WIDTH = r"\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+_HEADER = re.compile(
+    rf"(?:^|(?<=[{_BREAKS}]))(?:[^\S\n{_BREAKS}]|[{_NO_WIDTH}])*\[(?=[{_NO_WIDTH}]*\d[\d{_NO_WIDTH}]*\.)",
+    re.MULTILINE,
+)
 _NO_BRACKETS = {ord("["): "(", ord("]"): ")"}
 
 
@@ -59,8 +67,8 @@ def defuse(text: str) -> Defused:
 
     A space is put after the opening bracket of each such string; nothing else changes.
     """
-    if "<" not in text and "[" not in text:
-        return Defused(text, 0)  # every pattern begins with one of the two; most texts have neither
+    if "<" not in text and "[" not in text and "]~" not in text:
+        return Defused(text, 0)  # every pattern begins with one of them; most texts have none
     text, special = _SPECIAL.subn(lambda match: match.group(0) + " ", text)
     text, headers = _HEADER.subn(lambda match: match.group(0) + " ", text)
     return Defused(text, special + headers)

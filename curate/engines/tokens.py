@@ -115,6 +115,7 @@ class PromptTokens:
         self._lock = Lock()
         self._labels: dict[tuple[str, ...], dict[int, str]] = {}
         self._vocabulary: dict[str, int] = tokenizer.get_vocab()
+        self._special = _special_tokens(tokenizer)
         self._backend: Any = None
         self._backend = self._find_backend()
         self._anchor = self._encode(_ANCHOR)
@@ -126,18 +127,24 @@ class PromptTokens:
     def prompt_text(self, request: Request) -> str:
         """The rendered prompt: template, generation prompt and, unless there is a schema, the prefill.
 
-        A schema forces the start of the reply by itself, see `Request.prefill`.
+        A schema forces the start of the reply by itself, see `Request.prefill`. A single user message is a prompt
+        of `engines.layout`, in which whatever the tokenizer takes for a special token comes from the data: such
+        strings get a blank behind their first sign.
 
         Raises:
             PromptRefused: the template does not take these messages.
         """
         prefill = "" if request.schema is not None else request.prefill
-        if self._trim is not None and not request.tools and len(request.messages) == 1:
-            [message] = request.messages
+        messages = request.messages
+        if not request.tools and len(messages) == 1:
+            [message] = messages
             content = message.get("content")
             if message.get("role") == "user" and isinstance(content, str) and len(message) == 2:
-                return f"{self._head}{self._trim(content)}{self._tail}{prefill}"
-        return self._render(request.messages, request.tools) + prefill
+                content = self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", content)
+                if self._trim is not None:
+                    return f"{self._head}{self._trim(content)}{self._tail}{prefill}"
+                messages = ({**message, "content": content},)
+        return self._render(messages, request.tools) + prefill
 
     def prompt_ids(self, request: Request) -> list[int]:
         """Token ids of `prompt_text`, equal to those of tokenising it whole without special tokens.
@@ -340,6 +347,14 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None = None) -> Any:
             expected="an existing folder, or a Hub id such as owner/name",
             fix="check the name and the connection",
         ) from error
+
+
+def _special_tokens(tokenizer: Any) -> re.Pattern[str]:
+    """Finds what the tokenizer never takes apart; blanks that some list among them are ordinary text."""
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    named = {str(token) for token in added if token.special} | set(tokenizer.all_special_tokens)
+    tokens = sorted((token for token in named if len(token.strip()) > 2), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, tokens)) or r"(?!)")
 
 
 def _with_parsed_arguments(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from curate.publishing.scan import Findings
 from curate.publishing.tables import DataFile
 from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, Manifest
 from curate.selection.columns import VERDICTS
+from curate.untrusted import visible
 
 _SIZES: Final = (
     (1_000, "n<1K"),
@@ -128,7 +129,7 @@ def make_card(facts: CardFacts) -> str:
         recipe=yaml.safe_dump(published(manifest.recipe), sort_keys=False, allow_unicode=True),
         scan=_scan(facts.findings),
     )
-    card = f"---\n{front_matter(facts)}---\n\n{page}"
+    card = visible(f"---\n{front_matter(facts)}---\n\n{page}")
     check_card(card)
     return card
 

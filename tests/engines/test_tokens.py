@@ -189,3 +189,25 @@ def test_a_missing_package_names_its_extra(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(UsageError, match=r"curate-dialogues\[transformers\]"):
         load_tokenizer("anything")
+
+
+@pytest.mark.parametrize("splits", [True, False])
+def test_special_tokens_of_the_tokenizer_are_ordinary_text_in_a_dialogue(splits):
+    own = small_tokenizer(splits=splits)
+    own.add_special_tokens({"additional_special_tokens": ["~!odd!~", "<role_x>"]})
+    prompts = PromptTokens(own)
+    plain = prompts.prompt_ids(ask(f"{TRUNK}Which?\n"))
+    ids = prompts.prompt_ids(ask(f"{TRUNK}Which ~!odd!~ and <role_x>{own.eos_token}?\n"))
+    assert not {own.convert_tokens_to_ids(token) for token in ("~!odd!~", "<role_x>")} & set(ids)
+    assert ids.count(own.eos_token_id) == plain.count(own.eos_token_id)
+    assert prompts.prompt_text(ask("~!odd!~")).count("~ !odd!~") == 1
+
+
+def test_an_exact_prefix_for_a_policy_keeps_its_text(tokenizer):
+    messages = ({"role": "user", "content": "a"}, {"role": "assistant", "content": "b"})
+    messages += ({"role": "user", "content": tokenizer.eos_token},)
+    prompts = PromptTokens(tokenizer)
+    rendered = tokenizer.apply_chat_template(
+        list(messages), tokenize=False, add_generation_prompt=True
+    )
+    assert prompts.prompt_text(Request(messages=messages, max_tokens=1)) == rendered

@@ -382,3 +382,13 @@ def test_what_is_prepared_is_for_its_owner_alone(run: Path) -> None:
     prepared = [run / "push", *(run / "push").rglob("*")]
     assert len(prepared) > 5
     assert [path for path in prepared if path.stat().st_mode & 0o077] == []
+
+
+def test_no_name_in_the_card_steers_what_shows_it(run: Path) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["sources"][0]["name"] = "n\x1b[31m\u202ex"
+    manifest["recipe"]["scenario"] = "s\u202e\x9b1m"
+    edit_manifest(run, sources=manifest["sources"], recipe=manifest["recipe"], warnings=["w\u202e"])
+    card = prepare_push(run, REPO).card
+    assert not {"\u202e", "\x1b", "\x9b"} & set(card)
+    assert "n␛[31m<U+202E>x" in card
