@@ -157,11 +157,16 @@ def test_bad_rows_are_put_aside_and_the_rest_goes_on(
     result = curate("run", recipe_file(tmp_path, data, server.base_url), "--out", tmp_path / "run")
     assert result.returncode == 0, result.stderr
     manifest = json.loads((tmp_path / "run/manifest.json").read_text())
-    assert (manifest["rows_in"], manifest["rows_used"], manifest["quarantined"]) == (7, 4, 3)
+    assert (manifest["rows_in"], manifest["rows_used"], manifest["quarantined"]) == (7, 3, 4)
     reasons = {row["row"]: row["reason"] for row in lines(tmp_path / "run/quarantine.jsonl")}
-    assert reasons == {3: "unknown_role", 6: "broken_json", 7: "bad_encoding"}
+    assert reasons == {
+        2: "empty_user",
+        3: "unknown_role",
+        6: "broken_json",
+        7: "bad_encoding",
+    }
     ids = [row["id"] for row in lines(tmp_path / "run/dialogues.jsonl")]
-    assert len(ids) == len(set(ids)) == 4
+    assert len(ids) == len(set(ids)) == 3
 
 
 def test_a_server_that_is_not_there(data: Path, tmp_path: Path) -> None:
