@@ -136,7 +136,7 @@ def counted(server: CountingServer) -> Iterator[Callable[[], dict[str, int]]]:
 
 def living(spools: Path) -> set[int]:
     """Process ids of workers."""
-    ids = {int(lock.stem.rsplit("-", 2)[1]) for lock in spools.glob("*/*/*.lock")}
+    ids = {int(lock.stem.rsplit("-", 2)[1]) for lock in spools.glob("*/*.lock")}
     return {process for process in ids if Path(f"/proc/{process}").exists()}
 
 
