@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist, fmean, stdev
+from typing import Protocol
 
 import polars as pl
 
 from curate.dialogue import Dialogue
-from curate.engines.accounting import cost_of
-from curate.engines.base import Ask, Request, Usage
+from curate.engines.accounting import Accounting, Budget, cost_of
+from curate.engines.base import Ask, Capability, Completion, EngineIdentity, Request, Usage
+from curate.engines.cache import ReplyCache
 from curate.errors import CurateError
 from curate.files import readable
 from curate.metering import FREE_REPLY_TOKENS, Load, Meter, TokenCounter, plain_text, token_counter
-from curate.models import ForkModels, ModelFacts
+from curate.models import Asks, ForkModels, ModelFacts
 from curate.pairs.config import ForkConfig
 from curate.pairs.prefix import with_messages
 from curate.recipe import Recipe
@@ -112,6 +116,32 @@ def last_fork_share(recipe: Recipe, folder: Path) -> ForkShare:
     return ForkShare(float(share), f"as in the last scores of {folder}")  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """What of a stage has no row yet.
+
+    Attributes:
+        count: how many rows; a fraction where a share is assumed.
+        missing: content hashes of the dialogues that have none, where a row is a dialogue's.
+    """
+
+    count: float
+    missing: pl.Series
+
+
+class Kept(Protocol):
+    """What is there before a run starts; `curate.owed.KeptRows`."""
+
+    @property
+    def replies(self) -> Path | None:
+        """The kept replies; None where there are none."""
+        ...
+
+    def owed(self, stage: str, print_: str) -> Owed:
+        """What of a stage, by its fingerprint, has no row yet."""
+        ...
+
+
 async def estimate(
     recipe: Recipe,
     sample: Sequence[Dialogue],
@@ -134,16 +164,125 @@ async def estimate(
         pair_share: natural pairs to verify for each dialogue, if the recipe verifies them.
     """
     counter = token_counter(models.judge)
-    stages: dict[str, list[Loads]] = {}
+    fork_share, pair_share = fork_share or ForkShare(), pair_share or PairShare()
+    shares = {"fork": fork_share.value, "natural": pair_share.value}
     assumptions = [f"tokens are counted by {counter.described}"]
+    stages: dict[str, list[Loads]] = {}
+    for stage in _stages(recipe, models, counter):
+        loads = await stage.measure(sample)
+        share = shares.get(stage.name, 1.0)
+        stages[stage.name] = [
+            {role: load.times(share) for role, load in of.items()} for of in loads
+        ]
+    if "fork" in stages:
+        assumptions.append(
+            f"{fork_share.value:.0%} of the dialogues are forked ({fork_share.source})"
+        )
+        assumptions.append(
+            "of a fork's candidates each is scored and compared, and the last passes, which is the most"
+        )
+    if "natural" in stages:
+        assumptions.append(
+            f"{pair_share.value:.2f} natural pairs a dialogue are verified ({pair_share.source}), each to the end"
+        )
+    assumptions.append(
+        f"replies in words take {FREE_REPLY_TOKENS} tokens, or their limit; no call is repeated"
+    )
+    return _scaled_up(recipe, stages, len(sample), total, rates, assumptions)
+
+
+async def estimate_left(
+    recipe: Recipe,
+    sample: Sequence[Dialogue],
+    total: int,
+    models: ForkModels | ModelFacts,
+    kept: Kept,
+    *,
+    rates: Rates | None = None,
+) -> Estimate:
+    """Estimate what of it is left to do: the rows that are not there, without the calls whose replies are kept.
+
+    How many rows that is, is counted; what one of them asks is measured on those of the sample that are among
+    them, or on all of it. Replies kept for a fork or a natural pair without a row are not taken off.
+
+    Args:
+        kept: tells what is there.
+        models: opened, or what is known of them, in each role; not asked.
+
+    The other arguments are as for `estimate`.
+    """
+    counter = token_counter(models.judge)
+    parts: dict[str, tuple[_Scale, list[Loads]]] = {}
+    with ExitStack() as opened:
+        found = None if kept.replies is None else opened.enter_context(ReplyCache(kept.replies))
+        for stage in _stages(recipe, models, counter, found):
+            owed = kept.owed(stage.name, stage.print_)
+            missing = frozenset(
+                owed.missing.filter(owed.missing.is_in([d.content_hash for d in sample]))
+            )
+            some = [dialogue for dialogue in sample if dialogue.content_hash in missing] or sample
+            loads = await stage.measure(some) if owed.count else []
+            parts[stage.name] = _Scale(len(loads), owed.count), loads
+    stages = {
+        name: scale.stage([sum(of.values(), Load()) for of in loads])
+        for name, (scale, loads) in parts.items()
+    }
+
+    def over_stages(with_cache: bool) -> float | None:
+        if not any(recipe.prices.values()):
+            return None
+        return sum(
+            scale.total(_costs(recipe, {name: loads}, len(loads), with_cache=with_cache))
+            for name, (scale, loads) in parts.items()
+        )
+
+    columns = ("requests", "prompt_tokens", "prefilled_tokens", "completion_tokens")
+    whole = StageEstimate(
+        **{name: sum(getattr(stage, name) for stage in stages.values()) for name in columns}
+    )
+    seconds = None
+    if rates is not None:
+        seconds = whole.prefilled_tokens / rates.prefill + whole.completion_tokens / rates.decode
+    return Estimate(
+        dialogues=total,
+        sampled=len(sample),
+        stages=stages,
+        total=whole,
+        rates=rates,
+        seconds=seconds,
+        cost=over_stages(with_cache=True),
+        cost_without_cache=over_stages(with_cache=False),
+        unpriced=recipe.unpriced,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A stage that asks: its name, its fingerprint, and what each of some dialogues asks in it."""
+
+    name: str
+    print_: str
+    measure: Callable[[Sequence[Dialogue]], Awaitable[list[Loads]]]
+
+
+def _stages(
+    recipe: Recipe,
+    models: ForkModels | ModelFacts,
+    counter: TokenCounter,
+    kept: ReplyCache | None = None,
+) -> Iterator[_Stage]:
+    """The stages that ask models, in order; with `kept` replies, those of judge and adherence are not counted."""
     judged = judge_step(recipe.judge, models.judge) if recipe.judge else None
+    ask_first = None if kept is None else partial(_kept_first, recipe, models, kept)
     if judged is not None:
-        stages["judge"] = await _loads(sample, judged.work, counter)
+        measure = partial(_loads, work=judged.work, counter=counter, ask_first=ask_first)
+        yield _Stage("judge", judged.fingerprint, measure)
     if recipe.judged_adherence:
         step = adherence_step(recipe.judged_adherence, models.judge)
-        stages["adherence"] = await _loads(sample, step.work, counter)
+        measure = partial(_loads, work=step.work, counter=counter, ask_first=ask_first)
+        yield _Stage("adherence", step.fingerprint, measure)
     if recipe.fork and recipe.judge and judged is not None:
-        share = fork_share or ForkShare()
+        _, print_ = fork_step(recipe.fork, recipe.judge, judged, models, recipe.judged_adherence)
         # The stand-in calls no tools, so a fork at a call would find no candidate.
         config = recipe.fork.model_copy(update={"tool_turns": "last_text"})
         work, _ = fork_step(config, recipe.judge, judged, models, recipe.judged_adherence)
@@ -154,30 +293,14 @@ async def estimate(
                 await work(dialogue, _flawed(found, at, config), *meters.values())
 
         candidates = config.resamples + config.guided_revision
-        loads = await _fork_loads(sample, fork, candidates, counter)
-        stages["fork"] = [
-            {role: load.times(share.value) for role, load in of.items()} for of in loads
-        ]
-        assumptions.append(f"{share.value:.0%} of the dialogues are forked ({share.source})")
-        assumptions.append(
-            "of a fork's candidates each is scored and compared, and the last passes, which is the most"
-        )
+        forks = partial(_fork_loads, fork=fork, candidates=candidates, counter=counter)
+        yield _Stage("fork", print_, forks)
     if recipe.natural.verification is not None:
-        pairs = pair_share or PairShare()
-        verify, _ = natural_step(
+        verify, print_ = natural_step(
             recipe.natural, recipe.judge, models.judge, recipe.judged_adherence
         )
-        stages["natural"] = [
-            {"judge": load.times(pairs.value)}
-            for load in await _verify_loads(sample, verify, counter)
-        ]
-        assumptions.append(
-            f"{pairs.value:.2f} natural pairs a dialogue are verified ({pairs.source}), each to the end"
-        )
-    assumptions.append(
-        f"replies in words take {FREE_REPLY_TOKENS} tokens, or their limit; no call is repeated"
-    )
-    return _scaled_up(recipe, stages, len(sample), total, rates, assumptions)
+        pairs = partial(_verify_loads, verify=verify, counter=counter)
+        yield _Stage("natural", print_, pairs)
 
 
 def _scaled_up(
@@ -225,7 +348,7 @@ class _Scale:
     """From a value a sampled dialogue to the total over the source, with its 95 % interval."""
 
     sampled: int
-    total_dialogues: int
+    total_dialogues: float
 
     def total(self, values: Sequence[float]) -> float:
         return fmean(values) * self.total_dialogues if values else 0.0
@@ -271,14 +394,59 @@ async def _loads(
     sample: Sequence[Dialogue],
     work: Callable[[Dialogue, Ask], Awaitable[object]],
     counter: TokenCounter,
+    ask_first: Callable[[Meter], Ask] | None = None,
 ) -> list[Loads]:
-    """The judge's load a dialogue. What all dialogues share is in the cache from the start."""
+    """The judge's load a dialogue. What all dialogues share is in the cache from the start.
+
+    Args:
+        ask_first: who is asked before the meter is, if anybody.
+    """
     meter = Meter(counter)
+    ask: Ask = meter if ask_first is None else ask_first(meter)
     loads: list[Loads] = []
     for dialogue in [*sample[-1:], *sample]:
-        await work(dialogue, meter)
+        await work(dialogue, ask)
         loads.append({"judge": meter.take()})
     return loads[1:]
+
+
+def _kept_first(
+    recipe: Recipe, models: ForkModels | ModelFacts, kept: ReplyCache, meter: Meter
+) -> Ask:
+    """The judge as a run asks it, kept replies first; but what they do not hold is put to the meter."""
+    engine = _Metered(models.judge.identity, meter)
+    roles = ForkModels(engine, engine, engine)
+    return Asks(recipe, roles, _Unchanged(kept), Accounting(), Budget()).judge
+
+
+@dataclass(frozen=True, slots=True)
+class _Metered:
+    """A meter in the place of an engine."""
+
+    identity: EngineIdentity
+    meter: Meter
+    capabilities: frozenset[Capability] = frozenset()
+    open_dialogues: int = 1
+    context_tokens: int | None = None
+
+    async def complete(self, requests: Sequence[Request]) -> list[Completion]:
+        return await self.meter(requests)
+
+    async def close(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Unchanged:
+    """Kept replies that a stand-in's are not added to."""
+
+    kept: ReplyCache
+
+    def get_many(self, keys: Sequence[str]) -> dict[str, Completion]:
+        return self.kept.get_many(keys)
+
+    def put(self, *_: object) -> None:
+        return None
 
 
 async def _fork_loads(
@@ -313,7 +481,7 @@ async def _fork_loads(
 
 async def _verify_loads(
     sample: Sequence[Dialogue], verify: NaturalWork, counter: TokenCounter
-) -> list[Load]:
+) -> list[Loads]:
     """The judge's load for a pair like the last answer of each dialogue, when the pair passes."""
     judge, compared = Meter(counter), 0
 
@@ -327,7 +495,7 @@ async def _verify_loads(
             judge.scores_high = _MARK in plain_text(request)
 
     judge.on_request = side_with_chosen
-    loads: list[Load] = []
+    loads: list[Loads] = []
     for dialogue in [*sample[-1:], *sample]:
         turn = next((turn for turn in reversed(dialogue.turns) if turn.in_rubric), None)
         place = None if turn is None else turn.last_assistant_text
@@ -346,7 +514,7 @@ async def _verify_loads(
                 rejected=said,
             )
             await verify(pair, prompt, judge)
-        loads.append(judge.take())
+        loads.append({"judge": judge.take()})
     return loads[1:]
 
 

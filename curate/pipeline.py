@@ -7,7 +7,7 @@ received are not asked for twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,14 +21,15 @@ from curate.adherence.reference.config import EVALUATION_ONLY
 from curate.cleaning import Cleaning, prepare_cleaning
 from curate.dialogue import Dialogue
 from curate.errors import BudgetReached, CurateError
-from curate.estimate import PairShare, Reservoir, estimate, last_fork_share
+from curate.estimate import PairShare, Reservoir, estimate, estimate_left, last_fork_share
 from curate.executors.comparing import ComparingExecutor, Runner
 from curate.executors.loop import run as run_in_loop
 from curate.executors.opening import open_executor
 from curate.executors.work import Executor, WorkItem
 from curate.exporting import Scores, export_run
-from curate.files import make_folder
+from curate.files import make_folder, readable
 from curate.ingesting import (
+    INDEX,
     read_dialogues,
     read_index,
     read_sources,
@@ -39,6 +40,7 @@ from curate.outputs import (
     write_scores,
     write_selection,
 )
+from curate.owed import KeptRows, Reused, reuse_gaps, taken_over_gaps, told_of_gaps
 from curate.pairing import Pairing
 from curate.rates import rates_of
 from curate.recipe import Recipe, as_recipe
@@ -84,6 +86,7 @@ def run_recipe(
     retry_unscored: bool = False,
     keep_going: bool = False,
     progress: Progress | None = None,
+    notify: Callable[[str], None] | None = None,
 ) -> RunResult:
     """Run a recipe from source to export, or resume it.
 
@@ -94,12 +97,15 @@ def run_recipe(
         retry_unscored: ask again for dialogues that an earlier run could not score.
         keep_going: go through all dialogues even where the first 50 of a stage all came to nothing for one reason.
         progress: told how far each stage is.
+        notify: told what is worth hearing before a model is asked, a sentence at a time; it is in the
+            manifest's warnings, too.
 
     Returns:
         The result; its `exit_code` is what the command line exits with.
 
     Raises:
-        UsageError: the recipe cannot be read, or cannot run as it is (no judge, unreadable source, missing extra).
+        UsageError: the recipe cannot be read, or cannot run as it is (no judge, unreadable source, missing extra,
+            judgments that `reuse.required` asks for).
         EngineError: a model cannot be reached or used at all, or nothing came of a stage's first 50 dialogues.
         RunLockedError: another process writes the folder.
         CurateError: anything else with a name, a full disk for one. What was done is kept.
@@ -108,7 +114,7 @@ def run_recipe(
     sources = open_sources(recipe, limit)
     with open_run_folder(out if out is not None else Path("runs") / recipe.name) as folder:
         maker = RowMaker(RunLog(recipe), progress or (lambda *_: None), keep_going)
-        run = _Run(recipe, sources, folder, retry_unscored, maker)
+        run = _Run(recipe, sources, folder, retry_unscored, maker, notify or (lambda _: None))
         return run_in_loop(run.go())
 
 
@@ -128,11 +134,13 @@ class _Run:
         folder: RunFolder,
         retry_unscored: bool,
         maker: RowMaker,
+        notify: Callable[[str], None],
     ) -> None:
         self.recipe = recipe
         self.sources = sources
         self.folder = folder
         self.retry_unscored = retry_unscored
+        self.notify = notify
         self.progress = maker.progress
         self.log = maker.log
         self.sample = Reservoir()
@@ -166,6 +174,11 @@ class _Run:
                 async with opened as executor:
                     await self._ask(executor)
             else:
+                if self.recipe.reuse is not None and self.recipe.reuse.required:
+                    reused = Reused.of(self.recipe.reuse.run)
+                    told_of_gaps(
+                        self.recipe, taken_over_gaps(self.recipe, self._kept(), reused), None
+                    )
                 judge = self._take_over("judge", Judgment) if self.recipe.judge else None
                 adherence = None
                 if self.recipe.judged_adherence:
@@ -245,7 +258,27 @@ class _Run:
         except Exception as error:
             # The stages' own code runs here; where it fails, it is to fail one dialogue, not the run.
             self.log.warn(f"no estimate could be made: {type(error).__name__}: {error}")
+        await self._tell_of_gaps(models)
         self.sample = Reservoir()
+
+    def _kept(self) -> KeptRows:
+        path = self.folder.path
+        with readable(path / INDEX):
+            dialogues = read_index(path).select("id", "content_hash").collect()
+        return KeptRows.of(self.recipe, path, dialogues)
+
+    async def _tell_of_gaps(self, models: ModelFacts) -> None:
+        """Say which judgments `reuse` does not find, and how many calls follow, before any of them."""
+        if self.recipe.reused_run is None:
+            return
+        kept, sample = self._kept(), self.sample
+        gaps = reuse_gaps(self.recipe, models, kept, Reused.of(self.recipe.reused_run))
+        left = None
+        if gaps and self.log.estimate is not None:
+            left = await estimate_left(self.recipe, sample.kept, sample.seen, models, kept)
+        for said in told_of_gaps(self.recipe, gaps, left):
+            self.log.warn(f"{said}.")
+            self.notify(f"{said}.")
 
     def _write_manifest(self, status: Status) -> RunResult:
         manifest = self.log.manifest(status)
@@ -295,7 +328,7 @@ class _Run:
         rows = self._rows(name, step.fingerprint, kind)
         hashes = self._hashes()
         if self.recipe.reuse is not None:
-            there = scored_rows(self.recipe.reuse, name, step.fingerprint, kind)
+            there = scored_rows(self.recipe.reuse.run, name, step.fingerprint, kind)
             self._adopt(rows, there, hashes)
         again = self._forget_unscored(name, rows) if self.retry_unscored else {}
         owed = hashes.is_first_distinct() & ~hashes.is_in(rows.done().implode())
@@ -341,7 +374,7 @@ class _Run:
 
     def _take_over(self, name: str, kind: type[S]) -> StageRows[S | Unscored] | None:
         """The rows of another run as they are, without asking anybody; None where it has none."""
-        run = self.recipe.reuse
+        run = self.recipe.reused_run
         if run is None:
             return None
         manifest = read_manifest(run)

@@ -6,21 +6,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+from curate.dialogue import Dialogue
 from curate.doctor import examine_folder
 from curate.engines.base import EngineIdentity
 from curate.errors import CurateError, UsageError
 from curate.estimate import (
     SAMPLE,
     ForkShare,
-    PairShare,
     Reservoir,
     estimate,
-    last_fork_share,
-    last_pair_share,
+    estimate_left,
 )
 from curate.executors.opening import call_on_worker
 from curate.ingesting import sample_sources
 from curate.models import open_models
+from curate.owed import KeptRows, Reused, reuse_gaps, taken_over_gaps, told_of_gaps
 from curate.pipeline import open_sources
 from curate.rates import Measured, measure_rates, rates_of
 from curate.recipe import Recipe
@@ -28,6 +30,7 @@ from curate.records import Estimate, JudgeIdentity, Rates
 from curate.runs import read_manifest
 from curate.sources import Source
 from curate.steps import adherence_step, judge_step
+from curate.store import KeyLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,10 @@ class Assumptions:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run would do. Everything in it was checked; nothing was judged."""
+    """What a run would do. Everything in it was checked; nothing was judged.
+
+    `left` is what of the estimate is still to be done; None where nothing is kept from before.
+    """
 
     recipe: Recipe
     folder: Path
@@ -67,6 +73,7 @@ class Plan:
     policy: EngineIdentity | None
     estimate: Estimate | None
     warnings: list[str]
+    left: Estimate | None = None
     measured: Measured | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -81,6 +88,7 @@ class Plan:
             },
             "policy": self.policy.model if self.policy else None,
             "estimate": self.estimate.model_dump(mode="json") if self.estimate else None,
+            "left": self.left.model_dump(mode="json") if self.left else None,
             "measured": None
             if measured is None
             else {
@@ -114,24 +122,26 @@ async def make_plan(
             fix="name another folder with --out",
         )
     sources = open_sources(recipe, limit)
-    described, sample = _read(recipe, sources, assumed.sample)
+    described, sample, dialogues = _read(recipe, sources, assumed.sample)
     plan = Plan(recipe, folder, described, {}, None, None, [])
+    kept = KeptRows.of(recipe, folder, dialogues)
+    reused = None if recipe.reused_run is None else Reused.of(recipe.reused_run)
     if not recipe.asks_models:
+        plan.warnings.extend(told_of_gaps(recipe, taken_over_gaps(recipe, kept, reused), None))
         return plan
     if assumed.fork_share is not None:
-        fork_share = ForkShare(assumed.fork_share, "as given")
-    else:
-        fork_share = last_fork_share(recipe, folder)
-    pair_share, rates = last_pair_share(folder), _known_rates(assumed)
-    given = (plan, sample, fork_share, pair_share, rates, assumed.measure)
+        kept.fork_share = ForkShare(assumed.fork_share, "as given")
+    if recipe.executor.kind == "ray":
+        kept = kept.settled()
+    given = (plan, sample, kept, reused, _known_rates(assumed), assumed.measure)
     return await call_on_worker(recipe, _with_models, *given)
 
 
 async def _with_models(
     plan: Plan,
     sample: Reservoir,
-    fork_share: ForkShare,
-    pair_share: PairShare,
+    kept: KeptRows,
+    reused: Reused | None,
     rates: Rates | None,
     measure: bool,
 ) -> Plan:
@@ -147,6 +157,12 @@ async def _with_models(
             plan.identities["adherence"] = step.identity
             plan.warnings.extend([step.warning] if step.warning else [])
         measured = await measure_rates(recipe, sample.kept, models.judge) if measure else None
+        rates = measured.rates if measured else rates
+        left = None
+        if not kept.is_empty:
+            left = await estimate_left(recipe, sample.kept, sample.seen, models, kept, rates=rates)
+        gaps = reuse_gaps(recipe, models, kept, reused)
+        plan.warnings.extend(told_of_gaps(recipe, gaps, left))
         return replace(
             plan,
             policy=models.policy.identity if recipe.fork else None,
@@ -156,10 +172,11 @@ async def _with_models(
                 sample.kept,
                 sample.seen,
                 models,
-                rates=measured.rates if measured else rates,
-                fork_share=fork_share,
-                pair_share=pair_share,
+                rates=rates,
+                fork_share=kept.fork_share,
+                pair_share=kept.pair_share,
             ),
+            left=left,
         )
 
 
@@ -176,15 +193,22 @@ def _known_rates(assumed: Assumptions) -> Rates | None:
 
 def _read(
     recipe: Recipe, sources: list[Source], size: int
-) -> tuple[list[dict[str, Any]], Reservoir]:
-    """Every row is read once, so that the plan's counts are the run's."""
-    sample = Reservoir(size)
+) -> tuple[list[dict[str, Any]], Reservoir, pl.DataFrame]:
+    """Every row is read once, so that the plan's counts are the run's; ids and hashes of all dialogues are kept."""
+    sample, ids, hashes = Reservoir(size), KeyLog(), KeyLog()
+
+    def see(dialogue: Dialogue) -> None:
+        sample.add(dialogue)
+        ids.append(dialogue.id)
+        hashes.append(dialogue.content_hash)
+
     reports = sample_sources(
         sources,
-        sample.add,
+        see,
         role=recipe.role,
         scenario=recipe.scenario,
         role_from=recipe.role_from,
         mix_seed=recipe.mix_seed,
     )
-    return [report.as_dict() for report in reports], sample
+    dialogues = pl.DataFrame({"id": ids.column(), "content_hash": hashes.column()})
+    return [report.as_dict() for report in reports], sample, dialogues

@@ -87,6 +87,20 @@ def _listed(value: object) -> object:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
+class ReuseConfig(Config):
+    """Whose judgments are taken over; a path alone stands for `run`."""
+
+    run: Path = Field(description="Run folder.")
+    required: bool = Field(
+        False,
+        description="Refuse to run where a dialogue finds no row there, instead of asking for it.",
+    )
+
+
+def _named_run(value: object) -> object:
+    return {"run": value} if isinstance(value, (str, Path)) else value
+
+
 class Recipe(Config):
     """A whole run. Sections that are left out run with their defaults, except as said here."""
 
@@ -109,7 +123,7 @@ class Recipe(Config):
     redact: tuple[PersonalData, ...] = Field(
         (), description="Kinds of personal data taken out of what a hosted model is sent."
     )
-    reuse: Path | None = Field(
+    reuse: Annotated[ReuseConfig | None, BeforeValidator(_named_run)] = Field(
         None,
         description="Run folder whose judgments are taken over. With models.judge, rows that fit this "
         "recipe are copied and only the others asked for; without one, rows are taken as they are.",
@@ -200,6 +214,11 @@ class Recipe(Config):
         """Roles whose part of the cost is not known, since no prices are given for their models."""
         return tuple(role for role, prices in self.prices.items() if prices is None)
 
+    @property
+    def reused_run(self) -> Path | None:
+        """The run folder whose judgments are taken over, if there is one."""
+        return None if self.reuse is None else self.reuse.run
+
     def checked(self) -> Recipe:
         """This recipe, or a UsageError that says what to write where something is missing."""
         if self.asks_models and self.models.judge is None:
@@ -215,10 +234,10 @@ class Recipe(Config):
                 expected="role: the role definition of every dialogue",
                 fix="write `role:`, or leave out `role_from`",
             )
-        if self.reuse is not None and not (self.reuse / "manifest.json").is_file():
+        if self.reuse is not None and not (self.reuse.run / "manifest.json").is_file():
             raise UsageError(
                 "reuse names no run, so that all would be asked anew",
-                got=self.reuse,
+                got=self.reuse.run,
                 expected="a run folder, which holds a manifest.json",
             )
         if self.budget.money is not None and self.unpriced:
@@ -389,6 +408,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
 
 PATH_KEYS: tuple[tuple[str, ...], ...] = (
     ("source", "path"),
+    ("reuse", "run"),
     ("reuse",),
     ("judge", "prompt_file"),
     ("adherence", "calibration"),

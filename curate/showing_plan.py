@@ -43,6 +43,8 @@ def show_plan(console: Console, plan: Plan) -> None:
         console.print(f"policy: {escape(plan.policy.model)} ({plan.policy.engine})")
     if plan.estimate is not None:
         _show_estimate(console, plan.estimate)
+        if plan.left is not None:
+            _show_left(console, plan.left, plan.estimate)
     for warning in plan.warnings:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
     console.print(f"would write {escape(str(plan.folder))}")
@@ -78,6 +80,27 @@ def _show_estimate(console: Console, expected: Estimate) -> None:
             console.print(f"  {left_out_of_cost(expected.unpriced)}")
     for assumption in expected.assumptions:
         console.print(f"  assumed: {escape(assumption)}")
+
+
+def _show_left(console: Console, left: Estimate, whole: Estimate) -> None:
+    """What of it is not there yet, from kept rows and replies."""
+    total = left.total
+    said = f"left to do: {total.requests:,} of {whole.total.requests:,} requests"
+    if not total.requests:
+        console.print(f"[bold]{said}[/bold]; all is kept from before")
+        return
+    parts = [
+        f"{total.prompt_tokens:,} tokens in",
+        f"{total.prefilled_tokens:,} after sharing",
+        f"{total.completion_tokens:,} out",
+    ]
+    if left.seconds is not None:
+        parts.append(duration(left.seconds))
+    if left.cost is not None:
+        parts.append(f"cost {left.cost:,.4g}")
+    stages = {name: f"{stage.requests:,}" for name, stage in left.stages.items()}
+    console.print(f"[bold]{said}[/bold] ({', '.join(f'{n} {of}' for n, of in stages.items())})")
+    console.print(f"  {', '.join(parts)}; the rest is kept from before")
 
 
 def _between(interval: tuple[float, float] | None, write: Any) -> str:

@@ -336,6 +336,7 @@ def test_sigterm_is_said_in_each_of_two_logs(data: Path, tmp_path: Path) -> None
                 time.sleep(0.02)
             process.send_signal(signal.SIGTERM)
             assert process.wait(120) == 1
+            server.is_held = False
     for name in names:
         assert "interrupted; what was done is kept" in (tmp_path / name).read_text()
         assert "Traceback" not in (tmp_path / name).read_text()
@@ -353,6 +354,7 @@ def test_sigterm_ends_an_estimate(data: Path, tmp_path: Path) -> None:
             time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
         out, said = process.communicate(timeout=120)
+        server.is_held = False
         assert (process.returncode, out) == (1, "")
         assert said.split() == [
             "interrupted;",

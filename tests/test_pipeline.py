@@ -520,6 +520,182 @@ def test_a_budget_of_money_needs_the_prices_of_whoever_is_asked(
     assert server.requests == []
 
 
+def left_to_do(planned: Recipe, run: Path) -> tuple[int | None, str]:
+    """Requests that a plan says are left, and what it prints."""
+    plan = asyncio.run(make_plan(planned, out=run))
+    screen = Console(file=io.StringIO(), width=300)
+    show_plan(screen, plan)
+    return None if plan.left is None else plan.left.total.requests, screen.file.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["tokens", "json"])
+def test_a_plan_says_what_is_left_to_do(
+    server: CountingServer, data: Path, tmp_path: Path, mode: str
+) -> None:
+    """Before, in the middle of, and after a run; and when rows are owed whose replies are kept."""
+    run = tmp_path / "run"
+    whole = recipe(server, data, judge={"mode": mode})
+    left, said = left_to_do(whole, run)
+    assert left is None
+    assert "left to do" not in said
+    run_recipe(recipe(server, data, judge={"mode": mode}, budget={"calls": 12}), out=run)
+    left, said = left_to_do(whole, run)
+    assert left
+    result = run_recipe(whole, out=run)
+    assert left == sum(stage.requests_sent for stage in result.manifest.stages.values())
+    assert "of " in said.partition("left to do: ")[2]
+    left, said = left_to_do(whole, run)
+    total = asyncio.run(make_plan(whole, out=run)).estimate.total.requests  # type: ignore[union-attr]
+    assert left == 0
+    assert f"left to do: 0 of {total:,} requests; all is kept from before" in said
+    for folder in (run / "judge").iterdir():
+        shutil.rmtree(folder)  # as if another version had made the rows: their replies are there
+    assert left_to_do(whole, run)[0] == 0
+    write_rows(data, [*lines(data), chat(50, turns=2)])
+    left, _ = left_to_do(whole, run)
+    result = run_recipe(whole, out=run)
+    assert left == sum(stage.requests_sent for stage in result.manifest.stages.values())
+
+
+def test_nothing_is_left_to_do_after_forks_and_pairs(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    forked = {"fork": {"resamples": 1, "where": "n_turns < 3"}}
+    forking = recipe(server, data, **forked)
+    run_recipe(recipe(server, data), out=tmp_path / "run")
+    left, _ = left_to_do(forking, tmp_path / "run")
+    assert left
+    run_recipe(forking, out=tmp_path / "run")
+    assert left_to_do(forking, tmp_path / "run")[0] == 0
+    clean = recipe(server, data, select={"decontaminate": {"path": str(data)}}, **forked)
+    run_recipe(clean, out=tmp_path / "clean")  # every dialogue is in the eval set: none is forked
+    assert left_to_do(clean, tmp_path / "clean")[0] == 0
+    rows = [
+        {
+            "id": f"pair-{number}",
+            "prompt": f"A question for chat {number}?",
+            "chosen": [{"role": "assistant", "content": f"A good answer, {number}."}],
+            "rejected": [{"role": "assistant", "content": f"A bad answer, number {number}."}],
+        }
+        for number in range(3)
+    ]
+    pairs = recipe(server, write_rows(tmp_path / "pairs.jsonl", rows), natural={"verify": {}})
+    run_recipe(pairs, out=tmp_path / "pairs")
+    assert left_to_do(pairs, tmp_path / "pairs")[0] == 0
+
+
+@pytest.mark.parametrize("damage", ["rows", "scores"])
+def test_what_is_left_counts_damaged_rows_as_owed(
+    server: CountingServer, data: Path, tmp_path: Path, damage: str
+) -> None:
+    run = tmp_path / "run"
+    forking = recipe(server, data, fork={"resamples": 1, "where": "n_turns < 3"})
+    run_recipe(forking, out=run)
+    path = run / "scores.parquet" if damage == "scores" else next(run.glob("judge/*/rows.parquet"))
+    path.write_bytes(b"no table")
+    left, _ = left_to_do(forking, run)
+    assert left is not None
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        (
+            {"judge": {"window_turns": 4}},
+            ("find no judge row", "config judge.window_turns is 5 there, 4 here"),
+        ),
+        (
+            {"judge": {"anchors": {"helpfulness": {3: "Helps somewhat."}}}},
+            ("find no judge row", "prompts is "),
+        ),
+        (
+            {"models": {"judge": {"model": "other-judge"}}},
+            (
+                "find no judge row",
+                "find no adherence row",
+                "judge model is fake-judge there, other-judge here",
+            ),
+        ),
+        (
+            {"role": "A gruff shop assistant."},
+            ("8 of 8 dialogues find no judge row", "8 differ in content", "as 'chat-0'"),
+        ),
+    ],
+)
+def test_what_does_not_fit_a_reused_run_is_said_before_any_call(
+    data: Path, tmp_path: Path, sections: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    with live_server(models=("fake-judge", "other-judge")) as server:
+        run_recipe(recipe(server, data), out=tmp_path / "first")
+        model = recipe(server, data).models.judge.model_dump()  # type: ignore[union-attr]
+        for role, given in sections.get("models", {}).items():
+            sections = sections | {"models": {role: model | given}}
+        reuse = str(tmp_path / "first")
+        second = recipe(server, data, name="second", **sections, reuse=reuse)
+        plan = asyncio.run(make_plan(second, out=tmp_path / "second"))
+        said: list[str] = []
+        asked: list[int] = []
+
+        def hear(text: str) -> None:
+            said.append(text)
+            asked.append(sum("chat " in json.dumps(body["messages"]) for body in server.requests))
+
+        before = sum("chat " in json.dumps(body["messages"]) for body in server.requests)
+        result = run_recipe(second, out=tmp_path / "second", notify=hear)
+        assert set(asked) == {before}
+        assert set(said) <= set(result.manifest.warnings)
+        for word in words:
+            assert word in " ".join(said)
+            assert word in " ".join(plan.warnings)
+        stages = result.manifest.stages
+        calls = stages["judge"].requests_sent + stages["adherence"].requests_sent
+        assert said[-1] == f"reuse: about {calls:,} calls follow to judge them."
+
+        required = recipe(
+            server, data, name="third", **sections, reuse={"run": reuse, "required": True}
+        )
+        before = len(server.requests)
+        for refused in (
+            lambda: asyncio.run(make_plan(required, out=tmp_path / "third")),
+            lambda: run_recipe(required, out=tmp_path / "third"),
+        ):
+            with pytest.raises(UsageError) as error:
+                refused()
+            assert all(word in str(error.value) for word in words)
+            assert "required: true" in str(error.value)
+        assert not any("chat " in json.dumps(body["messages"]) for body in server.requests[before:])
+
+
+def test_a_run_that_is_reused_whole_says_nothing(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    run_recipe(recipe(server, data), out=tmp_path / "first")
+    reuse = {"run": str(tmp_path / "first"), "required": True}
+    second = recipe(server, data, name="second", reuse=reuse)
+    said: list[str] = []
+    assert left_to_do(second, tmp_path / "second")[0] == 0
+    result, asked = questions(
+        server, lambda: run_recipe(second, out=tmp_path / "second", notify=said.append)
+    )
+    assert (asked, said) == ([], [])
+    assert not any("reuse" in warning for warning in result.manifest.warnings)
+
+
+def test_judgments_that_are_taken_as_they_are_can_be_required(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    run_recipe(recipe(server, data), out=tmp_path / "first")
+    write_rows(data, [*lines(data), chat(50)])
+    reuse = {"run": str(tmp_path / "first"), "required": True}
+    filtering = recipe(server, data, models={}, reuse=reuse)
+    for refused in (
+        lambda: asyncio.run(make_plan(filtering, out=tmp_path / "second")),
+        lambda: run_recipe(filtering, out=tmp_path / "second"),
+    ):
+        with pytest.raises(UsageError, match="1 dialogues have no judge row"):
+            refused()
+
+
 def test_ids_are_unique_over_sources(server: CountingServer, data: Path, tmp_path: Path) -> None:
     other = write_rows(tmp_path / "other.jsonl", [chat(1, text="lamps")])
     sources = [{"path": str(data)}, {"path": str(other)}]

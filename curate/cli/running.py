@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from curate.cli.console import ERR, OUT, Limit, Overrides, print_json, resumable
 from curate.errors import UsageError
@@ -99,6 +100,7 @@ def run(
             retry_unscored=retry is not None,
             keep_going=keep_going,
             progress=progress,
+            notify=lambda said: ERR.print(escape(said), soft_wrap=True),
         )
     show_run(OUT, result)
     if out is not None and is_url(out):
