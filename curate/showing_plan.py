@@ -100,7 +100,7 @@ def _show_left(console: Console, left: Estimate, whole: Estimate) -> None:
         parts.append(f"cost {left.cost:,.4g}")
     stages = {name: f"{stage.requests:,}" for name, stage in left.stages.items()}
     console.print(f"[bold]{said}[/bold] ({', '.join(f'{n} {of}' for n, of in stages.items())})")
-    console.print(f"  {', '.join(parts)}; the rest is kept from before")
+    console.print(f"  {', '.join(parts)}")
 
 
 def _between(interval: tuple[float, float] | None, write: Any) -> str:
