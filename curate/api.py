@@ -25,6 +25,7 @@ from curate.adherence.decay import AdherenceTally
 from curate.adherence.reference.scorer import ReferenceScorer
 from curate.adherence.reference.scorer import check as check_method
 from curate.calibrating import Labels, calibrate
+from curate.calibration_file import read_calibration
 from curate.cleaning import prepare_cleaning
 from curate.dialogue import Dialogue, Message
 from curate.engines.accounting import Accounting
@@ -60,6 +61,7 @@ from curate.pipeline import RunResult, run_recipe
 from curate.recipe import Recipe, load_recipe, parse_source
 from curate.records import (
     AdherenceScore,
+    Calibration,
     Decision,
     Judgment,
     PreferencePair,
@@ -274,6 +276,8 @@ def select(
     judgments: Iterable[Judgment | Unscored],
     adherence: Iterable[AdherenceScore | Unscored] | None = None,
     config: SelectConfig | Given = None,
+    *,
+    calibration: Calibration | str | Path | None = None,
 ) -> list[Decision]:
     """Put every dialogue into sets by named conditions; no model is asked.
 
@@ -283,16 +287,19 @@ def select(
         adherence: of these dialogues, where conditions ask for it.
         config: as the recipe's section `select`. With `dedup`, `decontaminate` or `split` all dialogues are
             held at once.
+        calibration: file that `curate calibrate` wrote, or its content; gives the column `p_good`.
 
     Raises:
         UsageError: a key is wrong, or a condition names a column that is not there.
     """
     config = _section(SelectConfig, config, "select")
+    fitted = read_calibration(calibration, "calibration")
     given = dialogues if not config.needs_cleaning else list(dialogues)
     table = score_table(
         given,
         {record.content_hash: record for record in judgments},
         None if adherence is None else {record.content_hash: record for record in adherence},
+        None if fitted is None else fitted.good,
     )
     cleaning = prepare_cleaning(config)
     if cleaning is None:
@@ -378,12 +385,13 @@ def _score(
             if step.warning:
                 warnings.warn(step.warning, stacklevel=2)
             ask = _asker(engine, model, _cache(replies, stack))
-            return await _in_order(
+            rows = await _in_order(
                 list(dialogues),
                 lambda dialogue: step.work(dialogue, ask),
                 engine.open_dialogues,
                 first,
             )
+            return rows if step.calibrated is None else [step.calibrated.apply(row) for row in rows]
 
     return run_in_loop(run())
 

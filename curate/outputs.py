@@ -23,7 +23,7 @@ from curate.export.stored import STORED
 from curate.files import FrameFile, atomic_file, read_frames, read_records
 from curate.ingesting import INDEX, OFFSET, read_dialogues_at, read_index, read_stored
 from curate.pairs.funnel import Funnel
-from curate.records import AdherenceScore, Judgment, PreferencePair, Unscored
+from curate.records import AdherenceScore, GoodModel, Judgment, PreferencePair, Unscored
 from curate.selection.columns import SCHEMA
 from curate.selection.rules import decision_columns
 from curate.selection.table import CHUNK, with_scores
@@ -46,6 +46,7 @@ def write_scores(
     *,
     judged_share: float | None = None,
     adherence_share: float | None = None,
+    good: GoodModel | None = None,
 ) -> pl.LazyFrame:
     """Write `scores.parquet`, and give it back unread.
 
@@ -56,6 +57,7 @@ def write_scores(
         judged_share: least share of scored turns of which the judge's scores of a dialogue count; None: all.
             A row that another run made, which admitted more, is unscored here (`unscored_turns`).
         adherence_share: likewise.
+        good: gives the column `p_good`.
     """
     keys = read_index(run).select("content_hash").collect().to_series()
     judged = None if judgments is None else _admitted(judgments.aligned(keys), judged_share)
@@ -67,6 +69,7 @@ def write_scores(
                     facts.drop(OFFSET, *STORED),
                     None if judged is None else list(islice(judged, facts.height)),
                     None if scored is None else list(islice(scored, facts.height)),
+                    good,
                 )
             )
     return pl.scan_parquet(run / SCORES)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +35,7 @@ from curate.ingesting import (
     read_index,
     read_sources,
 )
+from curate.judging.calibrated import check_adherence, describe_levels
 from curate.models import ModelFacts, trust_warning
 from curate.outputs import (
     rejections,
@@ -44,17 +46,26 @@ from curate.owed import KeptRows, Reused, reuse_gaps, taken_over_gaps, told_of_g
 from curate.pairing import Pairing
 from curate.rates import rates_of
 from curate.recipe import Recipe, as_recipe
-from curate.records import AdherenceScore, Judgment, Manifest, PreferencePair, Unscored
+from curate.records import (
+    AdherenceScore,
+    JudgeIdentity,
+    Judgment,
+    Manifest,
+    PreferencePair,
+    Unscored,
+)
 from curate.remote import open_run_folder
 from curate.runlog import RunLog, Status
 from curate.runs import last_manifest, read_manifest
 from curate.selection.rules import decide, narrowed, questions
 from curate.selection.table import mixed_identities
 from curate.sources import Source, open_source
-from curate.staging import Progress, RowMaker, S, scored_rows
+from curate.staging import Progress, RowMaker, S, calibrated_rows, scored_rows
 from curate.steps import (
+    Calibrated,
     Step,
     adherence_step,
+    calibrate_judge,
     fork_step,
     judge_step,
     natural_step,
@@ -179,12 +190,18 @@ class _Run:
                     told_of_gaps(
                         self.recipe, taken_over_gaps(self.recipe, self._kept(), reused), None
                     )
-                judge = self._take_over("judge", Judgment) if self.recipe.judge else None
+                judge = None
+                if self.recipe.judge:
+                    bind = partial(calibrate_judge, self.recipe.judge)
+                    judge = self._take_over("judge", Judgment, bind)
                 adherence = None
                 if self.recipe.judged_adherence:
                     adherence = self._take_over("adherence", AdherenceScore)
                 elif self.recipe.compared_adherence:
                     adherence = await self._compare(self.recipe.compared_adherence)
+                if self.recipe.judge:
+                    known = self.log.identities.get("adherence") if adherence else None
+                    check_adherence(self.recipe.judge.calibration, known)
                 self._finish(self._tabulate(judge, adherence), Scores(judge, adherence))
         except BudgetReached as reached:
             self.log.warn(str(reached))
@@ -202,15 +219,19 @@ class _Run:
         models = executor.models
         self._warn_about(models)
         judged = judge_step(self.recipe.judge, models.judge) if self.recipe.judge else None
+        scored = None
+        if self.recipe.judged_adherence:
+            scored = adherence_step(self.recipe.judged_adherence, models.judge)
+        if self.recipe.judge:
+            check_adherence(self.recipe.judge.calibration, scored.identity if scored else None)
         await self._estimate(models)
         judgments = adherence = None
         if judged is not None:
             with self.log.timed("judge"):
                 judgments = await self._score("judge", Judgment, judged, executor)
-        if self.recipe.judged_adherence:
-            step = adherence_step(self.recipe.judged_adherence, models.judge)
+        if scored is not None:
             with self.log.timed("adherence"):
-                adherence = await self._score("adherence", AdherenceScore, step, executor)
+                adherence = await self._score("adherence", AdherenceScore, scored, executor)
         elif self.recipe.compared_adherence:
             adherence = await self._compare(self.recipe.compared_adherence)
         table = self._tabulate(judgments, adherence)
@@ -342,8 +363,7 @@ class _Run:
             for dialogue in self._dialogues(owed)
         )
         await self.maker.make(name, rows, hashes, items, executor)
-        self._count(name, rows, hashes)
-        return rows
+        return self._settled(name, kind, rows, step.calibrated)
 
     def _forget_unscored(
         self, name: ScoringStage, rows: StageRows[S | Unscored]
@@ -372,8 +392,16 @@ class _Run:
             executor = ComparingExecutor(step)
             return await self._score("adherence", AdherenceScore, step, executor)
 
-    def _take_over(self, name: str, kind: type[S]) -> StageRows[S | Unscored] | None:
-        """The rows of another run as they are, without asking anybody; None where it has none."""
+    def _take_over(
+        self,
+        name: str,
+        kind: type[S],
+        bind: Callable[[JudgeIdentity, str], Calibrated[S | Unscored] | None] = lambda *_: None,
+    ) -> StageRows[S | Unscored] | None:
+        """The rows of another run, without asking anybody; None where it has none.
+
+        `bind` gives what is made of rows by a judge with this identity and fingerprint.
+        """
         run = self.recipe.reused_run
         if run is None:
             return None
@@ -389,12 +417,12 @@ class _Run:
         rows.compact(hashes)
         has_row = hashes.is_in(rows.done().implode())
         self.log.tally(name).reused = hashes.filter(has_row).n_unique()
-        self._count(name, rows, hashes)
         if missing := hashes.filter(~has_row).n_unique():
             self.log.warn(
                 f"{missing} dialogues have no {name} row in {run}; they fail every filter."
             )
-        return rows
+        calibrated = bind(manifest.identities[name].uncalibrated(), print_)
+        return self._settled(name, kind, rows, calibrated)
 
     def _adopt(
         self, rows: StageRows[S | Unscored], there: StageRows[S | Unscored], hashes: pl.Series
@@ -402,6 +430,25 @@ class _Run:
         if there.damage_note:
             self.log.warn(f"{there.damage_note} Those rows are not taken over.")
         rows.adopt(there, hashes)
+
+    def _settled(
+        self,
+        name: str,
+        kind: type[S],
+        rows: StageRows[S | Unscored],
+        calibrated: Calibrated[S | Unscored] | None,
+    ) -> StageRows[S | Unscored]:
+        """A stage's rows as all that follows reads them, counted: calibrated, where they are."""
+        hashes = self._hashes()
+        if calibrated is not None:
+            rows = calibrated_rows(self.folder.path, name, kind, rows, calibrated, hashes)
+            self.log.fingerprints[name] = calibrated.fingerprint
+            self.log.identities[name] = calibrated.identity
+        if name == "judge" and self.recipe.judge:
+            identity = self.log.identities[name]
+            self.log.levels = describe_levels(self.recipe.judge.calibration, identity)
+        self._count(name, rows, hashes)
+        return rows
 
     def _rows(self, name: str, print_: str, kind: type[S]) -> StageRows[S | Unscored]:
         return scored_rows(self.folder.path, name, print_, kind)
@@ -442,12 +489,14 @@ class _Run:
         """The score table, on disk."""
         with self.log.timed("table"):
             judge, role = self.recipe.judge, self.recipe.adherence
+            fitted = judge.calibration if judge else None
             table = write_scores(
                 self.folder.path,
                 judgments,
                 adherence,
                 judged_share=judge.min_scored_share if judge else None,
                 adherence_share=role.min_scored_share if role else None,
+                good=None if fitted is None else fitted.good,
             )
             for stage, keys in mixed_identities(table).items():
                 self.log.warn(

@@ -271,6 +271,17 @@ class Recipe(Config):
     def _check_columns(self) -> None:
         """Refuse a condition on a column that no stage of this recipe fills: nothing could meet it."""
         absent = self._absent_columns()
+        fitted = self.judge.calibration if self.judge else None
+        has_good = fitted is not None and fitted.good is not None
+        for place, sql in self._asked().items():
+            if "p_good" in columns_of(parse(sql, place)) and not has_good:
+                raise UsageError(
+                    f"{place} reads p_good, and nothing says what people find good",
+                    got=sql,
+                    expected="judge.calibration: a file with p_good",
+                    fix="label 20 dialogues or more with verdicts or accept/reject, and run "
+                    "`curate calibrate RUN GOLD`",
+                )
         for place, sql in self._asked().items():
             for name in sorted(columns_of(parse(sql, place)) & absent.keys()):
                 raise UsageError(
@@ -411,6 +422,7 @@ PATH_KEYS: tuple[tuple[str, ...], ...] = (
     ("reuse", "run"),
     ("reuse",),
     ("judge", "prompt_file"),
+    ("judge", "calibration"),
     ("adherence", "calibration"),
     ("adherence", "reference", "baseline"),
     ("select", "decontaminate", "path"),

@@ -785,6 +785,10 @@ class Manifest(Frozen):
         description="By stage; of `fork` and `natural` the rows that gave no pair since the judge could "
         "not answer. Errors of the data left out.",
     )
+    levels: str = Field(
+        "",
+        description="Whether verdicts go by calibrated levels, in a sentence; empty without a judge.",
+    )
     verdicts: dict[str, int] = Field(default_factory=dict)
     selected: int = Field(0, description="Dialogues in the SFT set.")
     sets: dict[str, int] = Field(default_factory=dict)

@@ -79,6 +79,7 @@ class RunLog:
     fingerprints: dict[str, str] = field(default_factory=dict)
     identities: dict[str, JudgeIdentity] = field(default_factory=dict)
     unscored: set[str] = field(default_factory=set)
+    levels: str = ""
     verdicts: Counter[str] = field(default_factory=Counter)
     sets: Counter[str] = field(default_factory=Counter)
     rejections: Counter[str] = field(default_factory=Counter)
@@ -199,6 +200,7 @@ class RunLog:
             not_sampled=self.rows("not_sampled"),
             unscored=len(self.unscored),
             unscored_shares=self.shares(),
+            levels=self.levels,
             verdicts=dict(self.verdicts),
             selected=self.sets["sft"],
             sets=dict(self.sets),

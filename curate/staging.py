@@ -17,6 +17,7 @@ from curate.executors.first_rows import FirstRows
 from curate.executors.work import WorkItem
 from curate.records import INTERNAL_ERROR, AdherenceScore, Judgment, PreferencePair, Unscored
 from curate.runlog import RunLog
+from curate.steps import Calibrated
 from curate.store import StageRows
 from curate.validation import load_record
 
@@ -93,6 +94,30 @@ def scored_rows(run: Path, name: str, print_: str, kind: type[S]) -> StageRows[S
         check=lambda line: _check_record(kind, line),
         is_settled=is_settled,
     )
+
+
+def calibrated_rows(
+    run: Path,
+    name: str,
+    kind: type[S],
+    rows: StageRows[S | Unscored],
+    made: Calibrated[S | Unscored],
+    keys: pl.Series,
+) -> StageRows[S | Unscored]:
+    """The rows a calibration makes of a judge's own; those that are there are kept, unless a retry may change them."""
+    result = scored_rows(run, name, made.fingerprint, kind)
+    result.forget(
+        key for key, record in result.read() if isinstance(record, Unscored) or record.missing_turns
+    )
+    missing = _missing(keys, result)
+    adapter: TypeAdapter[S | Unscored] = TypeAdapter(cast("type[S | Unscored]", kind | Unscored))
+    try:
+        for key, record in rows.stored(missing):
+            result.append(key, made.apply(adapter.validate_json(record)))
+    finally:
+        result.close()
+    result.compact(keys)
+    return result
 
 
 def fork_rows(run: Path, print_: str) -> StageRows[list[PreferencePair]]:

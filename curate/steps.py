@@ -24,6 +24,7 @@ from curate.adherence.reference.scorer import ReferenceScorer
 from curate.adherence.single_turn import score_turn as score_role_of_turn
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Capability, Completion, EngineIdentity, Request
+from curate.judging.calibrated import calibrated_identity, check_judge, with_levels
 from curate.judging.config import RubricConfig, resolve_mode
 from curate.judging.rubric import describe_issue, judge_dialogue, prompt_version, score_turn
 from curate.models import Described, ForkModels, ModelFacts
@@ -54,6 +55,21 @@ NaturalWork = Callable[[PreferencePair, Dialogue, Ask], Awaitable[PreferencePair
 
 
 @dataclass(frozen=True, slots=True)
+class Calibrated(Generic[R]):
+    """What a calibration makes of a stage's rows once they are there; nobody is asked.
+
+    Attributes:
+        apply: the judge's own row in, the calibrated one out.
+        identity: stands in the calibrated rows.
+        fingerprint: names the folder of the calibrated rows.
+    """
+
+    apply: Callable[[R], R]
+    identity: JudgeIdentity
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
 class Step(Generic[R]):
     """A stage ready to run.
 
@@ -63,6 +79,7 @@ class Step(Generic[R]):
         fingerprint: names the stage's folder; changes with whatever would change a row.
         mode: the rubric judge's resolved scoring mode.
         warning: something the user must hear, once.
+        calibrated: what is made of its rows before anything reads them; None where they stay.
     """
 
     work: Callable[[Dialogue, Ask], Awaitable[R]]
@@ -70,19 +87,73 @@ class Step(Generic[R]):
     fingerprint: str
     mode: ScoringMode | None = None
     warning: str | None = None
+    calibrated: Calibrated[R] | None = None
+
+    @property
+    def result(self) -> str:
+        """Fingerprint of the rows that others read."""
+        return self.fingerprint if self.calibrated is None else self.calibrated.fingerprint
 
 
 def judge_step(config: RubricConfig, engine: Described) -> Step[Judgment | Unscored]:
-    """The multi-turn rubric judge on an engine; raises UsageError for a mode it cannot serve."""
+    """The multi-turn rubric judge on an engine.
+
+    A calibration is no part of what is asked: the judge's own rows are the same with and without it.
+
+    Raises:
+        UsageError: a mode that the engine cannot serve, or a calibration of another judge.
+    """
     mode = resolve_mode(config, engine.capabilities)
-    resolved = config.model_copy(update={"mode": mode})
+    resolved = _asked(config, mode)
     identity = _identity(engine.identity, mode, prompt_version(resolved))
 
     async def work(dialogue: Dialogue, ask: Ask) -> Judgment | Unscored:
         return await judge_dialogue(dialogue, _about(dialogue, ask), resolved, identity)
 
-    print_ = _fingerprint("judging", resolved.model_dump(mode="json"), identity)
-    return Step(work, identity, print_, mode=mode)
+    asked = resolved.model_dump(mode="json", exclude={"calibration"})
+    print_ = _fingerprint("judging", asked, identity)
+    return Step(
+        work, identity, print_, mode=mode, calibrated=calibrate_judge(config, identity, print_)
+    )
+
+
+def _asked(config: RubricConfig, mode: ScoringMode | None) -> RubricConfig:
+    """The config as the judge is asked by: its mode resolved, and nothing that is done to its answers later."""
+    update: dict[str, Any] = {"mode": mode, "calibration": None}
+    if config.calibration is not None and config.on_mismatch == "reject":
+        update["on_mismatch"] = "use_rule"  # what is rejected follows from the levels
+    return config.model_copy(update=update)
+
+
+def calibrate_judge(
+    config: RubricConfig, identity: JudgeIdentity, print_: str
+) -> Calibrated[Judgment | Unscored] | None:
+    """What the config's calibration makes of rows by a judge; None where it has no levels.
+
+    Args:
+        config: of the recipe.
+        identity: the judge's own.
+        print_: fingerprint of its rows.
+
+    Raises:
+        UsageError: the calibration is of another judge.
+    """
+    calibration = config.calibration
+    if calibration is None:
+        return None
+    check_judge(calibration, identity)
+    if not calibration.levels:
+        return None
+    named = calibrated_identity(calibration, identity)
+    reject = config.on_mismatch == "reject"
+
+    def apply(row: Judgment | Unscored) -> Judgment | Unscored:
+        if isinstance(row, Unscored):
+            return row
+        return with_levels(row, calibration.levels, named, reject_mismatch=reject)
+
+    marks = (named.model_dump(mode="json"), reject, code_version("curate.judging"))
+    return Calibrated(apply, named, fingerprint(print_, *marks))
 
 
 def adherence_step(config: AdherenceConfig, engine: Described) -> Step[AdherenceScore | Unscored]:
@@ -154,7 +225,7 @@ def fork_step(
     `where` is left out of the fingerprint: a changed condition admits other dialogues and leaves the
     forks that exist as they are.
     """
-    resolved = judging.model_copy(update={"mode": judged.mode})
+    resolved = _asked(judging, judged.mode)
     whole = resolved.model_copy(update={"text": "off"})
     role = _settle_adherence(adherence, models.judge)[:2] if adherence else None
 
@@ -169,7 +240,8 @@ def fork_step(
             return await describe_issue(part, turn, judge, resolved)
 
         async def rejudge(part: Dialogue) -> Judgment | Unscored:
-            return await judge_dialogue(part, judge, whole, judged.identity)
+            row = await judge_dialogue(part, judge, whole, judged.identity)
+            return row if judged.calibrated is None else judged.calibrated.apply(row)
 
         asks = ForkAsks(
             judging=bind_judge(judge, resolved, models.judge, role[0] if role else None),
@@ -184,7 +256,7 @@ def fork_step(
 
     print_ = fingerprint(
         config.model_dump(mode="json", exclude={"where"}),
-        judged.fingerprint,
+        judged.result,
         models.policy.identity.key,
         models.reviser.identity.key,
         FORK_PROMPTS,
@@ -207,7 +279,7 @@ def natural_step(
     """
     rubric = judging or RubricConfig()
     judged = judge_step(rubric, engine)
-    resolved = rubric.model_copy(update={"mode": judged.mode})
+    resolved = _asked(rubric, judged.mode)
     role = _settle_adherence(adherence, engine)[:2] if adherence else None
 
     async def work(pair: PreferencePair, prompt: Dialogue, judge: Ask) -> PreferencePair:

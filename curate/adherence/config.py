@@ -11,9 +11,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from curate.adherence.reference.config import ReferenceConfig, ReferenceMethod
+from curate.calibration_file import read_calibration
 from curate.config import Config
 from curate.engines.base import Capability
 from curate.errors import UsageError
@@ -26,26 +27,21 @@ Granularity = Literal["turn", "conversation"]
 _DISTRIBUTIONS = frozenset({Capability.TOP_LOGPROBS, Capability.LABEL_LOGPROBS})
 
 
-def read_calibration(value: Any) -> Any:
-    """The content of a calibration file where a path is given; anything else as it is.
-
-    Read when the config is made, so that the content is part of the run's fingerprint and travels to
-    workers on other machines.
+def _of_adherence(value: Any) -> JudgeCalibration | None:
+    """The part about role adherence of a calibration file.
 
     Raises:
-        UsageError: the file cannot be read, or is none that `curate calibrate` wrote.
+        UsageError: the file cannot be read, or holds none.
     """
-    if not isinstance(value, str | Path):
-        return value
-    try:
-        return JudgeCalibration.model_validate_json(Path(value).read_bytes())
-    except (OSError, ValidationError) as error:
-        said = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
+    read = read_calibration(value, "adherence.calibration")
+    if read is not None and read.adherence is None:
         raise UsageError(
-            "adherence.calibration cannot be used",
-            got=f"{value}: {said}",
-            expected="a file that `curate calibrate` wrote",
-        ) from error
+            "adherence.calibration holds nothing about role adherence",
+            got=value if isinstance(value, str | Path) else "a calibration of the rubric judge",
+            expected="a file that `curate calibrate` made of labelled turns",
+            fix="name it as judge.calibration, or label turns as adherent or not and calibrate again",
+        )
+    return None if read is None else read.adherence
 
 
 class AdherenceConfig(Config):
@@ -100,7 +96,7 @@ class AdherenceConfig(Config):
     )
     calibration: Annotated[
         JudgeCalibration | None,
-        BeforeValidator(read_calibration, json_schema_input_type=JudgeCalibration | str | None),
+        BeforeValidator(_of_adherence, json_schema_input_type=JudgeCalibration | str | None),
     ] = Field(
         None,
         description="File that `curate calibrate` wrote: scores become probabilities and its threshold "

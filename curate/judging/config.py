@@ -8,19 +8,33 @@ the config is made, so that an edit in the middle of a run cannot change the pro
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
+from curate.calibration_file import read_calibration
 from curate.config import Config
 from curate.engines.base import Capability
 from curate.errors import UsageError
-from curate.records import ScoringMode
+from curate.records import Calibration, ScoringMode
 
 DimensionName = Literal[
     "context_use", "helpfulness", "safety", "coherence", "task_completion", "repair_handling"
 ]
 Level = Annotated[int, Field(ge=1, le=5)]
+
+
+def _of_rubric(value: Any) -> Calibration | None:
+    """A calibration file, refused where it holds nothing about the rubric judge."""
+    read = read_calibration(value, "judge.calibration")
+    if read is not None and read.identity is None:
+        raise UsageError(
+            "judge.calibration holds nothing about the rubric judge",
+            got=value if isinstance(value, str | Path) else "a calibration of role adherence",
+            expected="a file that `curate calibrate RUN GOLD` wrote",
+            fix="name it as adherence.calibration, or calibrate with labels of the rubric's dimensions",
+        )
+    return read
 
 
 class RubricConfig(Config):
@@ -103,6 +117,14 @@ class RubricConfig(Config):
         default_factory=dict, description="Own words for single levels, e.g. `helpfulness: {3: …}`."
     )
     examples: tuple[str, ...] = Field((), description="Worked examples, shown after the scales.")
+    calibration: Annotated[
+        Calibration | None,
+        BeforeValidator(_of_rubric, json_schema_input_type=Calibration | str | None),
+    ] = Field(
+        None,
+        description="File that `curate calibrate` wrote: scores become calibrated levels, which verdict and "
+        "weakest turn go by, and `p_good` is known where it was fitted. Refused for another judge. Costs no call.",
+    )
     text_max_tokens: int = Field(400, ge=16, description="Bound of a text call.")
     ledger_max_tokens: int = Field(320, ge=32, description="Bound of a ledger of earlier turns.")
     issue_max_tokens: int = Field(96, ge=16, description="Bound of one description of an issue.")

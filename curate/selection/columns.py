@@ -122,6 +122,16 @@ def _judged() -> list[Column]:
         ),
         judge("overlap_disagreement", real, "Mean absolute difference between windows, 0-4."),
         judge("judge_coverage", real, "Least mass on the asked labels, 0-1; mode tokens only."),
+        judge(
+            "levels_calibrated",
+            boolean,
+            "Scores are calibrated levels (`judge.calibration`), which verdict and weakest turn go by.",
+        ),
+        judge(
+            "p_good",
+            real,
+            "Probability that people find the dialogue good, 0-1; null without a calibration that has it.",
+        ),
         judge("judge_key", pl.String(), "Model, mode and a hash of the judge's whole identity."),
     ]
     return columns

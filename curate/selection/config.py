@@ -150,8 +150,8 @@ class SelectConfig(Config):
     where: dict[str, str] | Literal["auto"] = Field(
         "auto",
         description="Named SQL conditions over the score table; all must be true. The name is the reason "
-        "code of a rejection. auto: good_verdict (verdict >= 'good') where the judge ran, and "
-        "in_role (adherent) where adherence did.",
+        "code of a rejection. auto: in_role (adherent) where adherence ran, and good_verdict "
+        "(verdict >= 'good') where the judge did and its levels are calibrated.",
     )
     rejected_sides: bool = Field(
         False,
@@ -159,7 +159,9 @@ class SelectConfig(Config):
         "lower-ranked siblings, failed trajectories.",
     )
     top: Share | None = Field(
-        None, description="Of the dialogues that meet all conditions, the best share."
+        None,
+        description="Of the dialogues that meet all conditions, the best share. Where neither this nor "
+        "`where` is given and levels are not calibrated: the better half by mean_score.",
     )
     review: str | None = Field(
         None,

@@ -26,7 +26,11 @@ DEFAULT_CONDITIONS: dict[Stage, tuple[str, str]] = {
     "judge": ("good_verdict", "verdict >= 'good'"),
     "adherence": ("in_role", "adherent"),
 }
-"""Per stage: name and SQL of the condition where the recipe gives none."""
+"""Per stage: name and SQL of the condition where the recipe gives none. That of the judge holds for calibrated
+levels only: without, a verdict says little, and `DEFAULT_TOP` goes by rank."""
+
+DEFAULT_TOP = Share(fraction=0.5, by="mean_score")
+"""What is selected where the recipe gives neither conditions nor a share, and levels are not calibrated."""
 
 
 _REMOVALS: tuple[Removal, ...] = get_args(Removal)
@@ -143,8 +147,9 @@ def decide(
         duplicates = cleaning.duplicates(table, met)
         _collide(collisions, duplicates)
         work = _removals(work, duplicates, columns, _REMOVALS[1:])
-    if config.top is not None:
-        work = _top(table, work.with_columns(met=_met(columns)), config.top, ran)
+    top = share_taken(table, config)
+    if top is not None:
+        work = _top(table, work.with_columns(met=_met(columns)), top, ran)
         columns.append("why top")
     missing = pl.any_horizontal(
         pl.lit(False),
@@ -243,7 +248,8 @@ def narrowed(table: pl.LazyFrame, expressions: Mapping[str, str]) -> pl.DataFram
         UsageError: bad SQL, or a column that the table does not have.
     """
     schema = table.collect_schema()
-    needed = {"id", "content_hash", "rejected_as", *SCORE_OF.values(), *UNSCORED_OF.values()}
+    needed = {"id", "content_hash", "rejected_as", "levels_calibrated"}
+    needed |= {*SCORE_OF.values(), *UNSCORED_OF.values()}
     for where, sql in expressions.items():
         read = columns_of(parse(sql, where))
         check_columns(read, where, schema, labels_known=True)
@@ -254,8 +260,9 @@ def narrowed(table: pl.LazyFrame, expressions: Mapping[str, str]) -> pl.DataFram
 def questions(config: SelectConfig) -> dict[str, str]:
     """All SQL of a selection by its place in the recipe; columns to group by are expressions, too."""
     where = dict(DEFAULT_CONDITIONS.values()) if config.named is None else config.named
+    top = DEFAULT_TOP if config.named is None and config.top is None else config.top
     asked = {f"select.where.{name}": sql for name, sql in where.items()}
-    for place, rule in (("top", config.top), ("review", config.review), ("active", config.active)):
+    for place, rule in (("top", top), ("review", config.review), ("active", config.active)):
         if isinstance(rule, Share):
             asked[f"select.{place}.by"] = rule.by
             asked |= {f"select.{place}.within.{name}": f'"{name}"' for name in rule.within}
@@ -267,12 +274,27 @@ def questions(config: SelectConfig) -> dict[str, str]:
 
 
 def conditions(table: pl.DataFrame, config: SelectConfig) -> dict[str, str]:
-    """The conditions that apply: the recipe's, else the default one of each stage that ran."""
+    """The conditions that apply: the recipe's, else the default one of each stage that ran.
+
+    Of a judge whose levels are not calibrated there is none: see `share_taken`.
+    """
     if config.named is not None:
         return config.named
-    return dict(
-        DEFAULT_CONDITIONS[stage] for stage in DEFAULT_CONDITIONS if stage in stages_run(table)
-    )
+    ran = stages_run(table) - (frozenset() if _has_levels(table) else {"judge"})
+    return dict(DEFAULT_CONDITIONS[stage] for stage in DEFAULT_CONDITIONS if stage in ran)
+
+
+def share_taken(table: pl.DataFrame, config: SelectConfig) -> Share | None:
+    """The share that applies: the recipe's, else of a judge whose levels are not calibrated the better half."""
+    if config.top is not None or config.named is not None or "judge" not in stages_run(table):
+        return config.top
+    return None if _has_levels(table) else DEFAULT_TOP
+
+
+def _has_levels(table: pl.DataFrame) -> bool:
+    """Whether all scores of the judge are calibrated levels."""
+    found = table["levels_calibrated"].drop_nulls()
+    return bool(len(found) and found.all())
 
 
 def stages_run(table: pl.DataFrame) -> frozenset[Stage]:

@@ -17,10 +17,12 @@ import orjson
 import polars as pl
 
 from curate.dialogue import Dialogue
+from curate.readings import ADHERENCE, dialogue_readings
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
     AdherenceScore,
+    GoodModel,
     JudgeIdentity,
     Judgment,
     LabelReading,
@@ -54,6 +56,7 @@ def score_table(
     dialogues: Iterable[Dialogue],
     judgments: Mapping[str, Judgment | Unscored] | None = None,
     adherence: Mapping[str, AdherenceScore | Unscored] | None = None,
+    good: GoodModel | None = None,
 ) -> pl.DataFrame:
     """Put what is known about each dialogue into one row.
 
@@ -62,6 +65,7 @@ def score_table(
         judgments: by content hash; None where the stage is not part of the run. A dialogue it does not hold
             is unscored with reason `not_scored`.
         adherence: likewise.
+        good: gives the column `p_good`.
 
     Returns:
         A frame of one row a dialogue with the columns of `selection.columns.COLUMNS`, then one column
@@ -74,7 +78,7 @@ def score_table(
         keys = facts["content_hash"]
         judged = None if judgments is None else [judgments.get(key) for key in keys]
         scored = None if adherence is None else [adherence.get(key) for key in keys]
-        frames.append(with_scores(facts, judged, scored))
+        frames.append(with_scores(facts, judged, scored, good))
     if not frames:
         return pl.DataFrame(schema=SCHEMA)
     table = pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
@@ -93,7 +97,10 @@ def facts_frame(rows: Sequence[Row]) -> pl.DataFrame:
 
 
 def with_scores(
-    facts: pl.DataFrame, judged: Sequence[Judged] | None, scored: Sequence[Scored] | None
+    facts: pl.DataFrame,
+    judged: Sequence[Judged] | None,
+    scored: Sequence[Scored] | None,
+    good: GoodModel | None = None,
 ) -> pl.DataFrame:
     """`facts` with the columns of the scores, in the order of `SCHEMA`.
 
@@ -102,12 +109,16 @@ def with_scores(
         judged: for each of its rows the judge's record, None where there is none yet; None for all where
             the stage is not part of the run.
         scored: likewise, of role adherence.
+        good: gives the column `p_good`.
     """
     nothing: list[None] = [None] * facts.height
     rows = [
         _scores(judgment, score, has_judge=judged is not None, has_adherence=scored is not None)
         for judgment, score in zip(judged or nothing, scored or nothing, strict=True)
     ]
+    if good is not None:
+        for row, judgment, score in zip(rows, judged or nothing, scored or nothing, strict=True):
+            row["p_good"] = _p_good(good, judgment, score)
     table = facts.hstack(_series(_SCORES, rows))
     return table.select(*SCHEMA, *(name for name in facts.columns if name not in SCHEMA))
 
@@ -181,6 +192,16 @@ def _scores(judged: Judged, scored: Scored, *, has_judge: bool, has_adherence: b
     return row
 
 
+def _p_good(good: GoodModel, judged: Judged, scored: Scored) -> float | None:
+    """None where a reading is missing that the judges owe; what is n/a counts as its mean."""
+    if not isinstance(judged, Judgment):
+        return None
+    found = dialogue_readings(judged, scored if isinstance(scored, AdherenceScore) else None)
+    if ADHERENCE in good.features and found.get(ADHERENCE) is None:
+        return None
+    return good.probability(found)
+
+
 def facts_row(dialogue: Dialogue) -> Row:
     """What is known of a dialogue once it is read, by column, its scalar labels under `labels`."""
     language = dialogue.metadata.get("language", dialogue.metadata.get("lang"))
@@ -238,6 +259,7 @@ def _judged(judgment: Judgment) -> Row:
         "n_issues": sum(len(turn.issues) for turn in turns),
         "n_unscored_turns": len(judgment.unscored_turns),
         "overlap_disagreement": judgment.overlap_disagreement,
+        "levels_calibrated": judgment.identity != judgment.identity.uncalibrated(),
         "judge_key": _key(judgment.identity),
     }
     weakest = judgment.weakest_turn

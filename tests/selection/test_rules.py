@@ -7,11 +7,18 @@ from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
-from curate.records import AdherenceScore, Decision, Judgment, Unscored, Verdict
+from curate.records import (
+    AdherenceScore,
+    Decision,
+    JudgeIdentity,
+    Judgment,
+    Unscored,
+    Verdict,
+)
 from curate.selection.config import SelectConfig, Share
 from curate.selection.rules import decide, matches, select
 from curate.selection.table import score_table
-from tests.selection.rows import adherence, dialogue, judgment, unscored
+from tests.selection.rows import IDENTITY, adherence, dialogue, judgment, unscored
 
 
 def table_of(
@@ -72,12 +79,15 @@ def test_verdicts_compare_by_rank_not_by_alphabet() -> None:
     assert in_set(select(table, SelectConfig(where={"v": "verdict = 'poor'"})), "sft") == {"0"}
 
 
+LEVELS = IDENTITY.calibrated("levels 1")
+
+
 def test_without_conditions_those_of_the_stages_that_ran_apply() -> None:
     a, b, c = dialogue("a"), dialogue("b"), dialogue("c")
     both = table_of(
-        (a, judgment(a), adherence(a, 0.9)),
-        (b, judgment(b, verdict="poor"), adherence(b, 0.1)),
-        (c, judgment(c), unscored(c, "missing_role", "adherence")),
+        (a, judgment(a, identity=LEVELS), adherence(a, 0.9)),
+        (b, judgment(b, verdict="poor", identity=LEVELS), adherence(b, 0.1)),
+        (c, judgment(c, identity=LEVELS), unscored(c, "missing_role", "adherence")),
     )
     assert reasons(select(both, SelectConfig())) == {
         "b": ("good_verdict", "in_role"),
@@ -86,6 +96,39 @@ def test_without_conditions_those_of_the_stages_that_ran_apply() -> None:
     only_adherence = table_of((a, None, adherence(a, 0.9)), (b, None, adherence(b, 0.1)))
     assert reasons(select(only_adherence, SelectConfig())) == {"b": ("in_role",)}
     assert reasons(select(score_table([a, b]), SelectConfig())) == {}
+
+
+def test_levels_that_are_not_calibrated_go_by_rank_where_the_recipe_says_nothing() -> None:
+    a, b, c, d = (dialogue(name) for name in "abcd")
+    scores = {"a": (5, 5, 5), "b": (1, 1, 1), "c": (4, 4, 4), "d": (5, 4, 5)}
+
+    def table(*identities: JudgeIdentity) -> pl.DataFrame:
+        return table_of(
+            *(
+                (one, judgment(one, scores[one.id], verdict="poor", identity=identity), None)
+                for one, identity in zip((a, b, c, d), identities, strict=True)
+            )
+        )
+
+    plain = table(*[IDENTITY] * 4)
+    assert reasons(select(plain, SelectConfig())) == {"b": ("top",), "c": ("top",)}
+    assert in_set(select(plain, SelectConfig(where={})), "sft") == {"a", "b", "c", "d"}
+    quarter = SelectConfig(top=Share(fraction=0.25, by="mean_helpfulness"))
+    assert in_set(select(plain, quarter), "sft") == {"a"}
+    strict = SelectConfig(where={"v": "verdict >= 'good'"})
+    assert in_set(select(plain, strict), "sft") == set()
+    # one dialogue with the judge's own digits among calibrated ones: verdicts do not compare
+    assert in_set(select(table(*[LEVELS] * 3, IDENTITY), SelectConfig()), "sft") == {"a", "d"}
+    assert in_set(select(table(*[LEVELS] * 4), SelectConfig()), "sft") == set()
+
+
+def test_the_better_half_is_of_those_in_role() -> None:
+    held = [dialogue(name) for name in "abcd"]
+    table = table_of(
+        *((one, judgment(one, (n, n, n)), adherence(one, 0.1 if n == 4 else 0.9))
+          for n, one in enumerate(held, 1))
+    )  # fmt: skip
+    assert reasons(select(table, SelectConfig())) == {"a": ("top",), "d": ("in_role",)}
 
 
 def test_no_condition_is_said_with_an_empty_mapping() -> None:
@@ -125,7 +168,7 @@ def test_no_wording_lets_an_unscored_dialogue_through(sql: str) -> None:
 def test_a_dialogue_a_stopped_run_did_not_reach_is_unscored() -> None:
     a, b = dialogue("a"), dialogue("b")
     table = table_of((a, judgment(a), None), (b, None, None))
-    assert reasons(select(table, SelectConfig())) == {"b": ("unscored", "good_verdict:unscored")}
+    assert reasons(select(table, SelectConfig())) == {"b": ("unscored", "top:unscored")}
 
 
 def test_why_a_dialogue_is_unscored_can_be_asked_for() -> None:

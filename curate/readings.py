@@ -1,0 +1,73 @@
+"""A dialogue's readings as plain numbers: what `p_good` is fitted to and computed from.
+
+The judge's expectations, or its digits where there are none; never calibrated levels, so that a calibration
+does not change what another was fitted to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from curate.records import (
+    CONVERSATION_DIMENSIONS,
+    TURN_DIMENSIONS,
+    AdherenceScore,
+    ConversationScore,
+    Judgment,
+    TurnScores,
+)
+
+ADHERENCE = "adherence"
+"""Name of the reading that is role adherence."""
+
+
+def turn_value(turn: TurnScores, dimension: str) -> float:
+    """The expectation of a turn's score, 1-5; the digit where there is none."""
+    reading = turn.readings.get(dimension)
+    if reading is not None and reading.mean is not None:
+        return reading.mean
+    return float(getattr(turn.digits or turn.scores, dimension))
+
+
+def conversation_value(held: ConversationScore) -> float | None:
+    """The expectation of a conversation's score, 1-5; else the digit, None for n/a."""
+    if held.reading is not None and held.reading.mean is not None:
+        return held.reading.mean
+    digit = conversation_digit(held)
+    return None if digit is None else float(digit)
+
+
+def conversation_digit(held: ConversationScore) -> int | None:
+    """The judge's most likely answer, None for n/a."""
+    digit = held.score if held.digit is None else held.digit
+    return None if digit == "n/a" else digit
+
+
+def dialogue_readings(
+    judgment: Judgment, adherence: AdherenceScore | None = None
+) -> dict[str, float | None]:
+    """The three conversation scores; mean, lowest and last of each turn score; role adherence before any curve."""
+    level = judgment.conversation_level
+    found = {name: conversation_value(getattr(level, name)) for name in CONVERSATION_DIMENSIONS}
+    for name in TURN_DIMENSIONS:
+        values = [turn_value(turn, name) for turn in judgment.per_turn]
+        found[f"mean_{name}"] = _mean(values)
+        found[f"min_{name}"] = min(values, default=None)
+        found[f"last_{name}"] = values[-1] if values else None
+    if adherence is not None:
+        found[ADHERENCE] = _raw_adherence(adherence)
+    return found
+
+
+def _raw_adherence(score: AdherenceScore) -> float | None:
+    whole = score.conversation
+    if whole is not None:
+        return score.session_score if whole.raw_score is None else whole.raw_score
+    values = [turn.score if turn.raw_score is None else turn.raw_score for turn in score.per_turn]
+    return _mean(value for value in values if value is not None)
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return math.fsum(known) / len(known) if known else None
