@@ -22,7 +22,7 @@ from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.errors import UsageError
 from curate.pipeline import run_recipe
 from curate.recipe import parse_recipe
-from curate.records import AdherenceScore, JudgeCalibration, Unscored
+from curate.records import AdherenceScore, Calibration, Unscored
 from curate.sources import SourceConfig
 from tests.live import live_server
 from tests.servers import Body
@@ -176,11 +176,16 @@ def test_a_run_is_calibrated_and_the_next_one_uses_it(tmp_path: Path) -> None:
         assert "40 labelled turns, 20 adherent" in done.output
         assert "Brier" in done.output
         assert "ECE (10 bins)" in done.output
-        made = JudgeCalibration.model_validate_json(file.read_bytes())
+        made = Calibration.model_validate_json(file.read_bytes()).adherence
+        assert made is not None
         assert set(made.figures) == {"raw", "platt", "isotonic"}
         after = run("after", unlabelled, calibration=str(file))
         assert not any("IGNORED" in text for text in after.warnings)
         assert "calibration" in after.identities["adherence"].sampling
+        older = tmp_path / "older.json"  # the form of the file before it held levels, too
+        older.write_text(made.model_dump_json())
+        again = run("older", unlabelled, calibration=str(older))
+        assert again.identities == after.identities
 
         # Labels of another source, matched by what the dialogues say, or by id.
         run("bare", unlabelled)

@@ -1,4 +1,4 @@
-"""`curate calibrate`: makes one judge's adherence scores probabilities, by labelled turns."""
+"""`curate calibrate`: makes levels and probabilities of one judge's scores, by labels of people."""
 
 from __future__ import annotations
 
@@ -13,51 +13,227 @@ from curate.cli.console import OUT, print_json
 from curate.errors import UsageError
 
 if TYPE_CHECKING:
-    from curate.records import JudgeCalibration
+    from collections.abc import Sequence
+
+    from curate.calibrating import Fitted
+    from curate.records import Calibration, CutPoints, GoodModel, JudgeCalibration, Kappa
+    from curate.trust.calibration import CalibrationMethod
 
 
 def calibrate(
     scores: Annotated[
-        Path, typer.Argument(metavar="SCORES", help="Run folder, or JSONL of adherence records.")
+        Path, typer.Argument(metavar="RUN", help="Run folder, or JSONL of adherence records.")
     ],
+    gold: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[GOLD]",
+            help="CSV, JSONL or Parquet of labels: id or content, dimension (or verdict, accept, adherence), "
+            "value; turn and rater where there are some.",
+        ),
+    ] = None,
+    scale: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Ends of the labels' scale, as 0-2 or helpfulness=0-2, or words from worst to best."
+        ),
+    ] = None,
+    shares: Annotated[
+        str | None,
+        typer.Option(
+            help="Without labels: expected shares of levels, as '1: .02, 2: .05, 3: .2, 4: .4, 5: .33' (all "
+            "dimensions but safety) or 'helpfulness: {1: .02, ...}'."
+        ),
+    ] = None,
+    dimension: Annotated[
+        str | None,
+        typer.Option(help="Dimension (or verdict, accept) that --label of the data is about."),
+    ] = None,
     labels: Annotated[
         str | None,
         typer.Option(help="Labelled source, in any shape; the run's own dialogues by default."),
     ] = None,
-    label: Annotated[str, typer.Option(help="Label that says what a turn is.")] = "label",
+    label: Annotated[
+        str, typer.Option(help="Label in the data that says what a turn is.")
+    ] = "label",
     adherent: Annotated[
         str, typer.Option(help="Its value for a turn that keeps its role.")
     ] = "adherent",
-    method: Annotated[str, typer.Option(help="'platt' or 'isotonic'.")] = "platt",
+    method: Annotated[
+        str, typer.Option(help="Curve of role adherence: 'platt' or 'isotonic'.")
+    ] = "platt",
     shape: Annotated[str, typer.Option(help="Name the labels' shape.")] = "auto",
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("calibration.json"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Fit a threshold and a curve to labelled turns, for the judge that scored them and no other."""
-    from curate.calibrating import Labels, calibrate_run, write_calibration
-    from curate.recipe import parse_source
+    """Fit levels, p_good and role adherence to people's labels, for the judge that scored and no other.
 
-    if method not in ("platt", "isotonic"):
-        raise UsageError("unknown value of --method", got=method, expected="platt or isotonic")
-    source = None if labels is None else parse_source({"path": labels, "shape": shape})
-    found = calibrate_run(
-        scores,
-        source,
-        labels=Labels(label, adherent),
-        method="platt" if method == "platt" else "isotonic",
+    Without GOLD, --dimension or --shares: role adherence, by labels in the data. What the file at --out holds of
+    the same judge and is not fitted now is kept.
+    """
+    from curate.calibrating import (
+        Fitted,
+        Labels,
+        calibrate_run,
+        calibrate_with_gold,
+        calibrate_with_shares,
+        labelled_dialogues,
+        merged,
+        write_calibration,
     )
-    write_calibration(out, found)
+    from curate.gold import labels_in_data, parse_scales, read_gold
+    from curate.recipe import parse_source
+    from curate.records import Calibration
+
+    curve: CalibrationMethod = "isotonic" if method == "isotonic" else "platt"
+    if method != curve:
+        raise UsageError("unknown value of --method", got=method, expected="platt or isotonic")
+    if sum(given is not None for given in (gold, shares, dimension)) > 1:
+        raise UsageError(
+            "labels of several origins at once",
+            expected="one of GOLD, --dimension and --shares",
+            fix="run the command once for each: what is in --out is kept",
+        )
+    source = None if labels is None else parse_source({"path": labels, "shape": shape})
+    if shares is not None:
+        found = Fitted(calibrate_with_shares(scores, _shares(shares)))
+    elif gold is not None or dimension is not None:
+        if gold is not None:
+            rows = read_gold(gold)
+        else:
+            rows = labels_in_data(labelled_dialogues(scores, source), label, dimension or "")
+        found = calibrate_with_gold(scores, rows, scales=parse_scales(scale or ()), method=curve)
+    else:
+        made = calibrate_run(scores, source, labels=Labels(label, adherent), method=curve)
+        found = Fitted(Calibration(kind="calibration", adherence=made))
+    whole, kept = merged(found.calibration, out)
+    write_calibration(out, whole)
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        told = {"rows": found.rows, "unused": found.unused.counts, "not_fitted": found.not_fitted}
+        print_json(whole.model_dump(mode="json") | told)
         return
-    _show(found)
+    _show(found, whole, kept, out)
+
+
+def _shares(text: str) -> dict[str, dict[int, float]]:
+    import yaml
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        given = yaml.safe_load("{" + text + "}")
+        if isinstance(given, dict) and not any(isinstance(held, dict) for held in given.values()):
+            given = {"*": given}
+        return TypeAdapter(dict[str, dict[int, float]]).validate_python(given)
+    except (yaml.YAMLError, ValidationError) as error:
+        raise UsageError(
+            "--shares cannot be read",
+            got=text,
+            expected="shares by level, as '1: .02, 2: .05, 3: .2, 4: .4, 5: .33', or by dimension and level",
+        ) from error
+
+
+def _show(found: Fitted, whole: Calibration, kept: Sequence[str], out: Path) -> None:
+    made = found.calibration
+    if made.identity is not None:
+        judge = made.identity
+        OUT.print(
+            f"{escape(judge.model)} ({judge.engine}), mode {judge.mode}, prompts {judge.prompt_version}"
+        )
+    if made.levels:
+        OUT.print(_level_table(made.levels))
+    if made.good is not None:
+        _show_good(made.good)
+    if made.adherence is not None:
+        _show_adherence(made.adherence)
+    for name, why in found.not_fitted.items():
+        OUT.print(f"[yellow]not fitted:[/yellow] {name}: {escape(why)}", soft_wrap=True)
+    for reason, count in found.unused.counts.items():
+        first = found.unused.first[reason]
+        OUT.print(
+            f"[yellow]not used:[/yellow] {count:,} of {found.rows:,} rows: {escape(reason)}; the first is "
+            f"{escape(first)}",
+            soft_wrap=True,
+        )
+    if kept:
+        OUT.print(f"kept from {escape(str(out))}: {', '.join(kept)}", soft_wrap=True)
+    OUT.print(_verdict(made.levels), soft_wrap=True)
+    keys = []
+    if whole.identity is not None:
+        keys.append(f"`judge: {{calibration: {escape(str(out))}}}`")
+    if whole.adherence is not None:
+        keys.append(f"`adherence: {{calibration: {escape(str(out))}}}`")
     OUT.print(
-        f"written: {escape(str(out))}; a recipe uses it as `adherence: {{calibration: {escape(str(out))}}}`",
+        f"written: {escape(str(out))}; a recipe uses it as {' and '.join(keys)}", soft_wrap=True
+    )
+
+
+def _level_table(levels: dict[str, CutPoints]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("dimension", "labels", "scale", "kappa before", "after", "raters", "method"):
+        table.add_column(column, justify="right" if column == "labels" else "left")
+    for name, cuts in levels.items():
+        table.add_row(
+            name,
+            f"{cuts.labels:,} of {cuts.dialogues:,} dialogues" if cuts.labels else "",
+            escape(cuts.scale) if cuts.labels else "",
+            _kappa(cuts.before),
+            _kappa(cuts.after),
+            "" if cuts.ceiling is None else f"{cuts.ceiling:.2f}",
+            cuts.method,
+        )
+    return table
+
+
+def _kappa(kappa: Kappa) -> str:
+    if kappa.value is None:
+        return ""
+    ends = (
+        "" if kappa.interval is None else f" ({kappa.interval[0]:.2f} to {kappa.interval[1]:.2f})"
+    )
+    return f"{kappa.value:.2f}{ends}"
+
+
+def _verdict(levels: dict[str, CutPoints]) -> str:
+    """One plain sentence on what the figures mean."""
+    from curate.trust.agreement import USABLE_KAPPA
+
+    fitted = {name: cuts.after for name, cuts in levels.items() if cuts.labels}
+    if not fitted:
+        return (
+            "Levels follow the shares that were stated; how far they agree with people is not known."
+            if levels
+            else ""
+        )
+    good = [
+        name
+        for name, kappa in fitted.items()
+        if kappa.interval is not None and kappa.interval[0] >= USABLE_KAPPA
+    ]
+    rest = [name for name in fitted if name not in good]
+    said = []
+    if good:
+        said.append(f"agreement on {', '.join(good)} is above {USABLE_KAPPA} beyond doubt")
+    if rest:
+        said.append(
+            f"on {', '.join(rest)} it is not, or there are too few labels to tell; where it is low, first look "
+            "whether the labelling guide and the rubric mean the same"
+        )
+    text = "; ".join(said)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _show_good(good: GoodModel) -> None:
+    ends = good.brier_interval
+    shown = "" if ends is None else f" ({ends[0]:.3f} to {ends[1]:.3f})"
+    area = "none" if good.auc is None else f"{good.auc:.2f}"
+    OUT.print(
+        f"p_good: {good.labels} labelled dialogues, {good.good} good; by cross-validation AUC {area}, Brier "
+        f"{good.brier:.3f}{shown}, without a judge {good.brier_without:.3f}",
         soft_wrap=True,
     )
 
 
-def _show(found: JudgeCalibration) -> None:
+def _show_adherence(found: JudgeCalibration) -> None:
     judge = found.identity
     OUT.print(
         f"{escape(judge.model or found.scoring_method)} ({judge.engine}), {found.scoring_method}, "

@@ -74,9 +74,20 @@ def describe_levels(calibration: Calibration | None, identity: JudgeIdentity) ->
     if calibration is None or not calibration.levels:
         return "levels are calibrated, as in the run they are taken from."
     names = (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS)
-    plain = [name for name in names if name not in calibration.levels]
-    rest = f"; most likely digits: {', '.join(plain)}" if plain else ""
-    return f"levels are calibrated: {', '.join(n for n in names if n in calibration.levels)}{rest}."
+    parts: dict[str, list[str]] = {
+        "calibrated": [],
+        "by stated shares": [],
+        "most likely digits": [],
+    }
+    for name in names:
+        cuts = calibration.levels.get(name)
+        stated = cuts is not None and cuts.method == "given_shares"
+        how = (
+            "most likely digits" if cuts is None else "by stated shares" if stated else "calibrated"
+        )
+        parts[how].append(name)
+    said = "; ".join(f"{how}: {', '.join(held)}" for how, held in parts.items() if held)
+    return f"levels are {said}."
 
 
 def calibrated_identity(calibration: Calibration, identity: JudgeIdentity) -> JudgeIdentity:

@@ -20,6 +20,8 @@ from curate.statistics import SEED as SEED
 from curate.statistics import quantile
 
 BINS = 10
+USABLE_KAPPA = 0.5
+"""Agreement with people below which a dimension is not for filtering by."""
 
 Statistic = Callable[[Sequence[int]], float | None]
 """A figure of the rows named by their indices, an index as often as it was drawn; None if undefined."""

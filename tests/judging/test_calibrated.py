@@ -223,6 +223,8 @@ def test_one_sentence_says_whether_levels_are_calibrated() -> None:
         "levels are calibrated: safety, coherence; most likely digits: context_use, helpfulness, "
         "task_completion, repair_handling."
     )
+    stated = calibration(safety=cuts(1, 1, 1, 1, method="given_shares"))
+    assert describe_levels(stated, identity).startswith("levels are by stated shares: safety; most")
     assert "taken from" in describe_levels(None, identity)
 
 

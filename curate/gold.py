@@ -1,0 +1,435 @@
+"""What people say about dialogues: labels read from a file or from the data itself, and put on levels.
+
+A row names a dialogue (by id, content hash or text), where it is about a turn that turn, a dimension, a value
+and, where there are several, the rater. Any ordinal scale is put on levels 1-5. What cannot be used is counted
+by its reason and the first of each named; nothing is dropped silently.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import polars as pl
+from polars.exceptions import PolarsError
+
+from curate.dialogue import Dialogue
+from curate.errors import UsageError
+from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS
+
+ADHERENCE = "adherence"
+GOOD = ("verdict", "accept")
+"""Dimensions that say whether a dialogue is good as a whole."""
+DIMENSIONS = (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS, *GOOD, ADHERENCE)
+
+_YES = frozenset({"true", "1", "1.0", "yes", "accept", "accepted", "good", "excellent", "adherent"})
+_NO = frozenset(
+    {"false", "0", "0.0", "no", "reject", "rejected", "borderline", "poor", "violation"}
+)
+_NA = frozenset({"n/a", "na", "not applicable"})
+_HASH = re.compile(r"[0-9a-f]{32}")
+_RANGE = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*-\s*(-?\d+(?:\.\d+)?)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class GoldRow:
+    """One label as given; `place` says where."""
+
+    place: str
+    dimension: str
+    value: Any
+    dialogue_id: str | None = None
+    content: str | None = None
+    turn: int | None = None
+    rater: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What a label is about. `turn` is None for the conversation."""
+
+    content_hash: str
+    turn: int | None
+    dimension: str
+
+
+@dataclass(slots=True)
+class Unused:
+    """Rows that could not be used, by reason: how many, and where the first is."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    first: dict[str, str] = field(default_factory=dict)
+
+    def add(self, reason: str, place: str, rows: int = 1) -> None:
+        """Count rows; the first place of a reason is kept."""
+        self.counts[reason] = self.counts.get(reason, 0) + rows
+        self.first.setdefault(reason, place)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How values of one dimension come to levels 1-5: the lowest and the highest value, or words, worst first."""
+
+    low: float = 1.0
+    high: float = 5.0
+    words: tuple[str, ...] = ()
+
+    def level(self, value: Any) -> float | None:
+        """The place of a value, 1.0-5.0, linear between the ends; None where it is not on the scale."""
+        text = str(value).strip().lower()
+        if self.words:
+            number = float(self.words.index(text)) if text in self.words else None
+        else:
+            number = _number(value)
+        if number is None or not self.low <= number <= self.high:
+            return None
+        return 1 + 4 * (number - self.low) / (self.high - self.low)
+
+    def __str__(self) -> str:
+        if self.words:
+            return ", ".join(self.words)
+        return f"{self.low:g}-{self.high:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What the raters of one item say together.
+
+    Attributes:
+        level: 1-5, their mean rounded half up; None for n/a, by more than half of them.
+        each: every rater's own level, n/a left out.
+        place: of the first row.
+        rows: how many rows it is made of.
+    """
+
+    level: int | None
+    each: tuple[int, ...]
+    place: str
+    rows: int
+
+
+@dataclass(slots=True)
+class Gold:
+    """Labels matched to the dialogues of a run.
+
+    Attributes:
+        levels: of the rubric's dimensions.
+        good: by content hash, whether a dialogue is good: by more than half of its raters.
+        adherent: by item, whether a turn (the last one where the row names none) keeps its role.
+        scales: by dimension, what its values were put on 1-5 from.
+        unused: rows that say nothing about this run.
+    """
+
+    levels: dict[Item, Label] = field(default_factory=dict)
+    good: dict[str, bool] = field(default_factory=dict)
+    adherent: dict[Item, bool] = field(default_factory=dict)
+    scales: dict[str, Scale] = field(default_factory=dict)
+    unused: Unused = field(default_factory=Unused)
+    rows: int = 0
+    places: dict[Item, tuple[str, int]] = field(default_factory=dict)
+
+
+def read_gold(path: Path) -> list[GoldRow]:
+    """Read labels from a CSV, JSON Lines or Parquet file.
+
+    Columns: `id` (or `dialogue_id`) or `content` (or `content_hash`), `dimension`, `value`; optional `turn`
+    and `rater`.
+
+    Raises:
+        UsageError: no such file, another kind, or columns that are missing.
+    """
+    if not path.is_file():
+        raise UsageError(
+            "no such file of labels", got=path, expected="a CSV, JSONL or Parquet file"
+        )
+    try:
+        rows = list(_table(path))
+    except (PolarsError, orjson.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(
+            "the labels cannot be read", got=f"{path}: {str(error).splitlines()[0]}"
+        ) from error
+    columns = {name for row in rows for name in row}
+    if not (columns & {"id", "dialogue_id", "content", "content_hash"}) or not (
+        {"dimension", "value"} <= columns
+    ):
+        raise UsageError(
+            f"{path} is no file of labels",
+            got=f"columns: {', '.join(sorted(columns)) or 'none'}",
+            expected="`id` or `content`, `dimension`, `value`; where needed `turn` and `rater`",
+        )
+    return [_row(f"{path.name}:{number}", row) for number, row in enumerate(rows, 1)]
+
+
+def labels_in_data(dialogues: Iterable[Dialogue], label: str, dimension: str) -> list[GoldRow]:
+    """Labels that dialogues carry: one value, or for a turn's dimension a list with one for each scored turn.
+
+    Raises:
+        UsageError: a dimension there is not, or a list that does not fit the turns.
+    """
+    if dimension not in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS, *GOOD):
+        raise UsageError(
+            "no such dimension",
+            got=dimension,
+            expected=", ".join((*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS, *GOOD)),
+        )
+    rows = []
+    for dialogue in dialogues:
+        value = dialogue.labels.get(label)
+        if value is None:
+            continue
+        place = f"dialogue {dialogue.id}"
+        scored = [turn.number for turn in dialogue.turns if turn.in_rubric]
+        if dimension not in TURN_DIMENSIONS:
+            rows.append(GoldRow(place, dimension, value, content=dialogue.content_hash))
+            continue
+        values = value if isinstance(value, list) else [value]
+        if len(values) != len(scored):
+            raise UsageError(
+                f"the label '{label}' of {place} does not fit its turns",
+                got=f"{str(value)[:80]} for {len(scored)} scored turns",
+                expected="a list with one value for each",
+            )
+        rows += [
+            GoldRow(place, dimension, one, content=dialogue.content_hash, turn=turn)
+            for turn, one in zip(scored, values, strict=True)
+            if one is not None
+        ]
+    return rows
+
+
+def parse_scales(given: Sequence[str]) -> dict[str, Scale]:
+    """Scales as the command line gives them: `0-2`, `helpfulness=0-2`, `bad,fair,good` (worst first).
+
+    Returns:
+        By dimension; one without a dimension under `*`.
+    """
+    scales = {}
+    for text in given:
+        name, sign, ends = text.rpartition("=")
+        found = _RANGE.fullmatch(ends)
+        words = tuple(word.strip().lower() for word in ends.split(","))
+        if found is not None and float(found[1]) < float(found[2]):
+            scale = Scale(float(found[1]), float(found[2]))
+        elif len(words) > 1 and len(set(words)) == len(words):
+            scale = Scale(0, len(words) - 1, words)
+        else:
+            raise UsageError(
+                "not a scale",
+                got=text,
+                expected="the lowest and the highest value, as 0-2 or helpfulness=0-2, or words from worst to "
+                "best, as bad,fair,good",
+            )
+        if sign and name not in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS):
+            raise UsageError(
+                "a scale of a dimension that there is not",
+                got=name,
+                expected=", ".join((*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS)),
+            )
+        scales[name if sign else "*"] = scale
+    return scales
+
+
+def match_gold(
+    rows: Sequence[GoldRow],
+    dialogues: Iterable[Dialogue],
+    scales: Mapping[str, Scale] | None = None,
+) -> Gold:
+    """Match labels to a run's dialogues and put their values on levels.
+
+    Where no scale is given: whole numbers that all lie in 1-5 are taken as they are, other numbers are put on
+    1-5 linearly from the lowest to the highest that occurs.
+
+    Raises:
+        UsageError: no label is about a dialogue of the run.
+    """
+    gold = Gold(rows=len(rows))
+    by_item: dict[Item, dict[str, GoldRow]] = defaultdict(dict)
+    find = _Finder(rows, dialogues)
+    for row in rows:
+        found = find(row)
+        reason = found if not isinstance(found, Dialogue) else _unfit(row)
+        if reason is not None or not isinstance(found, Dialogue):
+            gold.unused.add(reason or "", row.place)
+            continue
+        turn = row.turn
+        if row.dimension == ADHERENCE and turn is None:
+            turn = max((t.number for t in found.turns if t.has_assistant), default=None)
+        item = Item(found.content_hash, turn, row.dimension)
+        by_item[item][row.rater or f"#{len(by_item[item])}"] = row
+    if not by_item:
+        raise UsageError(
+            "no label is about a dialogue of this run",
+            got="; ".join(f"{n} rows: {why}" for why, n in gold.unused.counts.items()) or "no rows",
+            expected="ids or content hashes as `curate show RUN` and scores.parquet have them",
+        )
+    gold.scales = {
+        name: (scales or {}).get(name) or (scales or {}).get("*") or _scale_of(values)
+        for name, values in _values(by_item).items()
+    }
+    votes: dict[str, list[tuple[bool, GoldRow]]] = defaultdict(list)
+    for item, said in by_item.items():
+        if item.dimension in gold.scales:
+            _add_level(gold, item, list(said.values()))
+            continue
+        for row in said.values():
+            answer = _truth(row.value)
+            if answer is None:
+                gold.unused.add(f"not a yes or no: {str(row.value)[:40]!r}", row.place)
+            elif item.dimension == ADHERENCE:
+                gold.adherent[item] = answer
+                gold.places[item] = (row.place, 1)
+            else:
+                votes[item.content_hash].append((answer, row))
+    for key, answers in votes.items():
+        gold.good[key] = 2 * sum(answer for answer, _ in answers) > len(answers)
+        gold.places[Item(key, None, GOOD[0])] = (answers[0][1].place, len(answers))
+    return gold
+
+
+def _add_level(gold: Gold, item: Item, rows: Sequence[GoldRow]) -> None:
+    scale = gold.scales[item.dimension]
+    places = []
+    absent = 0
+    for row in rows:
+        place = scale.level(row.value)
+        if _is_na(row.value):
+            absent += 1
+        elif place is None:
+            gold.unused.add(f"not on the scale {scale}: {str(row.value)[:40]!r}", row.place)
+        else:
+            places.append(place)
+    used = absent + len(places)
+    if not used:
+        return
+    mean = math.fsum(places) / len(places) if places else 0.0
+    gold.levels[item] = Label(
+        level=None if 2 * absent > used or not places else _rounded(mean),
+        each=tuple(_rounded(place) for place in places),
+        place=rows[0].place,
+        rows=used,
+    )
+
+
+class _Finder:
+    """Finds the dialogue a row is about, or says why there is none."""
+
+    def __init__(self, rows: Sequence[GoldRow], dialogues: Iterable[Dialogue]) -> None:
+        has_text = any(row.content and not _HASH.fullmatch(row.content) for row in rows)
+        ids = {row.dialogue_id for row in rows}
+        hashes = {row.content for row in rows}
+        self._by_id: dict[str, list[Dialogue]] = defaultdict(list)
+        self._by_content: dict[str, Dialogue] = {}
+        for dialogue in dialogues:
+            if dialogue.id in ids:
+                self._by_id[dialogue.id].append(dialogue)
+            if dialogue.content_hash in hashes:
+                self._by_content[dialogue.content_hash] = dialogue
+            if has_text:
+                self._by_content[text_of(dialogue)] = dialogue
+
+    def __call__(self, row: GoldRow) -> Dialogue | str:
+        if row.content is not None:
+            found = self._by_content.get(row.content) or self._by_content.get(_plain(row.content))
+            return found or "no dialogue of the run has that content"
+        held = self._by_id.get(row.dialogue_id or "", [])
+        if len({dialogue.content_hash for dialogue in held}) > 1:
+            return "several dialogues of the run have that id"
+        return held[0] if held else "no dialogue of the run has that id"
+
+
+def text_of(dialogue: Dialogue) -> str:
+    """The texts of all messages but system ones, in order, with single spaces: what `content` may hold."""
+    return _plain(" ".join(m.content for m in dialogue.messages if m.role != "system"))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _unfit(row: GoldRow) -> str | None:
+    """Why a row says nothing, whatever dialogue it is about."""
+    if row.dimension not in DIMENSIONS:
+        return f"no such dimension: {row.dimension[:40]!r}"
+    if row.value is None or not str(row.value).strip():
+        return "no value"
+    if row.dimension in TURN_DIMENSIONS and row.turn is None:
+        return f"{row.dimension} is of a turn, and none is named"
+    if row.dimension in (*CONVERSATION_DIMENSIONS, *GOOD) and row.turn is not None:
+        return f"{row.dimension} is of the conversation, and a turn is named"
+    return None
+
+
+def _table(path: Path) -> Iterator[dict[str, Any]]:
+    kind = path.suffix.lower()
+    if kind == ".csv":
+        yield from pl.read_csv(path, infer_schema=False).iter_rows(named=True)
+    elif kind == ".parquet":
+        yield from pl.read_parquet(path).iter_rows(named=True)
+    elif kind in (".jsonl", ".ndjson"):
+        for line in path.read_bytes().splitlines():
+            if line.strip():
+                row = orjson.loads(line)
+                yield row if isinstance(row, dict) else {}
+    else:
+        raise UsageError("labels of an unknown kind", got=path, expected=".csv, .jsonl or .parquet")
+
+
+def _row(place: str, row: Mapping[str, Any]) -> GoldRow:
+    turn = _number(row.get("turn"))
+    return GoldRow(
+        place=place,
+        dimension=_text(row.get("dimension")) or "",
+        value=row.get("value"),
+        dialogue_id=_text(row.get("id", row.get("dialogue_id"))),
+        content=_text(row.get("content", row.get("content_hash"))),
+        turn=None if turn is None else int(turn),
+        rater=_text(row.get("rater")),
+    )
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None or not str(value).strip() else str(value).strip()
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _is_na(value: Any) -> bool:
+    return str(value).strip().lower() in _NA
+
+
+def _truth(value: Any) -> bool | None:
+    text = str(value).strip().lower()
+    return True if text in _YES else False if text in _NO else None
+
+
+def _rounded(mean: float) -> int:
+    """Half up, as people round; what lies a hair below by binary fractions counts as half."""
+    return math.floor(mean + 0.5 + 1e-9)
+
+
+def _values(by_item: Mapping[Item, Mapping[str, GoldRow]]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = defaultdict(list)
+    for item, said in by_item.items():
+        if item.dimension in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS):
+            found[item.dimension] += [row.value for row in said.values()]
+    return found
+
+
+def _scale_of(values: Iterable[Any]) -> Scale:
+    numbers = {number for value in values if (number := _number(value)) is not None}
+    if not numbers or numbers <= {1.0, 2.0, 3.0, 4.0, 5.0}:
+        return Scale()
+    low, high = min(numbers), max(numbers)
+    return Scale(low, high) if low < high else Scale(low, low + 1)
