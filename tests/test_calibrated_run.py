@@ -33,7 +33,9 @@ def serve(body: Body) -> Body | str:
     if not body.get("logprobs"):
         return f"Another answer. Q={float(found[-1]) / 2 if found else 0.5}"
     quality = float(found[-1]) if found else 0.5
-    shares = {"4": 0.55, "2": 0.4 * (1 - quality), "5": 0.4 * quality + 0.01, "N": 0.02, "A": 0.01}
+    if "verdict" in texts.split("</dialogue>")[-1]:
+        return {"text": "A", "first_token": [("A", math.log(0.9))]}  # excellent
+    shares = {"4": 0.55, "2": 0.4 * (1 - quality), "5": 0.4 * quality + 0.01, "N": 0.02}
     return {"text": "4", "first_token": [(token, math.log(part)) for token, part in shares.items()]}
 
 

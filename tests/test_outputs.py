@@ -149,6 +149,7 @@ def peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], int
             "scenario": "S.",
             "models": {"judge": {"engine": "scripted", "replies": []}},
             "judge": {"text": "off"},
+            "select": {"where": {"good_verdict": "verdict >= 'good'", "in_role": "adherent"}},
             "export": {"formats": ["jsonl"]},
         }
         tracemalloc.start()
