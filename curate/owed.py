@@ -208,7 +208,8 @@ class Reused:
         )
         if there is None:
             return f"{begin}that run has no such stage"
-        if there == step.fingerprint:
+        # A run with a calibration names the calibrated rows; the judge's own lie beside them.
+        if there == step.fingerprint or (self.run / stage / step.fingerprint).is_dir():
             return begin + self._other_content(missing, kept.dialogues)
         return begin + "; ".join(self._differences(stage, step, section))
 
@@ -234,6 +235,8 @@ class Reused:
     ) -> Iterator[str]:
         """What made the fingerprint another one, with both values."""
         theirs = self.manifest.identities.get(stage)
+        if theirs is not None and stage == "judge":
+            theirs = theirs.uncalibrated()
         found = False
         if theirs is not None:
             ours = step.identity.model_dump(mode="json")
@@ -246,7 +249,9 @@ class Reused:
                         ours[name],
                     )
         # How the mode was chosen is no difference: which one it came to is part of the identity.
-        left_out = {"mode", "output_mode", "reference"}
+        left_out = {"mode", "output_mode", "reference"} | (
+            {"calibration"} if stage == "judge" else set()
+        )
         configured = self.manifest.recipe.get(stage)
         for name, there in configured.items() if isinstance(configured, dict) else ():
             if name not in left_out and there != section.get(name):

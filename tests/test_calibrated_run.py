@@ -17,7 +17,7 @@ from curate.errors import UsageError
 from curate.judging.config import RubricConfig
 from curate.pipeline import RunResult, run_recipe
 from curate.plan import make_plan
-from curate.recipe import Recipe, parse_recipe
+from curate.recipe import Recipe, ReuseConfig, parse_recipe
 from curate.records import Calibration, CutPoints, GoodModel, Judgment, Unscored
 from curate.selection.config import SelectConfig
 from tests.live import live_server
@@ -181,8 +181,16 @@ def test_judgments_of_another_run_are_calibrated_with_and_without_a_model(
         judge = {"calibration": fitted(plain)}
         asked = len(server.requests)
         reuse = str(tmp_path / "plain")
-        run_recipe(recipe(server, data, judge=judge, reuse=reuse), out=tmp_path / "with")
+        sections = {"judge": judge, "reuse": {"run": reuse, "required": True}}
+        run_recipe(recipe(server, data, **sections), out=tmp_path / "with")
         assert [body for body in server.requests[asked:] if "Question" in str(body)] == []
+        more = tmp_path / "more.jsonl"
+        more.write_text("".join(json.dumps(row) + "\n" for row in rows(*QUALITIES, 0.6)))
+        sections["reuse"] = {"run": str(tmp_path / "with"), "required": True}
+        with pytest.raises(UsageError) as caught:
+            run_recipe(recipe(server, more, **sections), out=tmp_path / "more")
+        assert "1 of 7 dialogues find no judge row" in str(caught.value)
+        assert "they are not in that run, as 'chat-6'" in str(caught.value)
     alone = parse_recipe(
         {
             "name": "alone",
@@ -198,7 +206,8 @@ def test_judgments_of_another_run_are_calibrated_with_and_without_a_model(
     assert verdicts == scores(tmp_path / "alone")["verdict"].to_list()
     assert verdicts[-1] == "excellent"
     # and a run without a calibration takes calibrated rows as they are
-    bare = alone.model_copy(update={"judge": RubricConfig(), "reuse": tmp_path / "alone"})
+    other = ReuseConfig(run=tmp_path / "alone")
+    bare = alone.model_copy(update={"judge": RubricConfig(), "reuse": other})
     taken = run_recipe(bare, out=tmp_path / "bare").manifest
     assert taken.levels == "levels are calibrated, as in the run they are taken from."
     assert scores(tmp_path / "bare")["verdict"].to_list() == verdicts
