@@ -24,7 +24,7 @@ from curate.adherence.config import AdherenceConfig
 from curate.adherence.decay import AdherenceTally
 from curate.adherence.reference.scorer import ReferenceScorer
 from curate.adherence.reference.scorer import check as check_method
-from curate.calibrating import Labels, calibrate
+from curate.calibrating import Labels, calibrate, calibrate_with_gold
 from curate.calibration_file import read_calibration
 from curate.cleaning import prepare_cleaning
 from curate.dialogue import Dialogue, Message
@@ -53,6 +53,7 @@ from curate.executors.first_rows import FirstRows
 from curate.executors.local import for_each
 from curate.executors.loop import run as run_in_loop
 from curate.export.config import ExportConfig
+from curate.gold import read_gold
 from curate.judging.config import RubricConfig
 from curate.mistakes import validated
 from curate.models import ForkModels
@@ -78,6 +79,7 @@ __all__ = [
     "AdherenceConfig",
     "AdherenceScore",
     "BudgetReached",
+    "Calibration",
     "CurateError",
     "Decision",
     "Dialogue",
@@ -106,10 +108,12 @@ __all__ = [
     "UsageError",
     "VllmConfig",
     "calibrate",
+    "calibrate_with_gold",
     "fork_pairs",
     "judge_dialogues",
     "load_dialogues",
     "load_recipe",
+    "read_gold",
     "run_recipe",
     "score_adherence",
     "select",

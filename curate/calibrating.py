@@ -193,7 +193,7 @@ class Fitted:
 
 
 def calibrate_with_gold(
-    run: Path,
+    run: str | Path,
     rows: Sequence[GoldRow],
     *,
     scales: Mapping[str, Scale] | None = None,
@@ -210,6 +210,7 @@ def calibrate_with_gold(
     Raises:
         UsageError: no label is about the run, or nothing could be fitted; says why of each.
     """
+    run = Path(run)
     gold = match_gold(rows, read_dialogues(run), scales)
     judgments = _judgments(run) if gold.levels or gold.good else {}
     adherence = _adherence_scores(run, needed=bool(gold.adherent))

@@ -135,7 +135,7 @@ class Gold:
     places: dict[Item, tuple[str, int]] = field(default_factory=dict)
 
 
-def read_gold(path: Path) -> list[GoldRow]:
+def read_gold(path: str | Path) -> list[GoldRow]:
     """Read labels from a CSV, JSON Lines or Parquet file.
 
     Columns: `id` (or `dialogue_id`) or `content` (or `content_hash`), `dimension`, `value`; optional `turn`
@@ -144,6 +144,7 @@ def read_gold(path: Path) -> list[GoldRow]:
     Raises:
         UsageError: no such file, another kind, or columns that are missing.
     """
+    path = Path(path)
     if not path.is_file():
         raise UsageError(
             "no such file of labels", got=path, expected="a CSV, JSONL or Parquet file"

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+import curate
 from curate.calibrating import calibrate_with_gold, calibrate_with_shares, merged
 from curate.cli import app
 from curate.errors import UsageError
@@ -140,8 +141,9 @@ def test_labels_become_a_file_that_the_next_run_uses(
     assert sum(a == (s > 2) for a, s in zip(accepted, STARS, strict=True)) / N > 0.8
     assert after.selected == accepted.sum()
     # calibrated scores serve as well: readings and digits are kept
-    again = calibrate_with_gold(run, _rows(STARS))
+    again = curate.calibrate_with_gold(str(run), _rows(STARS))
     run_recipe(recipe(server, data), out=run)
+    assert curate.read_gold(str(gold))[0].dialogue_id == "chat-0"
     assert again.calibration == calibrate_with_gold(run, _rows(STARS)).calibration
 
 

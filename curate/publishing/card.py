@@ -25,7 +25,13 @@ from curate.publishing.judgments import BINS, Tally
 from curate.publishing.places import published, shortened
 from curate.publishing.scan import Findings
 from curate.publishing.tables import DataFile
-from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, Manifest
+from curate.records import (
+    CONVERSATION_DIMENSIONS,
+    TURN_DIMENSIONS,
+    Calibration,
+    CutPoints,
+    Manifest,
+)
 from curate.selection.columns import VERDICTS
 from curate.untrusted import visible
 
@@ -238,13 +244,31 @@ def is_language(code: str) -> bool:
 
 
 def _measured(manifest: Manifest) -> str:
-    """Nothing in a run folder says that its judge was held against people, so the card says that."""
+    """How far the judge agrees with people where its calibration says, else that nobody knows."""
     if "judge" not in manifest.fingerprints and "adherence" not in manifest.fingerprints:
         return "No judge scored this data."
+    judge = manifest.recipe.get("judge")
+    calibration = judge.get("calibration") if isinstance(judge, dict) else None
+    if calibration and (levels := Calibration.model_validate(calibration).levels):
+        found = [_agreement(name, cuts) for name, cuts in levels.items() if cuts.labels]
+        if found:
+            return (
+                "Quadratic-weighted kappa of the judge with people, each by levels fitted to other dialogues than "
+                f"those it is measured on: {'; '.join(found)}. {manifest.levels}"
+            )
     return (
         "The judge of this data was never measured against human ratings. Its scores, verdicts and the pairs it "
         "preferred are one model's opinion; nothing in this run says how far people would agree."
     )
+
+
+def _agreement(name: str, cuts: CutPoints) -> str:
+    kappa = cuts.after
+    value = "not defined" if kappa.value is None else f"{kappa.value:.2f}"
+    ends = (
+        "" if kappa.interval is None else f" ({kappa.interval[0]:.2f} to {kappa.interval[1]:.2f})"
+    )
+    return f"{name} {value}{ends}, {cuts.labels:,} labels of {cuts.dialogues:,} dialogues"
 
 
 def _warnings(warnings: Sequence[str]) -> str:

@@ -166,6 +166,35 @@ def test_the_front_matter_is_what_the_hub_takes(run: Path) -> None:
         assert Path(table.name).match(path)
 
 
+def test_the_card_says_how_far_a_calibrated_judge_agrees_with_people(
+    run: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "calibrated"
+    shutil.copytree(run, folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    cuts = {"cuts": [2, 3, 4, 4.5], "method": "kappa", "labels": 120, "dialogues": 60}
+    after = {"value": 0.523, "interval": [0.41, 0.62]}
+    stated = {"cuts": [2, 3, 4, 4.5], "method": "given_shares"}
+    calibration = {
+        "kind": "calibration",
+        "identity": manifest["identities"]["judge"],
+        "levels": {"safety": stated},
+    }
+    manifest["recipe"]["judge"]["calibration"] = calibration
+    manifest["levels"] = "levels are calibrated: coherence."
+
+    def card() -> str:
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        return " ".join(prepare_push(folder, REPO).card.split())
+
+    assert "never measured against human ratings" in card()  # shares that were stated prove nothing
+    calibration["levels"]["coherence"] = cuts | {"after": after}
+    said = card()
+    assert "coherence 0.52 (0.41 to 0.62), 120 labels of 60 dialogues" in said
+    assert "levels are calibrated: coherence." in said
+    assert "never measured" not in said
+
+
 def test_the_card_says_who_judged_and_that_nobody_measured_it(run: Path) -> None:
     card = prepare_push(run, REPO).card
     assert "never measured against human ratings" in card
