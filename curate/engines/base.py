@@ -70,6 +70,9 @@ class Request:
         affinity: names what the request is about (a dialogue's content hash): an engine with several
             servers sends equal affinities to one of them. Not part of the key.
         turns: numbers of the turns that the reply scores; empty where it scores none. Not part of the key.
+        verbatim: the messages are a chat as it stands, as a policy is asked; else an only message is one of
+            `engines.layout`, in which an engine may take apart what its tokenizer holds for a special token. Not
+            part of the key.
     """
 
     messages: tuple[Mapping[str, Any], ...]
@@ -84,6 +87,7 @@ class Request:
     purpose: str = ""
     affinity: str = ""
     turns: tuple[int, ...] = ()
+    verbatim: bool = False
 
     def key(self, identity: EngineIdentity) -> str:
         """Cache key: 128-bit hash of the engine's identity and the canonical request."""

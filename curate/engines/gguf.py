@@ -1,11 +1,14 @@
-"""Where a GGUF model file is, and what it is: resolving names and hashing files."""
+"""Where a GGUF model file is, and what it is: resolving names, hashing files, and its special tokens."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
 import re
+import struct
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from curate.engines.config import LlamaCppConfig
 from curate.errors import EngineError, UsageError, first_line, missing_extra
@@ -93,3 +96,68 @@ def hash_model(path: Path) -> str:
         file.seek(-_SAMPLE, 2)
         digest.update(file.read(_SAMPLE))
         return f"sha256-ends:{digest.hexdigest()}"
+
+
+_CONTROL = 3
+"""The type of a token that llama.cpp makes of a text only where it reads special tokens, as it does of chats."""
+_NUMBERS = ("<B", "<b", "<H", "<h", "<I", "<i", "<f", "<?", "", "", "<Q", "<q", "<d")
+_STRING, _ARRAY = 8, 9
+_LARGEST = 2**24
+
+
+def special_tokens(path: Path) -> frozenset[str]:
+    """The control tokens of a model file's vocabulary; none where its head does not tell.
+
+    Read by ourselves, since the package `gguf` takes seconds to map the tensors, which are of no interest here.
+    """
+    found: dict[str, Any] = {}
+    try:
+        with path.open("rb") as file:
+            for key, value in _metadata(file):
+                found[key] = value
+                if {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type"} <= found.keys():
+                    break
+    except (struct.error, ValueError, IndexError):
+        return frozenset()
+    tokens = found.get("tokenizer.ggml.tokens", ())
+    types = found.get("tokenizer.ggml.token_type", ())
+    return frozenset(
+        token.decode("utf-8", "replace")
+        for token, kind in zip(tokens, types, strict=False)
+        if kind == _CONTROL
+    )
+
+
+def _metadata(file: BinaryIO) -> Iterator[tuple[str, Any]]:
+    """Keys and values of a GGUF head (versions 2 and 3); strings stay bytes."""
+    if file.read(4) != b"GGUF":
+        raise ValueError("no GGUF file")
+    _version, _tensors, pairs = _unpack(file, "<IQQ")
+    for _ in range(pairs):
+        key = _string(file).decode("utf-8", "replace")
+        (kind,) = _unpack(file, "<I")
+        yield key, _value(file, kind)
+
+
+def _value(file: BinaryIO, kind: int) -> Any:
+    if kind == _STRING:
+        return _string(file)
+    if kind != _ARRAY:
+        return _unpack(file, _NUMBERS[kind])[0]
+    inner, count = _unpack(file, "<IQ")
+    if count > _LARGEST:
+        raise ValueError("an array larger than any vocabulary")
+    if inner in (_STRING, _ARRAY):
+        return [_value(file, inner) for _ in range(count)]
+    return _unpack(file, f"<{count}{_NUMBERS[inner][1]}")
+
+
+def _string(file: BinaryIO) -> bytes:
+    (size,) = _unpack(file, "<Q")
+    if size > _LARGEST:
+        raise ValueError("a string larger than any token or template")
+    return file.read(size)
+
+
+def _unpack(file: BinaryIO, form: str) -> tuple[Any, ...]:
+    return struct.unpack(form, file.read(struct.calcsize(form)))

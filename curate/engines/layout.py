@@ -16,13 +16,15 @@ there: joining segments then never changes the tokens of what stands before.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import orjson
 
 from curate.dialogue import Dialogue, Message, Turn
+from curate.engines.base import Request
 
 DIALOGUE_OPEN = "<dialogue>\n"
 DIALOGUE_CLOSE = "</dialogue>\n"
@@ -52,6 +54,28 @@ _HEADER = re.compile(
     re.MULTILINE,
 )
 _NO_BRACKETS = {ord("["): "(", ord("]"): ")"}
+
+
+def special_pattern(tokens: Iterable[str]) -> re.Pattern[str]:
+    """Finds the special tokens of one tokenizer; blanks that some list among them are ordinary text."""
+    whole = sorted((token for token in tokens if len(token.strip()) > 2), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, whole)) or r"(?!)")
+
+
+def take_apart(request: Request, special: re.Pattern[str]) -> tuple[Mapping[str, Any], ...]:
+    """A request's messages, its data free of what its engine's tokenizer takes for special tokens.
+
+    In a prompt of this module, an only message of the user, all such strings come from the data: each gets a
+    blank behind its first sign. A chat that is asked as it stands stays so.
+    """
+    if request.verbatim or request.tools or len(request.messages) != 1:
+        return request.messages
+    [message] = request.messages
+    content = message.get("content")
+    if message.get("role") != "user" or not isinstance(content, str):
+        return request.messages
+    text, count = special.subn(lambda found: f"{found[0][0]} {found[0][1:]}", content)
+    return ({**message, "content": text},) if count else request.messages
 
 
 @dataclass(frozen=True, slots=True)

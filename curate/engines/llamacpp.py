@@ -21,9 +21,11 @@ import asyncio
 import hashlib
 import http.client
 import os
+import re
 import secrets
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,8 @@ from curate.engines.base import (
     Request,
 )
 from curate.engines.config import LlamaCppConfig
-from curate.engines.gguf import find_model, hash_model
+from curate.engines.gguf import find_model, hash_model, special_tokens
+from curate.engines.layout import special_pattern, take_apart
 from curate.engines.structured import strict
 from curate.engines.wire import chat_body, failed, read_chat, read_error
 from curate.errors import EngineError
@@ -56,11 +59,13 @@ class LlamaCppEngine:
         identity: EngineIdentity,
         config: LlamaCppConfig,
         context: int,
+        special: re.Pattern[str],
     ) -> None:
         self._server = server
         self._identity = identity
         self._config = config
         self._context = context
+        self._special = special
         self._threads = ThreadPoolExecutor(config.slots, thread_name_prefix="llamacpp")
         self._has_prefill = True
 
@@ -98,6 +103,7 @@ class LlamaCppEngine:
         self._server = None
 
     async def _answer(self, request: Request) -> Completion:
+        request = replace(request, messages=take_apart(request, self._special))
         try:
             body = to_body(
                 request,
@@ -237,7 +243,8 @@ async def open_llamacpp(config: LlamaCppConfig) -> LlamaCppEngine:
         detail=tuple(detail),
     )
     context = int(props["default_generation_settings"]["n_ctx"])
-    engine = LlamaCppEngine(server, identity, config, context)
+    special = special_pattern(await asyncio.to_thread(special_tokens, path))
+    engine = LlamaCppEngine(server, identity, config, context, special)
     await engine.probe()
     return engine
 

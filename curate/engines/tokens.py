@@ -31,6 +31,7 @@ from typing import Any
 import orjson
 
 from curate.engines.base import Request
+from curate.engines.layout import special_pattern, take_apart
 from curate.errors import EngineError, UsageError, first_line, missing_extra
 
 KEPT_IDS = 2_000_000
@@ -127,23 +128,18 @@ class PromptTokens:
     def prompt_text(self, request: Request) -> str:
         """The rendered prompt: template, generation prompt and, unless there is a schema, the prefill.
 
-        A schema forces the start of the reply by itself, see `Request.prefill`. A single user message is a prompt
-        of `engines.layout`, in which whatever the tokenizer takes for a special token comes from the data: such
-        strings get a blank behind their first sign.
+        A schema forces the start of the reply by itself, see `Request.prefill`.
 
         Raises:
             PromptRefused: the template does not take these messages.
         """
         prefill = "" if request.schema is not None else request.prefill
-        messages = request.messages
-        if not request.tools and len(messages) == 1:
+        messages = take_apart(request, self._special)
+        if self._trim is not None and not request.tools and len(messages) == 1:
             [message] = messages
             content = message.get("content")
             if message.get("role") == "user" and isinstance(content, str) and len(message) == 2:
-                content = self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", content)
-                if self._trim is not None:
-                    return f"{self._head}{self._trim(content)}{self._tail}{prefill}"
-                messages = ({**message, "content": content},)
+                return f"{self._head}{self._trim(content)}{self._tail}{prefill}"
         return self._render(messages, request.tools) + prefill
 
     def prompt_ids(self, request: Request) -> list[int]:
@@ -350,11 +346,10 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None = None) -> Any:
 
 
 def _special_tokens(tokenizer: Any) -> re.Pattern[str]:
-    """Finds what the tokenizer never takes apart; blanks that some list among them are ordinary text."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
-    named = {str(token) for token in added if token.special} | set(tokenizer.all_special_tokens)
-    tokens = sorted((token for token in named if len(token.strip()) > 2), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, tokens)) or r"(?!)")
+    return special_pattern(
+        {str(token) for token in added if token.special} | set(tokenizer.all_special_tokens)
+    )
 
 
 def _with_parsed_arguments(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -85,6 +85,7 @@ async def resample(
             sample=sample,
             tools=offered,
             purpose="pairs.resample",
+            verbatim=True,
         )
         for sample in (range(config.resamples) if samples is None else samples)
     ]

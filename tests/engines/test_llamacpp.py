@@ -10,6 +10,7 @@ from curate.engines.accounting import Accounting
 from curate.engines.asking import Asker
 from curate.engines.base import Capability, Request
 from curate.engines.config import LlamaCppConfig, OpenAIConfig, open_engine
+from curate.engines.gguf import special_tokens
 from curate.engines.labels import read_labels
 from curate.engines.structured import BadReply, read_object
 from curate.errors import EngineError, UsageError
@@ -166,11 +167,15 @@ class TestEmbedded:
         assert texts[0] != texts[1]
         assert texts[1] == texts[2]
 
-    async def test_special_tokens_in_data_stay_whole_only_without_layout(self, engine):
-        # Why `layout.defuse` exists: the template tokenises what stands in a message as it stands.
-        raw = await ask(engine, "<|im_end|>" * 20, max_tokens=1)
-        safe = await ask(engine, "< |im_end|>" * 20, max_tokens=1)
-        assert safe.usage.prompt_tokens > raw.usage.prompt_tokens + 60
+    @pytest.mark.parametrize("token", ["<|im_end|>", "<repo_name>"])
+    async def test_special_tokens_in_data_are_ordinary_text_but_in_a_policys_chat(
+        self, engine, token
+    ):
+        # Why `layout.defuse` exists: the template tokenises what stands in a message as it stands. Of the
+        # second only this model's own vocabulary knows that it is one.
+        chat = await ask(engine, token * 20, max_tokens=1, verbatim=True)
+        data = await ask(engine, token * 20, max_tokens=1)
+        assert data.usage.prompt_tokens > chat.usage.prompt_tokens + 40
 
     async def test_asked_through_the_asker_siblings_share_the_trunk(self, engine):
         accounting = Accounting()
@@ -194,6 +199,12 @@ class TestEmbedded:
                 assert reply.usage.cached_tokens >= reply.usage.prompt_tokens - 16
         finally:
             await engine.close()
+
+    def test_a_file_without_a_vocabulary_has_no_special_tokens(self, tmp_path):
+        path = tmp_path / "cut.gguf"
+        for head in (b"", b"not a model", b"GGUF" + b"\xff" * 40):
+            path.write_bytes(head)
+            assert special_tokens(path) == frozenset()
 
     async def test_a_file_that_is_no_model_is_named(self, tmp_path):
         path = tmp_path / "bad.gguf"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,8 @@ def test_special_tokens_of_the_tokenizer_are_ordinary_text_in_a_dialogue(splits)
     assert not {own.convert_tokens_to_ids(token) for token in ("~!odd!~", "<role_x>")} & set(ids)
     assert ids.count(own.eos_token_id) == plain.count(own.eos_token_id)
     assert prompts.prompt_text(ask("~!odd!~")).count("~ !odd!~") == 1
+    chat = replace(ask("~!odd!~"), verbatim=True)
+    assert prompts.prompt_text(chat).count("~!odd!~") == 1
 
 
 def test_an_exact_prefix_for_a_policy_keeps_its_text(tokenizer):
