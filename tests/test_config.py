@@ -15,6 +15,7 @@ from curate.recipe import Recipe, load_recipe, parse_recipe
 
 SOURCE = {"name": "n", "source": {"path": "x.jsonl"}}
 REQUIRED: dict[str, dict[str, Any]] = {
+    "ReuseConfig": {"run": "runs/earlier"},
     "Recipe": SOURCE,
     "SourceConfig": {"path": "x.jsonl"},
     "Mapping": {"each": "$.messages", "messages": [{"role": "user", "text": "$.text"}]},
