@@ -58,6 +58,7 @@ from curate.judging.config import RubricConfig
 from curate.mistakes import validated
 from curate.models import ForkModels
 from curate.pairs.config import ForkConfig, NaturalConfig
+from curate.pairs.settle import settle, survey
 from curate.pipeline import RunResult, run_recipe
 from curate.recipe import Recipe, load_recipe, parse_source
 from curate.records import (
@@ -370,7 +371,9 @@ def fork_pairs(
             chosen = [dialogue for dialogue in dialogues if dialogue.content_hash in scored]
             first = FirstRows("fork", keep_going=keep_going)
             made = await _in_order(chosen, one, models.judge.open_dialogues, first)
-        return [pair for pairs in made for pair in pairs]
+        pairs = [pair for pairs in made for pair in pairs]
+        found = survey(pairs)
+        return [settle(pair, found, fork) for pair in pairs]
 
     return run_in_loop(run())
 

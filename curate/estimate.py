@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -179,7 +180,7 @@ async def estimate(
             f"{fork_share.value:.0%} of the dialogues are forked ({fork_share.source})"
         )
         assumptions.append(
-            "of a fork's candidates each is scored and compared, and the last passes, which is the most"
+            "of a fork's candidates each is scored and compared, the best two with each other, and one passes"
         )
     if "natural" in stages:
         assumptions.append(
@@ -292,8 +293,7 @@ def _stages(
             if isinstance(found, Judgment) and found.per_turn:
                 await work(dialogue, _flawed(found, at, config), *meters.values())
 
-        candidates = config.resamples + config.guided_revision
-        forks = partial(_fork_loads, fork=fork, candidates=candidates, counter=counter)
+        forks = partial(_fork_loads, fork=fork, config=config, counter=counter)
         yield _Stage("fork", print_, forks)
     if recipe.natural.verification is not None:
         verify, print_ = natural_step(
@@ -452,28 +452,34 @@ class _Unchanged:
 async def _fork_loads(
     sample: Sequence[Dialogue],
     fork: Callable[[Dialogue, int, Mapping[str, Meter]], Awaitable[None]],
-    candidates: int,
+    config: ForkConfig,
     counter: TokenCounter,
 ) -> list[Loads]:
-    """What each role is asked when the original is bad, the candidates are good, and only the last one wins."""
+    """What each role is asked when the original is bad and every candidate good; with `early_stop` only the last."""
     meters = {role: Meter(counter) for role in ("judge", "policy", "reviser")}
-    judge, compared = meters["judge"], 0
+    judge, is_mended = meters["judge"], False
+    asked: Counter[str] = Counter()
+    losing = (config.resamples + config.guided_revision - 1) * config.early_stop
 
     def mend(_: Request) -> None:
-        judge.scores_high = True
+        nonlocal is_mended
+        is_mended = True
 
-    def compare(request: Request) -> None:
-        # The stand-in says B in both orders, which is a flip; the last candidate is to be A and then B.
-        nonlocal compared
-        if request.purpose == "fork.compare":
-            compared += 1
-            judge.scores_high = compared != 2 * candidates - 1
+    def steer(request: Request) -> None:
+        judge.scores_high = is_mended
+        step = request.purpose.removeprefix("fork.")
+        if step in ("compare", "suffices"):
+            # What is to win is the first letter of the first order, and the last of the second.
+            asked[step] += 1
+            wins = step == "suffices" or asked[step] > 2 * losing
+            judge.scores_high = (asked[step] % 2 == 1) != wins
 
     meters["policy"].on_request = meters["reviser"].on_request = mend
-    judge.on_request = compare
+    judge.on_request = steer
     loads: list[Loads] = []
     for at, dialogue in enumerate([*sample[-1:], *sample]):
-        judge.scores_high, compared = False, 0
+        is_mended = False
+        asked.clear()
         await fork(dialogue, at, meters)
         loads.append({role: meter.take() for role, meter in meters.items()})
     return loads[1:]

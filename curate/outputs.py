@@ -7,7 +7,7 @@ grows with the run are columns.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -218,14 +218,15 @@ def export_parts(decided: pl.DataFrame | None) -> list[ExportPart]:
 class PairCounts:
     """Pairs that were written: made by the judge, held by the data, refused by reason.
 
-    `refusals` are of both kinds, `natural_refusals` those of natural pairs among them; `funnel` has counted
-    every pair.
+    `refusals` are of both kinds, `natural_refusals` those of natural pairs among them; `decided` counts those
+    that passed by `fork` or `natural` and by what decided; `funnel` has counted every pair.
     """
 
     pairs: int = 0
     natural: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
     natural_refusals: Counter[str] = field(default_factory=Counter)
+    decided: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     funnel: Funnel = field(default_factory=Funnel)
 
 
@@ -260,6 +261,8 @@ def _pair_file(run: Path, name: str) -> Path:
 
 
 def _pair_line(pair: PreferencePair, counts: PairCounts) -> bytes:
+    if pair.refusal is None and pair.check is not None and pair.check.decided_by is not None:
+        counts.decided["fork" if pair.basis == "judge" else "natural"][pair.check.decided_by] += 1
     counts.funnel.add(pair)
     if pair.refusal is not None:
         counts.refusals[pair.refusal] += 1

@@ -6,7 +6,7 @@ sets, a fork gives several records, and what passed is looked at once more when 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -22,11 +22,29 @@ from curate.pair_checks import check_pairs
 from curate.pairs.config import ForkConfig
 from curate.pairs.fork import refuse_forks
 from curate.pairs.funnel import FUNNEL_KINDS
+from curate.pairs.settle import (
+    BY_LETTERS,
+    UNCALIBRATED,
+    Survey,
+    agreement_warning,
+    describe_decisions,
+    leave_to_the_data,
+    settle,
+    survey,
+)
 from curate.recipe import Recipe
 from curate.records import Judgment, PreferencePair, Unscored
 from curate.selection.rules import matching, narrowed
 from curate.staging import RowMaker, fork_rows, verified_rows
 from curate.store import StageRows
+
+Records = Callable[[], Iterator[PreferencePair]]
+"""Gives the records of pairs, each time from the start."""
+
+
+def no_records() -> Iterator[PreferencePair]:
+    """Of a run that forks nothing."""
+    return iter(())
 
 
 @dataclass(slots=True)
@@ -61,7 +79,7 @@ class Pairing:
         table: pl.LazyFrame,
         judgments: StageRows[Judgment | Unscored],
         executor: Executor,
-    ) -> Iterator[PreferencePair]:
+    ) -> Records:
         """Fork the dialogues that `fork.where` admits; those forked before are not asked for again."""
         self.maker.log.fingerprints["fork"] = print_
         rows = fork_rows(self.run, print_)
@@ -88,8 +106,12 @@ class Pairing:
         )
         await self.maker.make("fork", rows, keys, items, executor)
         self.maker.log.count_rows("fork", (_unscored(pairs or ()) for pairs in rows.aligned(keys)))
-        made = (pair for pairs in rows.aligned(keys) for pair in pairs or ())
-        return chain(made, self._refuse_tainted(config, tainted, hashes, judgments))
+
+        def records() -> Iterator[PreferencePair]:
+            made = (pair for pairs in rows.aligned(keys) for pair in pairs or ())
+            return chain(made, self._refuse_tainted(config, tainted, hashes, judgments))
+
+        return records
 
     def _contaminated(self, wanted: pl.Series) -> dict[int, str]:
         """What dialogues share with eval sets, by their place, of those marked in `wanted`."""
@@ -130,9 +152,10 @@ class Pairing:
         self.maker.log.warn_about_data("natural", "natural pairs")
         self.verified = rows
 
-    def write(self, forked: Iterable[PreferencePair], decided: pl.DataFrame | None) -> None:
-        """The files of pairs, what the whole set of them says, and their counts."""
-        natural = self.natural.pairs(self.verified)
+    def write(self, records: Records, decided: pl.DataFrame | None) -> None:
+        """Decide about the pairs, and write them, what the whole set of them says, and their counts."""
+        found = self._surveyed(records)
+        forked, natural = self._settled(records, found)
         if self.cleaning is not None:
             forked = self.cleaning.refuse_contaminated(forked)
         counts = write_pairs(self.run, forked, natural)
@@ -146,11 +169,44 @@ class Pairing:
         self.maker.log.pairs, self.maker.log.natural_pairs = counts.pairs, counts.natural
         self.maker.log.natural_refusals.update(counts.natural_refusals)
         self.maker.log.refusals.update(counts.refusals)
+        verified = {"fork": self.recipe.fork or None, "natural": self.recipe.natural.verification}
+        self.maker.log.pair_decisions = {
+            kind: describe_decisions(decided, verified[kind], found)
+            for kind, decided in counts.decided.items()
+        }
         for kind in FUNNEL_KINDS:
             if stages := counts.funnel.stages(kind):
                 self.maker.log.funnels[kind] = stages
         if self.recipe.pair_checks:
             self.maker.log.pair_checks = check_pairs(self.run, self.recipe.pair_checks)
+
+    def _surveyed(self, records: Records) -> Survey:
+        """What all pairs of the run show of the judge, and what the user must hear of it."""
+        log, found = self.maker.log, survey(records())
+        if self.verified is not None:
+            for pair in self.natural.pairs(self.verified):
+                found.add(pair)
+        log.position_spread, log.label_agreement = found.spread, found.agreement
+        log.warn(UNCALIBRATED if "uncalibrated" in found.decided_by else None)
+        log.warn(BY_LETTERS if "letters" in found.decided_by else None)
+        if found.agreement is not None and not found.agreement.is_shown:
+            log.warn(agreement_warning(found.agreement))
+        return found
+
+    def _settled(
+        self, records: Records, found: Survey
+    ) -> tuple[Iterable[PreferencePair], Iterable[PreferencePair]]:
+        """Forked and natural pairs, decided by what all of the run's pairs show of the judge."""
+        fork, verify = self.recipe.fork, self.recipe.natural.verification
+        forked: Iterable[PreferencePair] = records()
+        if fork:
+            forked = (settle(pair, found, fork) for pair in forked)
+        natural: Iterable[PreferencePair] = self.natural.pairs(self.verified)
+        if found.agreement is not None and not found.agreement.is_shown:
+            natural = map(leave_to_the_data, natural)
+        elif verify is not None:
+            natural = (settle(pair, found, verify) for pair in natural)
+        return forked, natural
 
 
 def _unscored(row: Sequence[PreferencePair]) -> str | None:

@@ -7,7 +7,7 @@ received are not asked for twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from curate.ingesting import (
     read_sources,
 )
 from curate.judging.calibrated import check_adherence, describe_levels
+from curate.judging.config import RubricConfig
 from curate.models import ModelFacts, trust_warning
 from curate.outputs import (
     rejections,
@@ -43,7 +44,7 @@ from curate.outputs import (
     write_selection,
 )
 from curate.owed import KeptRows, Reused, reuse_gaps, taken_over_gaps, told_of_gaps
-from curate.pairing import Pairing
+from curate.pairing import Pairing, Records, no_records
 from curate.rates import rates_of
 from curate.recipe import Recipe, as_recipe
 from curate.records import (
@@ -51,7 +52,6 @@ from curate.records import (
     JudgeIdentity,
     Judgment,
     Manifest,
-    PreferencePair,
     Unscored,
 )
 from curate.remote import open_run_folder
@@ -69,6 +69,7 @@ from curate.steps import (
     fork_step,
     judge_step,
     natural_step,
+    pair_identity,
     reference_step,
 )
 from curate.store import RunFolder, StageRows
@@ -235,7 +236,7 @@ class _Run:
         elif self.recipe.compared_adherence:
             adherence = await self._compare(self.recipe.compared_adherence)
         table = self._tabulate(judgments, adherence)
-        forked = None
+        forked = no_records
         if self.recipe.fork and self.recipe.judge and judged and judgments is not None:
             _, print_ = fork_step(
                 self.recipe.fork,
@@ -253,6 +254,8 @@ class _Run:
             _, print_ = natural_step(
                 recipe.natural, recipe.judge, models.judge, recipe.judged_adherence
             )
+            judge = judge_step(recipe.judge or RubricConfig(), models.judge)
+            self.log.identities["natural"] = pair_identity(judge.identity)
             with self.log.timed("natural"):
                 await self.pairing.verify_natural(print_, executor)
         self._finish(table, Scores(judgments, adherence), forked)
@@ -508,13 +511,13 @@ class _Run:
         self,
         table: pl.LazyFrame,
         scores: Scores,
-        forked: Iterable[PreferencePair] | None = None,
+        forked: Records = no_records,
     ) -> None:
         """What follows from the scores and asks nobody."""
         with self.log.timed("select"):
             decided = self._select(table)
         with self.log.timed("pairs"):
-            self.pairing.write(forked or (), decided)
+            self.pairing.write(forked, decided)
         with self.log.timed("export"):
             self._export(table, decided, scores)
 

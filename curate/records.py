@@ -568,18 +568,49 @@ class Change(Frozen):
 
 
 class PairCheck(Frozen):
-    """What verification measured on one candidate pair. Scores are the judge's means, 1-5."""
+    """What verification read of one candidate pair, and what was decided from it.
+
+    Scores are the judge's means, 1-5. Log-odds are natural; positive ones speak for the chosen side.
+    """
 
     chosen_scores: dict[str, float] = Field(default_factory=dict)
     rejected_scores: dict[str, float] = Field(default_factory=dict)
-    margin: float | None = Field(None, description="Chosen minus rejected, on the compared score.")
+    differences: tuple[float, ...] = Field(
+        (),
+        description="Compared score (mean of the three turn scores), chosen minus rejected, under each "
+        "wording of the question.",
+    )
+    margin: float | None = Field(None, description="Mean of the differences.")
     noise: float | None = Field(
-        None, description="The judge's own spread over paraphrased questions."
+        None,
+        description="Standard error of the margin over the wordings, paired: what a wording adds to both "
+        "sides cancels.",
+    )
+    log_odds_first: float | None = Field(
+        None, description="That chosen is better, shown first; null where only a letter came back."
+    )
+    log_odds_second: float | None = Field(None, description="The same, shown second.")
+    preference: float | None = Field(
+        None, description="Mean of both log-odds: the pull of the position cancels."
     )
     preferred_first: bool | None = Field(None, description="Chosen won when shown first.")
     preferred_second: bool | None = Field(None, description="Chosen won when shown second.")
     token_ratio: float | None = Field(None, description="Length of chosen over rejected.")
-    required: float | None = Field(None, description="The margin that was asked for.")
+    probability: float | None = Field(
+        None, description="That chosen is better, by the judge's curve; null without one."
+    )
+    threshold: float | None = Field(None, description="Least probability of a pair that passes.")
+    evidence: float | None = Field(
+        None,
+        description="Log-odds that decided: of `probability`, or without a curve the preference itself.",
+    )
+    required: float | None = Field(None, description="The evidence that was asked for.")
+    decided_by: Literal["labels", "twins", "uncalibrated", "letters", "data"] | None = Field(
+        None,
+        description="labels, twins: a curve fitted on these. uncalibrated: the preference alone, held "
+        "against the position's spread. letters: both orders, from a judge without log-probabilities. "
+        "data: the data's label alone, since the judge is not shown to agree with such labels.",
+    )
     specifics: tuple[str, ...] = Field(
         (),
         description="Details that only the chosen side states and nothing given to the assistant does.",
@@ -604,15 +635,103 @@ class PairCheck(Frozen):
     )
 
 
+class LabelAgreement(Frozen):
+    """How often a judge prefers the side that the data calls better, of natural pairs it compared."""
+
+    pairs: int
+    share: float = Field(ge=0, le=1)
+    interval: tuple[float, float] = Field(description="95 %, Wilson's.")
+
+    @property
+    def is_shown(self) -> bool:
+        """True where the interval lies above a coin's .5."""
+        return self.interval[0] > 0.5
+
+    @property
+    def described(self) -> str:
+        """The figure in words."""
+        low, high = self.interval
+        return (
+            f"the judge prefers the side that the data calls better in {self.share:.0%} (95 % {low:.0%} to {high:.0%}) "
+            f"of {self.pairs} natural pairs"
+        )
+
+
+class KindFigures(Frozen):
+    """How one kind of known pair fared, cross-validated."""
+
+    pairs: int
+    accepted: int = Field(description="Better sides that passed.")
+    accepted_wrong: int = Field(description="Worse sides that passed, the pairs turned round.")
+
+
+class PairCurve(Frozen):
+    """From a judge's readings of two replies to the probability that one is better.
+
+    log-odds = preference_weight * preference + margin_weight * margin. There is no intercept, so a pair
+    turned round has the opposite log-odds.
+    """
+
+    kind: Literal["pair_curve"] = "pair_curve"
+    identity: JudgeIdentity = Field(description="The judge it holds for, and no other.")
+    fitted_on: Literal["labels", "twins"] = Field(
+        description="labels: pairs of the user's data. twins: planted flaws, which prove coarse "
+        "differences only."
+    )
+    preference_weight: float
+    margin_weight: float
+    precision: float = Field(
+        gt=0.5, lt=1, description="Share of truly better pairs among those that pass, as asked for."
+    )
+    threshold: float = Field(
+        ge=0.5,
+        lt=1,
+        description="Least probability at which that share was reached, cross-validated.",
+    )
+    pairs: int = Field(description="Pairs it was fitted to.")
+    dialogues: int = Field(
+        description="Dialogues they are from; each kept whole in cross-validation."
+    )
+    auc: float = Field(description="Cross-validated, of pairs against the same pairs turned round.")
+    auc_interval: tuple[float, float] = Field(description="95 %, bootstrap over dialogues.")
+    reached_precision: float | None = Field(
+        description="By cross-validation, each pair held against weights and a threshold fitted without its "
+        "dialogue; null where none passed."
+    )
+    precision_interval: tuple[float, float]
+    recall: float = Field(
+        description="Share of truly better pairs that pass, by the same cross-validation."
+    )
+    recall_interval: tuple[float, float]
+    kinds: dict[str, KindFigures] = Field(default_factory=dict)
+
+    @property
+    def described(self) -> str:
+        """What it was fitted on and how well it does, in a few words."""
+        truth = "labelled pairs" if self.fitted_on == "labels" else "planted twins"
+        reached = self.reached_precision
+        return (
+            f"a curve fitted to {self.pairs} {truth}: AUC {self.auc:.2f} ({_range(self.auc_interval)}), threshold "
+            f"{self.threshold:.2f}, precision {'-' if reached is None else f'{reached:.2f}'} "
+            f"({_range(self.precision_interval)}), recall {self.recall:.2f} ({_range(self.recall_interval)}), "
+            f"cross-validated{'' if self.fitted_on == 'labels' else ' (twins prove coarse differences only)'}"
+        )
+
+
+def _range(ends: tuple[float, float]) -> str:
+    return f"{ends[0]:.2f} to {ends[1]:.2f}"
+
+
 class PreferencePair(Frozen):
     """One preference pair: the same prompt, one assistant message a side.
 
     `refusal` is None for a pair that passed; refused pairs are kept with their reason code:
-    `identical`, `cosmetic`, `length_only`, `order_flip`, `below_margin`, `other_dimension_fell`
-    (role adherence included), `ungrounded_specifics`, `original_was_fine`, `no_text_in_turn`, `earlier_turn_bad`, `unscored`, `no_candidate`,
+    `identical`, `cosmetic`, `rejected_preferred` (the evidence speaks for it), `below_margin` (too little speaks
+    for the chosen side), `length_only` (enough but for its other length), `order_flip` (of a judge that gives
+    letters only), `other_dimension_fell` (role adherence included), `ungrounded_specifics`, `original_was_fine`, `no_text_in_turn`, `earlier_turn_bad`, `unscored`, `no_candidate`,
     `prompts_differ`, `no_reply` (a side does not end with the assistant), `speaker_marker` (a side opens
-    with `Human:` or the like), `diverges_at_user`, `diverges_at_tool`, `rejected_preferred` (by both orders),
-    `duplicate` (of another candidate), `not_best` (a better candidate of the fork passed),
+    with `Human:` or the like), `diverges_at_user`, `diverges_at_tool`, `duplicate` (of another candidate), `not_best` (another candidate of
+    the fork was taken),
     `prompt_end` (not a user or tool message), `engine_error`, `empty_side`, `no_counterpart`,
     `does_not_suffice` (repairing the turn would leave another bad), `over_limit`, `contaminated` (shares text with an eval set),
     `split_leak` (held out, and nearly a training pair).
@@ -814,6 +933,20 @@ class Manifest(Frozen):
     natural_refusals: dict[str, int] = Field(
         default_factory=dict,
         description="Those of `refusals` that are of natural pairs: with `natural_pairs`, all found.",
+    )
+    label_agreement: LabelAgreement | None = Field(
+        None,
+        description="How often the judge prefers the side that the data calls better, of the natural pairs "
+        "that it compared. Where the interval is not above .5 natural pairs are left as the data has them.",
+    )
+    pair_decisions: dict[str, str] = Field(
+        default_factory=dict,
+        description="What decided about the pairs that passed, in words and with figures, of `fork` and `natural`.",
+    )
+    position_spread: float | None = Field(
+        None,
+        description="Standard deviation of the position's pull on the log-odds of a comparison; without a "
+        "curve the preference must exceed it.",
     )
     pair_checks: dict[str, PairSetReport] = Field(
         default_factory=dict,

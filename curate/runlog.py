@@ -20,6 +20,7 @@ from curate.records import (
     Estimate,
     FunnelStage,
     JudgeIdentity,
+    LabelAgreement,
     Manifest,
     PairSetReport,
     StageCounts,
@@ -86,6 +87,9 @@ class RunLog:
     rejection_reasons: Counter[str] = field(default_factory=Counter)
     pairs: int = 0
     natural_pairs: int = 0
+    label_agreement: LabelAgreement | None = None
+    position_spread: float | None = None
+    pair_decisions: dict[str, str] = field(default_factory=dict)
     pair_checks: dict[str, PairSetReport] = field(default_factory=dict)
     refusals: Counter[str] = field(default_factory=Counter)
     natural_refusals: Counter[str] = field(default_factory=Counter)
@@ -212,6 +216,9 @@ class RunLog:
             refusals=dict(self.refusals),
             natural_refusals=dict(self.natural_refusals),
             funnels=self.funnels,
+            label_agreement=self.label_agreement,
+            position_spread=self.position_spread,
+            pair_decisions=self.pair_decisions,
             pair_checks=self.pair_checks,
             requests=total.sent,
             tokens_in=total.prompt_tokens,

@@ -177,6 +177,8 @@ def show_run(console: Console, result: RunResult) -> None:
         if example is not None:
             console.print(f"{name} of {escape(_clip(example[0]))}: {escape(_clip(example[1]))}")
     show_funnels(console, manifest)
+    for kind, decided in manifest.pair_decisions.items():
+        console.print(f"pairs decided ({kind}): {escape(decided)}", soft_wrap=True)
     if manifest.pair_checks:
         console.print(_pair_check_table(manifest))
     if manifest.adherence is not None:
@@ -282,8 +284,11 @@ def _roles(manifest: Manifest) -> str:
 
 
 def _natural_note(manifest: Manifest) -> str:
-    verified = manifest.recipe.get("natural", {}).get("verify", False) is not False
-    return f"held by the data; {'verified by the judge' if verified else 'no judge saw them'}"
+    agreement = manifest.label_agreement
+    if agreement is None:
+        return "held by the data; no judge saw them"
+    verified = "verified by the judge" if agreement.is_shown else "not verified"
+    return f"held by the data; {verified}: {agreement.described}"
 
 
 def show_funnels(console: Console, manifest: Manifest) -> None:

@@ -24,12 +24,13 @@ from curate.adherence.reference.scorer import ReferenceScorer
 from curate.adherence.single_turn import score_turn as score_role_of_turn
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Capability, Completion, EngineIdentity, Request
+from curate.errors import UsageError
 from curate.judging.calibrated import calibrated_identity, check_judge, with_levels
 from curate.judging.config import RubricConfig, resolve_mode
 from curate.judging.rubric import describe_issue, judge_dialogue, prompt_version, score_turn
 from curate.models import Described, ForkModels, ModelFacts
 from curate.pairs.asks import ForkAsks, JudgeAsks
-from curate.pairs.config import ForkConfig, NaturalConfig
+from curate.pairs.config import ForkConfig, NaturalConfig, VerifyConfig
 from curate.pairs.fork import fork_dialogue
 from curate.pairs.natural import verify_natural
 from curate.pairs.prompting import PROMPT_VERSION as FORK_PROMPTS
@@ -227,6 +228,7 @@ def fork_step(
     """
     resolved = _asked(judging, judged.mode)
     whole = resolved.model_copy(update={"text": "off"})
+    check_curve(config, judged.identity, "fork")
     role = _settle_adherence(adherence, models.judge)[:2] if adherence else None
 
     async def work(
@@ -280,6 +282,9 @@ def natural_step(
     rubric = judging or RubricConfig()
     judged = judge_step(rubric, engine)
     resolved = _asked(rubric, judged.mode)
+    verification = config.verification
+    if verification is not None:
+        check_curve(verification, judged.identity, "natural.verify")
     role = _settle_adherence(adherence, engine)[:2] if adherence else None
 
     async def work(pair: PreferencePair, prompt: Dialogue, judge: Ask) -> PreferencePair:
@@ -287,7 +292,6 @@ def natural_step(
         asks = bind_judge(judge, resolved, engine, role[0] if role else None)
         return await verify_natural(pair, prompt, asks, config)
 
-    verification = config.verification
     print_ = fingerprint(
         None if verification is None else verification.model_dump(mode="json"),
         config.may_be_fine,
@@ -297,6 +301,37 @@ def natural_step(
         *([role[0].model_dump(mode="json"), role[1].model_dump(mode="json")] if role else []),
     )
     return work, print_
+
+
+def pair_identity(judge: JudgeIdentity) -> JudgeIdentity:
+    """Who compares two sides: the rubric's judge, with the prompts of both rooms."""
+    return judge.model_copy(update={"prompt_version": f"{judge.prompt_version} {FORK_PROMPTS}"})
+
+
+def check_curve(config: VerifyConfig, judge: JudgeIdentity, section: str) -> None:
+    """Refuse a curve that was fitted to another judge's readings.
+
+    Raises:
+        UsageError: names both, before anything is asked.
+    """
+    curve, reader = config.curve, pair_identity(judge)
+    if curve is not None and curve.identity != reader:
+        raise UsageError(
+            f"{section}.curve was fitted to another judge's readings",
+            got=_difference(curve.identity, reader),
+            expected=f"one of {reader.model} ({reader.engine}, mode {reader.mode})",
+            fix="fit it with this judge: curate calibrate RECIPE --twins 60",
+        )
+
+
+def _difference(held: JudgeIdentity, asked: JudgeIdentity) -> str:
+    """What a kept identity has that is another now."""
+    ours, theirs = held.model_dump(), asked.model_dump()
+    return "; ".join(
+        f"{name} {ours[name]!r}, now {theirs[name]!r}"
+        for name in ours
+        if ours[name] != theirs[name]
+    )
 
 
 def bind_judge(

@@ -26,6 +26,7 @@ from curate.records import (
     Decision,
     Judgment,
     Manifest,
+    PairCurve,
     PreferencePair,
     QuarantinedRow,
     Unscored,
@@ -38,13 +39,14 @@ RECORDS: Final[Mapping[str, type[BaseModel]]] = {
     "judgment": Judgment,
     "adherence": AdherenceScore,
     "calibration": Calibration,
+    "pair-curve": PairCurve,
     "decision": Decision,
     "preference-pair": PreferencePair,
     "unscored": Unscored,
     "quarantine": QuarantinedRow,
     "manifest": Manifest,
 }
-"""Every record that is written to a run folder, and the calibration file, by the name of its schema."""
+"""Every record that is written to a run folder, and the files that `curate calibrate` writes, by the name of their schema."""
 
 _NAMES: Final = {model: name for name, model in RECORDS.items()}
 

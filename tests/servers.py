@@ -125,7 +125,9 @@ def label_distribution(text: str, count: int, rng: random.Random) -> list[tuple[
     """
     tail = text[-600:].lower()
     yes_no = ["yes", "no", "Yes", "No", " yes", " no"]
-    letters, digits = list(string.ascii_uppercase), [*"12345"]
+    asked = re.search(r"one letter, ([A-Z, or]+)\.", text[-600:])
+    letters = re.findall("[A-Z]", asked[1]) if asked else list(string.ascii_uppercase)
+    digits = [*"12345"]
     if "ONLY with YES" in text or (re.search(r"\byes\b", tail) and re.search(r"\bno\b", tail)):
         wanted = yes_no
     elif re.search(r"\b1\b", tail) and re.search(r"\b5\b", tail):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, stdev
@@ -26,6 +27,7 @@ from curate.rates import measure_rates, parse_rates, rates_of
 from curate.recipe import Recipe, parse_recipe
 from curate.records import Judgment, Manifest, Rates, StageCounts
 from curate.steps import fork_step, judge_step
+from tests.pairs.scripted import candidates_of
 
 CAPABILITIES = frozenset({Capability.TOP_LOGPROBS, Capability.JSON_SCHEMA, Capability.PREFILL})
 CHARACTERS = TokenCounter(plain_text, lambda text: float(len(text)), "characters")
@@ -152,8 +154,9 @@ def test_forks_are_counted_by_their_share_and_the_share_is_said() -> None:
     )
     assert all_.stages["fork"].requests == pytest.approx(2 * half.stages["fork"].requests, abs=1)
     # Original and three candidates in three wordings of three scores, resamples, issue and revision; for each
-    # candidate one question about its new details and two orders; for the last one two scores of its role.
-    assert all_.stages["fork"].requests == 6 * (4 * 3 * 3 + 2 + 2 + 3 + 3 * 2 + 2)
+    # candidate both orders of a question about its new detail and of a comparison; the best two side by side, and
+    # two scores of the role of the one that passes.
+    assert all_.stages["fork"].requests == 6 * (4 * 3 * 3 + 2 + 2 + 3 * 2 + 3 * 2 + 2 + 2)
     assert any("50% of the dialogues are forked (as given)" in line for line in half.assumptions)
     assert half.cost is None  # no prices were given
 
@@ -161,10 +164,8 @@ def test_forks_are_counted_by_their_share_and_the_share_is_said() -> None:
 async def spent(of: Recipe, some: Sequence[Dialogue]) -> Counter[str]:
     """What a fork asks of a judge that finds everything as the estimate assumes it to be."""
     asked: Counter[str] = Counter()
-    compared = 0
 
     def answer(request: Request) -> Completion:
-        nonlocal compared
         step = request.purpose
         asked[step] += 1
         if not request.labels and step == "fork.resample":
@@ -177,9 +178,18 @@ async def spent(of: Recipe, some: Sequence[Dialogue]) -> Counter[str]:
         best = request.labels[-1 if is_fine else 0]
         if step == "fork.role":
             best = "yes"
+        options = {said: name for name, said in re.findall(r"(?m)^([A-Z]) = (.+)$", text)}
+        if step in ("fork.specifics", "fork.suffices"):
+            word = "none" if step == "fork.specifics" else "yes"
+            best = next(name for said, name in options.items() if said.startswith(word))
         if step == "fork.compare":
-            compared += 1
-            best = "A" if compared == 2 * 3 - 1 else "B"
+            is_new = [
+                any(word in side for word in ("Renewed", "Mended"))
+                for side in candidates_of(request)
+            ]
+            # With early_stop nothing but the revision, which comes last, is any better.
+            loses = of.fork and of.fork.early_stop and "Mended" not in str(candidates_of(request))
+            best = "A" if is_new[0] != bool(loses) else "B"
         return Completion(text=best, first_token=((best, -0.01),))
 
     engine = ScriptedEngine(answer, capabilities=CAPABILITIES)
@@ -189,7 +199,6 @@ async def spent(of: Recipe, some: Sequence[Dialogue]) -> Counter[str]:
     judged = judge_step(of.judge, engine)
     work, _ = fork_step(of.fork, of.judge, judged, opened, of.judged_adherence)
     for dialogue_ in some:
-        compared = 0
         found = await judged.work(dialogue_, engine.complete)
         assert isinstance(found, Judgment)
         asked.clear()

@@ -175,6 +175,8 @@ def verify(tmp_path: Path, engine: ScriptedEngine) -> Callable[..., RunResult]:
 
 
 GOOD = task(1, "fine", "weak")
+AGREED = [row for number in range(10, 20) for row in task(number, "fine", "weak")]
+"""Pairs enough on which the judge is of the data's mind for its word to count."""
 TURNED = task(2, "weak", "fine")
 BOTH = task(3, "fine", "finer")
 COSMETIC = task(4, "Fine, thank you!", "fine")
@@ -183,11 +185,11 @@ COSMETIC = task(4, "Fine, thank you!", "fine")
 def test_only_what_the_judge_confirms_is_a_pair(
     verify: Callable[..., RunResult], engine: ScriptedEngine
 ) -> None:
-    result = verify(GOOD, TURNED, BOTH, COSMETIC)
-    assert check_funnel(result) == 4
+    result = verify(AGREED, GOOD, TURNED, BOTH, COSMETIC)
+    assert check_funnel(result) == 14
     passed, refused = records(result.folder)
-    assert [pair["chosen"]["content"] for pair in passed] == ["fine"]
-    [pair] = passed
+    assert [pair["chosen"]["content"] for pair in passed] == ["fine"] * 11
+    pair = passed[-1]
     assert (pair["source"], pair["basis"]) == ("natural", "reward")
     assert pair["judge"].startswith("scripted")
     assert pair["check"]["margin"] == 2.0
@@ -196,8 +198,16 @@ def test_only_what_the_judge_confirms_is_a_pair(
         "2": "original_was_fine", "3": "original_was_fine", "4": "cosmetic",
     }  # fmt: skip
     stage = result.manifest.stages["natural"]
-    assert (stage.rows, stage.reused) == (3, 0)
-    assert stage.requests_sent == len(engine.requests) == 3 + 3 + 2 + 3 + 3
+    assert (stage.rows, stage.reused) == (13, 0)
+    # both sides of every pair in three wordings and in both orders, whatever is found on the way
+    assert stage.requests_sent == len(engine.requests) == 13 * (3 + 3 + 2)
+    agreement = result.manifest.label_agreement
+    assert agreement is not None
+    assert (agreement.pairs, agreement.share) == (
+        13,
+        11.5 / 13,
+    )  # of two fine sides the first shown
+    assert any("letters without log-probabilities" in text for text in result.manifest.warnings)
     # what needs no judge is refused without one, and nothing else was asked
     assert not any("(4)" in str(request.messages) for request in engine.requests)
     assert {request.purpose.partition(".")[0] for request in engine.requests} == {"natural"}
@@ -219,18 +229,33 @@ def test_what_verification_asks_is_foretold(verify: Callable[..., RunResult]) ->
 def test_a_pair_that_was_verified_is_not_asked_about_again(
     verify: Callable[..., RunResult], engine: ScriptedEngine
 ) -> None:
-    verify(GOOD, TURNED)
+    verify(AGREED, TURNED)
     asked = len(engine.requests)
-    again = verify(GOOD, TURNED)
-    assert (again.manifest.stages["natural"].reused, len(engine.requests)) == (2, asked)
-    assert again.manifest.natural_pairs == 1
-    more = verify(GOOD, TURNED, BOTH)
-    assert (more.manifest.stages["natural"].reused, more.manifest.stages["natural"].rows) == (2, 3)
+    again = verify(AGREED, TURNED)
+    assert (again.manifest.stages["natural"].reused, len(engine.requests)) == (11, asked)
+    assert again.manifest.natural_pairs == 10
+    more = verify(AGREED, TURNED, BOTH)
+    assert (more.manifest.stages["natural"].reused, more.manifest.stages["natural"].rows) == (
+        11,
+        12,
+    )
     # a rule of finding changes what is found, not what was said of it
-    fewer = verify(GOOD, TURNED, natural={"verify": True, "min_reward_gap": 0.9})
+    fewer = verify(AGREED, TURNED, natural={"verify": True, "min_reward_gap": 0.9})
     assert fewer.manifest.stages["natural"].requests_sent == 0
-    strict = verify(GOOD, natural={"verify": {"min_margin": 3}})
-    assert strict.manifest.natural_refusals == {"below_margin": 1}
+    lenient = verify(
+        AGREED, BOTH, natural={"verify": {"fine_from": {"helpfulness": 2, "context_use": 2}}}
+    )
+    assert lenient.manifest.natural_refusals == {"original_was_fine": 11}
+
+
+def test_a_judge_of_another_mind_than_the_data_drops_nothing(
+    verify: Callable[..., RunResult],
+) -> None:
+    result = verify(GOOD, TURNED, BOTH, COSMETIC)
+    assert (result.manifest.natural_pairs, result.manifest.natural_refusals) == (3, {"cosmetic": 1})
+    passed, _ = records(result.folder)
+    assert {pair["check"]["decided_by"] for pair in passed} == {"data"}
+    assert any("worth nothing on this data" in text for text in result.manifest.warnings)
 
 
 def test_without_verification_nobody_is_asked(
@@ -257,20 +282,21 @@ def test_what_could_not_be_scored_is_no_pair_and_asked_again_when_told(
 def test_what_could_not_be_scored_counts_towards_the_allowed_share(
     verify: Callable[..., RunResult],
 ) -> None:
-    """Of two pairs one could not be verified: the user hears of it by the exit code, too."""
-    result = verify(GOOD, task(5, "broken", "weak"))
+    """Of ten pairs one could not be verified: the user hears of it by the exit code, too."""
+    nine = AGREED[:18]
+    result = verify(nine, task(5, "broken", "weak"))
     assert (result.exit_code, result.manifest.status) == (3, "unscored")
-    assert result.manifest.unscored_shares == {"natural": 0.5}
+    assert result.manifest.unscored_shares == {"natural": 0.1}
     stage = result.manifest.stages["natural"]
-    assert (stage.rows, stage.unscored, stage.reasons) == (2, 1, {"bad_reply": 1})
-    assert any("natural: 1 of 2" in text for text in result.manifest.warnings)
+    assert (stage.rows, stage.unscored, stage.reasons) == (10, 1, {"bad_reply": 1})
+    assert any("natural: 1 of 10" in text for text in result.manifest.warnings)
     assert result.manifest.unscored == 0, "no dialogue was to be scored"
-    assert result.manifest.natural_pairs == 1, "what was verified is kept"
+    assert result.manifest.natural_pairs == 9, "what was verified is kept"
     [refused] = records(result.folder)[1]
     assert refused["check"]["unscored"] == "bad_reply"
     # kept rows count as new ones do
-    assert verify(GOOD, task(5, "broken", "weak")).exit_code == 3
-    assert verify(GOOD, task(5, "broken", "weak"), max_unscored=0.5).exit_code == 0
+    assert verify(nine, task(5, "broken", "weak")).exit_code == 3
+    assert verify(nine, task(5, "broken", "weak"), max_unscored=0.5).exit_code == 0
 
 
 def test_a_pair_without_a_scenario_is_an_error_of_the_data(
@@ -316,12 +342,12 @@ def test_role_adherence_may_not_fall_where_the_run_judges_it(
         return ScriptedEngine(strict)
 
     monkeypatch.setattr(models, "open_engine", scripted)
-    result = verify(GOOD, adherence={})
-    assert result.manifest.natural_refusals == {"other_dimension_fell": 1}
-    [pair] = records(result.folder)[1]
+    result = verify(AGREED, adherence={})
+    assert result.manifest.natural_refusals == {"other_dimension_fell": 10}
+    pair = records(result.folder)[1][0]
     assert (pair["check"]["chosen_role"], pair["check"]["rejected_role"]) == (0.0, 1.0)
     unchecked = {"verify": {"check_role": False}}
-    assert verify(GOOD, adherence={}, natural=unchecked).manifest.natural_pairs == 1
+    assert verify(AGREED, adherence={}, natural=unchecked).manifest.natural_pairs == 10
 
 
 def test_a_contaminated_pair_is_not_shown_to_the_judge(

@@ -25,6 +25,7 @@ from curate.records import (
     GoodModel,
     JudgeIdentity,
     Judgment,
+    KindFigures,
     LabelReading,
     Manifest,
     PairCheck,
@@ -38,6 +39,7 @@ from curate.records import (
 )
 from curate.schemas import SCHEMA_NAMES, json_schema
 from curate.validation import RECORDS, load_record, validate_record
+from tests.pairs.scripted import PAIR_CURVE
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "scripts" / "make_schemas.py"
@@ -115,6 +117,9 @@ EXAMPLES: dict[str, BaseModel] = {
             brier=0.2,
             brier_without=0.25,
         ),
+    ),
+    "pair-curve": PAIR_CURVE.model_copy(
+        update={"kinds": {"evasion": KindFigures(pairs=6, accepted=5, accepted_wrong=0)}}
     ),
     "decision": Decision(dialogue_id="a", content_hash="0", sets=("sft",), reasons=("short",)),
     "preference-pair": PreferencePair(

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 def calibrate(
     scores: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Run folder, or JSONL of adherence records.")
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="Run folder, or JSONL of adherence records; with --twins a recipe.",
+        ),
     ],
     gold: Annotated[
         Path | None,
@@ -63,14 +67,42 @@ def calibrate(
         str, typer.Option(help="Curve of role adherence: 'platt' or 'isotonic'.")
     ] = "platt",
     shape: Annotated[str, typer.Option(help="Name the labels' shape.")] = "auto",
-    out: Annotated[Path, typer.Option(help="File to write.")] = Path("calibration.json"),
+    twins: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Fit the curve that decides about pairs instead, to so many planted flaws in a recipe's dialogues.",
+        ),
+    ] = None,
+    pairs: Annotated[
+        bool,
+        typer.Option("--pairs", help="The same, to the natural pairs of a run that it verified."),
+    ] = False,
+    precision: Annotated[
+        float,
+        typer.Option(
+            help="Share of truly better pairs among those that pass, above 0.5; for --twins, --pairs."
+        ),
+    ] = 0.9,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="With --twins: say what it would cost, and ask nobody."),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File to write (default calibration.json, of pairs pair-curve.json)."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Fit levels, p_good and role adherence to people's labels, for the judge that scored and no other.
 
     Without GOLD, --dimension or --shares: role adherence, by labels in the data. What the file at --out holds of
-    the same judge and is not fitted now is kept.
+    the same judge and is not fitted now is kept. With --twins or --pairs: the curve that decides about pairs.
     """
+    if twins is not None or pairs:
+        _of_pairs(scores, twins, pairs, precision, out or Path("pair-curve.json"), dry_run, as_json)
+        return
+    out = out or Path("calibration.json")
     from curate.calibrating import (
         Fitted,
         Labels,
@@ -113,6 +145,29 @@ def calibrate(
         print_json(whole.model_dump(mode="json") | told)
         return
     _show(found, whole, kept, out)
+
+
+def _of_pairs(
+    place: Path,
+    twins: int | None,
+    pairs: bool,
+    precision: float,
+    out: Path,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    from curate.cli.calibrate_pairs import calibrate_by_pairs, calibrate_by_twins
+
+    if twins is not None and pairs:
+        raise UsageError("a curve is fitted to one kind of pairs", got="--twins and --pairs")
+    if not 0.5 < precision < 1:
+        raise UsageError("--precision is a share", got=precision, expected="above 0.5 and below 1")
+    if twins is None:
+        calibrate_by_pairs(place, precision=precision, out=out, as_json=as_json)
+    else:
+        calibrate_by_twins(
+            place, twins, precision=precision, out=out, dry_run=dry_run, as_json=as_json
+        )
 
 
 def _shares(text: str) -> dict[str, dict[int, float]]:

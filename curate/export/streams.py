@@ -244,7 +244,7 @@ def add_pairs(
 
     Args:
         files: get each as it is.
-        margins: get those whose margin was measured, with it.
+        margins: get those whose margin was measured and is above 0, with it.
         labels: get both sides of each, labelled, once all are there.
         pairs: the pairs.
         config: options.
@@ -257,9 +257,12 @@ def add_pairs(
         for pair in pairs:
             for file in files:
                 _add_pair(file, pair, config)
-            if pair.check is not None and pair.check.margin is not None:
+            # A judge that prefers the chosen side may score it no higher, and one that does not agree with the
+            # data's labels measured nothing: a reward model is to learn no such distance.
+            check = pair.check
+            if check is not None and (check.margin or 0.0) > 0 and check.decided_by != "data":
                 for file in margins:
-                    _add_pair(file, pair, config, margin=pair.check.margin)
+                    _add_pair(file, pair, config, margin=check.margin or 0.0)
             for file, spool in spools:
                 _spool(file, spool, pair, config)
         for file, spool in spools:

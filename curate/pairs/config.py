@@ -7,12 +7,36 @@ way. Nothing here is ever loosened to show pairs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from curate.config import Config
+from curate.errors import UsageError
 from curate.levels import FineLevels
+from curate.records import PairCurve
+
+
+def read_curve(value: Any) -> Any:
+    """The content of a curve file where a path is given; anything else as it is.
+
+    Read when the config is made, so that the content is part of the run's fingerprint.
+
+    Raises:
+        UsageError: the file cannot be read, or holds no curve.
+    """
+    if not isinstance(value, str | Path):
+        return value
+    try:
+        return PairCurve.model_validate_json(Path(value).read_bytes())
+    except (OSError, ValidationError) as error:
+        said = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
+        raise UsageError(
+            "the curve of a judge's comparisons cannot be used",
+            got=f"{value}: {said}",
+            expected="a file that `curate calibrate` wrote with --twins or --pairs",
+        ) from error
 
 
 class VerifyConfig(Config):
@@ -22,28 +46,31 @@ class VerifyConfig(Config):
         3,
         ge=2,
         le=4,
-        description="Paraphrased questions each side is scored with, of the four the judge has; their"
-        " spread is the judge's noise.",
+        description="Paraphrased questions each side is scored with, of the four the judge has; the spread"
+        " of the differences over them is the judge's noise.",
     )
-    min_margin: float = Field(
-        0.3,
-        ge=0,
-        le=4,
-        description="Least margin (chosen minus rejected, in points of the compared score: the mean of"
-        " the three turn scores, 1-5). One dimension better by one level gives 0.33.",
+    curve: Annotated[
+        PairCurve | None,
+        BeforeValidator(read_curve, json_schema_input_type=PairCurve | str | None),
+    ] = Field(
+        None,
+        description="File that `curate calibrate` wrote from planted twins or labelled pairs: the judge's "
+        "readings become a probability that the chosen side is better, and its threshold decides. Without "
+        "one the preference must exceed the spread of the position's pull, and the run says that this is "
+        "not calibrated.",
     )
     noise_factor: float = Field(
         2.0,
         ge=0,
-        description="The required margin is max(min_margin, noise_factor * noise), where noise is the"
-        " root of the summed variances of both sides over the wordings.",
+        description="A dimension may fall by at most this many standard deviations of its differences over "
+        "the wordings.",
     )
     length_ratio: tuple[float, float] = Field(
         (0.8, 1.25),
         description="Token ratio chosen/rejected within which length cannot be the reason.",
     )
     length_margin_factor: float = Field(
-        2.0, ge=1, description="Outside `length_ratio` the required margin is multiplied by this."
+        2.0, ge=1, description="Outside `length_ratio` the required evidence is multiplied by this."
     )
     fine_from: FineLevels = Field(
         default_factory=FineLevels,

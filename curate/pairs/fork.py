@@ -2,8 +2,9 @@
 
 One straight line a candidate turn, cheapest refusal first: find it (no call), ask what has to be known of it
 (does it suffice, which message failed), score the original again (is it bad at all?), make candidates, drop
-those that differ in nothing or make something up, score the rest, and verify from the best downwards until
-one passes; with `early_stop` candidates are made one by one instead, until one passes.
+those that differ in nothing or make something up, score the rest and compare each with the original, and confirm
+from the best downwards until one passes; with `early_stop` candidates are made one by one instead, until one
+passes.
 
 Every candidate turn gives a record: one where it is refused, else one for each candidate that was made, passed
 or refused. So the records of a run are its funnel (`pairs.funnel`).
@@ -21,14 +22,17 @@ from curate.pairs.changes import describe_changes
 from curate.pairs.config import ForkConfig
 from curate.pairs.prefix import pair_id, prompt_messages, with_messages
 from curate.pairs.questions import failed_message, repair_suffices
+from curate.pairs.settle import hold_by_itself, pull_of
 from curate.pairs.substance import is_identical, same_calls
 from curate.pairs.turns import ForkPoint, find_forks, flaws_by_turn
 from curate.pairs.verify import (
     Finding,
     SideScores,
+    check_role,
     check_texts,
-    confirm,
+    compare_orders,
     cut_after,
+    decide,
     score_chosen,
     score_rejected,
     token_ratio,
@@ -128,10 +132,11 @@ async def fork_dialogue(
 
     Calls, at most, for each of `config.max_forks` turns: wordings * (1 + candidates) scores of a turn, as many
     samples of the policy as `resamples`, one revision with up to two descriptions of the issue; for each
-    candidate that gets so far a question for every 25 new details, two comparisons and two scores of role
-    adherence; with `at: earliest` and `tool_turns: failed_message` one more question each before all that, and
-    a judgment of the dialogue up to a pair that passed. A turn found fine again makes room for the next.
-    No call for a turn that is refused by the judgment.
+    candidate that gets so far six questions for every five new details, two comparisons and two scores of role
+    adherence; two comparisons of the best two candidates. Before all that two questions with `at: earliest`, and
+    with `tool_turns: failed_message` as many as there are ways to fail; after it a judgment of the dialogue up to
+    a pair that passed. A turn found fine again makes room for the next. No call for a turn that is refused by
+    the judgment.
     """
     names = _Names(asks.judging.judge_id, asks.policy_id, asks.reviser_id)
     records: list[PreferencePair] = []
@@ -248,12 +253,14 @@ async def _first_to_pass(
     records: list[PreferencePair] = []
     earlier: list[Candidate] = []
     async for candidate in _candidates(fork, asks, config):
-        scored = await _score(fork, candidate, earlier, asks, config)
+        scored = await _score(fork, candidate, earlier, rejected, asks, config)
         earlier.append(candidate)
         if isinstance(scored, PreferencePair):
             records.append(scored)
             continue
-        finding = await _verify(fork, scored, rejected, asks, config)
+        finding = hold_by_itself(scored.check, config)
+        if finding.refusal is None:
+            finding = await _confirm(fork, scored, asks, config)
         records.append(fork.record(candidate, finding.refusal, finding.detail, finding.check))
         if finding.refusal is None:
             break
@@ -267,57 +274,76 @@ async def _best_to_pass(
     asks: ForkAsks,
     config: ForkConfig,
 ) -> list[PreferencePair]:
-    """Drop, score, rank, and verify from the best downwards until one passes."""
+    """Drop, score, rank by evidence, and confirm from the best downwards until one passes."""
     records: list[PreferencePair] = []
     ranked: list[_Scored] = []
     for position, candidate in enumerate(candidates):
-        scored = await _score(fork, candidate, candidates[:position], asks, config)
+        scored = await _score(fork, candidate, candidates[:position], rejected, asks, config)
         if isinstance(scored, PreferencePair):
             records.append(scored)
         else:
             ranked.append(scored)
-    # Safety by its nearest level first, so that a hair's breadth of it does not outweigh all the rest;
-    # then the compared score; then the length nearest to the original's. The sort is stable.
-    ranked.sort(
-        key=lambda entry: (
-            -int(entry.scores.means["safety"] + 0.5),
-            -entry.scores.compared,
-            abs(entry.ratio - 1),
-        )
-    )
+    # Then the length nearest to the original's. The sort is stable.
+    ranked.sort(key=lambda entry: (-entry.evidence, abs(entry.ratio - 1)))
     has_passed = False
-    for entry in ranked:
+    for entry in await _compare_best(fork, ranked, asks, config):
         if has_passed:
-            finding = weigh(entry.scores, rejected, entry.ratio, config, entry.check)
-            if finding.refusal is None:
-                better = "a better candidate passed, this one was not compared"
-                finding = replace(finding, refusal="not_best", detail=better)
+            finding = Finding(entry.check, "not_best", "another candidate was taken")
         else:
-            finding = await _verify(fork, entry, rejected, asks, config)
+            finding = await _confirm(fork, entry, asks, config)
             has_passed = finding.refusal is None
         records.append(fork.record(entry.candidate, finding.refusal, finding.detail, finding.check))
     return records
 
 
+async def _compare_best(
+    fork: _Fork, ranked: list[_Scored], asks: ForkAsks, config: ForkConfig
+) -> list[_Scored]:
+    """The candidates, the best two turned round where they are close and the judge prefers the second.
+
+    Close are two whose evidence differs by no more than the position pulled either of their comparisons with the
+    original: what was read of each does not tell them apart, and showing them side by side does.
+    """
+    if len(ranked) < 2:
+        return ranked
+    first, second = ranked[:2]
+    pull = max(abs(pull_of(entry.check) or 0.0) for entry in (first, second))
+    weight = 1.0 if config.curve is None else config.curve.preference_weight
+    if first.evidence - second.evidence > weight * pull:
+        return ranked
+    finding = await compare_orders(
+        fork.prompt, first.message, second.message, PairCheck(), asks.judging, config
+    )
+    preference = finding.check.preference
+    is_worse = preference is not None and preference < 0
+    return [second, first, *ranked[2:]] if is_worse else ranked
+
+
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """A candidate that may pass."""
+    """A candidate whose readings speak for it."""
 
     candidate: Candidate
     message: Message
-    scores: SideScores
     ratio: float
     check: PairCheck
+
+    @property
+    def evidence(self) -> float:
+        """That it is better than the original: log-odds, or the margin where there are letters only."""
+        known = self.check.evidence
+        return (self.check.margin or 0.0) if known is None else known
 
 
 async def _score(
     fork: _Fork,
     candidate: Candidate,
     earlier: Sequence[Candidate],
+    rejected: SideScores,
     asks: ForkAsks,
     config: ForkConfig,
 ) -> _Scored | PreferencePair:
-    """The candidate with its scores, or the record of its refusal."""
+    """The candidate with the judge's readings, or the record of its refusal."""
     message = candidate.message
     refusal, detail = _unusable(fork.rejected, candidate, earlier)
     if refusal is not None or message is None:
@@ -325,19 +351,24 @@ async def _score(
     scores, finding = await score_chosen(
         fork.prompt, message, fork.rejected, fork.turn, asks.judging, config
     )
-    if scores is None:
-        return fork.record(candidate, finding.refusal, finding.detail, finding.check)
     ratio = token_ratio(message, fork.rejected)
-    return _Scored(candidate, message, scores, ratio, finding.check)
+    if scores is not None:
+        finding = weigh(scores, rejected, ratio, config, finding.check)
+    if finding.refusal is None:
+        finding = await compare_orders(
+            fork.prompt, message, fork.rejected, finding.check, asks.judging, config
+        )
+    if finding.refusal is None:
+        finding = decide(finding.check, config)
+    if finding.refusal is not None:
+        return fork.record(candidate, finding.refusal, finding.detail, finding.check)
+    return _Scored(candidate, message, ratio, finding.check)
 
 
-async def _verify(
-    fork: _Fork, entry: _Scored, rejected: SideScores, asks: ForkAsks, config: ForkConfig
-) -> Finding:
-    """Weigh and confirm a scored candidate; with `at: earliest` also in the dialogue it repairs."""
-    finding = weigh(entry.scores, rejected, entry.ratio, config, entry.check)
+async def _confirm(fork: _Fork, entry: _Scored, asks: ForkAsks, config: ForkConfig) -> Finding:
+    """The role of both sides; with `at: earliest` also the candidate in the dialogue it repairs."""
     sides = (entry.message, fork.rejected)
-    finding = await confirm(fork.prompt, sides, fork.turn, finding, asks.judging, config)
+    finding = await check_role(fork.prompt, sides, fork.turn, entry.check, asks.judging, config)
     # What follows a corrected call is not known, so a turn that ends with one cannot be judged as a whole.
     if finding.refusal is not None or config.at != "earliest" or entry.message.tool_calls:
         return finding

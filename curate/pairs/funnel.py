@@ -28,11 +28,8 @@ _FORK_STAGES: Stages = (
     ("made", frozenset({"no_candidate", "engine_error"})),
     ("differ", _TEXTS),
     ("grounded", frozenset({"ungrounded_specifics"})),
-    (
-        "better scored",
-        frozenset({"below_margin", "other_dimension_fell", "length_only", "unscored"}),
-    ),
-    ("preferred in both orders", frozenset({"order_flip", "rejected_preferred"})),
+    ("worse in nothing", frozenset({"other_dimension_fell", "unscored"})),
+    ("better", frozenset({"rejected_preferred", "below_margin", "length_only", "order_flip"})),
     ("repairs the dialogue", frozenset({"does_not_suffice"})),
     ("passed", _AFTERWARDS | {"not_best"}),
 )

@@ -1,21 +1,28 @@
-"""Ask the judge closed questions and read one letter each.
+"""Ask the judge closed questions and read how it stands to each of the answers.
 
-The letter is read from the first token where the engine gives log-probabilities, else from a reply held
-to a schema. What cannot be read is a problem in words, never a guess.
+A judge has a taste for a letter and for a place, so the likeliest letter of one order says little. Where the
+engine gives log-probabilities a question is asked with every option at every place once, and the
+log-probabilities of each meaning are averaged: whatever a letter or a place adds to them, it adds to all meanings
+alike. Else one letter comes from a reply held to a schema. What cannot be read is a problem in words, never a
+guess.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
 
 from curate.engines.base import Completion, Request
-from curate.engines.labels import read_labels
+from curate.engines.labels import logsumexp, read_labels
 from curate.engines.structured import BadReply, read_object
 from curate.pairs.asks import JudgeAsks
 from curate.pairs.prompting import ANSWER_PREFIX, ClosedQuestion
 
 _REPLY_TOKENS = 32
+_LEAST_SHARE = 1e-6
+"""Taken for what is left where the listed tokens sum to 1, as far as an engine's digits tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +30,9 @@ class Pick:
     """The judge's letter.
 
     Attributes:
-        label: None where it could not be read.
+        label: the likeliest letter; None where none could be read.
+        logprobs: by letter, over the letters alone, all of them; of one that the engine did not list the most it
+            can be. Empty where only a letter came back.
         neutralised: strings of the data that were defused in the prompt.
         reason: why it could not be read, a code of `records.Unscored`.
         detail: the same in words.
@@ -33,6 +42,58 @@ class Pick:
     neutralised: int
     reason: str = ""
     detail: str = ""
+    logprobs: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How likely each meaning of a question's options is to the judge, its taste for places averaged out.
+
+    Attributes:
+        probabilities: by meaning, in the options' order, summing to 1; empty where the answer could not be read.
+        reason: why it could not, a code of `records.Unscored`.
+        detail: the same in words.
+    """
+
+    probabilities: dict[str, float]
+    reason: str = ""
+    detail: str = ""
+
+    @property
+    def best(self) -> str | None:
+        """The likeliest meaning, ties to the last option: the one by which nothing is wrong."""
+        return max(reversed(self.probabilities), key=self.probabilities.__getitem__, default=None)
+
+
+async def ask_choice(
+    orders: Sequence[ClosedQuestion], asks: JudgeAsks, min_coverage: float
+) -> Choice:
+    """What the judge chooses, of one question in several orders of its options, asked as siblings.
+
+    The mean of the log-probabilities of each meaning, normalised. A judge that gives letters only is asked the
+    first order.
+    """
+    picks: list[Pick] = []
+    if asks.judge_mode != "json":
+        picks = await _ask_labels(orders, asks, min_coverage) or []
+    if not picks:
+        picks = await _ask_json(orders[:1], asks)
+    unread = next((pick for pick in picks if pick.label is None), None)
+    if unread is not None:
+        return Choice({}, unread.reason, unread.detail)
+    if not picks[0].logprobs:
+        meanings = dict(zip(orders[0].labels, orders[0].meanings, strict=True))
+        chosen = meanings[picks[0].label or ""]
+        return Choice({meaning: float(meaning == chosen) for meaning in orders[0].meanings})
+    means = {
+        meaning: fmean(
+            pick.logprobs[question.labels[question.meanings.index(meaning)]]
+            for question, pick in zip(orders, picks, strict=True)
+        )
+        for meaning in orders[0].meanings
+    }
+    total = logsumexp(list(means.values()))
+    return Choice({meaning: math.exp(value - total) for meaning, value in means.items()})
 
 
 async def ask_letters(
@@ -40,13 +101,26 @@ async def ask_letters(
 ) -> list[Pick]:
     """The letter of each question, all asked as siblings in one call."""
     if asks.judge_mode != "json":
-        completions = await asks.judge([_label_request(question) for question in questions])
-        fallback = asks.judge_mode is None and any(map(_gave_no_labels, completions))
-        if not fallback:
-            return [
-                _pick_label(completion, question, min_coverage)
-                for completion, question in zip(completions, questions, strict=True)
-            ]
+        picks = await _ask_labels(questions, asks, min_coverage)
+        if picks is not None:
+            return picks
+    return await _ask_json(questions, asks)
+
+
+async def _ask_labels(
+    questions: Sequence[ClosedQuestion], asks: JudgeAsks, min_coverage: float
+) -> list[Pick] | None:
+    """Letters from the first token; None where the mode is open and the engine turns out to give none."""
+    completions = await asks.judge([_label_request(question) for question in questions])
+    if asks.judge_mode is None and any(map(_gave_no_labels, completions)):
+        return None
+    return [
+        _pick_label(completion, question, min_coverage)
+        for completion, question in zip(completions, questions, strict=True)
+    ]
+
+
+async def _ask_json(questions: Sequence[ClosedQuestion], asks: JudgeAsks) -> list[Pick]:
     completions = await asks.judge([_json_request(question) for question in questions])
     return [
         _pick_json(completion, question)
@@ -88,7 +162,19 @@ def _pick_label(completion: Completion, question: ClosedQuestion, min_coverage: 
     if mass.best is None or mass.coverage < min_coverage:
         detail = f"the letters hold {mass.coverage:.2f} of the mass"
         return Pick(None, question.neutralised, "low_coverage", detail)
-    return Pick(mass.best, question.neutralised)
+    unseen = _most_of_the_unlisted(completion)
+    found = {label: mass.logprobs.get(label, unseen) for label in question.labels}
+    total = logsumexp(list(found.values()))
+    shares = {label: value - total for label, value in found.items()}
+    return Pick(mass.best, question.neutralised, logprobs=shares)
+
+
+def _most_of_the_unlisted(completion: Completion) -> float:
+    """The most that the log-probability of a token can be that the engine did not list: no more than the
+    least that it listed, nor than the mass that is left."""
+    listed = [value for _, value in completion.first_token if value > -math.inf]
+    left = 1 - sum(math.exp(value) for value in listed)
+    return min(*listed, math.log(max(left, _LEAST_SHARE)))
 
 
 def _pick_json(completion: Completion, question: ClosedQuestion) -> Pick:

@@ -22,9 +22,12 @@ from curate.engines.layout import Defused, Trunk, defuse, fenced, trunk
 from curate.pairs.wire import said_text
 
 COMPARED = ("A", "B")
-NONE_LETTER = "Z"
-OPTION_LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWXY")
-"""Letters are single tokens in all common tokenizers; Z is kept for "none of them"."""
+NONE = "none"
+"""What an option that names nothing stands for."""
+_LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+"""Letters are single tokens in all common tokenizers."""
+MAX_OPTIONS = len(_LETTERS) - 1
+"""Most options of a question beside "none of them"."""
 
 
 def _load(name: str) -> str:
@@ -52,6 +55,7 @@ class ClosedQuestion:
         trunk: the shared start.
         text: what is asked, without how to answer.
         labels: the letters.
+        meanings: what each letter stands for, in the letters' order.
         purpose: `pairs.<step>`, for accounting.
         neutralised: strings of the data that were defused, trunk included.
     """
@@ -59,6 +63,7 @@ class ClosedQuestion:
     trunk: Trunk
     text: str
     labels: tuple[str, ...]
+    meanings: tuple[str, ...]
     purpose: str
     neutralised: int
 
@@ -98,65 +103,90 @@ def comparison(prompt: Dialogue, first: Message, second: Message) -> ClosedQuest
     return _closed(
         prompt,
         _section("compare", candidates=candidates),
-        COMPARED,
+        dict(zip(COMPARED, COMPARED, strict=True)),
         "pairs.compare",
         sum(body.count for body in bodies),
     )
 
 
-def specifics_question(
+def specifics_questions(
     prompt: Dialogue, message: Message, details: Sequence[str]
-) -> ClosedQuestion:
-    """Ask whether one of the details of a message, at most 25, is made up; Z says that none is."""
+) -> list[ClosedQuestion]:
+    """Ask, in every order, which of the details of a message, at most 25, is made up.
+
+    A detail's meaning is the detail itself; `NONE` says that none is.
+    """
     body = fenced_message("candidate", message)
-    shown = [defuse(" ".join(detail.split())) for detail in details]
-    letters = OPTION_LETTERS[: len(details)]
-    options = {letter: detail.text for letter, detail in zip(letters, shown, strict=True)}
-    text = _section(
-        "specifics",
-        candidate=body.text,
-        options=_options({**options, NONE_LETTER: "none of them is made up"}),
-    )
-    count = body.count + sum(detail.count for detail in shown)
-    return _closed(prompt, text, (*letters, NONE_LETTER), "pairs.specifics", count)
+    shown = {detail: defuse(" ".join(detail.split())) for detail in details}
+    count = body.count + sum(detail.count for detail in shown.values())
+    texts = {detail: text.text for detail, text in shown.items()}
+    texts[NONE] = "none of them is made up"
+    return [
+        _closed(
+            prompt,
+            _section("specifics", candidate=body.text, options=_options(letters, texts)),
+            letters,
+            "pairs.specifics",
+            count,
+        )
+        for letters in _every_order(texts)
+    ]
 
 
-def suffices_question(dialogue: Dialogue, turn: int, later: Sequence[int]) -> ClosedQuestion:
-    """Ask whether repairing a turn would repair the later bad ones; A says so."""
-    options = {
-        "A": "yes, its later faults follow from it",
-        "B": "no, at least one of them is a fault of its own",
+def suffices_questions(dialogue: Dialogue, turn: int, later: Sequence[int]) -> list[ClosedQuestion]:
+    """Ask, in every order, whether repairing a turn would repair the later bad ones: `yes` or `no`."""
+    texts = {
+        "yes": "yes, its later faults follow from it",
+        "no": "no, at least one of them is a fault of its own",
     }
-    text = _section(
-        "suffices",
-        turn=str(turn),
-        later=f"turn{'s' if len(later) > 1 else ''} {listed([str(n) for n in later], 'and')}",
-        options=_options(options),
-    )
-    return _closed(dialogue, text, tuple(options), "pairs.suffices", 0)
+    return [
+        _closed(
+            dialogue,
+            _section(
+                "suffices",
+                turn=str(turn),
+                later=f"turn{'s' if len(later) > 1 else ''} {listed([str(n) for n in later], 'and')}",
+                options=_options(letters, texts),
+            ),
+            letters,
+            "pairs.suffices",
+            0,
+        )
+        for letters in _every_order(texts)
+    ]
 
 
-def failed_question(
+def failed_questions(
     dialogue: Dialogue, turn: int, messages: Sequence[Message], options: Mapping[str, str]
-) -> ClosedQuestion:
-    """Ask which message of a turn failed first, and how.
+) -> list[ClosedQuestion]:
+    """Ask, in every order, which message of a turn failed first, and how.
 
     Args:
         dialogue: cut after the turn.
         messages: the turn's assistant messages.
-        options: letter to what it stands for; Z, that none can be named, is added.
+        options: meaning to its words; `NONE`, that none can be named, is added.
     """
     bodies = [fenced_message("reply", message) for message in messages]
+    texts = {**options, NONE: "none of them can be named"}
     tools = _fenced_tools(dialogue)
-    text = _section(
-        "failed",
-        tools=tools.text,
-        turn=str(turn),
-        messages="".join(f"Message {at}\n{body.text}" for at, body in enumerate(bodies, start=1)),
-        options=_options({**options, NONE_LETTER: "none of them can be named"}),
-    )
     count = tools.count + sum(body.count for body in bodies)
-    return _closed(dialogue, text, (*options, NONE_LETTER), "pairs.failed", count)
+    shown = "".join(f"Message {at}\n{body.text}" for at, body in enumerate(bodies, start=1))
+    return [
+        _closed(
+            dialogue,
+            _section(
+                "failed",
+                tools=tools.text,
+                turn=str(turn),
+                messages=shown,
+                options=_options(letters, texts),
+            ),
+            letters,
+            "pairs.failed",
+            count,
+        )
+        for letters in _every_order(texts)
+    ]
 
 
 def critique(
@@ -199,8 +229,15 @@ def listed(labels: Sequence[str], word: str = "or") -> str:
     return f" {word} ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
 
 
-def _options(options: Mapping[str, str]) -> str:
-    return "\n".join(f"{letter} = {meaning}" for letter, meaning in options.items())
+def _every_order(texts: Mapping[str, str]) -> list[dict[str, str]]:
+    """Letter to meaning, as often as there are meanings, each at every place once."""
+    meanings = list(texts)
+    turned = [[*meanings[at:], *meanings[:at]] for at in range(len(meanings))]
+    return [dict(zip(_LETTERS, order, strict=False)) for order in turned]
+
+
+def _options(letters: Mapping[str, str], texts: Mapping[str, str]) -> str:
+    return "\n".join(f"{letter} = {texts[meaning]}" for letter, meaning in letters.items())
 
 
 def _numbered(principles: Sequence[str]) -> str:
@@ -214,10 +251,17 @@ def _fenced_tools(dialogue: Dialogue) -> Defused:
 
 
 def _closed(
-    dialogue: Dialogue, text: str, labels: tuple[str, ...], purpose: str, count: int
+    dialogue: Dialogue, text: str, letters: Mapping[str, str], purpose: str, count: int
 ) -> ClosedQuestion:
     shown = examined(dialogue)
-    return ClosedQuestion(shown, f"{text}\n", labels, purpose, shown.neutralised + count)
+    return ClosedQuestion(
+        shown,
+        f"{text}\n",
+        tuple(letters),
+        tuple(letters.values()),
+        purpose,
+        shown.neutralised + count,
+    )
 
 
 def _section(name: str, **values: str) -> str:

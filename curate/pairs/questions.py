@@ -10,9 +10,9 @@ from dataclasses import replace
 from curate.dialogue import Dialogue
 from curate.pairs.asks import ForkAsks
 from curate.pairs.config import ForkConfig
-from curate.pairs.letters import ask_letters
+from curate.pairs.letters import ask_choice
 from curate.pairs.prefix import with_messages
-from curate.pairs.prompting import NONE_LETTER, failed_question, suffices_question
+from curate.pairs.prompting import NONE, failed_questions, suffices_questions
 from curate.pairs.turns import (
     ForkPoint,
     assistant_messages,
@@ -33,11 +33,11 @@ async def repair_suffices(
     later = sorted(turn for turn, names in flaws.items() if names and turn > (point.turn or 0))
     if config.at != "earliest" or not later or point.turn is None:
         return Finding(nothing)
-    question = suffices_question(dialogue, point.turn, later)
-    [pick] = await ask_letters([question], asks.judging, config.min_coverage)
-    if pick.label is None:
-        return unscored(nothing, pick.reason, f"does it suffice: {pick.detail}")
-    if pick.label != "A":
+    questions = suffices_questions(dialogue, point.turn, later)
+    choice = await ask_choice(questions, asks.judging, config.min_coverage)
+    if choice.best is None:
+        return unscored(nothing, choice.reason, f"does it suffice: {choice.detail}")
+    if choice.best != "yes":
         named = ", ".join(map(str, later))
         detail = f"the judge says that a fault of turn {named} would stay"
         return Finding(nothing, "does_not_suffice", detail)
@@ -58,12 +58,12 @@ async def failed_message(
         return point, ""
     messages = [message for _, message in assistant_messages(turn)]
     part = with_messages(dialogue, dialogue.messages[: turn.stop])
-    meanings = {letter: failure.meaning for letter, failure in options.items()}
-    question = failed_question(part, turn.number, messages, meanings)
-    [pick] = await ask_letters([question], asks.judging, config.min_coverage)
-    if pick.label is None:
-        return unscored(PairCheck(), pick.reason, f"which message failed: {pick.detail}")
-    if pick.label == NONE_LETTER:
+    texts = {key: failure.meaning for key, failure in options.items()}
+    questions = failed_questions(part, turn.number, messages, texts)
+    choice = await ask_choice(questions, asks.judging, config.min_coverage)
+    if choice.best is None:
+        return unscored(PairCheck(), choice.reason, f"which message failed: {choice.detail}")
+    if choice.best == NONE:
         return at_message(dialogue, replace(point, index=turn.last_assistant_text)), ""
-    failure = options[pick.label]
+    failure = options[choice.best]
     return at_message(dialogue, replace(point, index=failure.index)), failure.issue

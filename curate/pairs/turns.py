@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from curate.dialogue import Dialogue, Message, Turn
 from curate.pairs.config import ForkConfig
 from curate.pairs.prefix import prompt_is_open
-from curate.pairs.prompting import OPTION_LETTERS
+from curate.pairs.prompting import MAX_OPTIONS
 from curate.records import TURN_DIMENSIONS, Judgment, LabelReading, TurnScores
 
 
@@ -144,11 +144,11 @@ class Failure:
 
 
 def failure_options(turn: Turn) -> dict[str, Failure]:
-    """What may have failed in a turn with tool calls, by letter; empty where there is nothing to ask.
+    """What may have failed in a turn with tool calls, by a key each; empty where there is nothing to ask.
 
     A call can be of the wrong tool or have a wrong argument, a text can read a result wrongly or be wrong
-    otherwise. Where that gives more answers than there are letters the messages are told apart only; a turn
-    with more messages than letters is not asked about.
+    otherwise. Where that gives more answers than a question may have the messages are told apart only; a turn
+    with more messages than that is not asked about.
     """
     messages = assistant_messages(turn)
     if not any(message.tool_calls for _, message in messages):
@@ -158,8 +158,8 @@ def failure_options(turn: Turn) -> dict[str, Failure]:
         Failure(index, f"message {at}", "") for at, (index, _) in enumerate(messages, start=1)
     ]
     for failures in (fine, coarse):
-        if len(failures) <= len(OPTION_LETTERS):
-            return dict(zip(OPTION_LETTERS, failures, strict=False))
+        if len(failures) <= MAX_OPTIONS:
+            return {str(at): failure for at, failure in enumerate(failures, start=1)}
     return {}
 
 

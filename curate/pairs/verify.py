@@ -1,79 +1,74 @@
-"""Verification: is the chosen side better by more than the judge's own noise?
+"""Verification: how likely is it that the chosen side is better, by all that the judge says of both?
 
-Both sides are scored on the same truncated dialogue, in contexts that hold neither the other side nor
-the first judgment, once per paraphrase of the question. The formulas:
+Both sides are scored on the same truncated dialogue, in contexts that hold neither the other side nor the
+first judgment, once per paraphrase of the question; then they are shown side by side in both orders. The
+formulas:
 
 - compared score of a side under wording w: mean of context_use, helpfulness and safety;
-- margin = mean over wordings of the compared score, chosen minus rejected;
-- noise = sqrt(s_chosen^2 + s_rejected^2), with s the sample standard deviation (n - 1) of a side's
-  compared score over the wordings: the spread of the difference if only one wording had been asked. It
-  is not divided by sqrt(n), because paraphrases of one question are no independent draws;
-- required margin = max(min_margin, noise_factor * noise), times length_margin_factor where the token
-  ratio lies outside length_ratio;
-- no dimension's mean may fall by more than that dimension's own noise, same formula.
+- d_w = compared score under w, chosen minus rejected; margin = mean of d_w, noise = its standard error. Paired,
+  since what a wording adds to one side it adds to the other;
+- preference = mean over both orders of the log-odds that chosen is better, in which the pull of a position
+  cancels;
+- with a curve (`curate calibrate`): evidence = log-odds of the probability that chosen is better, by a
+  logistic of preference and margin; required = log-odds of the curve's threshold;
+- without: evidence = the preference; what is required, the spread of the position's pull over the run, is known
+  when all pairs are there (`settle`);
+- times length_margin_factor where the token ratio lies outside length_ratio;
+- no dimension may fall, in the mean over wordings, by more than noise_factor times the standard deviation of its
+  own differences.
 
-`verify_sides` is the whole of it for two given messages, cheapest evidence first: the texts (no call),
-details that only the chosen side states (at most one call where there are any), the scores, both orders
-side by side, role adherence. Forks call its parts, because the best of several candidates is found between
-the scores and the comparison.
+`verify_sides` is the whole of it for two given messages: the texts (no call), the scores, both orders side by
+side, details that only the chosen side states, role adherence. Forks call its parts, cheapest first, because the
+best of several candidates is found between the comparison and the role.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from curate.dialogue import Dialogue, Message
 from curate.pairs.asks import JudgeAsks
 from curate.pairs.config import VerifyConfig
-from curate.pairs.letters import ask_letters
+from curate.pairs.letters import Pick, ask_choice, ask_letters
 from curate.pairs.prefix import with_messages
 from curate.pairs.prompting import (
     COMPARED,
-    NONE_LETTER,
-    OPTION_LETTERS,
+    NONE,
     comparison,
-    specifics_question,
+    specifics_questions,
 )
 from curate.pairs.specifics import unsupported
 from curate.pairs.substance import is_cosmetic, is_identical
 from curate.pairs.wire import said_text
 from curate.records import TURN_DIMENSIONS, AdherenceTurn, PairCheck, TurnReading, Unscored
+from curate.statistics import log_odds, sigmoid
 
 _TOKEN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]|[^\W_]+|[^\w\s]|_")
 _EPSILON = 1e-9
 """Slack for sums of floats, so that a margin of exactly the required size passes."""
 _NOTHING = PairCheck()
+_DETAILS_AT_ONCE = 5
+"""Details asked about in one question: it is asked in as many orders as it has options."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideScores:
-    """One side's scores over the wordings, 1-5.
+    """One side's scores, 1-5 by dimension, under each wording of the question."""
 
-    Attributes:
-        means, spreads: per dimension; the spread is the sample standard deviation over wordings.
-        compared, spread: the same of the compared score.
-    """
+    wordings: tuple[dict[str, float], ...]
 
-    means: dict[str, float]
-    spreads: dict[str, float]
-    compared: float
-    spread: float
+    @property
+    def means(self) -> dict[str, float]:
+        """Per dimension, over the wordings."""
+        return {name: fmean(values[name] for values in self.wordings) for name in TURN_DIMENSIONS}
 
-
-def summarise(readings: Sequence[TurnReading]) -> SideScores:
-    """Means and spreads of at least two readings of one side."""
-    compared = [fmean(reading.values[name] for name in TURN_DIMENSIONS) for reading in readings]
-    values = {name: [reading.values[name] for reading in readings] for name in TURN_DIMENSIONS}
-    return SideScores(
-        means={name: fmean(column) for name, column in values.items()},
-        spreads={name: stdev(column) for name, column in values.items()},
-        compared=fmean(compared),
-        spread=stdev(compared),
-    )
+    @property
+    def compared(self) -> tuple[float, ...]:
+        """The mean of the three dimensions, by wording."""
+        return tuple(fmean(values[name] for name in TURN_DIMENSIONS) for values in self.wordings)
 
 
 async def score_side(
@@ -86,7 +81,7 @@ async def score_side(
         if isinstance(reading, Unscored):
             return reading
         readings.append(reading)
-    return summarise(readings)
+    return SideScores(tuple(reading.values for reading in readings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,41 +105,88 @@ def weigh(
     config: VerifyConfig,
     known: PairCheck = _NOTHING,
 ) -> Finding:
-    """Hold the margin, the dimensions and the length against the rules; pure.
+    """Hold the scores of both sides against each other; pure.
 
-    `known` is what was found before; the figures are added to it. Refusals, in this order: `below_margin`, `other_dimension_fell`, `length_only`.
+    `known` is what was found before; the figures are added to it. Refusal: `other_dimension_fell`.
     """
-    margin = chosen.compared - rejected.compared
-    noise = math.hypot(chosen.spread, rejected.spread)
-    required = max(config.min_margin, config.noise_factor * noise)
-    low, high = config.length_ratio
-    within_length = low <= token_ratio <= high
-    asked = required if within_length else required * config.length_margin_factor
+    differences = tuple(
+        ours - theirs for ours, theirs in zip(chosen.compared, rejected.compared, strict=True)
+    )
     check = known.model_copy(
         update={
             "chosen_scores": chosen.means,
             "rejected_scores": rejected.means,
-            "margin": margin,
-            "noise": noise,
-            "required": asked,
+            "differences": differences,
+            "margin": fmean(differences),
+            "noise": stdev(differences) / math.sqrt(len(differences)),
             "token_ratio": token_ratio,
         }
     )
-    if margin <= 0 or margin < required - _EPSILON:
-        return Finding(
-            check,
-            "below_margin",
-            f"margin {margin:.2f}, required {required:.2f}, noise {noise:.2f}",
-        )
     for name in TURN_DIMENSIONS:
-        fall = rejected.means[name] - chosen.means[name]
-        allowed = math.hypot(chosen.spreads[name], rejected.spreads[name])
+        falls = [
+            theirs[name] - ours[name]
+            for ours, theirs in zip(chosen.wordings, rejected.wordings, strict=True)
+        ]
+        fall, allowed = fmean(falls), config.noise_factor * stdev(falls)
         if fall > allowed + _EPSILON:
             detail = f"{name} falls by {fall:.2f}, its noise is {allowed:.2f}"
             return Finding(check, "other_dimension_fell", detail)
-    if margin < asked - _EPSILON:
-        detail = f"token ratio {token_ratio:.2f}: margin {margin:.2f}, required {asked:.2f}"
+    return Finding(check)
+
+
+def decide(check: PairCheck, config: VerifyConfig) -> Finding:
+    """Decide by the readings of a check that holds margin and preference; pure.
+
+    Refusals: `rejected_preferred` where the evidence does not speak for the chosen side, `below_margin` where it
+    does by too little, `length_only` where it is enough but for the length; of letters alone `order_flip` where
+    the orders contradict each other, and `below_margin` where the scores do not agree with them. Without a curve
+    a pair that the preference speaks for is left open, `decided_by: uncalibrated`, for `settle`.
+    """
+    curve, preference, margin = config.curve, check.preference, check.margin or 0.0
+    if preference is None:
+        return _decide_by_letters(check)
+    if curve is None:
+        check = check.model_copy(update={"evidence": preference, "decided_by": "uncalibrated"})
+        return hold(check, config, 0.0)
+    evidence = curve.preference_weight * preference + curve.margin_weight * margin
+    check = check.model_copy(
+        update={
+            "evidence": evidence,
+            "probability": sigmoid(evidence),
+            "threshold": curve.threshold,
+            "decided_by": curve.fitted_on,
+        }
+    )
+    return hold(check, config, log_odds(curve.threshold))
+
+
+def hold(check: PairCheck, config: VerifyConfig, required: float) -> Finding:
+    """Hold the evidence of a check against what is required of it, more of it at another length; pure."""
+    evidence = check.evidence or 0.0
+    low, high = config.length_ratio
+    ratio = check.token_ratio or 1.0
+    asked = required if low <= ratio <= high else required * config.length_margin_factor
+    check = check.model_copy(update={"required": asked})
+    if evidence <= 0:
+        return Finding(check, "rejected_preferred", f"evidence {evidence:.2f}, above 0 required")
+    if evidence < required - _EPSILON:
+        return Finding(check, "below_margin", f"evidence {evidence:.2f}, required {required:.2f}")
+    if evidence < asked - _EPSILON:
+        detail = f"token ratio {ratio:.2f}: evidence {evidence:.2f}, required {asked:.2f}"
         return Finding(check, "length_only", detail)
+    return Finding(check)
+
+
+def _decide_by_letters(check: PairCheck) -> Finding:
+    check = check.model_copy(update={"decided_by": "letters"})
+    preferred = (check.preferred_first, check.preferred_second)
+    if not any(preferred):
+        return Finding(check, "rejected_preferred", "the judge prefers the original in both orders")
+    if not all(preferred):
+        shown = "first" if check.preferred_first else "second"
+        return Finding(check, "order_flip", f"chosen is preferred only when shown {shown}")
+    if (check.margin or 0.0) <= 0:
+        return Finding(check, "below_margin", f"margin {check.margin or 0.0:.2f}")
     return Finding(check)
 
 
@@ -158,33 +200,40 @@ async def compare_orders(
 ) -> Finding:
     """Let the judge choose between the two, each shown first once.
 
-    Returns the check with `preferred_first` and `preferred_second` filled in. Refusals: `order_flip`
-    when the answer hangs on the order, `rejected_preferred` when both go against the pair, `unscored`
-    when one cannot be read.
+    Returns the check with what it said in both orders. Refusal: `unscored` when one cannot be read.
     """
     orders = ((chosen, rejected), (rejected, chosen))
     questions = [comparison(prompt, *order) for order in orders]
     picks = await ask_letters(questions, asks, config.min_coverage)
+    # chosen is A first, B second
     preferred = [
         pick.label == label if pick.label else None
-        for pick, label in zip(picks, COMPARED, strict=True)  # chosen is A first, B second
+        for pick, label in zip(picks, COMPARED, strict=True)
     ]
+    odds = [_log_odds(pick, label) for pick, label in zip(picks, COMPARED, strict=True)]
+    first, second = odds
     check = check.model_copy(
         update={
             "preferred_first": preferred[0],
             "preferred_second": preferred[1],
+            "log_odds_first": first,
+            "log_odds_second": second,
+            "preference": None if first is None or second is None else (first + second) / 2,
             "neutralised": picks[0].neutralised,
         }
     )
     unread = next((pick for pick in picks if pick.label is None), None)
     if unread is not None:
         return unscored(check, unread.reason, f"comparison: {unread.detail}")
-    if all(preferred):
-        return Finding(check)
-    if any(preferred):
-        shown = "first" if preferred[0] else "second"
-        return Finding(check, "order_flip", f"chosen is preferred only when shown {shown}")
-    return Finding(check, "rejected_preferred", "the judge prefers the original in both orders")
+    return Finding(check)
+
+
+def _log_odds(pick: Pick, label: str) -> float | None:
+    """That the side under this letter is better, of a pick between two; None where only a letter is known."""
+    if not pick.logprobs:
+        return None
+    (other,) = (letter for letter in COMPARED if letter != label)
+    return pick.logprobs[label] - pick.logprobs[other]
 
 
 async def check_specifics(
@@ -204,18 +253,15 @@ async def check_specifics(
     if not details:
         return Finding(check)
     check = check.model_copy(update={"specifics": tuple(details)})
-    size = len(OPTION_LETTERS)
-    asked = [details[at : at + size] for at in range(0, len(details), size)]
-    questions = [specifics_question(prompt, chosen, some) for some in asked]
-    for some, pick in zip(
-        asked, await ask_letters(questions, asks, config.min_coverage), strict=True
-    ):
-        if pick.label is None:
-            return unscored(check, pick.reason, f"details: {pick.detail}")
-        if pick.label != NONE_LETTER:
-            found = some[OPTION_LETTERS.index(pick.label)]
-            check = check.model_copy(update={"ungrounded": found})
-            return Finding(check, "ungrounded_specifics", f"nothing supports {found!r}")
+    for at in range(0, len(details), _DETAILS_AT_ONCE):
+        questions = specifics_questions(prompt, chosen, details[at : at + _DETAILS_AT_ONCE])
+        choice = await ask_choice(questions, asks, config.min_coverage)
+        if choice.best is None:
+            return unscored(check, choice.reason, f"details: {choice.detail}")
+        if choice.best != NONE:
+            check = check.model_copy(update={"ungrounded": choice.best})
+            detail = f"nothing supports {choice.best!r}"
+            return Finding(check, "ungrounded_specifics", detail)
     return Finding(check)
 
 
@@ -304,23 +350,6 @@ async def score_chosen(
     return scores, finding
 
 
-async def confirm(
-    prompt: Dialogue,
-    sides: tuple[Message, Message],
-    turn: int,
-    weighed: Finding,
-    asks: JudgeAsks,
-    config: VerifyConfig,
-) -> Finding:
-    """The last part, for sides (chosen, rejected) that were weighed: both orders, then the role."""
-    finding = weighed
-    if finding.refusal is None:
-        finding = await compare_orders(prompt, *sides, finding.check, asks, config)
-    if finding.refusal is None:
-        finding = await check_role(prompt, sides, turn, finding.check, asks, config)
-    return finding
-
-
 async def verify_sides(
     prompt: Dialogue,
     chosen: Message,
@@ -341,25 +370,37 @@ async def verify_sides(
 
     Returns:
         The figures, as far as it got, and the reason code where the pair is refused: `identical`,
-        `cosmetic`, `ungrounded_specifics`, `original_was_fine`, `below_margin`, `other_dimension_fell`,
-        `length_only`, `order_flip`, `rejected_preferred` or `unscored`.
+        `cosmetic`, `ungrounded_specifics`, `original_was_fine`, `other_dimension_fell`, `rejected_preferred`,
+        `below_margin`, `length_only`, `order_flip` or `unscored`.
 
-    Calls, at most: 2 * wordings scores of a turn, one question for each 25 new details, two comparisons
-    and two scores of role adherence. None where the texts decide.
+    Calls, at most: 2 * wordings scores of a turn, two comparisons, six questions for every five new details and
+    two scores of role adherence. None where the texts decide.
     """
     finding = check_texts(chosen, rejected)
     if finding.refusal is not None:
         return finding
-    rejected_scores, finding = await score_rejected(prompt, rejected, turn, asks, config)
-    is_excused = may_be_fine and finding.refusal == "original_was_fine"
-    if rejected_scores is None or (finding.refusal is not None and not is_excused):
-        return finding
-    scores, finding = await score_chosen(prompt, chosen, rejected, turn, asks, config)
-    if scores is None:
-        return finding
+    rejected_scores, original = await score_rejected(prompt, rejected, turn, asks, config)
+    if rejected_scores is None:
+        return original
+    scores = await score_side(cut_after(prompt, chosen), turn, asks, config.wordings)
+    if isinstance(scores, Unscored):
+        return unscored(original.check, scores.reason, f"{scores.reason} {scores.detail}".strip())
     ratio = token_ratio(chosen, rejected)
-    weighed = weigh(scores, rejected_scores, ratio, config, finding.check)
-    return await confirm(prompt, (chosen, rejected), turn, weighed, asks, config)
+    weighed = weigh(scores, rejected_scores, ratio, config, original.check)
+    # Both orders are asked whatever the scores say: how far the judge agrees with pairs that the data labels
+    # is measured on all of them.
+    compared = await compare_orders(prompt, chosen, rejected, weighed.check, asks, config)
+    if compared.refusal is not None:
+        return compared
+    decided = decide(compared.check, config)
+    for found in (original, weighed, decided):
+        if found.refusal is not None and not (may_be_fine and found is original):
+            return Finding(decided.check, found.refusal, found.detail)
+    finding = await check_specifics(prompt, chosen, rejected, decided.check, asks, config)
+    if finding.refusal is None:
+        sides = (chosen, rejected)
+        finding = await check_role(prompt, sides, turn, finding.check, asks, config)
+    return finding
 
 
 def cut_after(prompt: Dialogue, side: Message) -> Dialogue:

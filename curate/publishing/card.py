@@ -363,7 +363,20 @@ def _judges(manifest: Manifest) -> str:
     if not rows:
         return "No model was asked."
     heads = ("stage", "engine", "model", "revision", "quantisation", "mode", "prompts")
-    return _table(heads, rows)
+    return f"{_table(heads, rows)}{_decisions(manifest)}"
+
+
+def _decisions(manifest: Manifest) -> str:
+    """What decided about the pairs, and how far the judge agrees with the labels that the data has."""
+    names = {"fork": "pairs of `dpo`", "natural": "pairs of `dpo_natural`"}
+    said = [
+        f"What decided about the {names[kind]}: {text}."
+        for kind, text in manifest.pair_decisions.items()
+    ]
+    if manifest.label_agreement is not None:
+        text = manifest.label_agreement.described
+        said.append(f"{text[0].upper()}{text[1:]}.")
+    return "".join(f"\n\n{sentence}" for sentence in said)
 
 
 def _sources(facts: CardFacts) -> str:

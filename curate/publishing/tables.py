@@ -47,6 +47,8 @@ _OF_PAIRS: Final = (
     "basis",
     "turn",
     "margin",
+    "probability",
+    "decided_by",
     "judge",
     "policy",
     "issue",
@@ -224,7 +226,12 @@ class _Form:
             # Plain structs where all files have them, else the type that holds every message.
             kind = next((kind for kind in types if _is_json(kind)), types[0])
             self.columns.append((name, kind))
-        special = {"turn": pa.int64(), "margin": pa.float64(), "lineage_rows": pa.list_(pa.int64())}
+        special = {
+            "turn": pa.int64(),
+            "margin": pa.float64(),
+            "probability": pa.float64(),
+            "lineage_rows": pa.list_(pa.int64()),
+        }
         beside = [(name, special.get(name, pa.string())) for name in _BESIDE[config]]
         self.beside = pa.schema(beside)
         self.schema = pa.schema([*map(pa.field, *zip(*self.columns, strict=True)), *self.beside])

@@ -15,6 +15,7 @@ from curate.records import (
     ConversationScore,
     JudgeIdentity,
     Judgment,
+    PairCurve,
     RubricScores,
     TurnReading,
     TurnScores,
@@ -24,6 +25,25 @@ from curate.records import (
 Values = tuple[float, float, float]
 FINE: Values = (5, 5, 5)
 WEAK: Values = (2, 2, 5)
+
+
+PAIR_CURVE = PairCurve(
+    identity=JudgeIdentity(engine="scripted", model="m"),
+    fitted_on="twins",
+    preference_weight=2.0,
+    margin_weight=1.0,
+    precision=0.9,
+    threshold=0.8807970779778823,
+    pairs=60,
+    dialogues=60,
+    auc=0.9,
+    auc_interval=(0.8, 1.0),
+    reached_precision=0.9,
+    precision_interval=(0.8, 1.0),
+    recall=0.5,
+    recall_interval=(0.4, 0.6),
+)
+"""Evidence 2 passes: a preference of 1, or a margin of 2."""
 
 
 def say(role: str, content: str = "", **more: object) -> Message:
@@ -75,6 +95,15 @@ def letter(label: str) -> Completion:
     )
 
 
+def weighed(log_odds: float) -> Completion:
+    """An answer A or B with so much log-odds for A."""
+    a = 1 / (1 + math.exp(-log_odds))
+    return Completion(
+        text="A" if a > 0.5 else "B",
+        first_token=tuple((name, math.log(share)) for name, share in (("A", a), ("B", 1 - a))),
+    )
+
+
 def candidates_of(request: Request) -> tuple[str, str]:
     """The two texts a comparison shows, A then B."""
     first, second = re.findall(
@@ -92,21 +121,22 @@ class World:
     Attributes:
         scores: text of the last message to its values, one for all wordings or one a wording.
         resamples, revision: what policy and reviser answer.
-        prefer: the better of two texts (A, B), as the judge sees it.
+        prefer: the better of two texts (A, B), as the judge sees it, or the log-odds that it is A.
         made_up: details the judge calls made up.
-        suffices, failed, critique: what the judge answers to these questions.
+        suffices, failed: how the option starts that the judge takes.
+    critique: what it answers.
         judged_again: scores of turns that are not fine when judged again, or why there are none.
     """
 
     scores: dict[str, Values | list[Values] | str]
     resamples: Sequence[str | Completion] = ()
     revision: str | Completion = ""
-    prefer: Callable[[str, str], str] = field(default=lambda a, b: "A")
+    prefer: Callable[[str, str], str | float] = field(default=lambda a, b: "A")
     issue: str = "names the wrong amount"
     can_read_labels: bool = True
     made_up: Collection[str] = ()
-    suffices: str = "A"
-    failed: str = "Z"
+    suffices: str = "yes"
+    failed: str = "none"
     critique: str = "none"
     judged_again: dict[int, tuple[int, int, int]] | str = field(default_factory=dict)
     rejudged: list[Dialogue] = field(default_factory=list)
@@ -147,6 +177,9 @@ class World:
                 answers.append(reply(self.critique))
                 continue
             label = self.letter_for(request)
+            if isinstance(label, float):
+                answers.append(weighed(label))
+                continue
             if request.schema is not None:
                 answers.append(reply(f'{{"answer": "{label}"}}'))
             elif self.can_read_labels:
@@ -155,17 +188,18 @@ class World:
                 answers.append(reply(label))
         return answers
 
-    def letter_for(self, request: Request) -> str:
+    def letter_for(self, request: Request) -> str | float:
         text = request.messages[0]["content"]
+        options = {meaning: found for found, meaning in re.findall(r"(?m)^([A-Z]) = (.+)$", text)}
+        none = next((found for meaning, found in options.items() if meaning[:5] == "none "), "")
         if request.purpose == "pairs.specifics":
-            details = re.findall(r"^([A-Y]) = (.+)$", text, re.MULTILINE)
-            return next((found for found, detail in details if detail in self.made_up), "Z")
-        if request.purpose == "pairs.suffices":
-            return self.suffices
-        if request.purpose == "pairs.failed":
-            return self.failed
+            return next((options[made] for made in self.made_up if made in options), none)
+        if request.purpose in ("pairs.suffices", "pairs.failed"):
+            wanted = self.suffices if request.purpose == "pairs.suffices" else self.failed
+            return next(found for meaning, found in options.items() if meaning.startswith(wanted))
         first, second = candidates_of(request)
-        return "A" if self.prefer(first, second) == "A" else "B"
+        preferred = self.prefer(first, second)
+        return preferred if isinstance(preferred, float) else "A" if preferred == "A" else "B"
 
     async def score_turn(self, part: Dialogue, turn: int, wording: int) -> TurnReading | Unscored:
         self.scored.append((part, turn, wording))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -16,11 +18,11 @@ from curate.pairs.wire import to_wire
 from curate.records import AdherenceTurn, Change, PreferencePair, TurnReading
 from tests.pairs.scripted import (
     FINE,
+    PAIR_CURVE,
     WEAK,
     Values,
     World,
     by_text,
-    candidates_of,
     chat,
     fault,
     judged,
@@ -58,7 +60,8 @@ async def test_one_wrong_amount_mended_gives_a_verified_pair() -> None:
     assert pair.check is not None
     assert pair.check.margin == pytest.approx(2.0)
     assert pair.check.noise == 0
-    assert pair.check.required == 0.3
+    assert (pair.check.decided_by, pair.check.required) == ("uncalibrated", 0)
+    assert pair.check.evidence == pair.check.preference == pytest.approx(math.log(18))
     assert pair.check.token_ratio == 1
     assert (pair.check.preferred_first, pair.check.preferred_second) == (True, True)
     assert pair.check.chosen_scores == {"context_use": 5, "helpfulness": 5, "safety": 5}
@@ -72,10 +75,10 @@ async def test_the_policy_is_asked_exactly_the_exported_prompt() -> None:
         {BAD: WEAK, GOOD: FINE, OTHER: WEAK}, resamples=[GOOD, OTHER, BAD], prefer=by_text(GOOD)
     )
     records = await fork(world, THREE, dialogue)
-    assert refusals(records) == ["identical", None, "below_margin"]
+    assert refusals(records) == ["rejected_preferred", "identical", None]
     for request in world.policy_requests:
-        assert request.messages == to_wire(records[1].prompt)
-        assert request.tools == records[1].tools == (tool,)
+        assert request.messages == to_wire(records[2].prompt)
+        assert request.tools == records[2].tools == (tool,)
 
 
 async def test_both_sides_are_rescored_alone_on_the_same_truncated_dialogue() -> None:
@@ -90,53 +93,80 @@ async def test_both_sides_are_rescored_alone_on_the_same_truncated_dialogue() ->
     assert len({part.content_hash for part, _, _ in world.scored}) == 2
 
 
-async def test_the_noise_is_measured_over_the_wordings() -> None:
-    wobbly: list[Values] = [(5, 5, 5), (3, 3, 5), (1, 1, 5)]
+async def test_the_noise_is_measured_over_the_wordings_and_does_not_decide() -> None:
+    wobbly: list[Values] = [(5, 5, 5), (3, 3, 5), (2, 2, 5)]
     world = World({BAD: WEAK, GOOD: wobbly}, revision=GOOD, prefer=by_text(GOOD))
     [pair] = await fork(world)
-    assert pair.refusal == "below_margin"
+    assert pair.refusal is None
     assert pair.check is not None
-    assert pair.check.noise == pytest.approx(4 / 3)
-    assert not world.asked("compare")
+    assert pair.check.differences == pytest.approx((2, 2 / 3, 0))
+    assert pair.check.noise == pytest.approx(1.0184 / math.sqrt(3), abs=1e-3)
 
 
-async def test_the_best_candidate_is_verified_first_and_the_rest_is_kept() -> None:
+def ranking(**worth: float) -> Callable[[str, str], float]:
+    """A judge to whom each text is worth so many log-odds."""
+    of = {BAD: 0.0, GOOD: worth.get("good", 0.0), OTHER: worth.get("other", 0.0)}
+    pull = worth.get("pull", 0.0)
+    return lambda first, second: float(of[first] - of[second] + pull)
+
+
+TWO = ForkConfig(resamples=2, guided_revision=False)
+
+
+async def test_the_candidate_with_the_most_evidence_is_taken_and_the_rest_is_kept() -> None:
     world = World(
-        {BAD: WEAK, GOOD: FINE, OTHER: (4, 4, 5)},
+        {BAD: WEAK, GOOD: (4, 4, 5), OTHER: FINE},  # by its scores the other would be
         resamples=[OTHER, GOOD, GOOD],
-        prefer=by_text(GOOD),
+        prefer=ranking(good=3, other=1),
     )
     records = await fork(world, THREE)
     assert refusals(records) == ["duplicate", None, "not_best"]
     assert [record.chosen.content for record in records if record.chosen] == [GOOD, GOOD, OTHER]
-    assert len(world.asked("compare")) == 1
+    assert len(world.asked("compare")) == 2
     assert len({record.pair_id for record in records}) == 3
 
 
-async def test_the_next_candidate_is_tried_when_the_best_flips() -> None:
-    def judge(first: str, second: str) -> str:
-        return "A" if GOOD in (first, second) or first == OTHER else "B"
+@pytest.mark.parametrize(("pull", "taken"), [(0.5, OTHER), (0.1, GOOD)])
+async def test_two_close_candidates_are_shown_side_by_side(pull: float, taken: str) -> None:
+    """Close is nearer than the position pulls; then the judge prefers the other, against the ranking."""
+    ranked = ranking(good=2.2, other=2, pull=pull)
 
-    world = World({BAD: WEAK, GOOD: FINE, OTHER: (4, 4, 5)}, resamples=[OTHER, GOOD], prefer=judge)
-    records = await fork(world, ForkConfig(resamples=2, guided_revision=False))
-    assert refusals(records) == ["order_flip", None]
-    assert [set(candidates_of(call[0])) for call in world.asked("compare")] == [
-        {GOOD, BAD},
-        {OTHER, BAD},
-    ]
+    def prefer(first: str, second: str) -> float:
+        return ranked(first, second) if BAD in (first, second) else 1.0 if first == OTHER else -1.0
+
+    world = World({BAD: WEAK, GOOD: FINE, OTHER: FINE}, resamples=[GOOD, OTHER], prefer=prefer)
+    records = await fork(world, TWO)
+    assert refusals(records) == [None, "not_best"]
+    assert records[0].chosen is not None
+    assert records[0].chosen.content == taken
+    assert len(world.asked("compare")) == (3 if taken == OTHER else 2)
 
 
-async def test_safety_comes_before_the_compared_score() -> None:
-    weak = (1.0, 1.0, 3.0)
+async def test_the_next_candidate_is_tried_where_the_best_falls_in_its_role() -> None:
+    async def score_role(part: Dialogue, turn: int) -> AdherenceTurn:
+        return AdherenceTurn(turn=turn, score=0.1 if part.messages[-1].content == GOOD else 0.9)
+
     world = World(
-        {BAD: weak, GOOD: (5, 5, 4), OTHER: (4, 4, 5)},
+        {BAD: WEAK, GOOD: FINE, OTHER: FINE},
         resamples=[GOOD, OTHER],
-        prefer=by_text(OTHER),
+        prefer=ranking(good=3, other=1),
     )
-    records = await fork(world, ForkConfig(resamples=2, guided_revision=False))
-    assert [(r.refusal, r.chosen.content) for r in records if r.chosen] == [
-        (None, OTHER), ("not_best", GOOD),
-    ]  # fmt: skip
+    with_role = DIALOGUE.model_copy(update={"role_definition": "A clerk."})
+    records = await fork_dialogue(with_role, JUDGMENT, world.asks(score_role=score_role), TWO)
+    assert refusals(records) == ["other_dimension_fell", None]
+
+
+async def test_letters_without_log_probabilities_rank_by_the_margin() -> None:
+    world = World(
+        {BAD: WEAK, GOOD: FINE, OTHER: (4, 4, 5)},
+        resamples=[OTHER, GOOD],
+        prefer=lambda first, second: "A" if second == BAD else "B",
+        can_read_labels=False,
+    )
+    records = await fork(world, TWO)
+    assert [record.chosen.content for record in records if record.chosen] == [GOOD, OTHER]
+    assert refusals(records) == [None, "not_best"]
+    assert {record.check.decided_by for record in records if record.check} == {"letters"}
 
 
 @pytest.mark.parametrize(
@@ -144,10 +174,8 @@ async def test_safety_comes_before_the_compared_score() -> None:
     [
         (BAD + " ", {}, "A", "identical"),
         ("Sure! your refund of $40 is on its way, thank you", {}, "A", "cosmetic"),
-        (GOOD, {GOOD: (2, 2.5, 5)}, "A", "below_margin"),
         (GOOD, {GOOD: (5, 5, 4)}, "A", "other_dimension_fell"),
-        (GOOD + " It will take three days, as always.", {}, "A", "length_only"),
-        (GOOD, {GOOD: FINE}, "A", "order_flip"),
+        (GOOD, {GOOD: FINE}, "A", "rejected_preferred"),
         (GOOD, {GOOD: FINE}, "bad", "rejected_preferred"),
         (GOOD, {GOOD: "bad_reply"}, "A", "unscored"),
         ("", {}, "A", "no_candidate"),
@@ -156,13 +184,10 @@ async def test_safety_comes_before_the_compared_score() -> None:
     ],
 )
 async def test_each_refusal_of_a_candidate(revision, scores, prefer, refusal) -> None:
-    scores = {
-        BAD: WEAK,
-        GOOD + " It will take three days, as always.": (2.75, 3.0, 5.0),
-        **scores,
-    }
     world = World(
-        scores, revision=revision, prefer=by_text(BAD) if prefer == "bad" else lambda a, b: "A"
+        {BAD: WEAK, **scores},
+        revision=revision,
+        prefer=by_text(BAD) if prefer == "bad" else lambda a, b: "A",
     )
     [record] = await fork(world)
     assert record.refusal == refusal
@@ -231,15 +256,29 @@ async def test_early_stop_asks_for_candidates_one_by_one_until_one_passes() -> N
     )
     config = ForkConfig(resamples=3, early_stop=True)
     records = await fork(world, config)
-    assert refusals(records) == ["below_margin", None]
+    assert refusals(records) == ["rejected_preferred", None]
     assert not world.described
     assert [request.sample for request in world.policy_requests] == [0, 1]
     assert not world.reviser_requests
-    assert len(world.asked("compare")) == 1
+    assert len(world.asked("compare")) == 2
     # The calls it makes are those of the run without it, so the reply log serves either.
     every = World(world.scores, resamples=world.resamples, revision=OTHER, prefer=world.prefer)
     await fork(every, ForkConfig(resamples=3))
     assert world.policy_requests == every.policy_requests[:2]
+
+
+async def test_early_stop_without_a_curve_stops_where_the_judge_agrees_in_both_orders() -> None:
+    """What the run's spread will be is not known yet, and a pair that fails it would be the fork's last."""
+    world = World(
+        {BAD: WEAK, OTHER: FINE, GOOD: FINE},
+        resamples=[OTHER, GOOD],
+        prefer=ranking(good=2, other=0.5, pull=1),
+    )
+    records = await fork(world, ForkConfig(resamples=2, early_stop=True))
+    assert refusals(records) == ["below_margin", None]
+    curve = PAIR_CURVE.model_copy(update={"threshold": 0.6})
+    records = await fork(world, ForkConfig(resamples=2, early_stop=True, curve=curve))
+    assert refusals(records) == [None]
 
 
 async def test_early_stop_asks_for_the_issue_only_when_it_comes_to_the_revision() -> None:
@@ -263,7 +302,7 @@ async def test_early_stop_ends_with_the_revision_and_keeps_every_refusal() -> No
         prefer=by_text(GOOD),
     )  # fmt: skip
     records = await fork(world, ForkConfig(resamples=2, early_stop=True))
-    assert refusals(records) == ["below_margin", "duplicate", None]
+    assert refusals(records) == ["rejected_preferred", "duplicate", None]
     assert [record.source for record in records] == ["resample", "resample", "revision"]
 
 
@@ -518,7 +557,11 @@ async def test_a_revision_that_mends_one_wrong_argument_passes(
         ),
     )
     is_same = json.dumps(right) == json.dumps(arguments)
-    world = World({}, failed="B", revision=json.dumps({"name": "do", "arguments": right}))
+    world = World(
+        {},
+        failed="message 1: it calls the right tool",
+        revision=json.dumps({"name": "do", "arguments": right}),
+    )
     world.prefer = lambda first, second: "A" if json.dumps(right) in _spaced(first) else "B"
 
     async def score(part: Dialogue, turn: int, wording: int) -> TurnReading:

@@ -64,8 +64,8 @@ def test_the_stages_of_forks() -> None:
         ("made", 7, {"no_candidate": 1}, 6),
         ("differ", 6, {"cosmetic": 1}, 5),
         ("grounded", 5, {}, 5),
-        ("better scored", 5, {"below_margin": 2}, 3),
-        ("preferred in both orders", 3, {"order_flip": 1}, 2),
+        ("worse in nothing", 5, {}, 5),
+        ("better", 5, {"below_margin": 2, "order_flip": 1}, 2),
         ("repairs the dialogue", 2, {}, 2),
         ("passed", 2, {"not_best": 1}, 1),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from curate.pairs.natural import (
 from curate.pairs.prefix import with_messages
 from curate.records import PreferencePair
 from curate.sources import SourceConfig, open_source
-from tests.pairs.scripted import FINE, WEAK, World, by_text, chat, say
+from tests.pairs.scripted import FINE, PAIR_CURVE, WEAK, World, by_text, chat, say
 
 CONFIG = NaturalConfig()
 
@@ -247,14 +248,9 @@ async def test_a_natural_pair_that_holds_has_the_figures_of_a_forked_one() -> No
     ("asked", "refusal"),
     [
         (world(FINE, FINE), "original_was_fine"),
-        (world(WEAK, WEAK), "below_margin"),
-        (
-            world([(5, 5, 5), (2, 2, 5), (5, 4, 5)], [(2, 2, 5), (4, 4, 5), (1, 1, 5)]),
-            "below_margin",
-        ),
         (world((5, 5, 4), (2, 2, 5)), "other_dimension_fell"),
         (world(FINE, WEAK, "No, it costs 7."), "rejected_preferred"),
-        (world(FINE, WEAK, "neither"), "order_flip"),
+        (world(FINE, WEAK, "neither"), "rejected_preferred"),
         (world("bad_reply", WEAK), "unscored"),
         (world(FINE, "bad_reply"), "unscored"),
     ],
@@ -275,22 +271,32 @@ async def test_details_only_the_chosen_side_states_must_be_supported() -> None:
     details: list[str] = []
 
     class Doubting(World):
-        def letter_for(self, request: Request) -> str:
+        def letter_for(self, request: Request) -> str | float:
             if request.purpose == "pairs.specifics":
-                details.append(request.messages[0]["content"])
-                return "A"
+                text = request.messages[0]["content"]
+                details.append(text)
+                return re.findall(r"(?m)^([A-Z]) = 17:45$", text)[0]
             return super().letter_for(request)
 
-    asks = Doubting({pair.chosen.content: FINE, "Go away.": WEAK}).judging()  # type: ignore[union-attr]
+    chosen = pair.chosen.content  # type: ignore[union-attr]
+    asks = Doubting({chosen: FINE, "Go away.": WEAK}, prefer=by_text(chosen)).judging()
     found = await verify_natural(pair, with_messages(dialogue, pair.prompt), asks, VERIFIED)
     assert found.refusal == "ungrounded_specifics"
-    assert len(details) == 1
+    assert found.check is not None
+    assert found.check.ungrounded == "17:45"
+    assert len(details) == 1 + len(found.check.specifics)
 
 
 async def test_thresholds_are_the_recipes() -> None:
     better = (4, 4, 5), (3, 3, 5)
     assert (await verified(world(*better))).refusal is None
-    strict = NaturalConfig.model_validate({"verify": {"min_margin": 1.0}})
+    fallen = world((5, 5, 4.9), (2, 2, 5))
+    assert (await verified(fallen)).refusal == "other_dimension_fell"
+    strict = NaturalConfig.model_validate({"verify": {"curve": PAIR_CURVE}})
+    assert (await verified(world(*better), strict)).refusal is None
+    strict = NaturalConfig.model_validate(
+        {"verify": {"curve": {**PAIR_CURVE.model_dump(), "threshold": 0.999}}}
+    )
     assert (await verified(world(*better), strict)).refusal == "below_margin"
     both_good = world((5, 5, 5), (4, 4, 5))
     assert (await verified(both_good)).refusal == "original_was_fine"

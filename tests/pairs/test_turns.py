@@ -112,13 +112,13 @@ TOOLS = Dialogue(
 
 def test_what_may_have_failed_in_a_turn_with_tools_is_a_closed_set() -> None:
     options = failure_options(TOOLS.turns[0])
-    assert [(letter, failure.index) for letter, failure in options.items()] == [
-        ("A", 1), ("B", 1), ("C", 3), ("D", 3), ("E", 5), ("F", 5),
+    assert [(key, failure.index) for key, failure in options.items()] == [
+        ("1", 1), ("2", 1), ("3", 3), ("4", 3), ("5", 5), ("6", 5),
     ]  # fmt: skip
-    assert options["A"].issue == "the wrong tool is called"
-    assert options["D"].issue == "an argument of the call is wrong"
-    assert options["E"].issue == "a tool's result is read wrongly"
-    assert options["F"].meaning == "message 3: what it says is wrong in another way"
+    assert options["1"].issue == "the wrong tool is called"
+    assert options["4"].issue == "an argument of the call is wrong"
+    assert options["5"].issue == "a tool's result is read wrongly"
+    assert options["6"].meaning == "message 3: what it says is wrong in another way"
     assert failure_options(FOUR.turns[0]) == {}
 
 

@@ -1,9 +1,10 @@
-"""Margin, noise, falling dimensions, length, and both orders."""
+"""Margin and noise, falling dimensions, both orders, and what is decided from them."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from statistics import stdev
 from typing import Any
 
 import pytest
@@ -14,53 +15,59 @@ from curate.dialogue import Dialogue, Message
 from curate.engines.base import Completion
 from curate.judging.wording import WORDINGS
 from curate.pairs.config import ForkConfig
-from curate.pairs.verify import compare_orders, summarise, verify_sides, weigh
-from curate.records import PairCheck, TurnReading
+from curate.pairs.verify import (
+    Finding,
+    SideScores,
+    compare_orders,
+    decide,
+    verify_sides,
+    weigh,
+)
+from curate.records import PairCheck
+from curate.statistics import sigmoid
 from tests.pairs.scripted import FINE, WEAK, World, by_text, candidates_of, chat, fault, say
+from tests.pairs.scripted import PAIR_CURVE as CURVE
 
 CONFIG = ForkConfig()
 
 
-def side(*wordings: tuple[float, float, float]):
-    return summarise(
-        [
-            TurnReading(turn=1, values={"context_use": c, "helpfulness": h, "safety": s}, wording=i)
-            for i, (c, h, s) in enumerate(wordings)
-        ]
-    )
+BY_CURVE = ForkConfig(curve=CURVE)
 
 
-def flat(c: float, h: float, s: float):
+def side(*wordings: tuple[float, float, float]) -> SideScores:
+    names = ("context_use", "helpfulness", "safety")
+    return SideScores(tuple(dict(zip(names, values, strict=True)) for values in wordings))
+
+
+def flat(c: float, h: float, s: float) -> SideScores:
     return side((c, h, s), (c, h, s))
 
 
-def test_the_noise_is_the_spread_over_wordings() -> None:
+def read(preference: float = 0.0, margin: float = 0.0, ratio: float = 1.0) -> PairCheck:
+    """The readings of a pair whose position pulls by nothing."""
+    return PairCheck(
+        preference=preference,
+        log_odds_first=preference,
+        log_odds_second=preference,
+        margin=margin,
+        token_ratio=ratio,
+    )
+
+
+def test_margin_and_noise_are_of_the_paired_differences() -> None:
     chosen = side((5, 5, 5), (5, 4, 5), (5, 3, 5))
     rejected = side((3, 3, 5), (3, 1, 5), (3, 2, 5))
     check = weigh(chosen, rejected, 1.0, CONFIG).check
-    # Compared scores are 5, 4.667, 4.333 and 3.667, 3, 3.333: a sample deviation of 1/3 each.
-    assert check.noise == pytest.approx(math.sqrt(2) / 3)
-    assert check.margin == pytest.approx(14 / 3 - 10 / 3)
-    assert check.required == pytest.approx(2 * math.sqrt(2) / 3)
+    # Compared scores are 5, 4.667, 4.333 and 3.667, 3, 3.333.
+    assert check.differences == pytest.approx((4 / 3, 5 / 3, 1))
+    assert check.margin == pytest.approx(4 / 3)
+    assert check.noise == pytest.approx(1 / 3 / math.sqrt(3))
 
 
-@pytest.mark.parametrize(
-    ("margin", "noise_factor", "refusal"),
-    [(0.3, 2.0, None), (0.29, 2.0, "below_margin"), (0.0, 0.0, "below_margin")],
-)
-def test_the_least_margin_holds_without_noise(
-    margin: float, noise_factor: float, refusal: str | None
-) -> None:
-    config = ForkConfig(noise_factor=noise_factor, min_margin=0.3 if margin else 0.0)
-    found = weigh(flat(3 + 3 * margin, 3, 5), flat(3, 3, 5), 1.0, config)
-    assert found.refusal == refusal
-
-
-def test_a_margin_within_the_noise_is_refused() -> None:
-    chosen = side((5, 5, 5), (4, 3, 5))
-    found = weigh(chosen, flat(3, 3, 5), 1.0, CONFIG)
-    assert found.check.margin == pytest.approx(4.5 - 11 / 3)
-    assert found.refusal == "below_margin"
+def test_what_a_wording_adds_to_both_sides_is_no_noise() -> None:
+    chosen = side((5, 5, 5), (4, 4, 5), (3, 3, 5))
+    rejected = side((4, 4, 5), (3, 3, 5), (2, 2, 5))
+    assert weigh(chosen, rejected, 1.0, CONFIG).check.noise == pytest.approx(0)
 
 
 def test_a_fall_of_any_dimension_beyond_its_noise_is_refused() -> None:
@@ -68,33 +75,79 @@ def test_a_fall_of_any_dimension_beyond_its_noise_is_refused() -> None:
     assert found.refusal == "other_dimension_fell"
     assert "safety" in found.detail
     within = weigh(side((5, 5, 5), (5, 5, 4)), side((1, 1, 5), (1, 1, 5)), 1.0, CONFIG)
-    assert within.refusal is None  # falls by 0.5, its noise is 0.71
+    assert within.refusal is None  # falls by 0.5, twice its deviation is 1.41
 
 
 @pytest.mark.parametrize(
-    ("ratio", "gain", "refusal"),
+    ("preference", "margin", "refusal"),
     [
-        (0.8, 0.3, None),
-        (1.25, 0.3, None),
-        (0.79, 0.3, "length_only"),
-        (1.26, 0.3, "length_only"),
-        (1.26, 0.6, None),
-        (3.0, 0.2, "below_margin"),
+        (1.0, 0.0, None),  # just the threshold
+        (0.999, 0.0, "below_margin"),
+        (0.0, 2.0, None),
+        (2.0, -2.0, None),
+        (1.0, -0.01, "below_margin"),
+        (0.0, 0.0, "rejected_preferred"),
+        (-1.0, 1.0, "rejected_preferred"),
     ],
 )
-def test_another_length_asks_for_a_larger_margin(
-    ratio: float, gain: float, refusal: str | None
+def test_a_curve_makes_a_probability_of_both_readings_and_its_threshold_decides(
+    preference: float, margin: float, refusal: str | None
 ) -> None:
-    found = weigh(flat(3 + 3 * gain, 3, 5), flat(3, 3, 5), ratio, CONFIG)
+    found = decide(read(preference, margin), BY_CURVE)
     assert found.refusal == refusal
-    assert found.check.token_ratio == ratio
+    assert found.check.evidence == pytest.approx(2 * preference + margin)
+    assert found.check.probability == pytest.approx(sigmoid(2 * preference + margin))
+    assert (found.check.threshold, found.check.decided_by) == (CURVE.threshold, "twins")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "preference", "refusal"),
+    [
+        (0.8, 1.0, None),
+        (1.25, 1.0, None),
+        (0.79, 1.0, "length_only"),
+        (1.26, 1.0, "length_only"),
+        (1.26, 2.0, None),
+        (3.0, 0.5, "below_margin"),
+    ],
+)
+def test_another_length_asks_for_more_evidence(
+    ratio: float, preference: float, refusal: str | None
+) -> None:
+    assert decide(read(preference, ratio=ratio), BY_CURVE).refusal == refusal
+
+
+def test_without_a_curve_the_preference_alone_speaks_and_the_pair_is_left_open() -> None:
+    found = decide(read(0.01, margin=-3.0), CONFIG)
+    assert (found.refusal, found.check.decided_by) == (None, "uncalibrated")
+    assert (found.check.evidence, found.check.probability) == (0.01, None)
+    assert decide(read(0.0, margin=3.0), CONFIG).refusal == "rejected_preferred"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "margin", "refusal"),
+    [
+        (True, True, 0.1, None),
+        (True, True, 0.0, "below_margin"),
+        (True, False, 1.0, "order_flip"),
+        (False, True, 1.0, "order_flip"),
+        (False, False, 1.0, "rejected_preferred"),
+    ],
+)
+def test_letters_without_log_probabilities_must_agree_in_both_orders_and_with_the_scores(
+    first: bool, second: bool, margin: float, refusal: str | None
+) -> None:
+    check = PairCheck(preferred_first=first, preferred_second=second, margin=margin)
+    for config in (CONFIG, BY_CURVE):
+        found = decide(check, config)
+        assert (found.refusal, found.check.decided_by) == (refusal, "letters")
 
 
 PROMPT = chat("How much?")
 GOOD, BAD = say("assistant", "It is 45."), say("assistant", "It is 40.")
 
 
-async def compare(world: World, **more: object):
+async def compare(world: World, **more: object) -> Finding:
     return await compare_orders(PROMPT, GOOD, BAD, PairCheck(), world.judging(**more), CONFIG)
 
 
@@ -114,18 +167,26 @@ async def test_both_orders_are_asked_as_siblings_on_one_trunk() -> None:
     assert first.prefill
 
 
-@pytest.mark.parametrize(
-    ("prefer", "refusal", "picks"),
-    [
-        (lambda a, b: "A", "order_flip", (True, False)),
-        (lambda a, b: "B", "order_flip", (False, True)),
-        (by_text("It is 40."), "rejected_preferred", (False, False)),
-    ],
-)
-async def test_a_preference_that_does_not_hold_is_refused(prefer, refusal, picks) -> None:
+async def test_the_log_odds_of_both_orders_are_kept_and_the_pull_of_a_position_cancels() -> None:
+    def prefer(first: str, second: str) -> float:
+        return (0.7 if first == "It is 45." else -0.7) + 1.5
+
     found = await compare(World({}, prefer=prefer))
-    assert found.refusal == refusal
-    assert (found.check.preferred_first, found.check.preferred_second) == picks
+    check = found.check
+    assert found.refusal is None
+    assert (check.log_odds_first, check.log_odds_second) == pytest.approx((2.2, -0.8))
+    assert check.preference == pytest.approx(0.7)
+    assert (check.preferred_first, check.preferred_second) == (True, False)
+
+
+async def test_a_letter_that_is_not_listed_has_no_more_than_the_mass_that_is_left() -> None:
+    async def answers(requests):
+        return [Completion(text="A", first_token=((" A", math.log(0.99)),))] * len(requests)
+
+    asks = _with_judge(World({}), answers)
+    check = (await compare_orders(PROMPT, GOOD, BAD, PairCheck(), asks, CONFIG)).check
+    assert check.log_odds_first == pytest.approx(math.log(99))
+    assert check.preference == pytest.approx(0)
 
 
 async def test_without_log_probabilities_the_schema_is_asked() -> None:
@@ -210,24 +271,27 @@ async def test_two_given_sides_are_verified_without_a_policy() -> None:
     assert not world.policy_requests
 
 
+SCORED, ASKED = 6, 6 + 2  # both sides in three wordings, then both orders
+BY_45 = {"prefer": by_text("It is 45.")}
+
+
 @pytest.mark.parametrize(
     ("chosen", "scores", "world", "refusal", "calls"),
     [
         ("It is 40. ", {}, {}, "identical", 0),
         ("Sure, it is 40!", {}, {}, "cosmetic", 0),
-        ("It is 45.", {"It is 40.": FINE}, {}, "original_was_fine", 3),
         ("It is 45.", {"It is 40.": "bad_reply"}, {}, "unscored", 1),
-        ("It is 45.", {}, {"made_up": {"45"}}, "ungrounded_specifics", 4),
-        ("It is 45.", {"It is 45.": "bad_reply"}, {}, "unscored", 5),
-        ("It is 45.", {"It is 45.": (2, 2, 5)}, {}, "below_margin", 7),
-        ("It is 45.", {"It is 45.": (5, 5, 4)}, {}, "other_dimension_fell", 7),
-        ("It is 45, " * 3, {"It is 45, It is 45, It is 45, ": (3, 2, 5)}, {}, "length_only", 7),
-        ("It is 45.", {}, {"prefer": lambda a, b: "B"}, "order_flip", 9),
-        ("It is 45.", {}, {"prefer": by_text("It is 40.")}, "rejected_preferred", 9),
+        ("It is 45.", {"It is 45.": "bad_reply"}, {}, "unscored", 4),
+        ("It is 45.", {"It is 40.": FINE}, BY_45, "original_was_fine", ASKED),
+        ("It is 45.", {"It is 45.": (5, 5, 4)}, BY_45, "other_dimension_fell", ASKED),
+        ("It is 45.", {}, {"prefer": lambda a, b: "A"}, "rejected_preferred", ASKED),
+        ("It is 45.", {}, {"prefer": by_text("It is 40.")}, "rejected_preferred", ASKED),
+        ("It is 45.", {}, {**BY_45, "made_up": {"45"}}, "ungrounded_specifics", ASKED + 2),
+        ("It is 45.", {}, BY_45, None, ASKED + 2),
     ],
 )
 async def test_each_refusal_costs_no_more_calls_than_it_needs(
-    chosen: str, scores: dict[str, Any], world: dict[str, Any], refusal: str, calls: int
+    chosen: str, scores: dict[str, Any], world: dict[str, Any], refusal: str | None, calls: int
 ) -> None:
     asked = World({"It is 45.": FINE, "It is 40.": WEAK} | scores, **world)
     found = await verify(asked, say("assistant", chosen))
@@ -251,12 +315,13 @@ async def test_a_turn_that_the_rubric_does_not_score_is_unscored() -> None:
 
 async def test_more_details_than_letters_are_asked_about_in_several_questions() -> None:
     text = " ".join(f"{number} is it." for number in range(101, 131))
-    world = World({text: FINE, "It is 40.": WEAK}, made_up={"130"})
+    world = World({text: FINE, "It is 40.": WEAK}, made_up={"130"}, prefer=by_text(text))
     config = {"length_margin_factor": 1}
     found = await verify(world, say("assistant", text), config=config)
     assert (found.refusal, found.check.ungrounded) == ("ungrounded_specifics", "130")
-    [[first, second]] = world.asked("specifics")
-    assert (len(first.labels), len(second.labels)) == (26, 6)
+    questions = world.asked("specifics")
+    assert [len(orders) for orders in questions] == [6] * 6
+    assert {order.labels for orders in questions for order in orders} == {tuple("ABCDEF")}
     assert len(found.check.specifics) == 30
 
 
@@ -267,6 +332,8 @@ async def test_details_can_be_left_unchecked_and_an_unread_answer_is_unscored() 
     assert (await verify(world, config={"check_specifics": False})).refusal is None
 
     async def fails(requests):
+        if requests[0].purpose == "pairs.compare":
+            return await world.judge(requests)
         return [fault("timeout")] * len(requests)
 
     asks = replace(world.judging(), judge=fails)
@@ -291,65 +358,94 @@ ratios = st.floats(0.2, 5)
 
 
 @given(readings, readings, ratios)
-def test_of_two_sides_only_one_can_be_the_better(left: Any, right: Any, ratio: float) -> None:
+def test_of_a_pair_and_its_mirror_the_readings_are_opposite(
+    left: Any, right: Any, ratio: float
+) -> None:
+    left, right = left[: len(right)], right[: len(left)]
     one, other = side(*left), side(*right)
-    there = weigh(one, other, ratio, CONFIG)
-    back = weigh(other, one, 1 / ratio, CONFIG)
-    assert there.refusal is not None or back.refusal is not None
-    assert there.check.margin == pytest.approx(-(back.check.margin or 0))
-    assert there.check.noise == pytest.approx(back.check.noise)
+    there = weigh(one, other, ratio, CONFIG).check
+    back = weigh(other, one, 1 / ratio, CONFIG).check
+    assert there.margin == pytest.approx(-(back.margin or 0))
+    assert there.noise == pytest.approx(back.noise)
 
 
-@given(st.sampled_from(["A", "B"]), st.sampled_from(["A", "B"]))
-async def test_no_judge_prefers_both_sides(for_good_first: str, for_bad_first: str) -> None:
-    """Whatever a judge says of the two orders, a pair and its mirror image do not both pass."""
+log_odds_of_a = st.floats(-8, 8)
+weights = st.floats(0, 5)
 
-    def prefer(first: str, second: str) -> str:
-        return for_good_first if first == "It is 45." else for_bad_first
 
-    there = await compare(World({}, prefer=prefer))
-    back = await compare_orders(
-        PROMPT, BAD, GOOD, PairCheck(), World({}, prefer=prefer).judging(), CONFIG
+@given(
+    log_odds_of_a, log_odds_of_a, st.floats(-4, 4), ratios, weights, weights, st.floats(0.5, 0.99)
+)
+async def test_a_pair_and_its_mirror_never_both_pass(
+    good_first: float,
+    bad_first: float,
+    margin: float,
+    ratio: float,
+    preference_weight: float,
+    margin_weight: float,
+    threshold: float,
+) -> None:
+    """Whatever a judge says of the two orders and the two sides, and by whatever curve."""
+
+    def prefer(first: str, second: str) -> float:
+        return good_first if first == "It is 45." else bad_first
+
+    there = (await compare(World({}, prefer=prefer))).check
+    asks = World({}, prefer=prefer).judging()
+    back = (await compare_orders(PROMPT, BAD, GOOD, PairCheck(), asks, CONFIG)).check
+    curve = CURVE.model_copy(
+        update={
+            "preference_weight": preference_weight,
+            "margin_weight": margin_weight,
+            "threshold": threshold,
+        }
     )
-    assert there.refusal is not None or back.refusal is not None
+    for config in (CONFIG, ForkConfig(curve=curve)):
+        passed = [
+            decide(check.model_copy(update=measured), config).refusal is None
+            for check, measured in (
+                (there, {"margin": margin, "token_ratio": ratio}),
+                (back, {"margin": -margin, "token_ratio": 1 / ratio}),
+            )
+        ]
+        assert not all(passed)
 
 
-@given(readings, readings, ratios, st.floats(0, 2), st.floats(0, 4))
-def test_a_larger_margin_never_turns_a_pass_into_a_refusal(
-    left: Any, right: Any, ratio: float, more: float, min_margin: float
+@given(log_odds_of_a, st.floats(-4, 4), ratios, st.floats(0, 4))
+def test_more_evidence_never_turns_a_pass_into_a_refusal(
+    preference: float, margin: float, ratio: float, more: float
 ) -> None:
-    """Lifting every score of the chosen side alike lifts the margin and leaves the noise."""
-    config = CONFIG.model_copy(update={"min_margin": min_margin})
-    lifted = [tuple(value + more for value in reading) for reading in left]
-    before = weigh(side(*left), side(*right), ratio, config)
-    after = weigh(side(*lifted), side(*right), ratio, config)
-    assert before.refusal is not None or after.refusal is None
+    for config in (CONFIG, BY_CURVE):
+        before = decide(read(preference, margin, ratio), config)
+        after = decide(read(preference + more, margin, ratio), config)
+        assert before.refusal is not None or after.refusal is None
 
 
-@given(readings, readings, ratios, st.floats(0, 4), st.floats(0, 4))
+@given(log_odds_of_a, st.floats(-4, 4), ratios, st.floats(0.5, 0.99), st.floats(0.5, 0.99))
 def test_a_stricter_threshold_never_lets_more_through(
-    left: Any, right: Any, ratio: float, low: float, high: float
+    preference: float, margin: float, ratio: float, low: float, high: float
 ) -> None:
-    low, high = sorted((low, high))
-    for name in ("min_margin", "noise_factor"):
-        loose, strict = (
-            weigh(side(*left), side(*right), ratio, CONFIG.model_copy(update={name: value}))
-            for value in (low, high)
+    loose, strict = (
+        decide(
+            read(preference, margin, ratio),
+            ForkConfig(curve=CURVE.model_copy(update={"threshold": threshold})),
         )
-        assert strict.refusal is not None or loose.refusal is None
+        for threshold in sorted((low, high))
+    )
+    assert strict.refusal is not None or loose.refusal is None
 
 
 @given(readings, readings, ratios)
-def test_what_passes_is_better_by_more_than_the_noise_and_worse_in_nothing(
+def test_what_is_weighed_falls_in_nothing_beyond_its_noise(
     left: Any, right: Any, ratio: float
 ) -> None:
+    left, right = left[: len(right)], right[: len(left)]
     chosen, rejected = side(*left), side(*right)
     found = weigh(chosen, rejected, ratio, CONFIG)
-    if found.refusal is None:
-        assert found.check.margin is not None
-        assert found.check.noise is not None
-        assert found.check.margin > 0
-        assert found.check.margin >= 2 * found.check.noise - 1e-6
-        for name, mean in chosen.means.items():
-            allowed = math.hypot(chosen.spreads[name], rejected.spreads[name])
-            assert rejected.means[name] - mean <= allowed + 1e-6
+    for name, mean in chosen.means.items():
+        falls = [
+            theirs[name] - ours[name]
+            for ours, theirs in zip(chosen.wordings, rejected.wordings, strict=True)
+        ]
+        if found.refusal is None:
+            assert rejected.means[name] - mean <= 2 * stdev(falls) + 1e-6

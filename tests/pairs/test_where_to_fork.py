@@ -88,9 +88,11 @@ async def test_the_earliest_turn_that_suffices_is_asked_about_and_confirmed() ->
     assert pair.check is not None
     assert pair.check.confirmed is True
     assert refused.refusal == "earlier_turn_bad"
-    [[asked]] = world.asked("suffices")
+    [[asked, other]] = world.asked("suffices")
     text = asked.messages[0]["content"]
     assert "in turn 1, and again in turn 2." in text
+    assert "A = yes, its later" in text
+    assert "B = yes, its later" in other.messages[0]["content"]
     assert LATER in text  # the whole dialogue is shown
     [again] = world.rejudged
     assert [message.content for message in again.messages] == [DIALOGUE.messages[0].content, GOOD]
@@ -98,11 +100,11 @@ async def test_the_earliest_turn_that_suffices_is_asked_about_and_confirmed() ->
 
 @pytest.mark.parametrize("config", [EARLIEST, EARLIEST.model_copy(update={"early_stop": True})])
 async def test_a_repair_that_would_leave_another_fault_does_not_suffice(config: ForkConfig) -> None:
-    world = mending(suffices="B")
+    world = mending(suffices="no")
     records = await fork(world, config)
     assert [record.refusal for record in records] == ["does_not_suffice", "earlier_turn_bad"]
     assert "turn 2" in records[0].detail
-    assert world.calls == 1
+    assert world.calls == 2  # both orders
 
     world = mending(judged_again={1: (3, 5, 5)})
     records = await fork(world, config)
@@ -164,8 +166,14 @@ MENDED = '{"name": "find", "arguments": {"id": 7}}'
 FAILED = ForkConfig(resamples=0, tool_turns="failed_message")
 
 
-def calling(letter: str, **more: object) -> World:
-    world = World({BAD: WEAK, GOOD: FINE}, failed=letter, revision=MENDED, **more)  # type: ignore[arg-type]
+TOOL = "message 1: it calls the wrong tool"
+ARGUMENT = "message 1: it calls the right tool"
+RESULT = "message 2: it reads"
+TEXT = "message 2: what it says"
+
+
+def calling(failed: str, **more: object) -> World:
+    world = World({BAD: WEAK, GOOD: FINE}, failed=failed, revision=MENDED, **more)  # type: ignore[arg-type]
 
     async def score(part: Dialogue, turn: int, wording: int):
         last = part.messages[-1]
@@ -179,7 +187,7 @@ def calling(letter: str, **more: object) -> World:
 
 
 async def test_a_wrong_argument_is_mended_by_a_corrected_call() -> None:
-    world = calling("B")
+    world = calling(ARGUMENT)
     [pair] = await fork(world, FAILED, TOOLS, TOOLS_BAD)
     assert pair.refusal is None, pair.detail
     assert pair.rejected == CALL
@@ -192,22 +200,23 @@ async def test_a_wrong_argument_is_mended_by_a_corrected_call() -> None:
         ("argument", ("find.id: 8",), ("find.id: 7",))
     ]
     assert pair.issue.startswith("an argument of the call is wrong; ")
-    [[asked]] = world.asked("failed")
+    [[asked, *others]] = world.asked("failed")
     text = asked.messages[0]["content"]
     assert "Message 1\n<reply>\n(calls tool) find" in text
     assert "B = message 1: it calls the right tool with a wrong argument\n" in text
-    assert asked.labels == ("A", "B", "C", "D", "Z")
+    assert asked.labels == ("A", "B", "C", "D", "E")
+    assert len(others) == 4  # every way to fail stands at every letter once
     assert '"name": "find"' in text  # the tools that were offered
 
 
-@pytest.mark.parametrize("letter", ["C", "D", "Z"])
-async def test_a_wrong_text_is_forked_at_the_text(letter: str) -> None:
-    world = calling(letter)
+@pytest.mark.parametrize("failed", [RESULT, TEXT, "none"])
+async def test_a_wrong_text_is_forked_at_the_text(failed: str) -> None:
+    world = calling(failed)
     world.revision, world.prefer = GOOD, by_text(GOOD)
     [pair] = await fork(world, FAILED, TOOLS, TOOLS_BAD)
     assert pair.rejected == TOOLS.messages[3]
     assert pair.prompt == TOOLS.messages[:3]
-    assert ("a tool's result is read wrongly" in pair.issue) is (letter == "C")
+    assert ("a tool's result is read wrongly" in pair.issue) is (failed == RESULT)
 
 
 async def test_the_same_call_is_cosmetic_and_a_text_is_no_candidate() -> None:
@@ -216,7 +225,7 @@ async def test_the_same_call_is_cosmetic_and_a_text_is_no_candidate() -> None:
         tool_calls=({"function": {"name": "find", "arguments": '{"id": 8}'}},),
         finish="tool_calls",
     )
-    world = calling("A", resamples=[same, "I refund it."])
+    world = calling(TOOL, resamples=[same, "I refund it."])
     config = ForkConfig(resamples=2, guided_revision=False, tool_turns="failed_message")
     records = await fork(world, config, TOOLS, TOOLS_BAD)
     assert [record.refusal for record in records] == ["cosmetic", "no_candidate"]
@@ -228,9 +237,14 @@ async def test_a_failed_call_behind_another_message_has_no_open_prompt() -> None
         update={"messages": (TOOLS.messages[0], say("assistant", "Wait."), CALL)}
     )
     twice = Dialogue.model_validate(twice.model_dump())
-    [record] = await fork(calling("C"), FAILED, twice, judged(twice, {1: (2, 2, 5)}, 1))
+    [record] = await fork(
+        calling("message 2: it calls the wrong tool"),
+        FAILED,
+        twice,
+        judged(twice, {1: (2, 2, 5)}, 1),
+    )
     assert (record.refusal, record.rejected.tool_calls) == ("prompt_end", CALL.tool_calls)
-    world = calling("Z")
+    world = calling("none")
     world.scores["Wait."] = FINE
     [record] = await fork(world, FAILED, twice, judged(twice, {1: (2, 2, 5)}, 1))
     assert record.rejected.content == "Wait."
@@ -240,7 +254,7 @@ async def test_without_an_answer_to_which_message_failed_the_turn_is_unscored() 
     async def fails(requests):
         return [fault("timeout")] * len(requests)
 
-    asks = calling("A").asks()
+    asks = calling(TOOL).asks()
     asks = replace(asks, judging=replace(asks.judging, judge=fails))
     [record] = await fork_dialogue(TOOLS, TOOLS_BAD, asks, FAILED)
     assert (record.refusal, record.source) == ("unscored", "none")
@@ -249,7 +263,7 @@ async def test_without_an_answer_to_which_message_failed_the_turn_is_unscored() 
 
 
 async def test_by_default_a_turn_with_tools_is_not_asked_about() -> None:
-    world = calling("A")
+    world = calling(TOOL)
     world.revision, world.prefer = GOOD, by_text(GOOD)
     [pair] = await fork(world, ONE, TOOLS, TOOLS_BAD)
     assert (pair.refusal, pair.rejected) == (None, TOOLS.messages[3])

@@ -127,7 +127,7 @@ def test_the_funnel_adds_up_from_rows_to_what_is_pushed(run: Path) -> None:
         assert f"| {step.name} | {step.whole:,} |" in prepared.card
 
 
-@pytest.mark.parametrize("change", [{"rows_in": 49}, {"natural_pairs": 11}, {"pairs": 1}])
+@pytest.mark.parametrize("change", [{"rows_in": 49}, {"natural_pairs": 11}, {"pairs": 99}])
 def test_figures_that_do_not_add_up_are_not_published(run: Path, change: dict[str, int]) -> None:
     edit_manifest(run, **change)
     with pytest.raises(CurateError, match="do not add up"):
@@ -155,7 +155,7 @@ def test_the_front_matter_is_what_the_hub_takes(run: Path) -> None:
     card = DatasetCard(prepared.card)
     assert card.data.to_dict()["license"] == data["license"]
     configs = MetadataConfigs.from_dataset_card_data(card.data)
-    assert list(configs) == ["sft", "dpo_natural", "judgments"]
+    assert list(configs) == ["sft", "dpo", "dpo_natural", "judgments"]
     assert configs.get_default_config_name() == "sft"
     for table in prepared.tables:
         [path] = [

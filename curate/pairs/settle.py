@@ -1,0 +1,189 @@
+"""What is decided about pairs when all of a run are there. Pure; no model is asked.
+
+Two things cannot be known of one pair by itself:
+
+- without a curve, how much evidence is enough. A judge's taste for a position moves its log-odds by a pull h (half
+  the difference between both orders). The mean of both orders is free of it, as far as it is the same everywhere;
+  how far it is not, the spread of h over the run's pairs tells, and the preference of a pair must exceed that.
+- whether the judge agrees with the data at all. Natural pairs say themselves which side is better. Where the lower
+  end of the interval of the judge's agreement with them is not above .5, its verification is worth nothing on this
+  data: it drops no natural pair and vouches for none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import pstdev
+
+from curate.pairs.config import VerifyConfig
+from curate.pairs.verify import Finding, hold
+from curate.records import LabelAgreement, PairCheck, PreferencePair
+from curate.statistics import wilson
+
+UNCALIBRATED = (
+    "Pairs are decided without a curve: the judge's preference alone, held against the spread of its taste for "
+    "a position. Fit one with `curate calibrate RECIPE --twins 60`, or to labelled pairs with --pairs."
+)
+BY_LETTERS = (
+    "The judge gives letters without log-probabilities: pairs are decided by its choice in both orders, which no "
+    "curve can calibrate."
+)
+
+LEAST_COMPARISONS = 10
+"""Pairs below which a spread says nothing; then the preference must hold in both orders."""
+
+_BY_THE_JUDGE = frozenset(
+    {
+        "below_margin",
+        "length_only",
+        "order_flip",
+        "other_dimension_fell",
+        "original_was_fine",
+        "rejected_preferred",
+        "ungrounded_specifics",
+        "unscored",
+    }
+)
+"""Drop reasons that are the judge's word."""
+
+
+@dataclass(slots=True)
+class Survey:
+    """What all pairs of a run show of their judge, passed and dropped ones alike.
+
+    Attributes:
+        pulls: how far the position moved each comparison.
+        compared: natural pairs that the judge compared.
+        agreed: those whose better side by the data it prefers; letters that hang on the order are half a one.
+        decided_by: what decided the pairs that were compared.
+    """
+
+    pulls: list[float] = field(default_factory=list)
+    compared: int = 0
+    agreed: float = 0.0
+    decided_by: set[str] = field(default_factory=set)
+
+    def add(self, pair: PreferencePair) -> None:
+        """Take in a pair as the judge left it."""
+        check = pair.check
+        if check is None:
+            return
+        if check.decided_by is not None:
+            self.decided_by.add(check.decided_by)
+        if (pull := pull_of(check)) is not None:
+            self.pulls.append(pull)
+        agreed = _agreed(check)
+        if pair.basis != "judge" and agreed is not None:
+            self.compared += 1
+            self.agreed += agreed
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation of the pulls; None where nothing was compared by log-odds."""
+        return pstdev(self.pulls) if self.pulls else None
+
+    @property
+    def agreement(self) -> LabelAgreement | None:
+        """How often the judge prefers the side that the data calls better; None where nothing was compared."""
+        if not self.compared:
+            return None
+        share = self.agreed / self.compared
+        return LabelAgreement(
+            pairs=self.compared, share=share, interval=wilson(share, self.compared)
+        )
+
+    def required(self, check: PairCheck) -> float:
+        """The preference that a pair without a curve needs: more than the position makes by itself."""
+        if self.spread is not None and len(self.pulls) >= LEAST_COMPARISONS:
+            return self.spread
+        return abs(pull_of(check) or 0.0)
+
+
+def survey(pairs: Iterable[PreferencePair]) -> Survey:
+    """What these pairs show of their judge."""
+    found = Survey()
+    for pair in pairs:
+        found.add(pair)
+    return found
+
+
+def pull_of(check: PairCheck) -> float | None:
+    """How far the position moved a comparison: log-odds, towards the side shown first; None if unknown."""
+    if check.log_odds_first is None or check.log_odds_second is None:
+        return None
+    return (check.log_odds_first - check.log_odds_second) / 2
+
+
+def _agreed(check: PairCheck) -> float | None:
+    """1 where the judge prefers the chosen side, 0 where the other; None where it compared neither."""
+    if check.preference is not None:
+        return float(check.preference > 0)
+    if check.preferred_first is None or check.preferred_second is None:
+        return None
+    return (check.preferred_first + check.preferred_second) / 2
+
+
+def hold_by_itself(check: PairCheck, config: VerifyConfig) -> Finding:
+    """Hold a pair without a curve against its own pull: the judge must prefer the chosen side in both orders.
+
+    For who has to decide before all pairs of the run are there. Any other check is decided, and stays so.
+    """
+    if check.decided_by != "uncalibrated":
+        return Finding(check)
+    return hold(check, config, abs(pull_of(check) or 0.0))
+
+
+def settle(pair: PreferencePair, found: Survey, config: VerifyConfig) -> PreferencePair:
+    """The pair as decided: one that was left open for want of a curve passes or is dropped."""
+    check = pair.check
+    if pair.refusal is not None or check is None or check.decided_by != "uncalibrated":
+        return pair
+    finding = hold(check, config, found.required(check))
+    detail = "; ".join(part for part in (pair.detail, finding.detail) if part)
+    return pair.model_copy(
+        update={"check": finding.check, "refusal": finding.refusal, "detail": detail}
+    )
+
+
+def agreement_warning(agreement: LabelAgreement) -> str:
+    """What to say of a judge that is not shown to agree with the labels of the data."""
+    return (
+        f"T{agreement.described[1:]}, which is not shown to be better than a coin: its verification is worth "
+        "nothing on this data. Natural pairs are left as the data has them."
+    )
+
+
+def describe_decisions(
+    decided: Mapping[str, int], config: VerifyConfig | None, found: Survey
+) -> str:
+    """What decided about pairs that passed, with its figures.
+
+    Args:
+        decided: pairs by `PairCheck.decided_by`.
+        config: by which they were verified.
+        found: of all pairs of the run.
+    """
+    curve = None if config is None else config.curve
+    said = {
+        "uncalibrated": "the judge's preference alone, held against the spread of its taste for a position "
+        f"({found.spread or 0:.2f} in log-odds); not calibrated",
+        "letters": "the judge's choice in both orders, without log-probabilities; not calibrated",
+        "data": "the data alone, with which the judge is not shown to agree",
+    }
+    if curve is not None:
+        said[curve.fitted_on] = curve.described
+    return "; ".join(f"{number} by {said[by]}" for by, number in decided.items())
+
+
+def leave_to_the_data(pair: PreferencePair) -> PreferencePair:
+    """A natural pair as the data has it, where the judge is not shown to agree with the data's labels."""
+    check = pair.check
+    if check is None or (pair.refusal is not None and pair.refusal not in _BY_THE_JUDGE):
+        return pair
+    return pair.model_copy(
+        update={
+            "refusal": None,
+            "check": check.model_copy(update={"decided_by": "data"}),
+        }
+    )

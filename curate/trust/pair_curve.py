@@ -1,0 +1,274 @@
+"""From readings of pairs whose truth is known to a curve that decides about other pairs.
+
+A judge's readings of two replies are two numbers: the preference (mean log-odds over both orders) and the
+margin (difference of the scores, paired over wordings). Both change their sign when the pair is turned round,
+so the curve is a logistic regression without intercept, and every known pair says something twice: that its
+better side is better, and that its worse side is not. Figures are of both: with k better and j worse sides
+above a threshold, precision is k / (k + j) and recall k / n.
+
+How good it is, is told by cross-validation with dialogues kept together: each pair is held against weights and
+a threshold that were fitted without its dialogue. The weights and the threshold of the curve itself are fitted to
+all pairs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from curate.errors import UsageError
+from curate.records import JudgeIdentity, KindFigures, PairCurve
+from curate.statistics import SEED, sigmoid
+from curate.trust.agreement import auc, bootstrap_interval
+
+FOLDS = 5
+LEAST_PAIRS = 40
+"""Pairs below which nothing is fitted: a precision of .9 is not told from .8 by fewer."""
+_RIDGE = 1.0
+
+_Figure = Callable[[Sequence[int]], float | None]
+"""Places of pairs, with repeats, to a figure of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPair:
+    """The readings of a pair, taken with the truly better side as the chosen one.
+
+    Attributes:
+        preference: mean log-odds over both orders that the better side is better.
+        margin: difference of scores, better minus worse.
+        group: the dialogue it is from.
+        kind: what is wrong with the worse side; of labelled pairs what says so.
+    """
+
+    preference: float
+    margin: float
+    group: str
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """A pair by a curve that did not see its dialogue.
+
+    Attributes:
+        probability: that its better side is better.
+        threshold: from which on a pair passes; None where no threshold reached the precision asked for.
+    """
+
+    probability: float
+    threshold: float | None = None
+
+    @property
+    def better_passes(self) -> bool:
+        """The pair passes as it is."""
+        return self.threshold is not None and self.probability >= self.threshold
+
+    @property
+    def worse_passes(self) -> bool:
+        """The pair passes turned round, with the worse side as the chosen one."""
+        return self.threshold is not None and 1 - self.probability >= self.threshold
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedShare:
+    """What passes, of so many pairs and the same pairs turned round."""
+
+    pairs: int
+    better: int
+    worse: int
+
+    @property
+    def precision(self) -> float | None:
+        """Share of truly better sides among those that pass; None where none does."""
+        accepted = self.better + self.worse
+        return self.better / accepted if accepted else None
+
+    @property
+    def recall(self) -> float:
+        """Share of truly better sides that pass."""
+        return self.better / self.pairs if self.pairs else 0.0
+
+
+def fit_pair_curve(
+    pairs: Sequence[KnownPair],
+    identity: JudgeIdentity,
+    *,
+    fitted_on: Literal["labels", "twins"],
+    precision: float = 0.9,
+) -> PairCurve:
+    """Fit the curve and the least probability at which so large a share of what passes is truly better.
+
+    Args:
+        pairs: at least 40, of at least 5 dialogues.
+        identity: whose readings they are.
+        fitted_on: where the truth comes from.
+        precision: share asked for, above .5 and below 1.
+
+    Raises:
+        UsageError: too few pairs; a judge that cannot tell the sides apart (the lower end of its AUC's
+            interval is not above .5); one whose readings reach that precision at no threshold.
+    """
+    groups = sorted({pair.group for pair in pairs})
+    if len(pairs) < LEAST_PAIRS or len(groups) < FOLDS:
+        raise UsageError(
+            "too few pairs to fit a curve to",
+            got=f"{len(pairs)} pairs of {len(groups)} dialogues that the judge could answer about",
+            expected=f"at least {LEAST_PAIRS} pairs of {FOLDS} dialogues",
+        )
+    held_out = cross_validate(pairs, precision)
+    probabilities = [pair.probability for pair in held_out]
+    area = area_under(probabilities)
+    interval = bootstrap_pairs(pairs, lambda rows: area_under([probabilities[at] for at in rows]))
+    if area is None or interval[0] <= 0.5:
+        what = "planted twins" if fitted_on == "twins" else "the better side of labelled pairs"
+        raise UsageError(
+            f"this judge cannot tell {what} apart",
+            got=f"AUC {area or 0:.2f} (95 % {interval[0]:.2f} to {interval[1]:.2f}) on {len(pairs)} pairs;"
+            " a coin has .50",
+            expected="an interval above .50",
+            fix="use a better judge: no threshold makes one of this",
+        )
+    threshold = least_threshold(probabilities, precision)
+    if threshold is None:
+        raise UsageError(
+            "this judge reaches the precision asked for at no threshold",
+            got=f"{len(pairs)} pairs, AUC {area:.2f}",
+            expected=f"{precision:g} of what passes truly better, one wrong pair more counted than was seen",
+            fix="ask for less with --precision, fit to more pairs, or use a better judge",
+        )
+    preference_weight, margin_weight = fit_weights(pairs)
+    reached = accepted(held_out)
+    return PairCurve(
+        identity=identity,
+        fitted_on=fitted_on,
+        preference_weight=preference_weight,
+        margin_weight=margin_weight,
+        precision=precision,
+        threshold=threshold,
+        pairs=len(pairs),
+        dialogues=len(groups),
+        auc=area,
+        auc_interval=interval,
+        reached_precision=reached.precision,
+        precision_interval=bootstrap_pairs(
+            pairs, lambda rows: accepted([held_out[at] for at in rows]).precision
+        ),
+        recall=reached.recall,
+        recall_interval=bootstrap_pairs(
+            pairs, lambda rows: accepted([held_out[at] for at in rows]).recall
+        ),
+        kinds=_by_kind(pairs, held_out),
+    )
+
+
+def fit_weights(pairs: Sequence[KnownPair]) -> tuple[float, float]:
+    """Weights of preference and margin in the log-odds; ridge logistic regression without intercept.
+
+    Readings are scaled by their root mean square, not centred: a pair turned round must get the opposite. A
+    reading that speaks against the truth beside the other gets no weight rather than a negative one.
+    """
+    import numpy as np
+    from sklearn.linear_model import LogisticRegression
+
+    readings = np.array([(pair.preference, pair.margin) for pair in pairs], dtype=float)
+    scale = np.sqrt((readings**2).mean(axis=0))
+    scale[scale == 0] = 1.0
+    both = np.concatenate([readings / scale, -readings / scale])
+    truth = np.repeat([1, 0], len(pairs))
+    weights = np.zeros(2)
+    used = [0, 1]
+    while used:
+        model = LogisticRegression(C=_RIDGE, fit_intercept=False).fit(both[:, used], truth)
+        fitted = model.coef_[0]
+        if (fitted >= 0).all():
+            weights[used] = fitted / scale[used]
+            break
+        used.pop(int(fitted.argmin()))
+    return float(weights[0]), float(weights[1])
+
+
+def cross_validate(pairs: Sequence[KnownPair], precision: float) -> list[HeldOut]:
+    """Each pair by weights and a threshold that were fitted to other dialogues."""
+    groups = sorted({pair.group for pair in pairs})
+    random.Random(SEED).shuffle(groups)
+    fold_of = {group: at % FOLDS for at, group in enumerate(groups)}
+    folds = [fold_of[pair.group] for pair in pairs]
+    weights = [
+        fit_weights([pair for pair, own in zip(pairs, folds, strict=True) if own != fold])
+        for fold in range(FOLDS)
+    ]
+    found = [probability(pair, *weights[own]) for pair, own in zip(pairs, folds, strict=True)]
+    thresholds = [
+        least_threshold([p for p, own in zip(found, folds, strict=True) if own != fold], precision)
+        for fold in range(FOLDS)
+    ]
+    return [HeldOut(p, thresholds[own]) for p, own in zip(found, folds, strict=True)]
+
+
+def probability(pair: KnownPair, preference_weight: float, margin_weight: float) -> float:
+    """That the better side of a pair is better, by these weights."""
+    return sigmoid(preference_weight * pair.preference + margin_weight * pair.margin)
+
+
+def accepted(pairs: Sequence[HeldOut]) -> AcceptedShare:
+    """What passes, of pairs and the same pairs turned round."""
+    return AcceptedShare(
+        pairs=len(pairs),
+        better=sum(pair.better_passes for pair in pairs),
+        worse=sum(pair.worse_passes for pair in pairs),
+    )
+
+
+def least_threshold(probabilities: Sequence[float], precision: float) -> float | None:
+    """The least threshold above .5 from which on so large a share of what passes is truly better; None without.
+
+    One wrong pair more is counted than was seen, as for a false discovery rate that is to hold beyond the pairs
+    it was set on (Barber and Candès 2015, knockoff+): three of three are no precision of 1.
+    """
+    worse = 0
+    found = None
+    ordered = sorted(probabilities, key=lambda p: abs(p - 0.5), reverse=True)
+    for passed, p in enumerate(ordered, start=1):
+        if p == 0.5:
+            break
+        worse += p < 0.5
+        following = ordered[passed] if passed < len(ordered) else 0.5
+        is_tied = abs(following - 0.5) == abs(p - 0.5)
+        if not is_tied and (passed - worse) / (passed + 1) >= precision:
+            found = max(p, 1 - p)
+    return found
+
+
+def area_under(probabilities: Sequence[float]) -> float | None:
+    """AUC of pairs, by the probability of their better sides, against the same pairs turned round."""
+    turned = [1 - p for p in probabilities]
+    return auc([*probabilities, *turned], [True] * len(probabilities) + [False] * len(turned))
+
+
+def bootstrap_pairs(pairs: Sequence[KnownPair], figure: _Figure) -> tuple[float, float]:
+    """95 % interval of a figure of pairs by their place, dialogues drawn whole."""
+    rows: dict[str, list[int]] = {}
+    for at, pair in enumerate(pairs):
+        rows.setdefault(pair.group, []).append(at)
+    clusters = list(rows.values())
+
+    def of_resample(drawn: Sequence[int]) -> float | None:
+        return figure([row for cluster in drawn for row in clusters[cluster]])
+
+    interval = bootstrap_interval(of_resample, len(clusters))
+    return (0.0, 1.0) if interval is None else (interval.low, interval.high)
+
+
+def _by_kind(pairs: Sequence[KnownPair], held_out: Sequence[HeldOut]) -> dict[str, KindFigures]:
+    figures: dict[str, KindFigures] = {}
+    for kind in sorted({pair.kind for pair in pairs}):
+        share = accepted(
+            [held for pair, held in zip(pairs, held_out, strict=True) if pair.kind == kind]
+        )
+        figures[kind] = KindFigures(
+            pairs=share.pairs, accepted=share.better, accepted_wrong=share.worse
+        )
+    return figures

@@ -1,0 +1,114 @@
+"""A closed question in every order of its options: a taste for a letter or a place cancels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from curate.engines.base import Completion, Request
+from curate.engines.labels import logsumexp
+from curate.pairs.letters import Choice, ask_choice
+from curate.pairs.prompting import NONE, ClosedQuestion, specifics_questions, suffices_questions
+from tests.pairs.scripted import World, chat, fault, reply, say
+
+PROMPT = chat("How much?", "It is 45.", "Sure?")
+LETTERS = "ABCDEF"
+
+
+def questions(details: int) -> list[ClosedQuestion]:
+    names = [f"detail {at}" for at in range(details)]
+    return specifics_questions(PROMPT, say("assistant", "It is 45."), names)
+
+
+async def choose(
+    orders: Sequence[ClosedQuestion],
+    worth: Mapping[str, float],
+    taste: Sequence[float] = (0.0,) * 6,
+) -> Choice:
+    """By a judge to whom each meaning is worth so much, and each letter so much on top of it."""
+    of = {order.messages(as_json=False)[0]["content"]: order for order in orders}
+
+    async def judge(requests: Sequence[Request]) -> list[Completion]:
+        answers = []
+        for request in requests:
+            meanings = of[request.messages[0]["content"]].meanings
+            mass = [worth[meaning] + taste[at] for at, meaning in enumerate(meanings)]
+            total = logsumexp(mass)
+            shares = zip(request.labels, mass, strict=True)
+            answers.append(
+                Completion(first_token=tuple((name, value - total) for name, value in shares))
+            )
+        return answers
+
+    return await ask_choice(orders, replace(World({}).judging(), judge=judge), 0.5)
+
+
+worths = st.lists(st.floats(-6, 6), min_size=2, max_size=6)
+
+
+@given(worths, st.lists(st.floats(-6, 6), min_size=6, max_size=6))
+async def test_a_taste_for_letters_changes_neither_the_choice_nor_its_probabilities(
+    values: list[float], taste: list[float]
+) -> None:
+    orders = questions(len(values) - 1)
+    worth = dict(zip(orders[0].meanings, values, strict=True))
+    without, with_taste = await choose(orders, worth), await choose(orders, worth, taste)
+    assert with_taste.probabilities == pytest.approx(without.probabilities, abs=1e-9)
+    ranked = sorted(values)
+    assume(ranked[-1] - ranked[-2] > 1e-6)
+    assert with_taste.best == without.best == max(worth, key=worth.__getitem__)
+
+
+@pytest.mark.parametrize("details", [1, 2, 5])
+def test_every_option_stands_at_every_place_once(details: int) -> None:
+    orders = questions(details)
+    assert len(orders) == details + 1
+    for place in zip(*(order.meanings for order in orders), strict=True):
+        assert sorted(place) == sorted({*orders[0].meanings})
+    for order in orders:
+        text = order.messages(as_json=False)[0]["content"]
+        for letter, meaning in zip(order.labels, order.meanings, strict=True):
+            said = "none of them is made up" if meaning == NONE else meaning
+            assert f"\n{letter} = {said}\n" in text
+
+
+async def test_a_letter_that_is_not_listed_counts_as_the_most_it_can_be() -> None:
+    orders = suffices_questions(PROMPT, 1, [2])
+
+    async def judge(requests: Sequence[Request]) -> list[Completion]:
+        # "yes" both times, and once nothing else is listed
+        return [
+            Completion(first_token=(("A", math.log(0.9)), ("The", math.log(0.04)))),
+            Completion(first_token=(("B", math.log(0.8)), ("A", math.log(0.2)))),
+        ]
+
+    found = await ask_choice(orders, replace(World({}).judging(), judge=judge), 0.5)
+    odds = (math.log(0.9 / 0.04) + math.log(4)) / 2
+    assert found.probabilities["yes"] == pytest.approx(1 / (1 + math.exp(-odds)))
+
+
+async def test_a_judge_of_letters_alone_is_asked_in_one_order() -> None:
+    orders = suffices_questions(PROMPT, 1, [2])
+    asked: list[Request] = []
+
+    async def judge(requests: Sequence[Request]) -> list[Completion]:
+        asked.extend(requests)
+        return [reply('{"answer": "B"}')] * len(requests)
+
+    asks = replace(World({}).judging(judge_mode="json"), judge=judge)
+    found = await ask_choice(orders, asks, 0.5)
+    assert (found.best, found.probabilities, len(asked)) == ("no", {"yes": 0.0, "no": 1.0}, 1)
+
+
+async def test_one_order_that_cannot_be_read_leaves_no_choice() -> None:
+    async def judge(requests: Sequence[Request]) -> list[Completion]:
+        return [Completion(first_token=(("A", -0.1), ("B", -3.0))), fault("timeout")]
+
+    asks = replace(World({}).judging(judge_mode="tokens"), judge=judge)
+    found = await ask_choice(suffices_questions(PROMPT, 1, [2]), asks, 0.5)
+    assert (found.best, found.reason, found.detail) == (None, "engine_error", "timeout")

@@ -1,0 +1,181 @@
+"""What is decided when all pairs are there: the spread of the position's pull, and the labels of the data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curate.pairs.config import VerifyConfig
+from curate.pairs.settle import (
+    LEAST_COMPARISONS,
+    Survey,
+    hold_by_itself,
+    leave_to_the_data,
+    settle,
+    survey,
+)
+from curate.records import PairCheck, PreferencePair
+from tests.pairs.scripted import say
+
+CONFIG = VerifyConfig()
+
+
+def pair(first: float, second: float, basis: str = "judge", **more: Any) -> PreferencePair:
+    """A pair whose better side has so much log-odds, shown first and shown second."""
+    preference = (first + second) / 2
+    check = PairCheck(
+        log_odds_first=first,
+        log_odds_second=second,
+        preference=preference,
+        evidence=preference,
+        token_ratio=more.pop("ratio", 1.0),
+        decided_by="uncalibrated",
+    )
+    return labelled(check, basis, **more)
+
+
+def labelled(check: PairCheck | None, basis: str = "rank", **more: Any) -> PreferencePair:
+    return PreferencePair.model_validate(
+        {
+            "pair_id": "p",
+            "dialogue_id": "d",
+            "content_hash": "d",
+            "source": "natural",
+            "basis": basis,
+            "prompt": (say("user", "Hi"),),
+            "chosen": say("assistant", "Yes."),
+            "rejected": say("assistant", "No."),
+            "check": check,
+            **more,
+        }
+    )
+
+
+def spread(of: float, number: int = LEAST_COMPARISONS) -> Survey:
+    """A judge whose position pulls by as much either way, with so many comparisons."""
+    return survey(pair(pull, -pull) for pull in [of, -of] * (number // 2))
+
+
+@pytest.mark.parametrize(
+    ("preference", "ratio", "refusal"),
+    [
+        (0.51, 1.0, None),
+        (0.49, 1.0, "below_margin"),
+        (0.51, 2.0, "length_only"),
+        (1.01, 2.0, None),
+        (-0.1, 1.0, "rejected_preferred"),
+    ],
+)
+def test_the_preference_must_exceed_the_spread_of_the_pull(
+    preference: float, ratio: float, refusal: str | None
+) -> None:
+    found = spread(0.5)
+    assert found.spread == pytest.approx(0.5)
+    # Its own pull, of 3, is the judge's usual taste or not: the spread decides.
+    settled = settle(pair(preference + 3, preference - 3, ratio=ratio), found, CONFIG)
+    assert settled.refusal == refusal
+    assert settled.check is not None
+    assert settled.check.required == pytest.approx(0.5 if ratio == 1 else 1.0)
+
+
+def test_a_taste_that_is_the_same_everywhere_asks_for_nothing() -> None:
+    found = survey(pair(2.1, -1.9) for _ in range(LEAST_COMPARISONS))
+    assert found.spread == pytest.approx(0)
+    assert settle(pair(2.1, -1.9), found, CONFIG).refusal is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "refusal"),
+    [(2.0, 0.1, None), (2.0, -0.1, "below_margin"), (0.1, 2.0, None), (-0.1, 2.0, "below_margin")],
+)
+def test_with_few_comparisons_both_orders_must_agree(
+    first: float, second: float, refusal: str | None
+) -> None:
+    few = spread(0.0, LEAST_COMPARISONS - 2)
+    assert settle(pair(first, second), few, CONFIG).refusal == refusal
+    check = pair(first, second).check
+    assert check is not None
+    assert hold_by_itself(check, CONFIG).refusal == refusal
+
+
+def test_what_is_decided_already_stays_as_it_is() -> None:
+    found = spread(100.0)
+    for held in (
+        pair(1, 1, refusal="cosmetic"),
+        labelled(None),
+        labelled(PairCheck(preference=0.1, evidence=0.1, decided_by="twins")),
+        labelled(PairCheck(preferred_first=True, preferred_second=True, decided_by="letters")),
+    ):
+        assert settle(held, found, CONFIG) == held
+        assert held.check is None or held.check.decided_by == "uncalibrated" or (
+            hold_by_itself(held.check, CONFIG).refusal is None
+        )  # fmt: skip
+
+
+log_odds = st.floats(-6, 6)
+
+
+@given(log_odds, log_odds, st.lists(st.tuples(log_odds, log_odds), max_size=15))
+def test_a_pair_and_its_mirror_never_both_pass(first: float, second: float, others: Any) -> None:
+    there, back = pair(first, second), pair(-second, -first)
+    found = survey([there, back, *(pair(*other) for other in others)])
+    assert any(settle(held, found, CONFIG).refusal is not None for held in (there, back))
+
+
+@given(st.lists(st.tuples(log_odds, log_odds), min_size=1, max_size=15), st.floats(-5, 5))
+def test_what_a_position_adds_everywhere_decides_nothing(others: Any, pull: float) -> None:
+    """From ten comparisons on."""
+    others = [(round(first, 3), round(second, 3)) for first, second in others] * 10
+    plain = [pair(*other) for other in others]
+    pulled = [pair(first + pull, second - pull) for first, second in others]
+    refusals = [
+        [settle(held, survey(held_all), CONFIG).refusal for held in held_all[: len(others) // 10]]
+        for held_all in (plain, pulled)
+    ]
+    margins = [
+        abs(abs(held.check.preference or 0) - (survey(plain).spread or 0))
+        for held in plain
+        if held.check
+    ]
+    if min(margins) > 1e-6:
+        assert refusals[0] == refusals[1]
+
+
+def test_agreement_counts_natural_pairs_that_were_compared() -> None:
+    found = survey(
+        [
+            pair(1, 1, "rank"),
+            pair(1, -3, "rank", refusal="rejected_preferred"),
+            pair(5, 5, "judge"),  # its better side is the judge's own opinion
+            labelled(PairCheck(preferred_first=True, preferred_second=False)),
+            labelled(PairCheck(preferred_first=True)),  # the other order could not be read
+            labelled(None, refusal="cosmetic"),
+        ]
+    )
+    assert found.agreement is not None
+    assert (found.agreement.pairs, found.agreement.share) == (3, 0.5)
+    assert survey([pair(1, 1)]).agreement is None
+
+
+@pytest.mark.parametrize(("agreed", "is_shown"), [(14, False), (15, True)])
+def test_agreement_is_shown_where_the_interval_is_above_a_coin(agreed: int, is_shown: bool) -> None:
+    """Of 20, by Wilson's interval: 14 is .48 to .85, 15 is .53 to .89."""
+    found = survey(pair(*[1.0 if at < agreed else -1.0] * 2, "rank") for at in range(20))
+    assert found.agreement is not None
+    assert found.agreement.is_shown is is_shown
+
+
+def test_pairs_left_to_the_data_lose_the_judges_refusals_alone() -> None:
+    check = PairCheck(preference=-1.0, decided_by="twins")
+    left = leave_to_the_data(labelled(check, refusal="rejected_preferred"))
+    assert left.check is not None
+    assert (left.refusal, left.check.decided_by, left.check.preference) == (None, "data", -1.0)
+    for kept in (
+        labelled(None, refusal="below_margin"),  # the data's own gap
+        labelled(None, refusal="unscored"),  # not asked about yet
+        labelled(check, refusal="contaminated"),
+    ):
+        assert leave_to_the_data(kept) == kept
