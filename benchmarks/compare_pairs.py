@@ -1,0 +1,383 @@
+"""Which rule accepts truly better pairs? Planted twins whose truth is known, one set of readings, several rules.
+
+    python benchmarks/compare_pairs.py ask --model judge.gguf --data mtbench101.jsonl --out readings.jsonl
+    python benchmarks/compare_pairs.py report readings.jsonl [more.jsonl ...]
+
+`ask` plants one flaw in one reply of each of `--pairs` dialogues (`curate.trust.twins`) and asks the judge all
+that verification asks about the two replies; each pair's readings are a line, and it goes on where it stopped.
+
+`report` holds four rules against each other on the same readings, each pair as it is and turned round:
+
+- margin and both letters: the mean score of the chosen side higher by max(0.3, 2 * hypot of both sides' standard
+  deviations over the wordings) or more, no dimension lower by more than that hypot of its own, and the likelier
+  letter for the chosen side in both orders;
+- both letters: the last of these alone;
+- preference above the spread: the mean log-odds over both orders above the standard deviation of the position's
+  pull, which is what decides without a curve;
+- curve: fitted to one half of the kinds in one half of the dialogues, tested on the other half of both, all four
+  ways: every pair is tested once, by a curve that saw neither its kind nor its dialogue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import random
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from operator import itemgetter
+from pathlib import Path
+from statistics import fmean, pstdev, stdev
+
+from pydantic import TypeAdapter
+
+from curate import load_dialogues
+from curate.dialogue import Dialogue, Message
+from curate.engines.base import Engine, Request
+from curate.engines.config import EngineConfig, LlamaCppConfig, open_engine
+from curate.engines.labels import read_labels
+from curate.judging.config import RubricConfig
+from curate.judging.single_turn import score_turn
+from curate.pairs.prefix import with_messages
+from curate.pairs.prompting import (
+    ANSWER_PREFIX,
+    ClosedQuestion,
+    comparison,
+)
+from curate.pairs.verify import cut_after, token_ratio
+from curate.records import TURN_DIMENSIONS, Unscored
+from curate.statistics import SEED, log_odds
+from curate.trust.agreement import auc, bootstrap_interval
+from curate.trust.pair_curve import (
+    FOLDS,
+    KnownPair,
+    cross_validate,
+    fit_weights,
+    least_threshold,
+)
+from curate.trust.twins import Twin, plant_twins
+
+WORDINGS = 2
+PRECISION = 0.9
+LEAST = 40
+"""Pairs below which a report says nothing."""
+
+Scores = dict[str, float]
+
+
+async def read_letters(engine: Engine, questions: list[ClosedQuestion]) -> list[dict[str, float]]:
+    """Log-probability by letter, and `coverage`."""
+    requests = [
+        Request(
+            question.messages(as_json=False),
+            max_tokens=1,
+            prefill=ANSWER_PREFIX,
+            labels=question.labels,
+        )
+        for question in questions
+    ]
+    masses = [
+        read_labels(reply, question.labels)
+        for reply, question in zip(await engine.complete(requests), questions, strict=True)
+    ]
+    return [{**mass.logprobs, "coverage": mass.coverage} for mass in masses]
+
+
+async def read_side(engine: Engine, prompt: Dialogue, side: Message, turn: int) -> list[dict]:
+    """The three scores of a side under each wording."""
+    config = RubricConfig(mode="tokens", text="off")
+    part = cut_after(prompt, side)
+    read = [
+        await score_turn(part, turn, engine.complete, config, wording=wording)
+        for wording in range(WORDINGS)
+    ]
+    return [{"unscored": r.reason} if isinstance(r, Unscored) else dict(r.values) for r in read]
+
+
+async def read_twin(engine: Engine, twin: Twin) -> dict:
+    """All readings of a pair; `orders` are P(A), P(B) with the original first, then second."""
+    prompt = with_messages(twin.dialogue, twin.prompt)
+    original, degraded = twin.original, twin.degraded
+    orders = await read_letters(
+        engine, [comparison(prompt, original, degraded), comparison(prompt, degraded, original)]
+    )
+    return {
+        "dialogue": twin.dialogue.id,
+        "turn": twin.turn,
+        "kind": twin.kind,
+        "task": twin.dialogue.labels.get("task") or twin.dialogue.metadata.get("task"),
+        "orders": orders,
+        "ratio": token_ratio(original, degraded),
+        "original": await read_side(engine, prompt, original, twin.turn),
+        "degraded": await read_side(engine, prompt, degraded, twin.turn),
+    }
+
+
+async def ask(args: argparse.Namespace) -> None:
+    dialogues = [
+        dialogue.model_copy(update={"scenario": dialogue.scenario or args.scenario})
+        for dialogue in load_dialogues(args.data).dialogues
+        if (dialogue.labels.get("task") or dialogue.metadata.get("task")) not in args.leave_out
+    ]
+    twins = plant_twins(dialogues, args.pairs, seed=args.seed)
+    done = set()
+    if args.out.exists():
+        done = {json.loads(line)["dialogue"] for line in args.out.open(encoding="utf-8")}
+    engine = await open_engine(
+        TypeAdapter(EngineConfig).validate_json(args.engine)
+        if args.engine
+        else LlamaCppConfig(model=args.model, context=args.context, threads=args.threads)
+    )
+    part, parts = map(int, args.part.split("/"))
+    for number, twin in enumerate(twins):
+        if number % parts != part or twin.dialogue.id in done:
+            continue
+        start = time.perf_counter()
+        line = await read_twin(engine, twin)
+        line["seconds"] = round(time.perf_counter() - start, 1)
+        with args.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        print(f"{number}/{len(twins)} {twin.kind} {line['seconds']} s", file=sys.stderr, flush=True)
+    await engine.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the judge says of a pair, one side of which is taken for the chosen one.
+
+    Attributes:
+        is_better: the chosen side is the original.
+        log_odds: that chosen is better, shown first and shown second.
+        chosen, rejected: scores by wording.
+    """
+
+    dialogue: str
+    kind: str
+    is_better: bool
+    log_odds: tuple[float, float]
+    chosen: Sequence[Scores]
+    rejected: Sequence[Scores]
+
+    @property
+    def preference(self) -> float:
+        return fmean(self.log_odds)
+
+    @property
+    def margin(self) -> float:
+        return _mean(self.chosen, _compared) - _mean(self.rejected, _compared)
+
+    def noise(self, value: Callable[[Scores], float]) -> float:
+        """Of a difference, the sides taken for unpaired."""
+        return math.hypot(*(stdev(map(value, side)) for side in (self.chosen, self.rejected)))
+
+    def turned(self) -> Reading:
+        first, second = self.log_odds
+        return replace(
+            self,
+            is_better=not self.is_better,
+            log_odds=(-second, -first),
+            chosen=self.rejected,
+            rejected=self.chosen,
+        )
+
+
+def _compared(scores: Scores) -> float:
+    return fmean(scores[name] for name in TURN_DIMENSIONS)
+
+
+def _mean(side: Sequence[Scores], value: Callable[[Scores], float]) -> float:
+    return fmean(map(value, side))
+
+
+def read(files: Iterable[Path]) -> tuple[list[Reading], int]:
+    """The pairs of all files, the original as the chosen side, and how many the judge could not answer about."""
+    readings: dict[str, Reading] = {}
+    unread = 0
+    for line in (line for file in files for line in file.read_text(encoding="utf-8").splitlines()):
+        held = json.loads(line)
+        first, second = held["orders"]
+        sides: tuple[list[Scores], list[Scores]] = (held["original"], held["degraded"])
+        is_read = all(order.keys() >= {"A", "B"} for order in (first, second))
+        if is_read and not any("unscored" in scores for side in sides for scores in side):
+            odds = (first["A"] - first["B"], second["B"] - second["A"])
+            readings[held["dialogue"]] = Reading(held["dialogue"], held["kind"], True, odds, *sides)
+        else:
+            unread += 1
+    return list(readings.values()), unread
+
+
+def passes_margin_and_letters(of: Reading) -> bool:
+    if of.margin < max(0.3, 2 * of.noise(_compared)) or not passes_letters(of):
+        return False
+    for name in TURN_DIMENSIONS:
+        value = itemgetter(name)
+        if _mean(of.rejected, value) - _mean(of.chosen, value) > of.noise(value):
+            return False
+    return True
+
+
+def passes_letters(of: Reading) -> bool:
+    return min(of.log_odds) > 0
+
+
+def held_out(pairs: Sequence[Reading]) -> Callable[[Reading], tuple[float, float]]:
+    """Of a reading the evidence and what is required of it, by a curve of other kinds and other dialogues."""
+    kinds = _half({of.kind for of in pairs})
+    dialogues = _half({of.dialogue for of in pairs})
+
+    def quadrant(of: Reading) -> tuple[bool, bool]:
+        return of.kind in kinds, of.dialogue in dialogues
+
+    curves = {}
+    for kind, dialogue in product((False, True), repeat=2):
+        known = [
+            KnownPair(of.preference, of.margin, of.dialogue, of.kind)
+            for of in pairs
+            if quadrant(of) == (not kind, not dialogue)
+        ]
+        if len(known) < FOLDS:
+            continue
+        tested = [pair.probability for pair in cross_validate(known, PRECISION)]
+        threshold = least_threshold(tested, PRECISION)
+        required = math.inf if threshold is None else log_odds(threshold)
+        curves[kind, dialogue] = (*fit_weights(known), required)
+
+    def decide(of: Reading) -> tuple[float, float]:
+        preference, margin, required = curves.get(quadrant(of), (0.0, 0.0, math.inf))
+        return preference * of.preference + margin * of.margin, required
+
+    return decide
+
+
+def _half(names: set[str]) -> frozenset[str]:
+    return frozenset(random.Random(SEED).sample(sorted(names), len(names) // 2))
+
+
+def report(args: argparse.Namespace) -> None:
+    pairs, unread = read(args.readings)
+    if len(pairs) < args.least:
+        sys.exit(
+            f"{len(pairs)} pairs that the judge could answer about, and {unread} others: too few, "
+            f"a report wants {args.least}"
+        )
+    both = [*pairs, *(of.turned() for of in pairs)]
+    spread = pstdev((of.log_odds[0] - of.log_odds[1]) / 2 for of in pairs)
+    decide = held_out(pairs)
+    evidence = [decide(of) for of in both]
+    rules = {
+        "margin and both letters": [passes_margin_and_letters(of) for of in both],
+        "both letters": [passes_letters(of) for of in both],
+        f"preference above the spread ({spread:.2f})": [of.preference > spread for of in both],
+        "curve of other kinds and dialogues": [found >= asked for found, asked in evidence],
+    }
+    ranked = {
+        "margin": [of.margin for of in both],
+        "less sure of both letters": [min(of.log_odds) for of in both],
+        "preference": [of.preference for of in both],
+        "curve of other kinds and dialogues": [found for found, _ in evidence],
+    }
+    print(
+        f"{len(pairs)} pairs, {unread} more that the judge could not answer about; 95 % by bootstrap over dialogues\n"
+    )
+    heads = ("rule", "better passed", "worse passed", "precision", "recall")
+    print(_table(heads, [[name, *_figures(both, passed)] for name, passed in rules.items()]))
+    print(
+        "\n"
+        + _table(("ranked by", "AUC"), [[n, _area(both, values)] for n, values in ranked.items()])
+    )
+    print("\nBetter / worse sides passed, by kind:\n")
+    rows = []
+    for kind in sorted({of.kind for of in pairs}):
+        cells = [
+            _passed(both, passed, [at for at, of in enumerate(both) if of.kind == kind])
+            for passed in rules.values()
+        ]
+        number = sum(of.kind == kind for of in pairs)
+        rows.append([kind, str(number), *(f"{better} / {worse}" for better, worse in cells)])
+    print(_table(("kind", "pairs", *rules), rows))
+
+
+def _passed(
+    both: Sequence[Reading], passed: Sequence[bool], rows: Iterable[int]
+) -> tuple[int, int]:
+    """Better and worse sides that passed, of these rows."""
+    accepted = [both[at].is_better for at in rows if passed[at]]
+    return sum(accepted), len(accepted) - sum(accepted)
+
+
+def _figures(both: Sequence[Reading], passed: Sequence[bool]) -> list[str]:
+    def precision(rows: Sequence[int]) -> float | None:
+        better, worse = _passed(both, passed, rows)
+        return better / (better + worse) if better + worse else None
+
+    def recall(rows: Sequence[int]) -> float:
+        return _passed(both, passed, rows)[0] / (len(rows) / 2)
+
+    better, worse = _passed(both, passed, range(len(both)))
+    return [str(better), str(worse), _with_interval(both, precision), _with_interval(both, recall)]
+
+
+def _area(both: Sequence[Reading], values: Sequence[float]) -> str:
+    return _with_interval(
+        both, lambda rows: auc([values[at] for at in rows], [both[at].is_better for at in rows])
+    )
+
+
+def _with_interval(both: Sequence[Reading], figure: Callable[[Sequence[int]], float | None]) -> str:
+    """A figure of rows with its interval; a dialogue is drawn with both its rows."""
+    number = len(both) // 2
+    value = figure(range(len(both)))
+    if value is None:
+        return "-"
+    ends = bootstrap_interval(
+        lambda drawn: figure([at for row in drawn for at in (row, row + number)]), number
+    )
+    return f"{value:.2f}" if ends is None else f"{value:.2f} ({ends.low:.2f} to {ends.high:.2f})"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    asking = commands.add_parser("ask")
+    judge = asking.add_mutually_exclusive_group(required=True)
+    judge.add_argument("--model", help="a GGUF file, run by llama.cpp")
+    judge.add_argument("--engine", help="an engine as in a recipe, as JSON; in place of --model")
+    asking.add_argument("--data", required=True, type=Path)
+    asking.add_argument("--out", required=True, type=Path)
+    asking.add_argument("--pairs", type=int, default=240)
+    asking.add_argument("--seed", type=int, default=42)
+    asking.add_argument(
+        "--leave-out",
+        nargs="*",
+        default=["SC"],
+        help="tasks whose replies hold mistakes on purpose",
+    )
+    asking.add_argument(
+        "--scenario",
+        default="A person talks with an assistant, which should answer every message correctly and heed "
+        "all that was said before.",
+    )
+    asking.add_argument("--part", default="0/1", help="N/M: every Mth pair from the Nth on")
+    asking.add_argument("--context", type=int, default=8192)
+    asking.add_argument("--threads", type=int)
+    asking.set_defaults(run=lambda args: asyncio.run(ask(args)))
+    telling = commands.add_parser("report")
+    telling.add_argument("readings", nargs="+", type=Path, help="files that `ask` wrote")
+    telling.add_argument("--least", type=int, default=LEAST, help="fewer pairs are no report")
+    telling.set_defaults(run=report)
+    args = parser.parse_args()
+    args.run(args)
+
+
+if __name__ == "__main__":
+    main()
