@@ -295,7 +295,9 @@ def _configs(files: Sequence[DataFile]) -> str:
 def _loading(facts: CardFacts) -> str:
     blocks = [
         f"```python\n{_LOADING[name].format(repo=facts.repo, columns=json.dumps(list(facts.columns[name])))}```"
-        for name in _names(facts.files)
+        for name in dict.fromkeys(
+            file.config for file in facts.files if file.split == "train" and file.rows
+        )
         if name in _LOADING
     ]
     return "\n\n".join(blocks) or "There are no rows to train on."

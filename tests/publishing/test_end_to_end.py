@@ -158,10 +158,11 @@ def test_the_code_on_the_card_trains(
     assert curate("push", run, REPO, env=outside).returncode == 0
     card = hub.files(REPO)["README.md"].decode()
     blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    assert len(blocks) == 3
+    # `dpo` has but one pair, for validation: nothing to train on, and no code that would.
+    assert len(blocks) == 2
     code = "\n".join(blocks).replace("your/model", str(tiny_model(tmp_path / "tiny")))
     small = "max_length=4096, max_steps=1, use_cpu=True, bf16=False, report_to=[]"
     code = code.replace("max_length=4096", small)
     trained = process(sys.executable, "-c", code, env=outside, cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr[-3000:]
-    assert trained.stdout.count("train_loss") == 3
+    assert trained.stdout.count("train_loss") == 2
