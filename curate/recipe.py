@@ -426,6 +426,8 @@ PATH_KEYS: tuple[tuple[str, ...], ...] = (
     ("adherence", "calibration"),
     ("adherence", "reference", "baseline"),
     ("select", "decontaminate", "path"),
+    ("fork", "curve"),
+    ("natural", "verify", "curve"),
 )
 """Keys whose relative paths are looked for beside the recipe first; lists on the way have any length.
 

@@ -8,7 +8,7 @@ functions of the judge that verification needs (stages do not import each other)
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -37,6 +37,7 @@ from curate.pairs.prompting import PROMPT_VERSION as FORK_PROMPTS
 from curate.records import (
     AdherenceScore,
     AdherenceTurn,
+    CutPoints,
     JudgeIdentity,
     Judgment,
     PreferencePair,
@@ -228,6 +229,7 @@ def fork_step(
     """
     resolved = _asked(judging, judged.mode)
     whole = resolved.model_copy(update={"text": "off"})
+    levels = judging.calibration.levels if judging.calibration else {}
     check_curve(config, judged.identity, "fork")
     role = _settle_adherence(adherence, models.judge)[:2] if adherence else None
 
@@ -246,7 +248,7 @@ def fork_step(
             return row if judged.calibrated is None else judged.calibrated.apply(row)
 
         asks = ForkAsks(
-            judging=bind_judge(judge, resolved, models.judge, role[0] if role else None),
+            judging=bind_judge(judge, resolved, models.judge, role[0] if role else None, levels),
             policy=policy,
             reviser=reviser,
             describe_issue=issue,
@@ -282,6 +284,7 @@ def natural_step(
     rubric = judging or RubricConfig()
     judged = judge_step(rubric, engine)
     resolved = _asked(rubric, judged.mode)
+    levels = rubric.calibration.levels if rubric.calibration else {}
     verification = config.verification
     if verification is not None:
         check_curve(verification, judged.identity, "natural.verify")
@@ -289,13 +292,13 @@ def natural_step(
 
     async def work(pair: PreferencePair, prompt: Dialogue, judge: Ask) -> PreferencePair:
         judge = _about(prompt, judge, stage="natural")
-        asks = bind_judge(judge, resolved, engine, role[0] if role else None)
+        asks = bind_judge(judge, resolved, engine, role[0] if role else None, levels)
         return await verify_natural(pair, prompt, asks, config)
 
     print_ = fingerprint(
         None if verification is None else verification.model_dump(mode="json"),
         config.may_be_fine,
-        judged.fingerprint,
+        judged.result,
         FORK_PROMPTS,
         code_version("curate.pairs"),
         *([role[0].model_dump(mode="json"), role[1].model_dump(mode="json")] if role else []),
@@ -339,6 +342,7 @@ def bind_judge(
     judging: RubricConfig,
     engine: Described,
     adherence: AdherenceConfig | None = None,
+    levels: Mapping[str, CutPoints] | None = None,
 ) -> JudgeAsks:
     """What verification asks of a judge.
 
@@ -347,6 +351,7 @@ def bind_judge(
         judging: its mode resolved.
         engine: who answers.
         adherence: how it scores role adherence, its mode resolved; None where that is not checked.
+        levels: cut points by dimension, where its levels are calibrated.
     """
     score_role = None
     if adherence is not None:
@@ -362,6 +367,7 @@ def bind_judge(
         score_turn=rescore,
         judge_id=_label(engine.identity),
         judge_mode=None if judging.mode == "auto" else judging.mode,
+        levels=levels or {},
         score_role=score_role,
     )
 

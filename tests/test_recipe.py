@@ -375,6 +375,8 @@ BESIDE = {
     "reuse": "reuse=it",
     "prompt file": "judge={prompt_file: it}",
     "calibration": "adherence.calibration=it",
+    "curve": "fork.curve=it",
+    "verify curve": "natural.verify.curve=it",
     "baseline": "adherence.reference={baseline: it}",
     "eval set": "select.decontaminate=[{path: it}]",
 }

@@ -6,12 +6,12 @@ of role adherence come in as functions, bound by the pipeline to the run's judge
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask
-from curate.records import AdherenceTurn, Judgment, ScoringMode, TurnReading, Unscored
+from curate.records import AdherenceTurn, CutPoints, Judgment, ScoringMode, TurnReading, Unscored
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class JudgeAsks:
         judge_id: identity for the record.
         judge_mode: how a letter is read: `tokens` from the first token, `json` from a schema reply;
             None tries the first token and falls back where the engine gives no log-probabilities.
+        levels: cut points by dimension, where the run's levels are calibrated.
         score_role: role adherence of one turn of a dialogue cut after it: (dialogue, turn number) to an
             `AdherenceTurn`. None where the run has no judge for it; then it is not checked.
     """
@@ -33,6 +34,7 @@ class JudgeAsks:
     score_turn: Callable[[Dialogue, int, int], Awaitable[TurnReading | Unscored]]
     judge_id: str
     judge_mode: ScoringMode | None = None
+    levels: Mapping[str, CutPoints] = field(default_factory=dict)
     score_role: Callable[[Dialogue, int], Awaitable[AdherenceTurn]] | None = None
 
 

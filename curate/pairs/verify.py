@@ -312,7 +312,7 @@ async def score_rejected(
     """Score the rejected side in a fresh context.
 
     Returns its scores, None where there are none, and the finding: `unscored`, `original_was_fine` where it
-    has no flaw by `config.fine_from`, or no refusal.
+    has no flaw by `config.fine_from` (by calibrated levels where there are any), or no refusal.
     """
     part = cut_after(prompt, rejected)
     if not any(found.number == turn and found.in_rubric for found in part.turns):
@@ -323,7 +323,11 @@ async def score_rejected(
         detail = f"original: {scores.reason} {scores.detail}".strip()
         return None, unscored(PairCheck(), scores.reason, detail)
     check = PairCheck(rejected_scores=scores.means)
-    if not config.fine_from.flaws(scores.means):
+    levels = {
+        name: asks.levels[name].level(mean) if name in asks.levels else mean
+        for name, mean in scores.means.items()
+    }
+    if not config.fine_from.flaws(levels):
         return scores, Finding(check, "original_was_fine", "no flaw in a fresh context")
     return scores, Finding(check)
 

@@ -23,7 +23,7 @@ from curate.pairs.verify import (
     verify_sides,
     weigh,
 )
-from curate.records import PairCheck
+from curate.records import CutPoints, PairCheck
 from curate.statistics import sigmoid
 from tests.pairs.scripted import FINE, WEAK, World, by_text, candidates_of, chat, fault, say
 from tests.pairs.scripted import PAIR_CURVE as CURVE
@@ -304,6 +304,17 @@ async def test_a_rejected_side_may_be_fine_where_the_data_says_it_is_worse() -> 
     assert (await verify(world)).refusal == "original_was_fine"
     found = await verify(world, may_be_fine=True)
     assert (found.refusal, found.check.margin) == (None, pytest.approx(2 / 3))
+
+
+async def test_whether_the_original_was_fine_goes_by_calibrated_levels() -> None:
+    """An expectation of 4.2 is a level of 3 to people who rate this judge's 4.2 so."""
+    scores = {"It is 45.": (4.8, 4.8, 5), "It is 40.": (4.2, 4.2, 5)}
+    world = World(scores, prefer=by_text("It is 45."))
+    assert (await verify(world)).refusal == "original_was_fine"
+    cuts = CutPoints(cuts=(2, 3, 4.5, 4.7), method="matched_shares")
+    asks = world.judging(levels={"helpfulness": cuts})
+    found = await verify_sides(PROMPT, GOOD, BAD, 1, asks, ForkConfig())
+    assert found.refusal is None
 
 
 async def test_a_turn_that_the_rubric_does_not_score_is_unscored() -> None:
