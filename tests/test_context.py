@@ -90,9 +90,14 @@ def test_no_prompt_of_any_stage_exceeds_it(
         if stage == "judge":
             assert "split: context_overflow" in rows["chat-2"]["remarks"]
     assert any(body["max_tokens"] == 63 for body in server.requests), "the policy was asked"
-    refused = [json.loads(line) for line in (tmp_path / "run/pairs/refused_pairs.jsonl").open()]
-    [long] = [one for one in refused if one["dialogue_id"].startswith("pair-2")]
-    assert (long["refusal"], long["check"]["unscored"]) == ("unscored", "context_overflow")
+    # A judge that compared one pair is not shown to agree with the data, which then keeps the other as well.
+    pairs = [
+        json.loads(line)
+        for name in ("refused_pairs", "natural_pairs")
+        for line in (tmp_path / f"run/pairs/{name}.jsonl").open()
+    ]
+    [long] = [one for one in pairs if one["dialogue_id"].startswith("pair-2")]
+    assert long["check"]["unscored"] == "context_overflow"
 
 
 def scored(run: Path, stage: str, fingerprint: str) -> dict[str, dict[str, Any]]:
