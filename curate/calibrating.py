@@ -36,8 +36,7 @@ from curate.records import (
 )
 from curate.runs import read_manifest
 from curate.sources import SourceConfig, open_source
-from curate.staging import scored_rows
-from curate.store import StageRows
+from curate.staging import S, scored_rows
 from curate.trust.calibration import (
     CalibrationMethod,
     Judged,
@@ -341,18 +340,10 @@ def _relabelled(run: Path, labelled: Iterable[Dialogue]) -> list[Dialogue]:
 
 def _read_scores(path: Path) -> list[AdherenceScore | Unscored]:
     if path.is_dir():
-        print_ = read_manifest(path).fingerprints.get("adherence")
-        if print_ is None:
+        rows = _rows(path, "adherence", AdherenceScore)
+        if rows is None:
             raise UsageError("the run has no adherence scores", got=path)
-        rows: StageRows[AdherenceScore | Unscored] = StageRows(
-            path / "adherence" / print_,
-            dump=lambda record: record.model_dump_json().encode(),
-            load=_RECORD.validate_json,
-            check=_RECORD.validate_json,
-        )
-        if rows.damage:
-            raise damaged(rows.folder, rows.damage[0])
-        return [record for _, record in rows.read()]
+        return [record for _, record in rows]
     try:
         return [_RECORD.validate_json(line) for line in read_lines(path) if line.strip()]
     except (OSError, ValidationError) as error:
@@ -363,23 +354,35 @@ def _read_scores(path: Path) -> list[AdherenceScore | Unscored]:
         ) from error
 
 
+def _rows(run: Path, stage: str, kind: type[S]) -> list[tuple[str, S | Unscored]] | None:
+    """The rows of a judging stage with their content hashes; None of a run without it.
+
+    Raises:
+        UsageError: no run folder.
+        CurateError: a row is damaged: a fit without it would say nothing of that.
+    """
+    fingerprint = read_manifest(run).fingerprints.get(stage)
+    if fingerprint is None:
+        return None
+    rows = scored_rows(run, stage, fingerprint, kind)
+    if rows.damage:
+        raise damaged(rows.folder, rows.damage[0])
+    return list(rows.read())
+
+
 def _judgments(run: Path) -> dict[str, Judgment]:
     """The judgments of a run by content hash; those that were not scored are left out."""
-    print_ = read_manifest(run).fingerprints.get("judge")
-    if print_ is None:
+    rows = _rows(run, "judge", Judgment)
+    if rows is None:
         raise UsageError("the run has no judgments", got=run, expected="a run with a rubric judge")
-    rows = scored_rows(run, "judge", print_, Judgment).read()
     return {key: row for key, row in rows if isinstance(row, Judgment)}
 
 
 def _adherence_scores(run: Path, *, needed: bool) -> dict[str, AdherenceScore]:
-    print_ = read_manifest(run).fingerprints.get("adherence")
-    if print_ is None and needed:
+    rows = _rows(run, "adherence", AdherenceScore)
+    if rows is None and needed:
         raise UsageError("the run has no adherence scores", got=run)
-    if print_ is None:
-        return {}
-    rows = scored_rows(run, "adherence", print_, AdherenceScore).read()
-    return {key: row for key, row in rows if isinstance(row, AdherenceScore)}
+    return {key: row for key, row in rows or () if isinstance(row, AdherenceScore)}
 
 
 def _rubric_judge(judgments: Iterable[Judgment]) -> JudgeIdentity:

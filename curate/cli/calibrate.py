@@ -86,7 +86,9 @@ def calibrate(
     ] = 0.9,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="With --twins: say what it would cost, and ask nobody."),
+        typer.Option(
+            "--dry-run", help="With --twins: say what it would cost, without a model call."
+        ),
     ] = False,
     out: Annotated[
         Path | None,
