@@ -1,6 +1,6 @@
 """A judge's readings of dialogues that people have rated, to hold calibrated levels and `p_good` against people.
 
-    python benchmarks/compare_levels.py ask --model judge.gguf --data conture/data.json --out judgments.jsonl
+    python benchmarks/compare_levels.py ask --model judge.gguf --data conture/data.json --out readings.jsonl
 
 Every dialogue is judged in mode `tokens`, a line each with people's ratings; it goes on where it stopped.
 """
@@ -41,8 +41,9 @@ async def ask(args: argparse.Namespace) -> None:
         mode="tokens",
         prompt_version=PROMPT_VERSION,
     )
-    for number, item in enumerate(gold[: args.limit], 1):
-        if item.dialogue.id in done:
+    part, parts = map(int, args.part.split("/"))
+    for number, item in enumerate(gold[: args.limit]):
+        if number % parts != part or item.dialogue.id in done:
             continue
         start = time.perf_counter()
         record = await judge_dialogue(item.dialogue, engine.complete, config, identity)
@@ -55,7 +56,9 @@ async def ask(args: argparse.Namespace) -> None:
         with args.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(
-            f"{number}/{len(gold)} {time.perf_counter() - start:.1f} s", file=sys.stderr, flush=True
+            f"{number + 1}/{len(gold)} {time.perf_counter() - start:.1f} s",
+            file=sys.stderr,
+            flush=True,
         )
     await engine.close()
 
@@ -70,6 +73,7 @@ def main() -> None:
     asking.add_argument("--data", required=True, type=Path)
     asking.add_argument("--out", required=True, type=Path)
     asking.add_argument("--limit", type=int)
+    asking.add_argument("--part", default="0/1", help="N/M: every Mth dialogue from the Nth on")
     asking.add_argument("--context", type=int, default=8192)
     asking.add_argument("--threads", type=int)
     asking.set_defaults(run=lambda args: asyncio.run(ask(args)))
