@@ -1,4 +1,4 @@
-"""What vLLM is sent and how its output is read, without vLLM. The engine itself: tests_vllm."""
+"""What vLLM is sent and how its output is read, without vLLM. The engine itself: tests/vllm."""
 
 import math
 from types import SimpleNamespace

@@ -9,7 +9,7 @@ import yaml
 
 from curate.pipeline import RunResult, run_recipe
 from curate.recipe import load_recipe
-from tests_vllm.conftest import ENGINE_ARGS
+from tests.vllm.conftest import ENGINE_ARGS
 
 SAMPLE = Path(__file__).resolve().parent.parent / "recipes" / "sample" / "support.jsonl"
 

@@ -29,7 +29,7 @@ from curate.records import AdherenceScore, Judgment
 from curate.sources import open_source
 from curate.sources.config import SourceConfig
 from curate.steps import adherence_step, judge_step
-from tests_vllm.conftest import CONTEXT
+from tests.vllm.conftest import CONTEXT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
