@@ -169,6 +169,7 @@ class CountingServer:
         owned_by: what /v1/models says, by which clients know the flavour of a server.
         token_prompts: what /v1/completions does with lists of token ids: `exact` gives the log-probabilities
             of `logprob_token_ids` as vLLM does, `top` does not know that field, None has no such path.
+        refuse_lists: the HTTP status that /v1/completions answers with instead.
         tokenize: how many tokens /tokenize makes of a text, None where the server has no such path.
         key: when set, the bearer token that is asked for.
         log: file that gets a JSON line when a request arrives and when its reply has been written.
@@ -185,6 +186,7 @@ class CountingServer:
     owned_by: str = "llamacpp"
     context: int | None = None
     token_prompts: str | None = None
+    refuse_lists: int | None = None
     tokenize: Callable[[str], int] | None = None
     key: str | None = None
     log: Path | None = None
@@ -285,6 +287,8 @@ class CountingServer:
             while self.is_held:  # noqa: ASYNC110 (set by another thread, where an event could not be)
                 await asyncio.sleep(0.01)
             if request.path.endswith("/v1/completions"):
+                if self.refuse_lists is not None:
+                    return web.json_response({"error": "busy"}, status=self.refuse_lists)
                 if self.context and any(len(prompt) > self.context for prompt in body["prompt"]):
                     said = f"longer than the maximum model length of {self.context}"
                     return web.json_response({"error": {"message": said}}, status=400)

@@ -415,7 +415,7 @@ def test_a_second_writer_is_refused(data: Path, tmp_path: Path) -> None:
 
 def test_a_missing_extra_names_the_line_that_mends_it(data: Path, tmp_path: Path) -> None:
     recipe = recipe_file(tmp_path, data, "http://127.0.0.1:9/v1")
-    hidden = "import sys; sys.modules['httptools'] = None; from curate.cli import main; main()"
+    hidden = "import sys; sys.modules['aiohttp'] = None; from curate.cli import main; main()"
     result = subprocess.run(
         [sys.executable, "-c", hidden, "run", str(recipe), "--out", str(tmp_path / "run")],
         capture_output=True,

@@ -135,11 +135,18 @@ TRANSIENT: frozenset[str] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a call gave no reply."""
+    """Why a call gave no reply.
+
+    Attributes:
+        detail: in the server's own words, without keys.
+        retry_after: seconds that the server asks to wait.
+        status: of the HTTP reply; None where there was none.
+    """
 
     kind: FaultKind
     detail: str = ""
     retry_after: float | None = None
+    status: int | None = None
 
     @property
     def is_transient(self) -> bool:

@@ -268,7 +268,7 @@ async def open_engine(
 
         return await open_llamacpp(config)
     if isinstance(config, OpenAIConfig):
-        _need("httptools", "openai")
+        _need("aiohttp", "openai")
         from curate.engines.openai_probe import open_openai
 
         return await open_openai(config)

@@ -39,11 +39,11 @@ from curate.engines.base import (
     EngineIdentity,
     Request,
 )
+from curate.engines.chat_completions import chat_body, failed, read_chat, read_error
 from curate.engines.config import LlamaCppConfig
 from curate.engines.gguf import find_model, hash_model, special_tokens
 from curate.engines.layout import special_pattern, take_apart
 from curate.engines.structured import strict
-from curate.engines.wire import chat_body, failed, read_chat, read_error
 from curate.errors import EngineError
 
 ALTERNATIVES = 1000

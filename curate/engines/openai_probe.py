@@ -18,12 +18,10 @@ import orjson
 
 from curate.engines.base import Capability, Completion, Fault, Request
 from curate.engines.config import OpenAIConfig
-from curate.engines.gate import Gate
-from curate.engines.http import BrokenReplyError, open_pool
+from curate.engines.endpoints import BrokenReplyError, Endpoint
+from curate.engines.limiter import Limiter
 from curate.engines.openai import OpenAIEngine, read_key
-from curate.engines.openai_bodies import CONTINUING, Dialect, read_message, to_body
-from curate.engines.openai_targets import Target
-from curate.engines.openai_tokens import TokenReads
+from curate.engines.openai_requests import CONTINUING, Dialect, read_message, to_body
 from curate.engines.prompt_length import PromptRoom
 from curate.engines.structured import BadReply, read_object
 from curate.engines.tokens import PromptTokens, load_tokenizer
@@ -83,32 +81,33 @@ async def open_openai(config: OpenAIConfig) -> OpenAIEngine:
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     if key:
         headers["Authorization"] = f"Bearer {key}"
-    targets = [
-        Target(
+    endpoints = [
+        Endpoint(
             url,
-            open_pool(url, headers, use_proxy=config.is_hosted),
-            Gate(config.in_flight, is_adaptive=config.is_adaptive),
+            headers,
+            Limiter(config.in_flight, is_adaptive=config.is_adaptive),
+            use_proxy=config.is_hosted,
         )
         for url in config.base_urls
     ]
     try:
-        return await _open_on(config, targets, key, prompts)
+        return await _open_on(config, endpoints, key, prompts)
     except BaseException:
-        for target in targets:
-            await target.pool.close()
+        for endpoint in endpoints:
+            await endpoint.close()
         raise
 
 
 async def _open_on(
-    config: OpenAIConfig, targets: list[Target], key: str | None, prompts: PromptTokens | None
+    config: OpenAIConfig, endpoints: list[Endpoint], key: str | None, prompts: PromptTokens | None
 ) -> OpenAIEngine:
-    found = [await _ask_facts(config, target, key) for target in targets]
+    found = [await _ask_facts(config, endpoint, key) for endpoint in endpoints]
     facts = found[0]
-    for target, other in zip(targets, found, strict=True):
-        _check_model_name(config, target, other)
+    for endpoint, other in zip(endpoints, found, strict=True):
+        _check_model_name(config, endpoint, other)
         if (other.flavour, other.detail) != (facts.flavour, facts.detail):
             raise UsageError(
-                f"{target.url} does not serve what {targets[0].url} serves",
+                f"{endpoint.url} does not serve what {endpoints[0].url} serves",
                 got=f"{other.flavour or 'another server'} {dict(other.detail)}",
                 expected=f"{facts.flavour or 'another server'} {dict(facts.detail)}",
                 fix="give addresses of one model, served alike",
@@ -119,7 +118,7 @@ async def _open_on(
     )
     engine = OpenAIEngine(
         config,
-        targets,
+        endpoints,
         key,
         Dialect(facts.flavour, wants_prefill),
         detail=facts.detail,
@@ -127,15 +126,15 @@ async def _open_on(
         prompts=prompts,
     )
     warnings = []
-    for target, one in zip(targets, found, strict=True):
-        if target is targets[0]:
-            await _probe(engine, config, target, one)
+    for endpoint, one in zip(endpoints, found, strict=True):
+        if endpoint is endpoints[0]:
+            await _probe(engine, config, endpoint, one)
         else:
-            await _say_hello(engine, config, target)
-        warnings.append(_name_warning(config, target, one, engine.served))
+            await _say_hello(engine, config, endpoint)
+        warnings.append(_name_warning(config, endpoint, one, engine.served))
     engine.warnings = tuple(filter(None, warnings))
     if prompts is not None:
-        await _try_tokens(engine, config, targets[0], prompts)
+        await _try_tokens(engine, config, endpoints[0], prompts)
     if engine.room is not None and prompts is None and facts.flavour in _SELF_HOSTED:
         count = await engine.count_tokens("Is water wet?", "")
         if not isinstance(count, Completion):
@@ -144,11 +143,11 @@ async def _open_on(
     return engine
 
 
-async def _ask_facts(config: OpenAIConfig, target: Target, key: str | None) -> ServerFacts:
-    status, data = await _get(config, target, f"{target.path}/models")
+async def _ask_facts(config: OpenAIConfig, endpoint: Endpoint, key: str | None) -> ServerFacts:
+    status, data = await _get(config, endpoint, "/models")
     if status in (401, 403):
         said = read_message(data)[0].replace(key or "\0", "[key]")
-        raise _key_refused(config, target.url, said)
+        raise _key_refused(config, endpoint.url, said)
     entries: list[dict[str, Any]] = []
     if status == 200:
         try:
@@ -164,15 +163,15 @@ async def _ask_facts(config: OpenAIConfig, target: Target, key: str | None) -> S
     context = mine.get("max_model_len") or mine.get("context_length")
     detail: tuple[tuple[str, str], ...] = ()
     if flavour == "llamacpp":
-        context, detail = await _ask_llamacpp(config, target, context)
+        context, detail = await _ask_llamacpp(config, endpoint, context)
     return ServerFacts(flavour, tuple(models), int(context) if context else None, detail)
 
 
 async def _ask_llamacpp(
-    config: OpenAIConfig, target: Target, context: int | None
+    config: OpenAIConfig, endpoint: Endpoint, context: int | None
 ) -> tuple[int | None, tuple[tuple[str, str], ...]]:
     """Context and what determines replies, from /props; an older or guarded server has none."""
-    status, data = await _get(config, target, f"{target.path.removesuffix('/v1')}/props")
+    status, data = await _get(config, endpoint, "/props")
     try:
         props = orjson.loads(data) if status == 200 else {}
         template = hashlib.blake2b(props["chat_template"].encode(), digest_size=8).hexdigest()
@@ -185,33 +184,33 @@ async def _ask_llamacpp(
         return context, ()
 
 
-async def _get(config: OpenAIConfig, target: Target, path: str) -> tuple[int, bytes]:
+async def _get(config: OpenAIConfig, endpoint: Endpoint, path: str) -> tuple[int, bytes]:
     try:
-        reply = await target.pool.call("GET", path, b"", config.timeout)
+        status, _, body = await endpoint.call("GET", path, None, config.timeout)
     except TimeoutError as error:
         raise EngineError(
-            f"the server at {target.url} does not answer",
+            f"the server at {endpoint.url} does not answer",
             got=f"nothing within {config.timeout:g} s",
             fix="check that it has finished loading its model",
         ) from error
     except (BrokenReplyError, OSError) as error:
         raise EngineError(
-            f"the server at {target.url} cannot be reached",
+            f"the server at {endpoint.url} cannot be reached",
             got=f"{type(error).__name__}: {error}",
             fix="check the address and that the server is running",
         ) from error
-    return reply.status, reply.body
+    return status, body
 
 
-def _check_model_name(config: OpenAIConfig, target: Target, facts: ServerFacts) -> None:
+def _check_model_name(config: OpenAIConfig, endpoint: Endpoint, facts: ServerFacts) -> None:
     # A llama.cpp server answers to any name; a reply under a wrong name would be a wrong identity.
     # Other lists are incomplete (aliases, gateways), so there the first call decides, see `_name_warning`.
     if facts.flavour in _SELF_HOSTED and facts.models and config.model not in facts.models:
-        raise _unknown_model(config, target.url, facts)
+        raise _unknown_model(config, endpoint.url, facts)
 
 
 def _name_warning(
-    config: OpenAIConfig, target: Target, facts: ServerFacts, served: str
+    config: OpenAIConfig, endpoint: Endpoint, facts: ServerFacts, served: str
 ) -> str | None:
     """What to tell of a server that does not list the name it answered to, or replies under another one."""
     asked, said = config.model.casefold(), served.casefold()
@@ -219,13 +218,13 @@ def _name_warning(
         if asked in said or said in asked:  # a path, an owner or a date besides, or nothing said
             return None
         return (
-            f"{config.model!r} was asked for, and replies from {target.url} say that they are from {served!r}: "
+            f"{config.model!r} was asked for, and replies from {endpoint.url} say that they are from {served!r}: "
             "an alias, or another model. Make sure that this is the model you mean: scores are kept under the "
             "name in the recipe."
         )
     listed = ", ".join(_listed(config, facts)) or "none at all"
     return (
-        f"The server at {target.url} answers to the model name {config.model!r} and does not list it "
+        f"The server at {endpoint.url} answers to the model name {config.model!r} and does not list it "
         f"(listed: {listed}). Its replies say that they are from {served or 'none'!r}. Make sure that this is the model you mean: "
         "scores are kept under the name in the recipe."
     )
@@ -267,7 +266,7 @@ def _key_refused(config: OpenAIConfig, url: str, said: str) -> EngineError:
 
 
 async def _probe(
-    engine: OpenAIEngine, config: OpenAIConfig, target: Target, facts: ServerFacts
+    engine: OpenAIEngine, config: OpenAIConfig, endpoint: Endpoint, facts: ServerFacts
 ) -> None:
     """Try the richest question first and take away what the server does not stand."""
     for has_prefill in (True, False) if engine.dialect.has_prefill else (False,):
@@ -276,25 +275,24 @@ async def _probe(
             # Models that think want room for it before they say anything at all.
             limit = 1 if labels else 16
             completion = await _try(
-                engine, config, target, replace(_HELLO, labels=labels, max_tokens=limit)
+                engine, config, endpoint, replace(_HELLO, labels=labels, max_tokens=limit)
             )
             if completion.fault is None:
-                engine.known = await _settle(engine, config, target, completion)
+                engine.capabilities = await _settle(engine, config, endpoint, completion)
                 return
-            is_unknown = "HTTP 404" in completion.fault.detail
             tells_more = completion.fault.kind in ("bad_request", "server", "malformed_reply")
-            if is_unknown or not tells_more:
-                raise _explain(config, target, facts, completion.fault)
+            if completion.fault.status == 404 or not tells_more:
+                raise _explain(config, endpoint, facts, completion.fault)
     assert completion.fault is not None
-    raise _explain(config, target, facts, completion.fault)
+    raise _explain(config, endpoint, facts, completion.fault)
 
 
 async def _settle(
-    engine: OpenAIEngine, config: OpenAIConfig, target: Target, completion: Completion
+    engine: OpenAIEngine, config: OpenAIConfig, endpoint: Endpoint, completion: Completion
 ) -> frozenset[Capability]:
     if config.prefill == "on" and not engine.dialect.has_prefill:
         raise UsageError(
-            f"the server at {target.url} refuses a begun reply",
+            f"the server at {endpoint.url} refuses a begun reply",
             fix="set prefill: auto or prefill: off",
         )
     known = {Capability.SEED}
@@ -304,36 +302,36 @@ async def _settle(
         known.add(Capability.TOP_LOGPROBS)
     if engine.dialect.has_prefill:
         known.add(Capability.PREFILL)
-    reply = await _try(engine, config, target, _SCHEMA_HELLO)
+    reply = await _try(engine, config, endpoint, _SCHEMA_HELLO)
     if reply.fault is None and not isinstance(read_object(reply, _SCHEMA), BadReply):
         known.add(Capability.JSON_SCHEMA)
     return frozenset(known)
 
 
-async def _say_hello(engine: OpenAIEngine, config: OpenAIConfig, target: Target) -> None:
+async def _say_hello(engine: OpenAIEngine, config: OpenAIConfig, endpoint: Endpoint) -> None:
     """Check that a further address answers as the first one did."""
-    labels = _HELLO.labels if Capability.TOP_LOGPROBS in engine.known else ()
+    labels = _HELLO.labels if Capability.TOP_LOGPROBS in engine.capabilities else ()
     completion = await _try(
-        engine, config, target, replace(_HELLO, labels=labels, max_tokens=1 if labels else 16)
+        engine, config, endpoint, replace(_HELLO, labels=labels, max_tokens=1 if labels else 16)
     )
     fault = completion.fault
     has_none = bool(labels) and fault is not None and fault.kind == "malformed_reply"
     if fault is not None and not has_none:
-        raise _explain(config, target, ServerFacts(), fault)
+        raise _explain(config, endpoint, ServerFacts(), fault)
     if labels and len(completion.first_token) < 2:
         raise UsageError(
-            f"{target.url} gives no log-probabilities, as {config.base_urls[0]} does",
+            f"{endpoint.url} gives no log-probabilities, as {config.base_urls[0]} does",
             fix="give addresses of one model, served alike",
         )
 
 
 async def _try(
-    engine: OpenAIEngine, config: OpenAIConfig, target: Target, request: Request
+    engine: OpenAIEngine, config: OpenAIConfig, endpoint: Endpoint, request: Request
 ) -> Completion:
     """One call, with patience for a server that is still starting and for a renamed field."""
     for attempt in range(config.retries + 1):
         body = orjson.dumps(to_body(request, config, engine.dialect))
-        reply = await engine.ask_target(target, "/chat/completions", body)
+        reply = await engine.ask_endpoint(endpoint, "/chat/completions", body)
         completion = engine.read_chat(reply, request)
         fault = completion.fault
         if fault is None:
@@ -348,7 +346,7 @@ async def _try(
             continue
         # A 500 is how some servers refuse a field; only one that is still loading is waited for.
         refuses = fault.kind == "malformed_reply" or (
-            fault.kind == "server" and "HTTP 503" not in fault.detail
+            fault.kind == "server" and fault.status != 503
         )
         if refuses or not fault.is_transient:
             return completion
@@ -358,28 +356,29 @@ async def _try(
 
 
 async def _try_tokens(
-    engine: OpenAIEngine, config: OpenAIConfig, target: Target, prompts: PromptTokens
+    engine: OpenAIEngine, config: OpenAIConfig, endpoint: Endpoint, prompts: PromptTokens
 ) -> None:
     """Send label reads as token ids if the server takes them, and takes them for the same prompt."""
     prefill = _HELLO.prefill if engine.dialect.has_prefill else ""
     hello = replace(_HELLO, prefill=prefill)
-    chat = await _try(engine, config, target, replace(hello, labels=(), max_tokens=16))
+    chat = await _try(engine, config, endpoint, replace(hello, labels=(), max_tokens=16))
     mine = len(prompts.prompt_ids(hello))
     theirs = chat.usage.prompt_tokens
     if theirs not in (0, mine):
         raise UsageError(
-            f"the tokenizer {config.tokenizer} is not the one that {target.url} uses",
+            f"the tokenizer {config.tokenizer} is not the one that {endpoint.url} uses",
             got=f"{mine} tokens for a prompt that the server counts as {theirs}",
             expected="the same tokenizer, chat template and chat_template_kwargs",
             fix="name the served model's own tokenizer, or leave `tokenizer` out",
         )
-    for is_exact in (True, False):
-        reads = TokenReads(config, prompts, is_exact=is_exact, flavour=engine.dialect.flavour)
+    plain = engine.dialect
+    for label_lists in ("exact", "most likely"):
+        engine.dialect = replace(plain, label_lists=label_lists)
         pair = [hello, replace(hello, sample=0, labels=("1", "2"))]
-        engine.read_by_tokens(reads)
         first, second = await engine.complete(pair)
         if first.fault is None and second.fault is None and first.first_token:
             # A server that does not know a field may pass over it: then other tokens came back.
+            is_exact = label_lists == "exact"
             if is_exact and not (first.exact_labels and second.exact_labels):
                 continue
             known = {Capability.TOKEN_PROMPTS, Capability.BATCH, Capability.TOP_LOGPROBS}
@@ -387,14 +386,14 @@ async def _try_tokens(
             known.add(Capability.PREFILL)
             if is_exact:
                 known.add(Capability.LABEL_LOGPROBS)
-            engine.known |= known
+            engine.capabilities |= known
             return
-    engine.read_by_tokens(None)
+    engine.dialect = plain
 
 
 def _describe(engine: OpenAIEngine, config: OpenAIConfig) -> dict[str, str | bool]:
     """What was found out, in words for `curate doctor`."""
-    known = engine.known
+    known = engine.capabilities
     width = "fewer when refused" if config.is_adaptive else "fixed"
     return {
         "server": engine.dialect.flavour or "unknown",
@@ -413,17 +412,17 @@ def _describe(engine: OpenAIEngine, config: OpenAIConfig) -> dict[str, str | boo
 
 
 def _explain(
-    config: OpenAIConfig, target: Target, facts: ServerFacts, fault: Fault
+    config: OpenAIConfig, endpoint: Endpoint, facts: ServerFacts, fault: Fault
 ) -> EngineError | UsageError:
     if fault.kind == "auth":
-        return _key_refused(config, target.url, fault.detail)
+        return _key_refused(config, endpoint.url, fault.detail)
     names_model = config.model not in facts.models and (
-        "HTTP 404" in fault.detail or "model" in fault.detail.lower()
+        fault.status == 404 or "model" in fault.detail.lower()
     )
     if fault.kind == "bad_request" and names_model:
-        return _unknown_model(config, target.url, facts, fault.detail)
+        return _unknown_model(config, endpoint.url, facts, fault.detail)
     return EngineError(
-        f"the server at {target.url} does not answer a simple question to {config.model}",
+        f"the server at {endpoint.url} does not answer a simple question to {config.model}",
         got=f"{fault.kind}: {fault.detail}",
         fix="if it refuses a field, take it out with extra_body: {field: null}",
     )

@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable
 import orjson
 
 from curate.engines.base import Completion, Request
+from curate.engines.chat_completions import failed
 from curate.engines.tokens import PromptRefused, PromptTokens
-from curate.engines.wire import failed
 
 CountOnServer = Callable[[str, str], Awaitable[int | Completion]]
 """Text and affinity to a number of tokens, or to a completion that is a fault."""

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from curate.engines.base import Completion, Fault, FaultKind, Usage
-from curate.engines.wire import MOST_LOGPROB, Count, Logprob, failed
+from curate.engines.chat_completions import MOST_LOGPROB, Count, Logprob, failed
 
 _LOWEST = -9999.0
 """Stands for minus infinity, which is no JSON; what vLLM writes as well."""

@@ -22,11 +22,11 @@ import jsonschema
 import orjson
 
 from curate.engines.base import Capability, Completion, EngineIdentity, Fault, Request, Usage
+from curate.engines.chat_completions import failed
 from curate.engines.config import TransformersConfig
 from curate.engines.structured import strict
 from curate.engines.token_tree import TokenTree
 from curate.engines.tokens import PromptRefused, PromptTokens
-from curate.engines.wire import failed
 from curate.errors import EngineError
 
 if TYPE_CHECKING:

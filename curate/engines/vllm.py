@@ -24,6 +24,7 @@ from typing import Any
 import jsonschema
 
 from curate.engines.base import Capability, Completion, EngineIdentity, Request
+from curate.engines.chat_completions import failed
 from curate.engines.config import VllmConfig
 from curate.engines.gguf import hash_model
 from curate.engines.tokens import PromptRefused, PromptTokens
@@ -35,7 +36,6 @@ from curate.engines.vllm_requests import (
     replica_of,
     sampling_args,
 )
-from curate.engines.wire import failed
 from curate.errors import EngineError, UsageError
 
 TRUNK_TOKENS = 4096

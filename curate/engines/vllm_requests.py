@@ -26,9 +26,9 @@ import jsonschema
 import orjson
 
 from curate.engines.base import Completion, Request, Usage
+from curate.engines.chat_completions import failed
 from curate.engines.config import VllmConfig
 from curate.engines.structured import strict
-from curate.engines.wire import failed
 from curate.errors import UsageError
 
 FIELDS = {

@@ -89,7 +89,7 @@ async def test_a_missing_package_names_the_line_that_mends_it(monkeypatch):
     real = builtins.__import__
 
     def refuse(name, *rest):
-        if name in ("xllamacpp", "httptools"):
+        if name in ("xllamacpp", "aiohttp"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real(name, *rest)
 

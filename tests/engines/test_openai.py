@@ -6,8 +6,8 @@ from aiohttp import web
 
 from curate.engines.base import Capability, Request
 from curate.engines.config import OpenAIConfig, open_engine
-from curate.engines.gate import Gate
-from curate.engines.openai_bodies import Dialect, read_message, read_retry_after, to_body
+from curate.engines.limiter import Limiter
+from curate.engines.openai_requests import Dialect, read_message, read_retry_after, to_body
 from curate.errors import EngineError, UsageError
 from tests.servers import CountingServer, answer_by_hash, chat_completion
 
@@ -523,28 +523,27 @@ def test_error_bodies_are_read_in_their_forms(body, expected):
     assert read_message(body) == expected
 
 
-async def test_the_gate_narrows_when_it_is_too_much_and_widens_slowly():
-    gate = Gate(8)
-    gate.slow_down()
-    gate.slow_down()
-    assert gate.limit == 4.0
+async def test_the_limit_is_halved_when_it_is_too_much_and_grows_slowly():
+    limiter = Limiter(8)
+    limiter.slow_down()
+    limiter.slow_down()
+    assert limiter.limit == 4.0
     for _ in range(3):
-        gate.speed_up()
-    assert 4.5 < gate.limit < 5.0
+        limiter.speed_up()
+    assert 4.5 < limiter.limit < 5.0
     for _ in range(200):
-        gate.speed_up()
-    assert gate.limit == 8.0
+        limiter.speed_up()
+    assert limiter.limit == 8.0
 
 
 async def test_a_cancelled_call_gives_its_place_back():
-    gate = Gate(1)
+    limiter = Limiter(1)
     entered = []
 
     async def use(name):
-        await gate.enter()
-        entered.append(name)
-        await asyncio.sleep(0.01)
-        gate.leave()
+        async with limiter:
+            entered.append(name)
+            await asyncio.sleep(0.01)
 
     first, second = asyncio.create_task(use(1)), asyncio.create_task(use(2))
     third = asyncio.create_task(use(3))

@@ -13,7 +13,7 @@ from curate.engines.asking import Asker
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.cache import ReplyCache
 from curate.engines.config import OpenAIConfig, open_engine
-from curate.engines.openai_tokens import TokenReads, is_label_read
+from curate.engines.openai_requests import Dialect, is_label_read, read_list
 from curate.engines.tokens import PromptTokens
 from curate.errors import UsageError
 
@@ -126,15 +126,12 @@ async def test_the_tokenizer_is_there_for_counting(open_on, prompts):
     assert engine.prompts.prompt_ids(label_read("One?")) == prompts.prompt_ids(label_read("One?"))
 
 
-async def test_alternatives_in_the_form_of_chats_are_never_taken_for_exact(prompts):
+def test_alternatives_in_the_form_of_chats_are_never_taken_for_exact(prompts):
     tops = [{"token": word, "logprob": -1.0 - rank} for rank, word in enumerate(("so", "yes"))]
     said = {"index": 0, "text": "so", "logprobs": {"content": [{**tops[0], "top_logprobs": tops}]}}
 
-    async def exchange(path: str, body: Body, affinity: str) -> Any:
-        assert "logprob_token_ids" in body  # llama.cpp takes the field and passes over it
-        return {"choices": [said]}
-
-    [reply] = await reads(prompts).complete([label_read("a?")], exchange, no_chat)
+    # llama.cpp takes the ids of the labels and passes over them.
+    [reply] = read_alone(prompts, {"choices": [said]})
     assert reply.first_token == (("so", -1.0), ("yes", -2.0))
     assert not reply.exact_labels
 
@@ -164,13 +161,13 @@ async def test_the_tokenizer_and_the_way_of_reading_are_part_of_the_identity(ope
     assert exact.identity.key != top.identity.key
 
 
-def reads(prompts: PromptTokens) -> TokenReads:
-    config = OpenAIConfig(model="m", base_url="http://h/v1", extra_body={"priority": 3})
-    return TokenReads(config, prompts, is_exact=True, flavour="vllm")
+EXACT = Dialect("vllm", label_lists="exact")
 
 
-async def no_chat(_: Request) -> Completion:
-    raise AssertionError("a label read must not go by chat")
+def read_alone(prompts: PromptTokens, reply: Any) -> list[Completion]:
+    request = label_read("a?")
+    ids, labels = prompts.prompt_ids(request), prompts.label_ids(request)
+    return read_list(reply, [request], [ids], [labels], EXACT)
 
 
 async def test_one_prompt_that_is_too_long_does_not_fail_its_siblings(open_on):
@@ -218,18 +215,15 @@ async def test_replies_are_kept_call_by_call_not_when_the_last_one_is_there(open
         assert len(await task) == 41
 
 
-async def test_a_server_that_is_busy_fails_all_at_once_and_is_not_asked_one_by_one(prompts):
-    from curate.engines.wire import failed
-
-    calls = []
-
-    async def exchange(path: str, body: Body, affinity: str) -> Any:
-        calls.append(body)
-        return failed("rate_limited", "HTTP 429", 3.0)
-
-    replies = await reads(prompts).complete([label_read("a?"), label_read("b?")], exchange, no_chat)
-    assert [reply.fault.retry_after for reply in replies] == [3.0, 3.0]
-    [body] = calls
+async def test_a_server_that_is_busy_fails_all_at_once_and_is_not_asked_one_by_one(open_on):
+    server = CountingServer(without_counts, owned_by="vllm", token_prompts="exact")
+    engine = await open_on(server, extra_body={"priority": 3})
+    server.refuse_lists = 429
+    replies = await engine.complete([label_read("a?"), label_read("b?")])
+    assert [(reply.fault.kind, reply.fault.status) for reply in replies] == [
+        ("rate_limited", 429)
+    ] * 2
+    [body] = server.requests
     assert body["priority"] == 3
 
 
@@ -249,9 +243,6 @@ async def test_a_server_that_is_busy_fails_all_at_once_and_is_not_asked_one_by_o
         {"choices": [{"logprobs": {"top_logprobs": [{"yes": 710.0}]}}]},
     ],
 )
-async def test_a_reply_that_is_something_else_is_a_fault(prompts, reply):
-    async def exchange(path: str, body: Body, affinity: str) -> Any:
-        return reply
-
-    [completion] = await reads(prompts).complete([label_read("a?")], exchange, no_chat)
+def test_a_reply_that_is_something_else_is_a_fault(prompts, reply):
+    [completion] = read_alone(prompts, reply)
     assert completion.fault.kind == "malformed_reply"

@@ -7,31 +7,32 @@ from collections import Counter
 import pytest
 from aiohttp import web
 
-from curate.engines import openai_targets
+from curate.engines import endpoints
 from curate.engines.base import Completion, Fault, Request
 from curate.engines.config import OpenAIConfig, open_engine
-from curate.engines.gate import Gate
-from curate.engines.openai_targets import Target, Targets
+from curate.engines.endpoints import Endpoint, by_preference
+from curate.engines.limiter import Limiter
 from curate.errors import EngineError, UsageError
 from tests.servers import CountingServer, answer_by_hash
 
 URLS = ("http://a/v1", "http://b/v1", "http://c/v1")
 
 
-class NoPool:
-    async def call(self, *_):
-        raise AssertionError
+@pytest.fixture
+async def make_endpoints():
+    made = []
 
-    async def close(self):
-        pass
+    def make(urls=URLS) -> list[Endpoint]:
+        made.extend(Endpoint(url, {}, Limiter(4), use_proxy=False) for url in urls)
+        return made[-len(urls) :]
+
+    yield make
+    for endpoint in made:
+        await endpoint.close()
 
 
-def make_targets(urls=URLS) -> Targets:
-    return Targets([Target(url, NoPool(), Gate(4)) for url in urls])
-
-
-def homes(targets: Targets, count: int = 600) -> list[str]:
-    return [targets.order(f"dialogue {index}")[0].url for index in range(count)]
+def homes(endpoints: list[Endpoint], count: int = 600) -> list[str]:
+    return [by_preference(endpoints, f"dialogue {index}")[0].url for index in range(count)]
 
 
 def ask(text: str, affinity: str = "") -> Request:
@@ -41,23 +42,23 @@ def ask(text: str, affinity: str = "") -> Request:
 DOWN = Completion(finish="error", fault=Fault("connection"))
 
 
-def test_a_dialogue_has_one_home_and_dialogues_spread_evenly():
-    targets = make_targets()
-    first = homes(targets)
-    assert homes(targets) == first
+async def test_a_dialogue_has_one_home_and_dialogues_spread_evenly(make_endpoints):
+    several = make_endpoints()
+    first = homes(several)
+    assert homes(several) == first
     assert min(Counter(first).values()) > 150
 
 
-def test_an_address_that_fails_moves_only_its_own_dialogues_to_all_others_and_gets_them_back(
-    monkeypatch,
+async def test_an_address_that_fails_moves_only_its_own_dialogues_to_all_others_and_gets_them_back(
+    monkeypatch, make_endpoints
 ):
     now = 100.0
-    monkeypatch.setattr(openai_targets.time, "monotonic", lambda: now)
-    targets = make_targets()
-    before = homes(targets)
-    failing = next(target for target in targets if target.url == URLS[1])
+    monkeypatch.setattr(endpoints.time, "monotonic", lambda: now)
+    several = make_endpoints()
+    before = homes(several)
+    failing = next(endpoint for endpoint in several if endpoint.url == URLS[1])
     failing.note(DOWN)
-    during = homes(targets)
+    during = homes(several)
     moved = Counter()
     for old, new in zip(before, during, strict=True):
         if old == URLS[1]:
@@ -65,33 +66,33 @@ def test_an_address_that_fails_moves_only_its_own_dialogues_to_all_others_and_ge
         else:
             assert new == old
     assert min(moved[URLS[0]], moved[URLS[2]]) > 50
-    now += openai_targets.FIRST_PAUSE
-    assert homes(targets) == before
+    now += endpoints.FIRST_PAUSE
+    assert homes(several) == before
     failing.note(DOWN)
-    now += openai_targets.FIRST_PAUSE
-    assert homes(targets) == during  # failed again: passed over for twice as long
-    now += openai_targets.FIRST_PAUSE
+    now += endpoints.FIRST_PAUSE
+    assert homes(several) == during  # failed again: passed over for twice as long
+    now += endpoints.FIRST_PAUSE
     failing.note(Completion())
     failing.note(DOWN)
-    now += openai_targets.FIRST_PAUSE
-    assert homes(targets) == before  # it had answered in between
+    now += endpoints.FIRST_PAUSE
+    assert homes(several) == before  # it had answered in between
 
 
-def test_an_address_more_takes_its_share_and_moves_nobody_else():
-    before, after = homes(make_targets(URLS[:2])), homes(make_targets())
+async def test_an_address_more_takes_its_share_and_moves_nobody_else(make_endpoints):
+    before, after = homes(make_endpoints(URLS[:2])), homes(make_endpoints())
     assert {new for old, new in zip(before, after, strict=True) if old != new} == {URLS[2]}
 
 
-def test_with_all_down_one_is_asked_all_the_same():
-    targets = make_targets()
-    for target in targets:
-        target.note(DOWN)
-    assert len(targets.order("x")) == 3
+async def test_with_all_down_one_is_asked_all_the_same(make_endpoints):
+    several = make_endpoints()
+    for endpoint in several:
+        endpoint.note(DOWN)
+    assert len(by_preference(several, "x")) == 3
 
 
-def test_what_has_no_affinity_takes_turns():
-    targets = make_targets()
-    assert len({targets.order("")[0].url for _ in range(50)}) == 3
+async def test_what_has_no_affinity_takes_turns(make_endpoints):
+    several = make_endpoints()
+    assert len({by_preference(several, "")[0].url for _ in range(50)}) == 3
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ async def test_all_requests_about_a_dialogue_go_to_one_server(pair):
 
 
 async def test_a_server_that_dies_hands_over_within_the_same_call_and_takes_back(pair, monkeypatch):
-    monkeypatch.setattr(openai_targets, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(endpoints, "FIRST_PAUSE", 0.05)
     engine = await open_engine(make_config(pair))
     names = [f"d{index}" for index in range(20)]
     one, two = pair
@@ -205,6 +206,6 @@ def test_the_width_adapts_at_hosted_addresses_or_as_told(urls, concurrency, host
     config = OpenAIConfig(model="m", base_url=urls, concurrency=concurrency)
     assert config.is_hosted is hosted
     assert config.is_adaptive is adaptive
-    gate = Gate(8, is_adaptive=config.is_adaptive)
-    gate.slow_down()
-    assert gate.limit == (4.0 if adaptive else 8.0)
+    limiter = Limiter(8, is_adaptive=config.is_adaptive)
+    limiter.slow_down()
+    assert limiter.limit == (4.0 if adaptive else 8.0)

@@ -1,7 +1,7 @@
 """How many calls may be open at once.
 
-A server of one's own queues what it cannot serve yet, and is fastest with a full queue: `fixed`. A
-hosted API counts and refuses: `adaptive` halves the width when it does and grows it again by one call a
+A server of one's own queues what it cannot serve yet, and is fastest with a full queue: a fixed limit. A
+hosted API counts and refuses: an adaptive limit is halved when it does and grows again by one call a
 round (additive increase, multiplicative decrease, as in TCP; Chiu and Jain 1989).
 """
 
@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from typing import Self
 
 
-class Gate:
-    """Places for open calls, given in the order of asking.
+class Limiter:
+    """Places for open calls, given in the order of asking: `async with limiter: ...`.
 
     Args:
         most: places when nothing was refused.
-        is_adaptive: False keeps the width whatever the server says.
+        is_adaptive: False keeps the limit whatever the server says.
     """
 
     def __init__(self, most: int, *, is_adaptive: bool = True) -> None:
@@ -28,22 +29,21 @@ class Gate:
         self._slowed = 0.0
         self.limit = float(most)
 
-    async def enter(self) -> None:
-        """Wait for a place. Whoever has entered must `leave`."""
+    async def __aenter__(self) -> Self:
         if not self._waiting and self._open < int(self.limit):
             self._open += 1
-            return
+            return self
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(place)
         try:
             await place
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():
-                self.leave()  # admitted in the very moment of being cancelled
+                await self.__aexit__()  # admitted in the very moment of being cancelled
             raise
+        return self
 
-    def leave(self) -> None:
-        """Give the place back."""
+    async def __aexit__(self, *_: object) -> None:
         self._open -= 1
         self._admit()
 

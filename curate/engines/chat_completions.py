@@ -1,8 +1,8 @@
-"""The OpenAI chat form on the wire: request to body, body to completion, error to fault.
+"""The form of OpenAI's `/chat/completions`: request to body, body to completion, error to fault.
 
-Pure functions, shared by the engines that speak this form (`llamacpp` in process, `openai` over HTTP),
-so that they are tested without a model or a socket. A reply is checked here, once, against the types
-below: what does not fit them is a `malformed_reply`, and nothing behind this module meets it.
+Pure functions, shared by the engines that speak it (`llamacpp` in process, `openai` over HTTP), so that
+they are tested without a model or a socket. A reply is checked here, once, against the types below: what
+does not fit them is a `malformed_reply`, and nothing behind this module meets it.
 """
 
 # No `from __future__ import annotations`: pydantic reads the types below as they stand.
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Required
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
-from curate.engines.base import Completion, Fault, Request, Usage
+from curate.engines.base import Completion, Fault, FaultKind, Request, Usage
 
 MOST_LOGPROB = 0.01
 """Rounding may lift the log-probability of a certain token a little above 0."""
@@ -214,9 +214,13 @@ def keep_first_token(
 _logprob = itemgetter(1)
 
 
-def failed(kind: Any, detail: str, retry_after: float | None = None) -> Completion:
+def failed(
+    kind: FaultKind, detail: str, retry_after: float | None = None, status: int | None = None
+) -> Completion:
     """A completion that is only a fault; the detail is bounded, since servers quote whole prompts."""
-    return Completion(finish="error", fault=Fault(kind, detail[:_DETAIL_CHARS], retry_after))
+    return Completion(
+        finish="error", fault=Fault(kind, detail[:_DETAIL_CHARS], retry_after, status)
+    )
 
 
 def malformed(problem: str, error: ValueError) -> Completion:
@@ -233,22 +237,22 @@ def read_error(
     status: int, message: str, *, retry_after: float | None = None, code: str = ""
 ) -> Completion:
     """The fault that an HTTP status and its message stand for."""
-    said = f"{code} {message}" if code else message
-    detail = f"HTTP {status}: {message}"
-    if status in (400, 413, 422) or status >= 500:
-        # Some servers report an over-long prompt as their own failure; it is the caller's to mend.
-        if _OVERFLOW.search(said):
-            return failed("context_overflow", detail)
-        if status < 500:
-            return failed("refused" if _REFUSED.search(said) else "bad_request", detail)
+    kind = _kind_of_error(status, f"{code} {message}" if code else message)
+    waits = kind in ("timeout", "rate_limited", "server") or status == 429
+    return failed(kind, f"HTTP {status}: {message}", retry_after if waits else None, status)
+
+
+def _kind_of_error(status: int, text: str) -> FaultKind:
+    # Some servers report an over-long prompt as their own failure; it is the caller's to fix.
+    if (status in (400, 413, 422) or status >= 500) and _OVERFLOW.search(text):
+        return "context_overflow"
+    if status in (400, 413, 422) and _REFUSED.search(text):
+        return "refused"
     if status in (401, 402, 403):  # 402: the account is used up
-        return failed("auth", detail)
-    if status in (408, 504):
-        return failed("timeout", detail, retry_after)
+        return "auth"
     if status == 429:
-        # A used-up account says 429 as well, and no waiting mends it.
-        kind = "auth" if "insufficient_quota" in said else "rate_limited"
-        return failed(kind, detail, retry_after)
-    if status >= 500:
-        return failed("server", detail, retry_after)
-    return failed("bad_request", detail)
+        # A used-up account says 429 as well, and no waiting helps.
+        return "auth" if "insufficient_quota" in text else "rate_limited"
+    if status in (408, 504):
+        return "timeout"
+    return "server" if status >= 500 else "bad_request"

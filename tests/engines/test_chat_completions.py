@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.engines.base import Completion, Request, Usage
-from curate.engines.wire import KEPT_TOKENS, chat_body, read_chat, read_error
+from curate.engines.chat_completions import KEPT_TOKENS, chat_body, read_chat, read_error
 
 REQUEST = Request(messages=({"role": "user", "content": "q"},), max_tokens=5, labels=("yes", "no"))
 PLAIN = Request(messages=REQUEST.messages, max_tokens=5)

@@ -1,0 +1,176 @@
+"""The servers behind one engine: HTTP to several addresses that serve the same model.
+
+All requests about one dialogue go to one of them, whose prefix cache then holds it. Which one follows
+from rendezvous hashing (Thaler and Ravishankar 1998): each address has a rank for each dialogue, so that
+an address that fails hands its dialogues to all the others in equal parts, moves nobody else's, and gets
+back its own when it returns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+import aiohttp
+from yarl import URL
+
+from curate.engines.base import Completion
+from curate.engines.limiter import Limiter
+
+FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
+"""Seconds an address that failed is passed over: doubled each time it fails again."""
+CONNECT_SECONDS = 10.0
+"""A host that takes longer to accept a connection is taken for gone."""
+IDLE_SECONDS = 4.0
+"""An idle connection is used again for so long; common servers close theirs after 5 seconds."""
+SERVER_PATHS = frozenset({"/tokenize", "/props"})
+"""Of vLLM, SGLang and llama.cpp: they lie beside the API and not below its /v1."""
+MAX_BYTES = 32 * 2**20
+"""Of a reply's body. A long reply with twenty log-probabilities a token takes a third of it."""
+
+
+class BrokenReplyError(Exception):
+    """The server began a reply and did not end it within bounds, or sent something that is no HTTP."""
+
+
+class Endpoint:
+    """One address: its connections, its limiter, and whether it answers.
+
+    Args:
+        url: root of the API, without a slash at the end.
+        headers: sent with each call.
+        limiter: bounds the calls in flight.
+        use_proxy: go through a proxy where the environment names one for the address.
+    """
+
+    def __init__(
+        self, url: str, headers: Mapping[str, str], limiter: Limiter, *, use_proxy: bool
+    ) -> None:
+        self.url = url
+        self.limiter = limiter
+        parts = urlsplit(url)
+        self._root = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        proxies = urllib.request.getproxies() if use_proxy else {}
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=headers,
+            skip_auto_headers=("Accept-Encoding", "User-Agent"),
+            # Only where there is a proxy: aiohttp reads the environment anew for each call.
+            trust_env=parts.scheme in proxies
+            and not urllib.request.proxy_bypass(parts.hostname or ""),
+        )
+        self._pause = 0.0
+        self._down_until = 0.0
+
+    @property
+    def is_up(self) -> bool:
+        """False while it is passed over."""
+        return not self._down_until or time.monotonic() >= self._down_until
+
+    async def call(
+        self, method: str, path: str, body: bytes | None, seconds: float
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """One call: status, headers and whole body of the reply. No redirect is followed.
+
+        Args:
+            method: GET or POST.
+            path: below the root; for those of SERVER_PATHS, below the root without its /v1.
+            body: JSON.
+            seconds: after which the call is given up.
+
+        Raises:
+            TimeoutError: there was no whole reply in time.
+            BrokenReplyError: what came is no whole HTTP reply.
+            OSError: there was no connection, or it was lost before the reply began.
+        """
+        if self._session.closed:
+            raise ConnectionError("the engine was asked after it had been closed")
+        root = self._root.removesuffix("/v1") if path in SERVER_PATHS else self._root
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
+        try:
+            async with self._session.request(
+                method, _url(root + path), data=body, timeout=timeout, allow_redirects=False
+            ) as response:
+                parts, size = [], 0
+                async for part in response.content.iter_any():
+                    parts.append(part)
+                    size += len(part)
+                    if size > MAX_BYTES:
+                        raise BrokenReplyError(
+                            f"its body is longer than {MAX_BYTES // 2**10:,} KiB"
+                        )
+                return response.status, response.headers, b"".join(parts)
+        except aiohttp.ConnectionTimeoutError as error:
+            raise ConnectionError(f"no connection within {CONNECT_SECONDS:g} s") from error
+        except aiohttp.ClientPayloadError as error:
+            raise BrokenReplyError(f"the connection ended within the body: {error}") from error
+        except aiohttp.ClientResponseError as error:
+            raise BrokenReplyError(f"it is not HTTP: {error.message}") from error
+        except aiohttp.ServerDisconnectedError as error:
+            if isinstance(error.message, str):
+                raise ConnectionError("the server hung up without a reply") from error
+            raise BrokenReplyError("the connection ended within the head") from error
+        except aiohttp.ClientError as error:
+            if isinstance(error, OSError):
+                raise
+            raise ConnectionError(f"{type(error).__name__}: {error}") from error
+
+    async def close(self) -> None:
+        """Close all connections. Calling it twice is harmless."""
+        await self._session.close()
+
+    def note(self, completion: Completion) -> None:
+        """Learn from a call's outcome: how many calls to open, and whether to pass it over."""
+        fault = completion.fault
+        if fault is None:
+            self._pause = self._down_until = 0.0
+            self.limiter.speed_up()
+            return
+        if fault.kind == "rate_limited" or fault.status == 503:
+            self.limiter.slow_down()
+        # A burst of calls that fail together is one piece of news.
+        if self.is_up and (is_down(completion) or fault.kind == "timeout"):
+            self._pause = min(LONGEST_PAUSE, self._pause * 2 or FIRST_PAUSE)
+            self._down_until = time.monotonic() + self._pause
+
+
+def by_preference(endpoints: Sequence[Endpoint], affinity: str) -> Sequence[Endpoint]:
+    """Where to ask about a dialogue, best first: those that are up by rank, then the others.
+
+    Requests without an affinity take turns.
+    """
+    if len(endpoints) == 1:
+        return endpoints
+    key = affinity or str(next(_TURNS))
+    ranked = [endpoints[index] for index in _rank(key, tuple(one.url for one in endpoints))]
+    return sorted(ranked, key=lambda endpoint: not endpoint.is_up)
+
+
+_TURNS = itertools.count()
+
+
+def is_down(completion: Completion) -> bool:
+    """Whether a fault tells of a server that is not there, so that another may be asked at once."""
+    fault = completion.fault
+    if fault is None:
+        return False
+    return fault.kind == "connection" or (fault.kind == "server" and fault.status in (502, 503))
+
+
+@lru_cache(maxsize=256)
+def _url(text: str) -> URL:
+    return URL(text, encoded=True)
+
+
+@lru_cache(maxsize=65536)
+def _rank(key: str, urls: tuple[str, ...]) -> tuple[int, ...]:
+    def weight(index: int) -> bytes:
+        return hashlib.blake2b(f"{key}\0{urls[index]}".encode(), digest_size=8).digest()
+
+    return tuple(sorted(range(len(urls)), key=weight))
