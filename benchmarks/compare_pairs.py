@@ -14,8 +14,8 @@ that verification asks about the two replies; each pair's readings are a line, a
 - both letters: the last of these alone;
 - preference above the spread: the mean log-odds over both orders above the standard deviation of the position's
   pull, which is what decides without a curve;
-- curve: fitted to one half of the kinds in one half of the dialogues, tested on the other half of both, all four
-  ways: every pair is tested once, by a curve that saw neither its kind nor its dialogue.
+- curve: each pair by weights and a threshold fitted to pairs of other kinds in other dialogues, as `curate calibrate`
+  tells its figures: each kind is held out, with each fifth of the dialogues.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ import argparse
 import asyncio
 import json
 import math
-import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, pstdev, stdev
@@ -51,15 +49,8 @@ from curate.pairs.prompting import (
 )
 from curate.pairs.verify import cut_after, token_ratio
 from curate.records import TURN_DIMENSIONS, Unscored
-from curate.statistics import SEED, log_odds
 from curate.trust.agreement import auc, bootstrap_interval
-from curate.trust.pair_curve import (
-    FOLDS,
-    KnownPair,
-    cross_validate,
-    fit_weights,
-    least_threshold,
-)
+from curate.trust.pair_curve import CrossValidation, HeldOut, KnownPair
 from curate.trust.twins import Twin, plant_twins
 
 WORDINGS = 2
@@ -225,37 +216,10 @@ def passes_letters(of: Reading) -> bool:
     return min(of.log_odds) > 0
 
 
-def held_out(pairs: Sequence[Reading]) -> Callable[[Reading], tuple[float, float]]:
-    """Of a reading the evidence and what is required of it, by a curve of other kinds and other dialogues."""
-    kinds = _half({of.kind for of in pairs})
-    dialogues = _half({of.dialogue for of in pairs})
-
-    def quadrant(of: Reading) -> tuple[bool, bool]:
-        return of.kind in kinds, of.dialogue in dialogues
-
-    curves = {}
-    for kind, dialogue in product((False, True), repeat=2):
-        known = [
-            KnownPair(of.preference, of.margin, of.dialogue, of.kind)
-            for of in pairs
-            if quadrant(of) == (not kind, not dialogue)
-        ]
-        if len(known) < FOLDS:
-            continue
-        tested = [pair.probability for pair in cross_validate(known, PRECISION)]
-        threshold = least_threshold(tested, PRECISION)
-        required = math.inf if threshold is None else log_odds(threshold)
-        curves[kind, dialogue] = (*fit_weights(known), required)
-
-    def decide(of: Reading) -> tuple[float, float]:
-        preference, margin, required = curves.get(quadrant(of), (0.0, 0.0, math.inf))
-        return preference * of.preference + margin * of.margin, required
-
-    return decide
-
-
-def _half(names: set[str]) -> frozenset[str]:
-    return frozenset(random.Random(SEED).sample(sorted(names), len(names) // 2))
+def held_out(pairs: Sequence[Reading]) -> list[HeldOut]:
+    """Each pair by a curve of other kinds and other dialogues."""
+    known = [KnownPair(of.preference, of.margin, of.dialogue, of.kind) for of in pairs]
+    return CrossValidation(known, hold_out_kinds=True).held_out(PRECISION)
 
 
 def report(args: argparse.Namespace) -> None:
@@ -267,19 +231,24 @@ def report(args: argparse.Namespace) -> None:
         )
     both = [*pairs, *(of.turned() for of in pairs)]
     spread = pstdev((of.log_odds[0] - of.log_odds[1]) / 2 for of in pairs)
-    decide = held_out(pairs)
-    evidence = [decide(of) for of in both]
+    curve = held_out(pairs)
     rules = {
         "margin and both letters": [passes_margin_and_letters(of) for of in both],
         "both letters": [passes_letters(of) for of in both],
         f"preference above the spread ({spread:.2f})": [of.preference > spread for of in both],
-        "curve of other kinds and dialogues": [found >= asked for found, asked in evidence],
+        "curve of other kinds and dialogues": [
+            *(held.better_passes for held in curve),
+            *(held.worse_passes for held in curve),
+        ],
     }
     ranked = {
         "margin": [of.margin for of in both],
         "less sure of both letters": [min(of.log_odds) for of in both],
         "preference": [of.preference for of in both],
-        "curve of other kinds and dialogues": [found for found, _ in evidence],
+        "curve of other kinds and dialogues": [
+            *(held.probability for held in curve),
+            *(1 - held.probability for held in curve),
+        ],
     }
     print(
         f"{len(pairs)} pairs, {unread} more that the judge could not answer about; 95 % by bootstrap over dialogues\n"

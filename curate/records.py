@@ -696,7 +696,7 @@ class PairCurve(Frozen):
     auc_interval: tuple[float, float] = Field(description="95 %, bootstrap over dialogues.")
     reached_precision: float | None = Field(
         description="By cross-validation, each pair held against weights and a threshold fitted without its "
-        "dialogue; null where none passed."
+        "dialogue and, of twins, its kind; null where none passed."
     )
     precision_interval: tuple[float, float]
     recall: float = Field(

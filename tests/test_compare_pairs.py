@@ -82,30 +82,6 @@ def test_the_rules_are_held_against_each_other_on_the_same_readings(
     assert said.count("| kind") == 1 + 6  # the head of the table and its rows
 
 
-def test_no_pair_is_decided_by_a_curve_that_saw_its_kind_or_its_dialogue(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pairs = [
-        script.Reading(
-            held["dialogue"], held["kind"], True, (1.0, 1.0), held["original"], held["degraded"]
-        )
-        for held in (line(number, 1.0) for number in range(160))
-    ]
-    fitted: list[set[tuple[str, str]]] = []
-
-    def fit(known: Any) -> tuple[float, float]:
-        fitted.append({(pair.group, pair.kind) for pair in known})
-        return float(len(fitted)), 0.0
-
-    monkeypatch.setattr(script, "fit_weights", fit)
-    decide = script.held_out(pairs)
-    assert len(fitted) == 4
-    for pair in pairs:
-        seen = fitted[round(decide(pair)[0]) - 1]  # the weight times a preference of 1
-        assert pair.dialogue not in {dialogue for dialogue, _ in seen}
-        assert pair.kind not in {kind for _, kind in seen}
-
-
 def test_too_few_readings_are_said_to_be(script: ModuleType, tmp_path: Path) -> None:
     few = written(tmp_path / "a.jsonl", [line(number, 1.0) for number in range(9)])
     with pytest.raises(SystemExit, match=r"9 pairs .* too few"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,10 +14,10 @@ from curate.errors import UsageError
 from curate.records import JudgeIdentity, PairCurve
 from curate.statistics import sigmoid
 from curate.trust.pair_curve import (
+    CrossValidation,
     HeldOut,
     KnownPair,
     accepted,
-    cross_validate,
     fit_pair_curve,
     fit_weights,
     least_threshold,
@@ -131,17 +133,31 @@ def test_weights_follow_the_scale_of_a_reading() -> None:
     assert ten[1] == pytest.approx(one[1], rel=1e-3)
 
 
-def test_pairs_of_one_dialogue_are_held_out_together() -> None:
-    """Copies of a pair would else be fitted to their own truth."""
-    noise = [
-        KnownPair(pair.preference, pair.margin, f"d{at % 12}", "")
-        for at, pair in enumerate(pairs(12, 0.0) * 6)
-    ]
-    held_out = cross_validate(noise, 0.9)
-    by_group = {}
-    for pair, held in zip(noise, held_out, strict=True):
-        by_group.setdefault(pair.group, set()).add(held)
-    assert all(len(found) == 1 for found in by_group.values())
+def test_pairs_of_one_dialogue_or_one_kind_have_no_part_in_each_others_decision() -> None:
+    """Else a pair would be fitted to its own truth, or a flaw taken for new that is known."""
+    known = [replace(pair, group=f"d{at // 2}") for at, pair in enumerate(pairs(80, 1.5))]
+    first = known[0]
+
+    def decided(others: Callable[[KnownPair], bool], *, hold_out_kinds: bool) -> HeldOut:
+        """Of the first pair, where such others are turned round."""
+        changed = [
+            replace(pair, preference=-9 * pair.preference) if others(pair) else pair
+            for pair in known[1:]
+        ]
+        return CrossValidation([first, *changed], hold_out_kinds=hold_out_kinds).held_out(0.8)[0]
+
+    def of_dialogue(pair: KnownPair) -> bool:
+        return pair.group == first.group
+
+    def of_kind(pair: KnownPair) -> bool:
+        return pair.kind == first.kind and not of_dialogue(pair)
+
+    for hold_out_kinds in (False, True):
+        as_it_is = decided(lambda _: False, hold_out_kinds=hold_out_kinds)
+        assert as_it_is.threshold is not None
+        assert decided(of_dialogue, hold_out_kinds=hold_out_kinds) == as_it_is
+        by_kind = decided(of_kind, hold_out_kinds=hold_out_kinds)
+        assert (by_kind == as_it_is) == hold_out_kinds
 
 
 probabilities = st.lists(
