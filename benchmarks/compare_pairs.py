@@ -254,10 +254,10 @@ def report(args: argparse.Namespace) -> None:
         f"{len(pairs)} pairs, {unread} more that the judge could not answer about; 95 % by bootstrap over dialogues\n"
     )
     heads = ("rule", "better passed", "worse passed", "precision", "recall")
-    print(_table(heads, [[name, *_figures(both, passed)] for name, passed in rules.items()]))
+    print(table(heads, [[name, *_figures(both, passed)] for name, passed in rules.items()]))
     print(
         "\n"
-        + _table(("ranked by", "AUC"), [[n, _area(both, values)] for n, values in ranked.items()])
+        + table(("ranked by", "AUC"), [[n, _area(both, values)] for n, values in ranked.items()])
     )
     print("\nBetter / worse sides passed, by kind:\n")
     rows = []
@@ -268,7 +268,7 @@ def report(args: argparse.Namespace) -> None:
         ]
         number = sum(of.kind == kind for of in pairs)
         rows.append([kind, str(number), *(f"{better} / {worse}" for better, worse in cells)])
-    print(_table(("kind", "pairs", *rules), rows))
+    print(table(("kind", "pairs", *rules), rows))
 
 
 def _passed(
@@ -309,7 +309,7 @@ def _with_interval(both: Sequence[Reading], figure: Callable[[Sequence[int]], fl
     return f"{value:.2f}" if ends is None else f"{value:.2f} ({ends.low:.2f} to {ends.high:.2f})"
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -220,7 +220,7 @@ def calibrate_with_gold(
         labels = {item: label for item, label in gold.levels.items() if item.dimension == name}
         if not labels:
             continue
-        items = list(_labelled_readings(labels, judgments, groups, gold.unused))
+        items = list(labelled_readings(labels, judgments, groups, gold.unused))
         ceiling = krippendorff_alpha([label.each for label in labels.values()])
         try:
             scale = str(gold.scales[name])
@@ -407,7 +407,7 @@ def _values_of(judgment: Judgment, name: str) -> list[float]:
     return [] if value is None else [value]
 
 
-def _labelled_readings(
+def labelled_readings(
     labels: Mapping[Item, Label],
     judgments: Mapping[str, Judgment],
     groups: Mapping[str, str],

@@ -72,7 +72,7 @@ def quadratic_kappa(gold: Sequence[int], given: Sequence[int]) -> float | None:
     """
     if len(gold) != len(given):
         raise ValueError(f"one entry a row is needed, got {len(gold)} and {len(given)}")
-    return _kappa_of(_confusion(gold, given)) if gold else None
+    return kappa_of_table(confusion(gold, given)) if gold else None
 
 
 def fit_cut_points(
@@ -180,7 +180,7 @@ def best_cuts(values: Sequence[float], gold: Sequence[int]) -> Cuts:
 
     def kappa(at: Sequence[int]) -> float:
         edges = np.vstack([np.zeros(5), below[list(at)], whole])
-        return _kappa_of(np.diff(edges, axis=0).T) or 0.0
+        return kappa_of_table(np.diff(edges, axis=0).T) or 0.0
 
     best: tuple[float, list[int]] | None = None
     for start in (matched_cuts(values, gold), (1.5, 2.5, 3.5, 4.5)):
@@ -214,11 +214,11 @@ def kappa_figure(gold: Sequence[int], given: Sequence[int], groups: Sequence[str
     for at, group in enumerate(groups):
         rows[group].append(at)
     tables = np.array(
-        [_confusion([gold[at] for at in of], [given[at] for at in of]) for of in rows.values()]
+        [confusion([gold[at] for at in of], [given[at] for at in of]) for of in rows.values()]
     )
     rng = np.random.default_rng(SEED)
     drawn = rng.multinomial(len(rows), [1 / len(rows)] * len(rows), size=RESAMPLES)
-    found = [_kappa_of(table) for table in np.tensordot(drawn, tables, axes=1)]
+    found = [kappa_of_table(table) for table in np.tensordot(drawn, tables, axes=1)]
     known = [kappa for kappa in found if kappa is not None]
     if not known:
         return Kappa(value=value)
@@ -322,14 +322,16 @@ def _between(ordered: Sequence[float]) -> list[float]:
     return [(low + high) / 2 for low, high in pairwise(ordered) if low < high]
 
 
-def _confusion(gold: Sequence[int], given: Sequence[int]) -> npt.NDArray[np.float64]:
+def confusion(gold: Sequence[int], given: Sequence[int]) -> npt.NDArray[np.float64]:
+    """How often each level 1-5 (row) was given each level 1-5 (column), of shape (5, 5)."""
     import numpy as np
 
     flat = [5 * (level - 1) + other - 1 for level, other in zip(gold, given, strict=True)]
     return np.bincount(flat, minlength=25).reshape(5, 5).astype(np.float64)
 
 
-def _kappa_of(table: npt.NDArray[np.float64]) -> float | None:
+def kappa_of_table(table: npt.NDArray[np.float64]) -> float | None:
+    """Quadratic-weighted kappa of a confusion table; tables of several groups add up to one of them all."""
     import numpy as np
 
     levels = np.arange(5)
