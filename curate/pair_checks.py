@@ -13,7 +13,6 @@ from pathlib import Path
 import polars as pl
 
 from curate.dialogue import Dialogue
-from curate.errors import missing_extra
 from curate.ingesting import read_index
 from curate.outputs import NATURAL_PAIRS, PAIRS, read_pairs
 from curate.records import PairSetReport, PreferencePair
@@ -55,15 +54,7 @@ def count_repeated_prompts(read: ReadPairs) -> int:
     """How many pairs have a prompt that equals, or nearly equals, that of an earlier pair.
 
     Equal and near as for duplicates of dialogues, by the defaults of `select.dedup`.
-
-    Raises:
-        UsageError: the extra `dedup` is not installed.
     """
-    for package in ("numpy", "rensa"):
-        try:
-            __import__(package)
-        except ModuleNotFoundError:
-            raise missing_extra(package, "dedup") from None
     from curate.selection.dedup import Deduplication
 
     with Deduplication(lambda: _prompts(read()), DedupConfig()) as found:

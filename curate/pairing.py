@@ -160,7 +160,7 @@ class Pairing:
             forked = self.cleaning.refuse_contaminated(forked)
         counts = write_pairs(self.run, forked, natural)
         if self.recipe.select and self.recipe.select.split_near and decided is not None:
-            from curate.leaks import refuse_leaks  # wants numpy, which a split has asked for
+            from curate.leaks import refuse_leaks
 
             counts = (
                 refuse_leaks(self.run, held_out_ids(decided), self.recipe.select.split_near)

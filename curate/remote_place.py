@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from curate.errors import CurateError, RunLockedError, UsageError, missing_extra
+from curate.errors import CurateError, RunLockedError, UsageError
 from curate.files import make_file, make_folder
 
 _LOCK = ".lock.json"
@@ -185,10 +185,8 @@ class Lock:
 
 
 def _open(url: str) -> tuple[Any, str]:
-    try:
-        import fsspec
-    except ModuleNotFoundError as error:
-        raise missing_extra("fsspec", "remote") from error
+    import fsspec
+
     try:
         fs, root = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:

@@ -1,8 +1,8 @@
 """Intervals, trends and quantiles over plain sequences: what more than one room counts with.
 
-Pure Python, because it belongs to the base install and the sequences are short (the turns of a dialogue, the
-dialogues of a labelled set). Each function names the source of its formula. It stands below all rooms, so
-that a quantile or an interval is defined once.
+Plain numbers go in and come out; numpy and scipy are imported where they are used, so that the command line
+starts fast. Each function names the source of its formula. It stands below all rooms, so that an interval is
+defined once.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
-from operator import itemgetter, mul
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 RESAMPLES = 1000
 SEED = 42
@@ -26,14 +28,6 @@ EXACT_ORDERS = 40
 
 Ends = tuple[float, float]
 """Lower and upper end of an interval."""
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """Linear interpolation between order statistics (Hyndman and Fan's type 7, NumPy's default)."""
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
 def weighted_mean(scores: Sequence[float], weights: Sequence[float]) -> float:
@@ -78,61 +72,18 @@ def beta_posterior(share: float, n: float) -> Ends:
         share: observed share, 0-1.
         n: number of trials, above 0; an effective size for weighted ones.
     """
+    from scipy.special import betaincinv
+
     yes, no = share * n + 0.5, (1 - share) * n + 0.5
-    low = 0.0 if share == 0 else beta_quantile(0.025, yes, no)
-    return low, 1.0 if share == 1 else beta_quantile(0.975, yes, no)
+    low = 0.0 if share == 0 else float(betaincinv(yes, no, 0.025))
+    return low, 1.0 if share == 1 else float(betaincinv(yes, no, 0.975))
 
 
-@lru_cache(maxsize=4096)
-def beta_quantile(mass: float, a: float, b: float) -> float:
-    """The x below which a Beta(a, b) variable lies with probability `mass`; by bisection, to 1e-12."""
-    low, high = 0.0, 1.0
-    while high - low > 1e-12:
-        middle = (low + high) / 2
-        if incomplete_beta(middle, a, b) < mass:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
-def incomplete_beta(x: float, a: float, b: float) -> float:
-    """Regularised incomplete beta function I_x(a, b), the distribution function of Beta(a, b) at x in [0, 1].
-
-    By its continued fraction (NIST DLMF 8.17.22), evaluated from the side where it converges fast.
-    """
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):
-        return 1 - incomplete_beta(1 - x, b, a)
-    front = math.exp(
-        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    )
-    # The modified Lentz evaluation: numerator and denominator of successive convergents as ratios.
-    tiny = 1e-300
-    above, below = 1.0, 1 / _nonzero(1 - (a + b) / (a + 1) * x, tiny)
-    value = below
-    for m in range(1, 10_000):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        for term in (even, odd):
-            below = 1 / _nonzero(1 + term * below, tiny)
-            above = _nonzero(1 + term / above, tiny)
-            value *= above * below
-        if abs(above * below - 1) < 1e-15:
-            break
-    return front * value / a
-
-
-def _nonzero(value: float, tiny: float) -> float:
-    return value if abs(value) > tiny else tiny
-
-
-@lru_cache(maxsize=4096)
 def student_t(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t, from that of a beta variable: P(|T| > t) = I_x(f/2, 1/2)."""
-    x = beta_quantile(0.05, freedom / 2, 0.5)
-    return math.sqrt(freedom * (1 - x) / x)
+    """The 97.5 % quantile of Student's t with so many degrees of freedom."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 0.975))
 
 
 # ---- intervals of a mean of few values
@@ -147,12 +98,7 @@ def bootstrap_mean(scores: Sequence[float], weights: Sequence[float]) -> Ends:
     n = len(scores)
     if n == 1:
         return scores[0], scores[0]
-    draws = _draws(n)
-    values = tuple(score * weight for score, weight in zip(scores, weights, strict=True))
-    sums = map(sum, zip(*(draw(values) for draw in draws), strict=True))
-    masses = map(sum, zip(*(draw(tuple(weights)) for draw in draws), strict=True))
-    means = sorted(total / mass for total, mass in zip(sums, masses, strict=True))
-    return quantile(means, 0.025), quantile(means, 0.975)
+    return _ends_of_means(_draws(n), scores, weights)
 
 
 def bayesian_bootstrap_mean(scores: Sequence[float], weights: Sequence[float]) -> Ends:
@@ -161,30 +107,40 @@ def bayesian_bootstrap_mean(scores: Sequence[float], weights: Sequence[float]) -
     Instead of drawing values it draws how much each counts, from a flat Dirichlet distribution: 1,000 draws,
     seed 42. Nothing is assumed of the values' distribution but that it lies on those seen.
     """
-    values = [score * weight for score, weight in zip(scores, weights, strict=True)]
-    means = sorted(
-        sum(map(mul, values, shares)) / sum(map(mul, weights, shares))
-        for shares in _dirichlet(len(scores))
-    )
-    return quantile(means, 0.025), quantile(means, 0.975)
+    return _ends_of_means(_dirichlet(len(scores)), scores, weights)
 
 
-@lru_cache(maxsize=256)
-def _draws(n: int) -> tuple[Callable[[Any], tuple[float, ...]], ...]:
-    """For each of n positions, a getter of what every resample puts there.
+def _ends_of_means(
+    counts: npt.NDArray[np.float64], scores: Sequence[float], weights: Sequence[float]
+) -> Ends:
+    """The middle 95 % of the weighted means of resamples, each given as how much every score counts in it."""
+    import numpy as np
 
-    The resamples of n turns depend on n and the seed alone, so they are drawn once for all dialogues of
-    that length; a dialogue then costs n look-ups in C instead of 1,000 n random numbers.
-    """
-    rng = random.Random(SEED)
-    return tuple(itemgetter(*(rng.randrange(n) for _ in range(RESAMPLES))) for _ in range(n))
+    means = counts @ np.multiply(scores, weights) / (counts @ np.asarray(weights))
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(low), float(high)
 
 
 @lru_cache(maxsize=64)
-def _dirichlet(n: int) -> tuple[tuple[float, ...], ...]:
-    """Draws from the flat Dirichlet distribution over n, not normalised: the mean divides by their sum."""
+def _draws(n: int) -> npt.NDArray[np.float64]:
+    """How often each of n positions was drawn, one row a resample.
+
+    It depends on n and the seed alone, so it is drawn once for all dialogues of that length.
+    """
+    import numpy as np
+
     rng = random.Random(SEED)
-    return tuple(tuple(rng.expovariate(1) for _ in range(n)) for _ in range(RESAMPLES))
+    drawn = np.array([[rng.randrange(n) for _ in range(RESAMPLES)] for _ in range(n)]).T
+    return np.apply_along_axis(np.bincount, 1, drawn, minlength=n).astype(np.float64)
+
+
+@lru_cache(maxsize=64)
+def _dirichlet(n: int) -> npt.NDArray[np.float64]:
+    """Draws from the flat Dirichlet distribution over n, not normalised: the mean divides by their sum."""
+    import numpy as np
+
+    rng = random.Random(SEED)
+    return np.array([[rng.expovariate(1) for _ in range(n)] for _ in range(RESAMPLES)])
 
 
 # ---- trends
@@ -275,23 +231,21 @@ def _orders_by_inversions(ties: tuple[int, ...]) -> tuple[int, ...]:
 
 def interpolate(knots: Sequence[tuple[float, float]], x: float) -> float:
     """The value at x of the line through the knots (sorted by x); flat outside them."""
-    if x <= knots[0][0]:
-        return knots[0][1]
-    for (left, low), (right, high) in pairwise(knots):
-        if x <= right:
-            return low + (high - low) * (x - left) / (right - left)
-    return knots[-1][1]
+    import numpy as np
+
+    at, values = zip(*knots, strict=True)
+    return float(np.interp(x, at, values))
 
 
 def sigmoid(x: float) -> float:
-    """1 / (1 + exp(-x)) without overflow."""
-    if x >= 0:
-        return 1 / (1 + math.exp(-x))
-    grown = math.exp(x)
-    return grown / (1 + grown)
+    """1 / (1 + exp(-x))."""
+    from scipy.special import expit
+
+    return float(expit(x))
 
 
 def log_odds(share: float, least: float = 1e-6) -> float:
     """ln(p / (1 - p)), with p kept `least` away from 0 and 1."""
-    kept = min(max(share, least), 1 - least)
-    return math.log(kept / (1 - kept))
+    from scipy.special import logit
+
+    return float(logit(min(max(share, least), 1 - least)))

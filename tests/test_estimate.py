@@ -20,7 +20,7 @@ from curate.dialogue import Dialogue, Message
 from curate.engines.base import Capability, Completion, Request, Usage
 from curate.engines.scripted import ScriptedEngine
 from curate.errors import EngineError, UsageError
-from curate.estimate import ForkShare, Reservoir, estimate, student_t
+from curate.estimate import ForkShare, Reservoir, estimate
 from curate.metering import Meter, TokenCounter, likely_instance, plain_text, token_counter
 from curate.models import ForkModels
 from curate.rates import measure_rates, parse_rates, rates_of
@@ -115,18 +115,16 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
     assert hits >= 33
 
 
-def test_the_interval_is_the_textbook_one() -> None:
-    some = [dialogue(index, turns=turns) for index, turns in enumerate((2, 3, 3, 4))]
+# The quantiles of Student's t for one and three degrees of freedom, as in any table of it.
+@pytest.mark.parametrize(("turns", "t"), [((2, 3), 12.706), ((2, 3, 3, 4), 3.182)])
+def test_the_interval_is_the_textbook_one(turns: tuple[int, ...], t: float) -> None:
+    some = [dialogue(index, turns=count) for index, count in enumerate(turns)]
     found = foretell(recipe(judge=False), some, total=100)
-    half = 3.182 * stdev((2, 3, 3, 4)) * (1 - 4 / 100) ** 0.5 / 4**0.5 * 100
+    n = len(turns)
+    half = t * stdev(turns) * (1 - n / 100) ** 0.5 / n**0.5 * 100
     low, high = found.total.intervals["requests"]
-    assert high - found.total.requests == pytest.approx(half, rel=0.02)
-    assert found.total.requests - low == pytest.approx(half, rel=0.02)
-
-
-@pytest.mark.parametrize(("freedom", "value"), [(3, 3.182), (9, 2.262), (49, 2.0096)])
-def test_student_t(freedom: int, value: float) -> None:
-    assert student_t(freedom) == pytest.approx(value, rel=0.01)
+    assert high - found.total.requests == pytest.approx(half, rel=0.01)
+    assert low == pytest.approx(max(sum(turns), found.total.requests - half), rel=0.01)
 
 
 def test_time_follows_the_rates_and_cost_the_prices() -> None:

@@ -163,7 +163,6 @@ class TestSalvage:
 def test_salvaged_dialogues_stay_on_their_side_of_a_split(
     server: CountingServer, tmp_path: Path
 ) -> None:
-    pytest.importorskip("rensa")
     write_chats(tmp_path / "chats.jsonl", 18)
     select = {
         **SELECT,
@@ -184,7 +183,6 @@ def test_salvaged_dialogues_stay_on_their_side_of_a_split(
 def test_duplicates_and_contaminated_dialogues_are_not_salvaged(
     server: CountingServer, tmp_path: Path
 ) -> None:
-    pytest.importorskip("rensa")
     write_chats(tmp_path / "chats.jsonl", 9)
     (tmp_path / "eval.txt").write_text("Question 1 of chat 4.\n")
     select = {

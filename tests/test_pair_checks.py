@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 from rich.console import Console
 
 from curate.dialogue import Message
@@ -148,13 +147,3 @@ def test_the_summary_shows_every_check_in_80_columns(tmp_path: Path) -> None:
     for check in result.manifest.pair_checks["natural"].checks:
         assert f"natural  {check.name}" in shown
     assert "warn: 'hmm' as first word only in chosen 0, only in" in " ".join(shown.split())
-
-
-def test_without_the_extra_the_check_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "rensa", None)
-    found = by_name(run(tmp_path, rows(60)))
-    assert found["repeated_prompts"].status == "not_run"
-    assert "curate-dialogues[dedup]" in found["repeated_prompts"].detail
-    assert found["word_auc"].status == "warn"

@@ -13,24 +13,16 @@ from curate.statistics import (
     EXACT_ORDERS,
     bayesian_bootstrap_mean,
     beta_posterior,
-    beta_quantile,
     bootstrap_mean,
     effective_size,
-    incomplete_beta,
     interpolate,
     log_odds,
     mann_kendall,
-    quantile,
     sigmoid,
     student_t,
     trend,
     wilson,
 )
-
-
-def test_quantiles_interpolate() -> None:
-    assert quantile([0, 1, 2, 3], 0.5) == 1.5
-    assert quantile([7.0], 0.9) == 7
 
 
 # Wilson 1927; the values are those of statsmodels' proportion_confint(k, n, method="wilson").
@@ -61,19 +53,18 @@ def test_intervals_of_a_share_narrow_as_trials_are_added(successes: int, n: int)
         assert tighter[1] - tighter[0] < high - low
 
 
-# SciPy: scipy.stats.beta.ppf, scipy.special.betainc, scipy.stats.t.ppf.
-def test_beta_and_t_quantiles_match_scipy() -> None:
-    assert incomplete_beta(0.3, 2.5, 0.5) == pytest.approx(0.018927124071945658, abs=1e-12)
-    assert beta_quantile(0.025, 8.5, 2.5) == pytest.approx(0.4972255035600069, abs=1e-9)
-    for freedom, t in ((1, 12.706204736), (4, 2.776445105), (30, 2.042272456)):
-        assert student_t(freedom) == pytest.approx(t, abs=1e-6)
+# As in any table of Student's t.
+@pytest.mark.parametrize(("freedom", "t"), [(1, 12.706205), (4, 2.776445), (30, 2.042272)])
+def test_quantiles_of_students_t(freedom: int, t: float) -> None:
+    assert student_t(freedom) == pytest.approx(t, abs=1e-6)
 
 
-def test_jeffreys_interval_keeps_the_end_of_the_range() -> None:
+def test_jeffreys_interval_and_the_ends_of_the_range() -> None:
+    """The 2.5 % quantiles of Beta(8.5, 2.5), eight of ten, and of Beta(3.5, 0.5), three of three."""
+    assert beta_posterior(0.8, 10)[0] == pytest.approx(0.4972255, abs=1e-6)
     low, high = beta_posterior(1, 3)
-    assert low == pytest.approx(beta_quantile(0.025, 3.5, 0.5))
-    assert high == 1.0
-    assert beta_posterior(0, 3)[0] == 0.0
+    assert (low, high) == (pytest.approx(0.4644168, abs=1e-6), 1.0)
+    assert beta_posterior(0, 3) == (0.0, pytest.approx(1 - low))
 
 
 @pytest.mark.parametrize("interval", [bootstrap_mean, bayesian_bootstrap_mean])

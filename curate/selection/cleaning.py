@@ -4,7 +4,7 @@ The dialogues are read once for everything that is asked of them: sketches, exac
 sets, and what a split must keep together. Which of them are removed as duplicates depends on which meet
 the conditions, so `selection.rules` asks for that when it knows them.
 
-This module is imported where it is needed: it wants numpy and rensa, of the extra `dedup`.
+This module is imported where it is needed, since numpy and rensa take their time.
 """
 
 from __future__ import annotations

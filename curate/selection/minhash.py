@@ -20,7 +20,6 @@ from typing import IO, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from curate.errors import missing_extra
 from curate.selection.shingles import U64, Runs
 
 U32 = npt.NDArray[np.uint32]
@@ -46,15 +45,9 @@ def banding(threshold: float, permutations: int) -> tuple[int, int]:
 
 
 def signatures(runs: Runs, permutations: int, seed: int) -> U32:
-    """MinHash signatures of a batch: one row a text, one column a permutation.
+    """MinHash signatures of a batch: one row a text, one column a permutation."""
+    from rensa import RMinHash
 
-    Raises:
-        UsageError: the extra `dedup` is not installed.
-    """
-    try:
-        from rensa import RMinHash
-    except ModuleNotFoundError:
-        raise missing_extra("rensa", "dedup") from None
     matrix = RMinHash.digest_matrix_from_flat_token_hashes(
         runs.hashes, runs.offsets.astype(np.uint64), permutations, seed
     )

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from curate.errors import missing_extra
-
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 
@@ -106,9 +104,6 @@ class TokenBatch:
 
     Args:
         texts: each as `tokenise` gives it.
-
-    Raises:
-        UsageError: the extra `dedup` is not installed.
     """
 
     def __init__(self, texts: Sequence[Sequence[str]]) -> None:
@@ -158,10 +153,8 @@ def _worths(tokens: Sequence[str]) -> I64:
 
 def hash_tokens(tokens: Sequence[str]) -> list[int]:
     """64-bit hashes by rensa, the same on every machine and in every process."""
-    try:
-        from rensa import RMinHash
-    except ModuleNotFoundError:
-        raise missing_extra("rensa", "dedup") from None
+    from rensa import RMinHash
+
     hashed: list[list[int]] = RMinHash.hash_token_sets([tokens])
     return hashed[0]
 

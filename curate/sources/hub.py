@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 import polars as pl
 
-from curate.errors import SourceError, missing_extra
+from curate.errors import SourceError
 from curate.sources.config import DATA_SUFFIXES, SourceConfig
 from curate.sources.tabular import plain_row
 
@@ -41,13 +41,11 @@ def hub_rows(config: SourceConfig) -> Iterable[dict[str, Any]]:
     """The rows of the dataset's split, an iterable that can be read more than once.
 
     Raises:
-        UsageError: `datasets` is not installed, or the dataset has several splits and none is named.
+        UsageError: the dataset has several splits and none is named.
         SourceError: the dataset cannot be loaded.
     """
-    try:
-        import datasets
-    except ImportError:
-        raise missing_extra("datasets", "hub") from None
+    import datasets
+
     path = config.paths[0]
     try:
         streaming = config.streaming

@@ -17,7 +17,6 @@ from itertools import groupby
 
 from curate.statistics import RESAMPLES as RESAMPLES
 from curate.statistics import SEED as SEED
-from curate.statistics import quantile
 
 BINS = 10
 USABLE_KAPPA = 0.5
@@ -235,15 +234,18 @@ def bootstrap_interval(
     Returns:
         None where the figure was defined in no resample.
     """
+    import numpy as np
+
     if n < 1:
         return None
     rng, rows = random.Random(seed), range(n)
     found = [statistic(rng.choices(rows, k=n)) for _ in range(resamples)]
-    values = sorted(value for value in found if value is not None)
+    values = [value for value in found if value is not None]
     if not values:
         return None
     tail = (1 - confidence) / 2
-    return Interval(quantile(values, tail), quantile(values, 1 - tail), len(values))
+    low, high = np.quantile(values, (tail, 1 - tail))
+    return Interval(float(low), float(high), len(values))
 
 
 def paired_interval(

@@ -19,7 +19,6 @@ from pydantic import Field
 
 from curate.config import Config
 from curate.dialogue import Message
-from curate.errors import UsageError
 from curate.records import TURN_DIMENSIONS, PairSetReport, PreferencePair, SetCheck
 from curate.trust.agreement import auc
 from curate.trust.words import WordCounts
@@ -123,7 +122,7 @@ def check_pair_set(
         config: thresholds.
         about: role and language of a pair's dialogue.
         count_repeats: how many of the pairs have a prompt that equals or nearly equals that of another one
-            that is not counted. A UsageError of it (an extra is missing) is the check's reason.
+            that is not counted.
 
     Returns:
         The checks that were asked for, in fixed order, and the mixes, the most frequent value first.
@@ -281,10 +280,7 @@ def _repeated_prompts(
         return _too_few(name, threshold, seen.pairs, config)
     if count_repeats is None:
         return _not_run(name, threshold, seen.pairs, "nothing was given to compare prompts with")
-    try:
-        repeats = count_repeats(read)
-    except UsageError as missing:
-        return _not_run(name, threshold, seen.pairs, str(missing))
+    repeats = count_repeats(read)
     share = repeats / seen.pairs
     return SetCheck(
         name=name,

@@ -377,18 +377,11 @@ def test_rows_in_memory_that_json_cannot_hold() -> None:
 
 
 def test_datasets_load_a_local_folder(tmp_path: Path) -> None:
-    pytest.importorskip("datasets", reason="the hub extra is not installed")
     (tmp_path / "train.jsonl").write_text("\n".join([json.dumps(GOOD)] * 3))
     for streaming in (True, False):
         loaded = load(SourceConfig(path=str(tmp_path), split="train", streaming=streaming))
         assert loaded.tally.dialogues == 3
         assert said(loaded.dialogues[0]) == [("user", "Hi"), ("assistant", "Hello")]
-
-
-def test_without_datasets_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UsageError, match=r"curate-dialogues\[hub\]"):
-        open_source(SourceConfig(path="owner/name"))
 
 
 def test_a_typing_mistake_in_a_path_is_not_looked_up_on_the_hub(

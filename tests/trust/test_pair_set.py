@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.dialogue import Lineage, Message, ToolCall
-from curate.errors import missing_extra
 from curate.records import PairCheck, PairSetReport, PreferencePair, SetCheck
 from curate.trust.pair_set import PairFacts, PairSetConfig, check_pair_set, check_rows, side_length
 from curate.trust.words import WordCounts
@@ -244,15 +243,6 @@ def test_repeated_prompts_are_a_share_of_the_pairs() -> None:
     found = check(pairs, "repeated_prompts", count_repeats=lambda read: len(list(read())) // 4)
     assert (found.figure, found.status, found.detail) == (0.25, "warn", "25 of 100 pairs")
     assert check(pairs, "repeated_prompts", count_repeats=lambda _: 20).status == "pass"
-
-
-def test_a_missing_extra_is_the_reason_and_no_pass() -> None:
-    def refuse(_: object) -> int:
-        raise missing_extra("rensa", "dedup")
-
-    found = check(balanced(60), "repeated_prompts", count_repeats=refuse)
-    assert found.status == "not_run"
-    assert "curate-dialogues[dedup]" in found.detail
 
 
 # --- mixes
