@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cache
-from importlib import resources
 from typing import Any, get_args
 
 from curate.adherence.config import AdherenceConfig, Definition
 from curate.dialogue import Dialogue
 from curate.engines.base import Request
 from curate.engines.layout import Trunk, nested, trunk
+from curate.engines.prompt_files import fill, prompt_file
 from curate.records import ViolationKind
 
 LABELS = ("yes", "Yes", "YES", "no", "No", "NO")
@@ -40,10 +39,9 @@ _KINDS: dict[ViolationKind, str] = {
 }
 
 
-@cache
 def prompt(name: str) -> str:
     """Text of one prompt file."""
-    return resources.files("curate.adherence").joinpath("prompts", f"{name}.md").read_text("utf-8")
+    return prompt_file("adherence", name)
 
 
 def _version(name: str, files: tuple[str, ...]) -> str:
@@ -98,7 +96,7 @@ def answer_request(on: Trunk, config: AdherenceConfig, problem: str | None = Non
     if problem is None:
         step, messages = str(config.evaluation_granularity), on.end_at_the_dialogue()
     else:
-        step, messages = "retry", on.ask(prompt("retry").format(problem=problem))
+        step, messages = "retry", on.ask(fill(prompt("retry"), problem=problem))
     return Request(
         messages=messages,
         max_tokens=1 if continuous else config.max_reply_tokens,
@@ -144,13 +142,13 @@ def reason_request(
     schema = reason_schema(config, adherent=adherent)
     subject = _SUBJECTS[config.evaluation_granularity]
     if adherent:
-        question = prompt("reason_adherent").format(subject=subject)
+        question = fill(prompt("reason_adherent"), subject=subject)
     else:
         kinds = ", ".join(_KINDS[kind] for kind in violation_kinds(config.definition))
-        question = prompt("reason_violation").format(subject=subject, kinds=kinds)
+        question = fill(prompt("reason_violation"), subject=subject, kinds=kinds)
     question += json.dumps(dict.fromkeys(schema["properties"], "...")) + "\n"
     if problem is not None:
-        question += prompt("reason_retry").format(problem=problem)
+        question += fill(prompt("reason_retry"), problem=problem)
     return Request(
         messages=on.ask(question),
         max_tokens=config.max_reason_tokens,

@@ -1,8 +1,7 @@
 """The texts a judge reads: shipped as files, overridden by the config, hashed into a version.
 
-Every prompt file is a list of sections (`## name`, then text), except `rubric.md`, which is one text
-with `{anchors}` and `{examples}` to fill in. Filling in is plain replacement, so that braces in a user's
-own text are left alone.
+`rubric.md` is one text with `{anchors}` and `{examples}`. A rubric of the user's own may have other braces, so
+these two are replaced and nothing else is.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
 import orjson
 
+from curate.engines.prompt_files import fill, prompt_file, prompt_sections
 from curate.errors import UsageError
 from curate.judging.config import RubricConfig
 from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS
@@ -41,17 +40,8 @@ class Texts:
     version: str
 
     def question(self, name: str, **values: object) -> str:
-        """The section `name` with `{key}` replaced by each value."""
+        """The section `name` with each `{name}` replaced by its value; every one must be given."""
         return fill(self.questions[name], **values)
-
-
-def fill(text: str, **values: object) -> str:
-    """Replace `{key}` by each value in one pass, so that a value's own braces are left alone."""
-    return re.sub(
-        r"\{(\w+)\}",
-        lambda match: str(values[match[1]]) if match[1] in values else match[0],
-        text,
-    )
 
 
 def resolve_texts(config: RubricConfig) -> Texts:
@@ -69,7 +59,10 @@ def resolve_texts(config: RubricConfig) -> Texts:
     for key, overrides in (("anchors", config.anchors), ("examples", config.examples)):
         if overrides and f"{{{key}}}" not in template:
             template = f"{template.rstrip()}\n{{{key}}}"
-    rubric = fill(template, anchors="\n".join(scales), examples=examples).strip() + "\n"
+    values = {"{anchors}": "\n".join(scales), "{examples}": examples}
+    # in one pass, so that braces of the user's own anchors and examples are left alone
+    filled = re.sub(r"\{(?:anchors|examples)\}", lambda name: values[name[0]], template)
+    rubric = filled.strip() + "\n"
     content = orjson.dumps(
         [
             rubric,
@@ -99,23 +92,14 @@ class _Shipped:
 
 @cache
 def _shipped() -> _Shipped:
-    folder = resources.files("curate.judging") / "prompts"
-
-    def read(name: str) -> str:
-        return (folder / name).read_text(encoding="utf-8")
-
     asks: dict[str, str] = {}
     anchors: dict[str, dict[int, str]] = {}
-    for dimension, text in _sections(read("anchors.md")).items():
+    for dimension, text in prompt_sections("judging", "anchors").items():
         lines = dict(line.split(": ", 1) for line in text.splitlines())
         asks[dimension] = lines["asks"]
         anchors[dimension] = {level: lines[str(level)] for level in LEVELS}
-    return _Shipped(read("rubric.md"), _sections(read("questions.md")), asks, anchors)
-
-
-def _sections(text: str) -> dict[str, str]:
-    parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)[1:]
-    return {name.strip(): body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
+    questions = prompt_sections("judging", "questions")
+    return _Shipped(prompt_file("judging", "rubric"), questions, asks, anchors)
 
 
 def _wordings(prefix: str) -> tuple[str, ...]:

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from typing import Any
 
 from curate.dialogue import Dialogue, Message
 from curate.engines.layout import Defused, Trunk, defuse, fenced, trunk
+from curate.engines.prompt_files import fill, prompt_file, prompt_sections
 from curate.pairs.wire import said_text
 
 COMPARED = ("A", "B")
@@ -30,17 +28,13 @@ MAX_OPTIONS = len(_LETTERS) - 1
 """Most options of a question beside "none of them"."""
 
 
-def _load(name: str) -> str:
-    return (resources.files("curate.pairs") / "prompts" / name).read_text(encoding="utf-8")
-
-
-EXAMINE, REVISE, REVISE_CALL = map(_load, ("examine.md", "revise.md", "revise_call.md"))
-_QUESTION_FILE = _load("questions.md")
+_FILES = ("examine", "revise", "revise_call", "questions")
+EXAMINE, REVISE, REVISE_CALL, _QUESTIONS = (prompt_file("pairs", name) for name in _FILES)
 ANSWER_PREFIX = "Answer:"
 PROMPT_VERSION = (
     "pairs-2+"
     + hashlib.blake2b(
-        "\0".join((EXAMINE, REVISE, REVISE_CALL, _QUESTION_FILE, ANSWER_PREFIX)).encode(),
+        "\0".join((EXAMINE, REVISE, REVISE_CALL, _QUESTIONS, ANSWER_PREFIX)).encode(),
         digest_size=4,
     ).hexdigest()
 )
@@ -265,11 +259,4 @@ def _closed(
 
 
 def _section(name: str, **values: str) -> str:
-    """A section of the question file, its `{name}`s filled in at one pass."""
-    return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], match[0]), _sections()[name])
-
-
-@cache
-def _sections() -> Mapping[str, str]:
-    parts = re.split(r"^## (.+)\n", _QUESTION_FILE, flags=re.MULTILINE)[1:]
-    return {name.strip(): body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
+    return fill(prompt_sections("pairs", "questions")[name], **values)

@@ -13,7 +13,6 @@ from curate.judging.config import RubricConfig, resolve_mode
 from curate.judging.wording import (
     PROMPT_VERSION,
     WORDINGS,
-    fill,
     prompt_version,
     resolve_texts,
 )
@@ -108,7 +107,3 @@ def test_own_anchors_and_examples_take_the_place_of_ours(tmp_path: Path) -> None
     assert bare.rubric == "Only this, {braces} too.\n"
     with pytest.raises(ValidationError, match="not both"):
         RubricConfig(prompt_file=file, rubric="text")
-
-
-def test_fill_leaves_the_braces_of_values_alone() -> None:
-    assert fill("{a} {b} {c}", a="{b}", b=2) == "{b} 2 {c}"

@@ -1,0 +1,57 @@
+"""Prompt files: read from a room's folder `prompts`, cut into sections, and filled in.
+
+A file is one text, or what stands before its first section (a remark, shown to no model) and sections: `## name`,
+then text. `{name}` stands for a value. Every name must be given one, so that a misspelt name is an error and never
+stands in a prompt. Values go in as they are, braces included. jinja2 is imported when the first text is filled in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template
+
+
+@cache
+def prompt_file(room: str, name: str) -> str:
+    """The text of `prompts/<name>.md` of a room (`judging`, `adherence`, `pairs`)."""
+    path = resources.files(f"curate.{room}") / "prompts" / f"{name}.md"
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def prompt_sections(room: str, name: str) -> Mapping[str, str]:
+    """The sections of a prompt file by name, without white space at their ends."""
+    parts = re.split(r"^## (.+)\n", prompt_file(room, name), flags=re.MULTILINE)[1:]
+    return {name.strip(): body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def fill(text: str, **values: object) -> str:
+    """A shipped text with each `{name}` replaced by its value.
+
+    Raises:
+        jinja2.UndefinedError: a name of the text has no value.
+    """
+    return _template(text).render(values)
+
+
+@cache
+def _template(text: str) -> Template:
+    return _environment().from_string(text)
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, StrictUndefined
+
+    return Environment(
+        variable_start_string="{",
+        variable_end_string="}",
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
