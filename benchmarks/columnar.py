@@ -35,8 +35,8 @@ from scale import write_dialogues
 from curate.dialogue import Dialogue
 from curate.export.config import ExportConfig, Format
 from curate.export.writing import ExportData, write_export
-from curate.ingesting import read_dialogues, read_sources, stored_dialogues
-from curate.outputs import write_selection
+from curate.run.ingest import read_dialogues, read_sources, stored_dialogues
+from curate.run.outputs import write_selection
 from curate.selection.config import SelectConfig
 from curate.selection.rules import decide, narrowed, questions
 from curate.selection.table import score_table

@@ -39,8 +39,8 @@ from curate.adherence.llm import (
     read_continuous,
 )
 from curate.api import load_dialogues
-from curate.benchmarking.figures import figures
-from curate.benchmarking.turns import ADHERENT, LabelledTurn, labelled_turns
+from curate.benchmark.figures import figures
+from curate.benchmark.turns import ADHERENT, LabelledTurn, labelled_turns
 from curate.dialogue import Dialogue
 from curate.engines.accounting import Accounting
 from curate.engines.asking import Asker

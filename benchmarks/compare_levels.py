@@ -35,17 +35,17 @@ from compare_modes import RATINGS, SEED, load_gold, spearman
 from compare_pairs import table
 from pydantic import TypeAdapter
 
-from curate.calibrating import labelled_readings
 from curate.dialogue import Dialogue
 from curate.engines.config import EngineConfig, LlamaCppConfig, open_engine
 from curate.errors import UsageError
-from curate.gold import GoldRow, Scale, match_gold
 from curate.judging import PROMPT_VERSION, RubricConfig, judge_dialogue
-from curate.readings import dialogue_readings
 from curate.records import JudgeIdentity, Judgment, Unscored, Verdict
+from curate.records.readings import dialogue_readings
+from curate.run.calibrate import labelled_readings
 from curate.selection.table import score_table
 from curate.statistics import RESAMPLES
 from curate.trust.agreement import auc, brier_score
+from curate.trust.gold import GoldRow, Scale, match_gold
 from curate.trust.good import LabelledDialogue, fit_good
 from curate.trust.levels import (
     LabelledReading,

@@ -42,7 +42,6 @@ from statistics import fmean, pstdev
 from pydantic import TypeAdapter
 
 from curate import load_dialogues
-from curate.calibration_file import read_calibration
 from curate.dialogue import Dialogue
 from curate.engines.config import EngineConfig, LlamaCppConfig, open_engine
 from curate.judging.config import RubricConfig
@@ -51,6 +50,7 @@ from curate.judging.scoring import ask_scope
 from curate.judging.verdict import weakest_turn
 from curate.pairs.prefix import with_messages
 from curate.records import TURN_DIMENSIONS, CutPoints, RubricScores, TurnScores
+from curate.records.calibration_file import read_calibration
 from curate.trust.agreement import bootstrap_interval
 from curate.trust.levels import share_cut_points
 from curate.trust.twins import Twin, plant_twins

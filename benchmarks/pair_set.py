@@ -19,8 +19,8 @@ from itertools import accumulate
 from pathlib import Path
 
 from curate.dialogue import Message
-from curate.pair_checks import count_repeated_prompts
 from curate.records import PreferencePair
+from curate.run.pair_checks import count_repeated_prompts
 from curate.trust.pair_set import PairSetConfig, check_pair_set
 
 WORDS = [f"word{n}" for n in range(30_000)]

@@ -22,10 +22,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from curate.pipeline import run_recipe
 from curate.publishing.push import PushOptions, prepare_push
 from curate.publishing.scan import KINDS, Detector, texts
 from curate.recipe import parse_recipe
+from curate.run.pipeline import run_recipe
 
 HEX, DIGITS, LETTERS = "0123456789abcdef", "123456789", string.ascii_letters
 UPPER = string.ascii_uppercase

@@ -126,9 +126,9 @@ def run_here(data: Path, out: Path) -> dict[str, Any]:
     """One run of the recipe, each of its stages measured."""
     import curate.models
     from curate.engines.scripted import ScriptedEngine
-    from curate.pipeline import run_recipe
     from curate.recipe import parse_recipe
-    from curate.runlog import RunLog
+    from curate.run.pipeline import run_recipe
+    from curate.run.runlog import RunLog
 
     async def scripted(_: object) -> ScriptedEngine:
         return ScriptedEngine(answer, keep_requests=False, open_dialogues=16)

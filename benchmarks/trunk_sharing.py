@@ -39,7 +39,7 @@ from curate.engines.layout import DIALOGUE_CLOSE, DIALOGUE_OPEN
 from curate.engines.scripted import ScriptedEngine
 from curate.engines.tokens import PromptTokens
 from curate.judging.config import RubricConfig
-from curate.metering import Meter, token_counter
+from curate.planning.metering import Meter, token_counter
 from curate.steps import adherence_step, judge_step
 
 BLOCK = 16

@@ -24,9 +24,6 @@ from curate.adherence.config import AdherenceConfig
 from curate.adherence.decay import AdherenceTally
 from curate.adherence.reference.scorer import ReferenceScorer
 from curate.adherence.reference.scorer import check as check_method
-from curate.calibrating import Labels, calibrate, calibrate_with_gold
-from curate.calibration_file import read_calibration
-from curate.cleaning import prepare_cleaning
 from curate.dialogue import Dialogue, Message
 from curate.engines.accounting import Accounting
 from curate.engines.asking import Asker
@@ -53,13 +50,10 @@ from curate.executors.first_rows import FirstRows
 from curate.executors.local import for_each
 from curate.executors.loop import run as run_in_loop
 from curate.export.config import ExportConfig
-from curate.gold import read_gold
 from curate.judging.config import RubricConfig
-from curate.mistakes import validated
 from curate.models import ForkModels
 from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.pairs.settle import settle, survey
-from curate.pipeline import RunResult, run_recipe
 from curate.recipe import Recipe, load_recipe, parse_source
 from curate.records import (
     AdherenceScore,
@@ -70,11 +64,17 @@ from curate.records import (
     QuarantinedRow,
     Unscored,
 )
+from curate.records.calibration_file import read_calibration
+from curate.records.validation_errors import validated
+from curate.run.calibrate import Labels, calibrate, calibrate_with_gold
+from curate.run.cleaning_inputs import prepare_cleaning
+from curate.run.pipeline import RunResult, run_recipe
 from curate.selection.config import SelectConfig
 from curate.selection.rules import select as select_rows
 from curate.selection.table import score_table
 from curate.sources import Detection, Source, SourceConfig, Tally, open_rows, open_source
 from curate.steps import Step, adherence_step, fork_step, judge_step
+from curate.trust.gold import read_gold
 
 __all__ = [
     "AdherenceConfig",

@@ -1,7 +1,7 @@
 """The recipe: one YAML file that says what to read, whom to ask, what to keep and what to write.
 
 Every room owns its own config model; this module only composes them, fills in `extends` and applies
-`--set` overrides. What is wrong with a key is said by `curate.mistakes`.
+`--set` overrides. What is wrong with a key is said by `curate.records.validation_errors`.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.reference.scorer import check as check_method
-from curate.config import Config
 from curate.engines.config import EngineConfig, Prices
 from curate.engines.keys import refuse_keys
+from curate.engines.personal_data import PersonalData
 from curate.errors import UsageError
 from curate.export.config import ExportConfig
 from curate.judging.config import RubricConfig
-from curate.mistakes import validated
 from curate.pairs.config import ForkConfig, NaturalConfig
-from curate.personal_data import PersonalData
-from curate.recipe_text import check_extent, parse_yaml
+from curate.records.config import Config
+from curate.records.validation_errors import validated
 from curate.selection.columns import REASONS_ONLY, STAGES_OF, TOKENS_ONLY, TURNS_ONLY
 from curate.selection.config import SelectConfig
 from curate.selection.expressions import check_condition, columns_of, parse
 from curate.selection.rules import questions
 from curate.sources.config import RoleFrom, SourceConfig
+from curate.storage.yaml_text import check_extent, parse_yaml
 from curate.trust.pair_set import PairSetConfig
 
 _ADHERENCE = re.compile(r"adheren|off_role|in_role|_violations|attention", re.IGNORECASE)

@@ -45,7 +45,7 @@ from curate.records import (
     TurnReading,
     Unscored,
 )
-from curate.store import fingerprint
+from curate.storage.store import fingerprint
 
 R = TypeVar("R")
 

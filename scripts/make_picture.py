@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from curate.pipeline import RunResult
-from curate.runs import read_manifest
-from curate.showing import show_run
+from curate.cli.showing import show_run
+from curate.run.pipeline import RunResult
+from curate.run.read_back import read_manifest
 
 
 def main() -> None:

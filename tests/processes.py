@@ -20,9 +20,9 @@ LIMIT = 600.0  # seconds for a command that takes one or two
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     [
-        "curate.pipeline",
-        "curate.plan",
-        "curate.showing",
+        "curate.run.pipeline",
+        "curate.planning.plan",
+        "curate.cli.showing",
         "curate.engines.openai",
         "pyarrow",
         "uvloop",

@@ -12,8 +12,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from curate.pipeline import run_recipe
 from curate.recipe import parse_recipe
+from curate.run.pipeline import run_recipe
 from tests.live import live_server
 from tests.servers import Body, CountingServer
 

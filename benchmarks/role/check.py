@@ -6,7 +6,7 @@ Prints the tables of the README and every fault found; exits with 1 if there is 
 replies to one message come in groups of like length, so that a score of length, place or wording cannot
 pass for a reading of the role; in the plain tier every reply stands twice, once right and once wrong, so
 that no score of a reply alone can; the sealed half is fixed by its hash, so that nobody tunes on it unseen.
-`tests/test_role_file.py` runs the same rules.
+`tests/run/test_role_file.py` runs the same rules.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from curate.api import load_dialogues
-from curate.benchmarking.baselines import baselines
-from curate.benchmarking.turns import ADHERENT, LabelledTurn, labelled_turns
+from curate.benchmark.baselines import baselines
+from curate.benchmark.turns import ADHERENT, LabelledTurn, labelled_turns
 from curate.trust.agreement import auc
 
 HERE = Path(__file__).resolve().parent

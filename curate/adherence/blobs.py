@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from curate.errors import CurateError
-from curate.files import make_file, make_folder
+from curate.storage.files import make_file, make_folder
 
 _LOOKUP = 500
 

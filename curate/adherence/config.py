@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from curate.adherence.reference.config import ReferenceConfig, ReferenceMethod
-from curate.calibration_file import read_calibration
-from curate.config import Config
 from curate.engines.base import Capability
 from curate.errors import UsageError
 from curate.records import JudgeCalibration
+from curate.records.calibration_file import read_calibration
+from curate.records.config import Config
 
 OutputMode = Literal["binary", "continuous"]
 Definition = Literal["constructive", "restrictive"]

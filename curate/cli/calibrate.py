@@ -15,8 +15,8 @@ from curate.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from curate.calibrating import Fitted
     from curate.records import Calibration, CutPoints, GoodModel, JudgeCalibration, Kappa
+    from curate.run.calibrate import Fitted
     from curate.trust.calibration import CalibrationMethod
 
 
@@ -105,7 +105,9 @@ def calibrate(
         _of_pairs(scores, twins, pairs, precision, out or Path("pair-curve.json"), dry_run, as_json)
         return
     out = out or Path("calibration.json")
-    from curate.calibrating import (
+    from curate.recipe import parse_source
+    from curate.records import Calibration
+    from curate.run.calibrate import (
         Fitted,
         Labels,
         calibrate_run,
@@ -115,9 +117,7 @@ def calibrate(
         merged,
         write_calibration,
     )
-    from curate.gold import labels_in_data, parse_scales, read_gold
-    from curate.recipe import parse_source
-    from curate.records import Calibration
+    from curate.trust.gold import labels_in_data, parse_scales, read_gold
 
     curve: CalibrationMethod = "isotonic" if method == "isotonic" else "platt"
     if method != curve:

@@ -12,8 +12,8 @@ from rich.table import Table
 from curate.cli.console import ERR, OUT, print_json, resumable
 
 if TYPE_CHECKING:
-    from curate.pair_curves import TwinPlan
     from curate.records import PairCurve
+    from curate.run.pair_curves import TwinPlan
 
 COARSE = "Twins prove coarse differences only: labelled pairs go before them"
 
@@ -22,9 +22,9 @@ def calibrate_by_twins(
     recipe: Path, twins: int, *, precision: float, out: Path, dry_run: bool, as_json: bool
 ) -> None:
     """Plant twins in the recipe's dialogues, say what they cost, ask its judge, write the curve."""
-    from curate.outputs import NATURAL_PAIRS
-    from curate.pair_curves import fit_from_twins, plan_twins, write_curve
     from curate.recipe import load_recipe
+    from curate.run.outputs import NATURAL_PAIRS
+    from curate.run.pair_curves import fit_from_twins, plan_twins, write_curve
 
     loaded = load_recipe(recipe, [])
     run = Path("runs") / loaded.name
@@ -65,7 +65,7 @@ def calibrate_by_twins(
 
 def calibrate_by_pairs(run: Path, *, precision: float, out: Path, as_json: bool) -> None:
     """Fit the curve to the labelled pairs of a run that its judge compared; nobody is asked."""
-    from curate.pair_curves import fit_from_run, write_curve
+    from curate.run.pair_curves import fit_from_run, write_curve
 
     curve = fit_from_run(run, precision=precision)
     write_curve(out, curve)

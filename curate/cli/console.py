@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.segment import Segment
 from rich.text import Text
 
-from curate.untrusted import visible
+from curate.publishing.untrusted import visible
 
 
 class _Console(Console):

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from curate.cli.console import ERR, OUT, resumable
-from curate.personal_data import REGIONS
+from curate.engines.personal_data import REGIONS
 
 if TYPE_CHECKING:
     from curate.publishing.push import Prepared

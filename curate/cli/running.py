@@ -25,8 +25,8 @@ def ingest(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Read a source, say what it is, and normalise it; no model is asked."""
-    from curate.ingesting import ingest_source
-    from curate.showing import show_ingest
+    from curate.cli.showing import show_ingest
+    from curate.run.ingest import ingest_source
 
     with resumable():
         report = ingest_source(source, shape=shape, recipe=recipe, limit=limit, out=out)
@@ -63,10 +63,10 @@ def run(
     ] = None,
 ) -> None:
     """Run a recipe from source to export, or resume it where it stopped."""
-    from curate.pipeline import run_recipe
+    from curate.cli.showing import RunProgress, show_run
     from curate.recipe import load_recipe
-    from curate.remote import RemoteFolder, is_url, local_folder
-    from curate.showing import RunProgress, show_run
+    from curate.run.pipeline import run_recipe
+    from curate.storage.remote import RemoteFolder, is_url, local_folder
 
     if retry not in (None, "unscored"):
         raise UsageError("unknown value of --retry", got=retry, expected="unscored")
@@ -83,9 +83,9 @@ def run(
         changes.append(f'executor.address="{address}"')
     loaded = load_recipe(recipe, changes)
     if dry_run:
+        from curate.cli.showing_plan import show_plan
         from curate.executors.loop import run as run_in_loop
-        from curate.plan import make_plan
-        from curate.showing_plan import show_plan
+        from curate.planning.plan import make_plan
 
         folder = None if out is None else local_folder(out)
         if out is not None and folder is not None and is_url(out):
@@ -127,11 +127,11 @@ def estimate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say what a run would ask: requests, tokens, time and cost, from a sample."""
+    from curate.cli.showing_plan import show_plan
     from curate.executors.loop import run as run_in_loop
-    from curate.plan import Assumptions, make_plan
-    from curate.rates import parse_rates
+    from curate.planning.plan import Assumptions, make_plan
+    from curate.planning.rates import parse_rates
     from curate.recipe import load_recipe
-    from curate.showing_plan import show_plan
 
     assumptions = Assumptions(
         sample=sample,
@@ -155,10 +155,10 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say what is installed, and what each engine of a recipe can do; 1 when one cannot be used."""
-    from curate.doctor import examine
+    from curate.cli.showing_plan import show_report
     from curate.executors.loop import run as run_in_loop
+    from curate.planning.doctor import examine
     from curate.recipe import load_recipe
-    from curate.showing_plan import show_report
 
     loaded = load_recipe(recipe, set_ or []) if recipe is not None else None
     report = run_in_loop(examine(loaded, out))
@@ -174,9 +174,9 @@ def show(
     dialogue_id: Annotated[str | None, typer.Argument(metavar="ID", help="Dialogue id.")] = None,
 ) -> None:
     """Print a run's dialogues, or one of them turn by turn with its scores."""
-    from curate.runs import read_judged, read_manifest, read_table
-    from curate.showing import show_decay, show_funnels, show_judged, show_row
-    from curate.showing_plan import show_comparison
+    from curate.cli.showing import show_decay, show_funnels, show_judged, show_row
+    from curate.cli.showing_plan import show_comparison
+    from curate.run.read_back import read_judged, read_manifest, read_table
 
     if dialogue_id is None:
         for row in read_table(run_folder):
@@ -195,7 +195,7 @@ def schema(
     name: Annotated[str, typer.Argument(help="Record name; 'list' prints the names.")],
 ) -> None:
     """Print the JSON Schema of a record."""
-    from curate.schemas import SCHEMA_NAMES, json_schema
+    from curate.cli.schemas import SCHEMA_NAMES, json_schema
 
     if name == "list":
         OUT.print("\n".join(SCHEMA_NAMES))

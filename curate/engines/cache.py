@@ -38,7 +38,7 @@ from curate.engines.replies import (
     to_line,
 )
 from curate.errors import CurateError
-from curate.files import make_file, make_folder
+from curate.storage.files import make_file, make_folder
 
 _ROWS = 1000
 _STATEMENT_ROWS = (128, 32, 8, 1)

@@ -14,10 +14,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from curate.config import Config
 from curate.engines.base import Capability, Engine
 from curate.engines.keys import looks_like_key, refuse_keys
 from curate.errors import UsageError, missing_extra
+from curate.records.config import Config
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 

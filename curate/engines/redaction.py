@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from curate.engines.base import Request
-from curate.personal_data import PersonalData, replace_personal_data
+from curate.engines.personal_data import PersonalData, replace_personal_data
 
 Redact = Callable[[str], str]
 

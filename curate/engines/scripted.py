@@ -16,7 +16,7 @@ import orjson
 from curate.engines.base import Capability, Completion, EngineIdentity, Fault, Request
 from curate.engines.replies import completion_from_json, completion_to_json
 from curate.errors import EngineError, UsageError
-from curate.files import atomic_file
+from curate.storage.files import atomic_file
 
 Reply = Completion | str | Fault
 DEFAULT_CAPABILITIES = frozenset(

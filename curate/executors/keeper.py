@@ -39,7 +39,7 @@ from curate.engines.cache import ReplyCache
 from curate.engines.config import Prices
 from curate.engines.replies import completion_to_json, from_line, read_reply, to_line
 from curate.errors import BudgetReached, CurateError
-from curate.files import read_lines
+from curate.storage.files import read_lines
 
 _REPLIES = 500
 _SPOOL_BYTES = 2**20

@@ -40,9 +40,9 @@ from curate.executors.keeper import Batch, Keeper, checked, sweep
 from curate.executors.ray_cluster import count_workers, joined, losses
 from curate.executors.ray_worker import Worker
 from curate.executors.work import WorkItem
-from curate.files import write_atomically
 from curate.models import ModelFacts, check_served
 from curate.recipe import Recipe
+from curate.storage.files import write_atomically
 
 _AHEAD = 4
 _PATIENCE = 600.0

@@ -17,7 +17,6 @@ from typing import Any, Literal, Protocol
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Ask, Completion, Request
 from curate.errors import CurateError
-from curate.files import disk_error
 from curate.models import Asks, ForkModels, ModelFacts
 from curate.pairs.prefix import pair_id
 from curate.recipe import Recipe
@@ -30,6 +29,7 @@ from curate.records import (
     Unscored,
 )
 from curate.steps import adherence_step, fork_step, judge_step, natural_step
+from curate.storage.files import disk_error
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DETAIL_CHARS = 500

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from curate.config import Config
-from curate.levels import FineLevels
+from curate.records.config import Config
+from curate.records.good_turn import FineLevels
 
 Trainer = Literal[
     "trl", "unsloth", "axolotl", "llamafactory", "openrlhf", "verl", "swift", "openai"

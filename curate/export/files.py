@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple
 
 from curate.export.layout import Column
 from curate.export.wire import dump
-from curate.spans import write_framed
+from curate.storage.spans import write_framed
 
 _COPY = 1 << 20  # bytes copied at once
 

@@ -18,8 +18,8 @@ import polars as pl
 from curate.dialogue import Dialogue, Lineage
 from curate.export.layout import Stream
 from curate.export.stored import StoredDialogues
-from curate.files import make_folder, write_table
 from curate.records import PreferencePair
+from curate.storage.files import make_folder, write_table
 
 CHUNK = 10_000  # rows held at once
 

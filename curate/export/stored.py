@@ -21,7 +21,7 @@ from curate.dialogue import Dialogue
 from curate.export.config import ExportConfig
 from curate.export.rows import sft_row
 from curate.export.wire import Refused
-from curate.spans import read_spans
+from curate.storage.spans import read_spans
 
 STORED: Final[Mapping[str, pl.DataType]] = {
     "messages_start": pl.Int64(),

@@ -30,8 +30,8 @@ from curate.export.stored import StoredDialogues
 from curate.export.streams import OpenFile, add_dialogues, add_labelled, add_mixed, add_pairs
 from curate.export.trainers import trainer_module
 from curate.export.turns import LabelledTurns, MixedDialogue
-from curate.files import make_folder, write_table
 from curate.records import PreferencePair
+from curate.storage.files import make_folder, write_table
 
 REFUSED = "refused.jsonl"
 _PARTIAL: Final = ".partial"

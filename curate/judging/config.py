@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
-from curate.calibration_file import read_calibration
-from curate.config import Config
 from curate.engines.base import Capability
 from curate.errors import UsageError
 from curate.records import Calibration, ScoringMode
+from curate.records.calibration_file import read_calibration
+from curate.records.config import Config
 
 DimensionName = Literal[
     "context_use", "helpfulness", "safety", "coherence", "task_completion", "repair_handling"

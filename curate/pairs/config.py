@@ -12,10 +12,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from curate.config import Config
 from curate.errors import UsageError
-from curate.levels import FineLevels
 from curate.records import PairCurve
+from curate.records.config import Config
+from curate.records.good_turn import FineLevels
 
 
 def read_curve(value: Any) -> Any:

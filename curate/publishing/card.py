@@ -25,6 +25,7 @@ from curate.publishing.judgments import BINS, Tally
 from curate.publishing.places import published, shortened
 from curate.publishing.scan import Findings
 from curate.publishing.tables import DataFile
+from curate.publishing.untrusted import visible
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
@@ -33,7 +34,6 @@ from curate.records import (
     Manifest,
 )
 from curate.selection.columns import VERDICTS
-from curate.untrusted import visible
 
 _SIZES: Final = (
     (1_000, "n<1K"),

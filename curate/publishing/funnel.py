@@ -13,10 +13,10 @@ from pathlib import Path
 
 from curate.errors import CurateError
 from curate.export.counts import refusals
-from curate.files import read_records
 from curate.publishing.judgments import Tally
 from curate.publishing.tables import TRAINER, DataFile
 from curate.records import Manifest, PreferencePair
+from curate.storage.files import read_records
 
 
 @dataclass(frozen=True, slots=True)

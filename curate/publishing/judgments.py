@@ -19,13 +19,13 @@ import orjson
 import polars as pl
 
 from curate.errors import CurateError
-from curate.files import damaged
-from curate.ingesting import read_index
 from curate.publishing.places import shortened
 from curate.publishing.tables import DataFile, Shards, Split, has_split
 from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, Manifest
-from curate.runs import read_decisions
-from curate.store import StageRows
+from curate.run.ingest import read_index
+from curate.run.read_back import read_decisions
+from curate.storage.files import damaged
+from curate.storage.store import StageRows
 
 NOT_REACHED = "not_scored"
 """Counted for a dialogue that has no row of a stage, as in a run that took over another's judgments."""

@@ -14,10 +14,8 @@ from typing import Any
 
 import polars as pl
 
+from curate.engines.personal_data import REGIONS
 from curate.errors import CurateError, UsageError
-from curate.files import atomic_file, disk_error, make_folder, readable, write_atomically
-from curate.ingesting import INDEX, read_index
-from curate.personal_data import REGIONS
 from curate.publishing.card import (
     CardFacts,
     check_languages,
@@ -31,8 +29,10 @@ from curate.publishing.judgments import Tally, write_judgments
 from curate.publishing.scan import Detector, Findings, check_allowed, scan_files
 from curate.publishing.tables import EXPORTED, TRAINER, DataFile, write_exported
 from curate.records import Manifest
-from curate.runs import read_manifest
-from curate.store import RunFolder
+from curate.run.ingest import INDEX, read_index
+from curate.run.read_back import read_manifest
+from curate.storage.files import atomic_file, disk_error, make_folder, readable, write_atomically
+from curate.storage.store import RunFolder
 
 SHARD_BYTES = 500_000_000
 CARD = "README.md"

@@ -2,7 +2,7 @@
 
 Secrets are found by Kingfisher's rules (each knows the form of one provider's keys) and a few of our own
 beside them in `secrets.yml`. No detector of plain entropy: chat prose drowns it (docs/publishing.md has the
-figures). Personal data is found as redaction finds it (`curate.personal_data`). Every text of a row is read, keys of JSON with it, since `password: …` is known by
+figures). Personal data is found as redaction finds it (`curate.engines.personal_data`). Every text of a row is read, keys of JSON with it, since `password: …` is known by
 its key.
 
 Nothing that was found is ever kept whole: an example is masked the moment it is found.
@@ -21,8 +21,8 @@ from typing import IO, Any, Literal, NamedTuple, get_args
 
 import orjson
 
+from curate.engines.personal_data import REGIONS, find_personal_data
 from curate.errors import UsageError, missing_extra
-from curate.personal_data import REGIONS, find_personal_data
 
 Kind = Literal["secret", "email", "phone", "card"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

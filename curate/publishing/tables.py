@@ -20,8 +20,8 @@ import orjson
 import polars as pl
 
 from curate.errors import CurateError, UsageError
-from curate.files import make_file, make_folder, readable
 from curate.publishing.places import shortened
+from curate.storage.files import make_file, make_folder, readable
 
 Config = Literal["sft", "dpo", "dpo_natural", "judgments"]
 Exported = Literal["sft", "dpo", "dpo_natural"]

@@ -11,8 +11,8 @@ from typing import Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from curate.config import Config
 from curate.errors import UsageError
+from curate.records.config import Config
 from curate.selection.columns import REJECTED_SIDES
 from curate.selection.expressions import check_columns, check_condition, check_ranking
 

@@ -17,7 +17,6 @@ import orjson
 import polars as pl
 
 from curate.dialogue import Dialogue
-from curate.readings import ADHERENCE, dialogue_readings
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
@@ -28,6 +27,7 @@ from curate.records import (
     LabelReading,
     Unscored,
 )
+from curate.records.readings import ADHERENCE, dialogue_readings
 from curate.selection.columns import (
     COLUMNS,
     LABEL_PREFIX,

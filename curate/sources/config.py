@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from curate.config import Config
+from curate.records.config import Config
 from curate.sources.mapping import Mapping
 
 Shape = Literal[

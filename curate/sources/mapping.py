@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import orjson
 from pydantic import AfterValidator, Field, model_validator
 
-from curate.config import Config
 from curate.dialogue import Message, Role, ToolCall
+from curate.records.config import Config
 from curate.sources.fields import as_texts
 from curate.sources.messages import read_arguments, read_role, read_tools, split_reasoning
 from curate.sources.reading import (

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 import orjson
 from pydantic import Field
 
-from curate.config import Config
 from curate.dialogue import Message
 from curate.records import TURN_DIMENSIONS, PairSetReport, PreferencePair, SetCheck
+from curate.records.config import Config
 from curate.trust.agreement import auc
 from curate.trust.words import WordCounts
 

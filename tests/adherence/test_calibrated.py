@@ -13,10 +13,10 @@ from curate.api import load_dialogues, score_adherence
 from curate.engines.base import Capability
 from curate.engines.scripted import ScriptedEngine, write_recording
 from curate.errors import UsageError
-from curate.pipeline import run_recipe
 from curate.recipe import load_recipe
 from curate.records import AdherenceScore, JudgeCalibration
-from curate.runs import read_judged
+from curate.run.pipeline import run_recipe
+from curate.run.read_back import read_judged
 from curate.steps import adherence_step
 from tests.adherence.test_parameters import CAPABILITIES, CONTINUOUS, ROWS, calibration, judge
 

@@ -17,9 +17,9 @@ from curate.api import score_adherence
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
-from curate.pipeline import run_recipe
 from curate.recipe import parse_recipe
 from curate.records import AdherenceScore, Unscored
+from curate.run.pipeline import run_recipe
 from tests.live import live_server
 from tests.servers import Body
 

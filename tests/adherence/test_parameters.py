@@ -20,12 +20,12 @@ from curate.adherence.config import AdherenceConfig
 from curate.api import load_dialogues, score_adherence
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine, write_recording
-from curate.ingesting import read_dialogues
-from curate.pipeline import run_recipe
 from curate.recipe import parse_recipe
 from curate.records import AdherenceScore, JudgeCalibration, JudgeIdentity, Unscored
-from curate.runs import read_judged
-from curate.validation import validate_record
+from curate.records.validation import validate_record
+from curate.run.ingest import read_dialogues
+from curate.run.pipeline import run_recipe
+from curate.run.read_back import read_judged
 from tests.adherence.test_llm import last_turn
 
 ROLE = "You answer for the public library. Always name a next step. Never give medical advice."

@@ -14,17 +14,17 @@ import pytest
 from rich.console import Console
 
 from curate.api import load_dialogues
+from curate.cli.showing import show_decay, show_judged
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.cache import ReplyCache
 from curate.engines.scripted import ScriptedEngine, write_recording
 from curate.executors.work import StageWorker, WorkItem
 from curate.models import Asks, ForkModels
-from curate.pipeline import run_recipe
 from curate.recipe import Recipe, parse_recipe
 from curate.records import AdherenceScore
-from curate.runs import read_judged, read_manifest
+from curate.run.pipeline import run_recipe
+from curate.run.read_back import read_judged, read_manifest
 from curate.selection.expressions import check_condition
-from curate.showing import show_decay, show_judged
 from tests.adherence.test_parameters import CAPABILITIES, ROWS, by_api, calibration, judge
 
 WITH_REASONS = {"output_mode": "continuous", "include_reason": True}

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from curate.engines.base import Request
 from curate.engines.config import OpenAIConfig
 from curate.engines.redaction import redact_request, redactor
-from curate.pipeline import run_recipe
 from curate.recipe import parse_recipe
+from curate.run.pipeline import run_recipe
 from tests.live import live_server
 from tests.servers import Body, answer_by_hash
 

@@ -10,8 +10,8 @@ import orjson
 from curate.export.checking.check import check_path
 from curate.export.checking.findings import FileReport
 from curate.export.config import Trainer
-from curate.pipeline import run_recipe
 from curate.recipe import parse_recipe
+from curate.run.pipeline import run_recipe
 from tests.export.planted import Planted, Row
 
 PLAIN = (

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curate import spans
 from curate.dialogue import Dialogue, Message, ToolCall
 from curate.errors import CurateError
 from curate.export import stored
 from curate.export.config import ExportConfig
 from curate.export.stored import Copied
 from curate.export.writing import ExportData, write_export
-from curate.ingesting import DialogueFile, read_dialogues, stored_dialogues
+from curate.run.ingest import DialogueFile, read_dialogues, stored_dialogues
+from curate.storage import spans
 from tests.export.samples import GOOD, TRACK, USER, call, dialogue, renew_dialogue, tool_dialogue
 
 CONFIGS = [

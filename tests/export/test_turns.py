@@ -7,8 +7,8 @@ import pytest
 from curate.dialogue import Message
 from curate.export.config import SalvageConfig, TurnLabelConfig
 from curate.export.turns import MixedDialogue, labelled_turns, mixed_dialogue
-from curate.levels import FineLevels
 from curate.records import AdherenceScore, Judgment, Unscored
+from curate.records.good_turn import FineLevels
 from tests.export.samples import GOOD, USER, adherence, dialogue, judged
 from tests.export.samples import mixed_dialogue as mixed
 

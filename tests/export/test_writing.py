@@ -18,8 +18,8 @@ from curate.export.counts import ExportCounts, files, refusals
 from curate.export.trainers import trainer_module
 from curate.export.turns import LabelledTurns, MixedDialogue
 from curate.export.writing import ExportData, write_export
-from curate.ingesting import DialogueFile, stored_dialogues
 from curate.records import PreferencePair
+from curate.run.ingest import DialogueFile, stored_dialogues
 from tests.export.samples import (
     BAD,
     GOOD,

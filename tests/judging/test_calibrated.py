@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from curate.calibration_file import read_calibration
 from curate.errors import UsageError
 from curate.judging.calibrated import (
     calibrated_identity,
@@ -33,6 +32,7 @@ from curate.records import (
     TurnScores,
     Unscored,
 )
+from curate.records.calibration_file import read_calibration
 
 JUDGE = JudgeIdentity(engine="scripted", model="m", mode="tokens", prompt_version="p1")
 NAMES = ("context_use", "helpfulness", "safety")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from curate.pipeline import run_recipe
+from curate.run.pipeline import run_recipe
 from tests.hub_server import HubServer, hub_server
 from tests.live import live_server
-from tests.test_pipeline import chat, recipe, write_rows
+from tests.run.test_pipeline import chat, recipe, write_rows
 
 
 def preference(number: int) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 from curate.cli import app
 from curate.errors import CurateError, RunLockedError, UsageError
 from curate.publishing.push import Prepared, PushOptions, prepare_push, send
-from curate.store import RunFolder
+from curate.storage.store import RunFolder
 from tests.hub_server import HubServer
 from tests.publishing.conftest import make_run
-from tests.test_pipeline import lines
+from tests.run.test_pipeline import lines
 
 REPO = "me/parcels"
 

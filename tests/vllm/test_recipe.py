@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from curate.pipeline import RunResult, run_recipe
 from curate.recipe import load_recipe
+from curate.run.pipeline import RunResult, run_recipe
 from tests.vllm.conftest import ENGINE_ARGS
 
-SAMPLE = Path(__file__).resolve().parent.parent / "recipes" / "sample" / "support.jsonl"
+SAMPLE = Path(__file__).resolve().parents[2] / "recipes" / "sample" / "support.jsonl"
 
 
 def run(folder: Path, model: Path, **parts: object) -> RunResult:

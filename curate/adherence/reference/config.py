@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from curate.config import Config
+from curate.records.config import Config
 
 ReferenceMethod = Literal[
     "cosine",

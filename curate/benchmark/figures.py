@@ -1,0 +1,177 @@
+"""What the paper reports about a method, from its scores and the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from curate.benchmark.turns import ADHERENT, LabelledTurn
+from curate.trust.agreement import (
+    RESAMPLES,
+    Interval,
+    Statistic,
+    auc,
+    average_precision,
+    bootstrap_interval,
+    class_means,
+    cohen_kappa,
+    f1_scores,
+)
+
+COLUMNS = (
+    "method",
+    "n",
+    "mean_adherent",
+    "mean_violation",
+    "separation",
+    "auc",
+    "ap",
+    "f1_adherent",
+    "f1_violation",
+    "f1_macro",
+    "kappa",
+)
+"""Columns of `results.csv`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindFigures:
+    """One kind of turn under a method: how many, their mean score, and AUC of the adherent ones against it.
+
+    `auc` is None for the adherent turns themselves, and where there are none.
+    """
+
+    n: int
+    mean: float | None
+    auc: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MethodFigures:
+    """What a method came to on one condition. None where a figure is not defined.
+
+    Attributes:
+        method: its name.
+        n: turns of the condition.
+        unscored: how many of these have no score; they count in no figure.
+        binary: its scores are all 0 or 1, so figures of a hard decision are given.
+        separation: difference of the class means. The paper's tables give the difference of the means as
+            rounded there, which can differ from this by one in the third decimal.
+        intervals: 95 % bootstrap intervals by the name of the figure: `auc`, and where they are defined
+            `f1_macro`, `f1_adherent`, `f1_violation`, `kappa`.
+        by_kind: figures by label, adherent turns first.
+    """
+
+    method: str
+    n: int
+    unscored: int
+    binary: bool
+    mean_adherent: float | None
+    mean_violation: float | None
+    separation: float | None
+    auc: float | None
+    ap: float | None
+    f1_adherent: float | None
+    f1_violation: float | None
+    f1_macro: float | None
+    kappa: float | None
+    intervals: Mapping[str, Interval]
+    by_kind: Mapping[str, KindFigures]
+
+
+def figures(
+    method: str,
+    scores: Sequence[float | None],
+    turns: Sequence[LabelledTurn],
+    *,
+    threshold: float | None = None,
+    resamples: int = RESAMPLES,
+) -> MethodFigures:
+    """Everything the paper reports about a method, on the turns it scored.
+
+    Args:
+        method: name for the table.
+        scores: one a turn, None where unscored.
+        turns: in the same order.
+        threshold: least score of an adherent turn, for F1 and kappa; without one they are given only for
+            methods whose scores are all 0 or 1.
+        resamples: of the bootstrap intervals; 0 for none.
+    """
+    held = [(s, turn) for s, turn in zip(scores, turns, strict=True) if s is not None]
+    values, gold = [s for s, _ in held], [turn.is_adherent for _, turn in held]
+    binary = bool(values) and set(values) <= {0.0, 1.0}
+    cut = 0.5 if binary and threshold is None else threshold
+    decided = None if cut is None else [value >= cut for value in values]
+    means, f1 = class_means(values, gold), None if decided is None else f1_scores(gold, decided)
+    return MethodFigures(
+        method=method,
+        n=len(turns),
+        unscored=len(turns) - len(held),
+        binary=binary,
+        mean_adherent=means.positive if means else None,
+        mean_violation=means.negative if means else None,
+        separation=means.separation if means else None,
+        auc=auc(values, gold),
+        ap=average_precision(values, gold),
+        f1_adherent=f1.positive if f1 else None,
+        f1_violation=f1.negative if f1 else None,
+        f1_macro=f1.macro if f1 else None,
+        kappa=None if decided is None else cohen_kappa(gold, decided),
+        intervals=_intervals(values, decided, gold, resamples),
+        by_kind=_by_kind(values, [turn for _, turn in held]),
+    )
+
+
+def as_row(found: MethodFigures) -> dict[str, Any]:
+    """One line of `results.csv`, see `COLUMNS`."""
+    return {name: getattr(found, name) for name in COLUMNS}
+
+
+def _intervals(
+    values: Sequence[float],
+    decided: Sequence[bool] | None,
+    gold: Sequence[bool],
+    resamples: int,
+) -> dict[str, Interval]:
+    """Each figure over the same resampled rows, since every bootstrap starts from the same seed."""
+
+    def of_scores(rows: Sequence[int]) -> float | None:
+        return auc([values[row] for row in rows], [gold[row] for row in rows])
+
+    statistics: dict[str, Statistic] = {"auc": of_scores}
+    if decided is not None:
+        for name in ("f1_macro", "f1_adherent", "f1_violation", "kappa"):
+            statistics[name] = partial(_decision, name, decided, gold)
+    found = {
+        name: bootstrap_interval(statistic, len(gold), resamples=resamples)
+        for name, statistic in statistics.items()
+    }
+    return {name: interval for name, interval in found.items() if interval is not None}
+
+
+def _decision(
+    name: str, decided: Sequence[bool], gold: Sequence[bool], rows: Sequence[int]
+) -> float | None:
+    labels, said = [gold[row] for row in rows], [decided[row] for row in rows]
+    if name == "kappa":
+        return cohen_kappa(labels, said)
+    f1 = f1_scores(labels, said)
+    if f1 is None:
+        return None
+    return {"f1_macro": f1.macro, "f1_adherent": f1.positive, "f1_violation": f1.negative}[name]
+
+
+def _by_kind(values: Sequence[float], turns: Sequence[LabelledTurn]) -> dict[str, KindFigures]:
+    kinds = {turn.label for turn in turns}
+    found = {}
+    for kind in sorted(kinds, key=lambda kind: (kind != ADHERENT, kind)):
+        own = [value for value, turn in zip(values, turns, strict=True) if turn.label == kind]
+        rows = [at for at, turn in enumerate(turns) if turn.label in (ADHERENT, kind)]
+        found[kind] = KindFigures(
+            n=len(own),
+            mean=sum(own) / len(own),
+            auc=auc([values[at] for at in rows], [turns[at].is_adherent for at in rows]),
+        )
+    return found

@@ -1,0 +1,270 @@
+"""The paper's figures as pictures: class means, separation against n, ROC and reliability.
+
+matplotlib draws them with its Agg backend, so that no display is needed; it is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from curate.benchmark.figures import MethodFigures
+from curate.benchmark.methods import MethodScores
+from curate.benchmark.run import Benchmark
+from curate.errors import UsageError, missing_extra
+from curate.trust.agreement import calibration_bins, expected_calibration_error, roc_curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette: told apart by colour-blind readers too.
+_ADHERENT, _VIOLATION, _GREY = "#0072B2", "#D55E00", "#888888"
+_COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+    "#B2A800",
+)
+_STYLES = ("-", "--", ":", "-.")
+_PANELS_ABREAST = 3
+_NAME = 34
+_FEW = 3
+"""Conditions whose figures fit above their bars."""
+
+
+def check_plots() -> None:
+    """Refuse before anything is scored.
+
+    Raises:
+        UsageError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        refusal = missing_extra("matplotlib", "plots")
+        raise UsageError(refusal.problem, fix=f"{refusal.fix}, or --no-plots") from error
+
+
+def write_plots(found: Benchmark, folder: Path) -> list[Path]:
+    """Draw what there is to draw, as PNG files; returns their paths.
+
+    `class_means`, `separation` (with more than one condition), `roc` and `reliability` (of methods whose
+    scores lie in [0, 1]).
+    """
+    check_plots()
+    drawn: dict[str, Callable[[Benchmark], Figure | None]] = {
+        "class_means": _class_means,
+        "separation": _separation,
+        "roc": _roc,
+        "reliability": _reliability,
+    }
+    paths = []
+    for name, draw in drawn.items():
+        figure = draw(found)
+        if figure is not None:
+            path = folder / f"{name}.png"
+            figure.savefig(path, dpi=150, metadata={"Software": None})
+            paths.append(path)
+    return paths
+
+
+def _class_means(found: Benchmark) -> Figure | None:
+    """A panel a method, a pair of bars a condition."""
+    names = [f.method for f in _methods(found) if f.separation is not None]
+    figure, panels = _panels(len(names), height=2.2)
+    for panel, name in zip(panels, names, strict=False):
+        rows = [f for f in _by_condition(found, name) if f.separation is not None]
+        places = range(len(rows))
+        for shift, colour, label, values in (
+            (-0.2, _ADHERENT, "adherent", [f.mean_adherent or 0.0 for f in rows]),
+            (0.2, _VIOLATION, "violation", [f.mean_violation or 0.0 for f in rows]),
+        ):
+            at = [place + shift for place in places]
+            bars = panel.bar(at, values, width=0.38, color=colour, label=label)
+            if len(rows) <= _FEW:
+                panel.bar_label(bars, fmt=_short, fontsize=7, padding=1)
+        panel.set_title(_folded(name), fontsize=9)
+        panel.set_xticks(list(places), [str(f.n) for f in rows])
+        panel.set_xlabel("n", fontsize=8)
+        low, high = panel.get_ylim()
+        panel.set_ylim(min(0.0, low), max(1.12, high))
+        panel.axhline(0, color="black", linewidth=0.6)
+    return _finished(figure, panels, "Mean score by class")
+
+
+def _separation(found: Benchmark) -> Figure | None:
+    if len(found.conditions) < 2:
+        return None
+    figure, axes = _single()
+    names = found.full.method_names
+    for name, style in zip(names, _line_styles(len(names)), strict=True):
+        rows = [f for f in _by_condition(found, name) if f.separation is not None]
+        axes.plot(
+            [f.n for f in rows],
+            [f.separation or 0.0 for f in rows],
+            label=name,
+            marker="o",
+            **style,
+        )
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set_xticks([condition.n for condition in found.conditions])
+    axes.set_xlabel("turns (n)")
+    axes.set_ylabel("mean of adherent turns minus mean of violations")
+    axes.set_title("Separation against n")
+    _legend(figure, axes)
+    return figure
+
+
+def _roc(found: Benchmark) -> Figure | None:
+    full = found.full
+    figure, axes = _single(width=8.4)
+    styles = [*_line_styles(len(full.methods)), *_baseline_styles(len(full.baselines))]
+    areas = {f.method: f.auc for f in full.figures}
+    for scores, style in zip((*full.methods, *full.baselines), styles, strict=True):
+        values, gold = _held(found, scores)
+        points = roc_curve(values, gold)
+        if points is None:
+            continue
+        xs, ys = zip(*points, strict=True)
+        axes.plot(xs, ys, label=f"{scores.name} ({areas[scores.name]:.3f})", **style)
+    axes.plot([0, 1], [0, 1], color="black", linewidth=0.6, linestyle=":")
+    axes.set_aspect("equal")
+    axes.set_xlim(-0.01, 1.01)
+    axes.set_ylim(-0.01, 1.01)
+    axes.set_xlabel("share of violations taken for adherent")
+    axes.set_ylabel("share of adherent turns found")
+    axes.set_title(f"ROC, n = {full.n}; AUC in brackets, baselines in grey")
+    _legend(figure, axes)
+    return figure
+
+
+def _reliability(found: Benchmark) -> Figure | None:
+    """A panel a method: share of adherent turns in each bin of its score, dots as large as the bin."""
+    shown = []
+    for scores in found.full.methods:
+        values, gold = _held(found, scores)
+        if values and min(values) >= 0 and max(values) <= 1:
+            shown.append((scores.name, values, gold))
+    figure, panels = _panels(len(shown), height=2.6)
+    for panel, (name, values, gold) in zip(panels, shown, strict=False):
+        bins = calibration_bins(values, gold)
+        error = expected_calibration_error(values, gold)
+        panel.plot([0, 1], [0, 1], color="black", linewidth=0.6, linestyle=":")
+        panel.plot(
+            [b.mean_score for b in bins],
+            [b.share_positive for b in bins],
+            color=_ADHERENT,
+            linewidth=1,
+        )
+        panel.scatter(
+            [b.mean_score for b in bins],
+            [b.share_positive for b in bins],
+            s=[10 + 170 * b.count / len(values) for b in bins],
+            color=_ADHERENT,
+            alpha=0.7,
+            clip_on=False,
+        )
+        panel.set_title(f"{_folded(name)}\nECE {error:.3f}", fontsize=9)
+        panel.set_aspect("equal")
+        panel.set_xlim(-0.03, 1.03)
+        panel.set_ylim(-0.03, 1.03)
+        panel.set_xlabel("score", fontsize=8)
+        panel.set_ylabel("share adherent", fontsize=8)
+    return _finished(figure, panels, f"Reliability in 10 bins, n = {found.full.n}", legend=False)
+
+
+def _methods(found: Benchmark) -> list[MethodFigures]:
+    full = found.full
+    return list(full.figures[: len(full.methods)])
+
+
+def _by_condition(found: Benchmark, name: str) -> list[MethodFigures]:
+    return [f for condition in found.conditions for f in condition.figures if f.method == name]
+
+
+def _held(found: Benchmark, scores: MethodScores) -> tuple[list[float], list[bool]]:
+    held = [
+        (score, turn.is_adherent)
+        for score, turn in zip(scores.scores, found.turns[: found.full.n], strict=True)
+        if score is not None
+    ]
+    return [score for score, _ in held], [label for _, label in held]
+
+
+def _single(width: float = 8) -> tuple[Figure, Axes]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()
+
+
+def _panels(count: int, *, height: float) -> tuple[Figure, list[Axes]]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    abreast = max(1, min(_PANELS_ABREAST, count))
+    down = max(1, math.ceil(count / abreast))
+    spaced = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.06)
+    figure = Figure(figsize=(8, 0.8 + height * down), layout=spaced)
+    FigureCanvasAgg(figure)
+    return figure, [figure.add_subplot(down, abreast, place + 1) for place in range(count)]
+
+
+def _finished(
+    figure: Figure, panels: list[Axes], title: str, *, legend: bool = True
+) -> Figure | None:
+    if not panels:
+        return None
+    for panel in panels:
+        panel.tick_params(labelsize=7)
+        panel.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title, fontsize=11)
+    if legend:
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    """Beside the axes, and never cut off: the layout leaves room for it, and long names fold."""
+    axes.spines[["top", "right"]].set_visible(False)
+    handles, names = axes.get_legend_handles_labels()
+    folded = [_folded(name) for name in names]
+    figure.legend(handles, folded, loc="outside right center", fontsize=8, frameon=False)
+
+
+def _line_styles(count: int) -> list[dict[str, Any]]:
+    colours, size = _COLOURS, len(_COLOURS)
+    return [
+        {
+            "color": colours[i % size],
+            "linestyle": _STYLES[i // size % len(_STYLES)],
+            "linewidth": 1.6,
+        }
+        for i in range(count)
+    ]
+
+
+def _baseline_styles(count: int) -> list[dict[str, Any]]:
+    return [
+        {"color": _GREY, "linestyle": _STYLES[i % len(_STYLES)], "linewidth": 1.2}
+        for i in range(count)
+    ]
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _folded(name: str) -> str:
+    return textwrap.fill(name.replace(",", ", "), _NAME, break_on_hyphens=False)

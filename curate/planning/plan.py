@@ -1,0 +1,214 @@
+"""`estimate` and `--dry-run`: all that can be checked before the first model call, and what a run will ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from curate.dialogue import Dialogue
+from curate.engines.base import EngineIdentity
+from curate.errors import CurateError, UsageError
+from curate.executors.opening import call_on_worker
+from curate.models import open_models
+from curate.planning.doctor import examine_folder
+from curate.planning.estimate import (
+    SAMPLE,
+    ForkShare,
+    Reservoir,
+    estimate,
+    estimate_left,
+)
+from curate.planning.rates import Measured, measure_rates, rates_of
+from curate.recipe import Recipe
+from curate.records import Estimate, JudgeIdentity, Rates
+from curate.run.ingest import sample_sources
+from curate.run.owed import KeptRows, Reused, reuse_gaps, taken_over_gaps, told_of_gaps
+from curate.run.pipeline import open_sources
+from curate.run.read_back import read_manifest
+from curate.sources import Source
+from curate.steps import adherence_step, judge_step
+from curate.storage.store import KeyLog
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What an estimate is made with.
+
+    Attributes:
+        sample: dialogues to scale up from.
+        rates: tokens a second.
+        rates_from: run folder to take the rates from.
+        measure: ask the judge a few real questions to measure them.
+        fork_share: share of the dialogues that are forked; the run's own scores tell otherwise.
+    """
+
+    sample: int = SAMPLE
+    rates: Rates | None = None
+    rates_from: Path | None = None
+    measure: bool = False
+    fork_share: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.rates is not None) + (self.rates_from is not None) + self.measure > 1:
+            raise UsageError(
+                "the rates come from several places",
+                expected="one of --rate, --rate-from and --measure",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run would do. Everything in it was checked; nothing was judged.
+
+    `left` is what of the estimate is still to be done; None where nothing is kept from before.
+    """
+
+    recipe: Recipe
+    folder: Path
+    sources: list[dict[str, Any]]
+    identities: dict[str, JudgeIdentity]
+    policy: EngineIdentity | None
+    estimate: Estimate | None
+    warnings: list[str]
+    left: Estimate | None = None
+    measured: Measured | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for `--json`."""
+        measured = self.measured
+        return {
+            "recipe": self.recipe.name,
+            "folder": str(self.folder),
+            "sources": self.sources,
+            "judges": {
+                name: found.model_dump(mode="json") for name, found in self.identities.items()
+            },
+            "policy": self.policy.model if self.policy else None,
+            "estimate": self.estimate.model_dump(mode="json") if self.estimate else None,
+            "left": self.left.model_dump(mode="json") if self.left else None,
+            "measured": None
+            if measured is None
+            else {
+                "calls": measured.calls,
+                "prompt_tokens": measured.usage.prompt_tokens,
+                "completion_tokens": measured.usage.completion_tokens,
+            },
+            "warnings": self.warnings,
+        }
+
+
+async def make_plan(
+    recipe: Recipe,
+    *,
+    limit: int | None = None,
+    out: Path | None = None,
+    assumptions: Assumptions | None = None,
+) -> Plan:
+    """Open sources and engines, resolve modes, check the folder, estimate from a sample.
+
+    Raises:
+        UsageError, SourceError, EngineError: whatever would stop the run before its first call.
+    """
+    recipe = recipe.checked()
+    assumed = assumptions or Assumptions()
+    folder = out if out is not None else Path("runs") / recipe.name
+    if not examine_folder(folder).is_writable:
+        raise CurateError(
+            f"cannot write {folder}",
+            got="a file, or no permission, on the way",
+            fix="name another folder with --out",
+        )
+    sources = open_sources(recipe, limit)
+    described, sample, dialogues = _read(recipe, sources, assumed.sample)
+    plan = Plan(recipe, folder, described, {}, None, None, [])
+    kept = KeptRows.of(recipe, folder, dialogues)
+    reused = None if recipe.reused_run is None else Reused.of(recipe.reused_run)
+    if not recipe.asks_models:
+        plan.warnings.extend(told_of_gaps(recipe, taken_over_gaps(recipe, kept, reused), None))
+        return plan
+    if assumed.fork_share is not None:
+        kept.fork_share = ForkShare(assumed.fork_share, "as given")
+    if recipe.executor.kind == "ray":
+        kept = kept.settled()
+    given = (plan, sample, kept, reused, _known_rates(assumed), assumed.measure)
+    return await call_on_worker(recipe, _with_models, *given)
+
+
+async def _with_models(
+    plan: Plan,
+    sample: Reservoir,
+    kept: KeptRows,
+    reused: Reused | None,
+    rates: Rates | None,
+    measure: bool,
+) -> Plan:
+    """The plan with what only open models tell; all that is read from this machine is given."""
+    recipe = plan.recipe
+    async with open_models(recipe) as models:
+        plan.warnings.extend(models.facts.warnings)
+        judged = judge_step(recipe.judge, models.judge) if recipe.judge else None
+        if judged is not None:
+            plan.identities["judge"] = judged.identity
+        if recipe.judged_adherence:
+            step = adherence_step(recipe.judged_adherence, models.judge)
+            plan.identities["adherence"] = step.identity
+            plan.warnings.extend([step.warning] if step.warning else [])
+        measured = await measure_rates(recipe, sample.kept, models.judge) if measure else None
+        rates = measured.rates if measured else rates
+        left = None
+        if not kept.is_empty:
+            left = await estimate_left(recipe, sample.kept, sample.seen, models, kept, rates=rates)
+        gaps = reuse_gaps(recipe, models, kept, reused)
+        plan.warnings.extend(told_of_gaps(recipe, gaps, left))
+        return replace(
+            plan,
+            policy=models.policy.identity if recipe.fork else None,
+            measured=measured,
+            estimate=await estimate(
+                recipe,
+                sample.kept,
+                sample.seen,
+                models,
+                rates=rates,
+                fork_share=kept.fork_share,
+                pair_share=kept.pair_share,
+            ),
+            left=left,
+        )
+
+
+def _known_rates(assumed: Assumptions) -> Rates | None:
+    if assumed.rates_from is None:
+        return assumed.rates
+    rates = rates_of(read_manifest(assumed.rates_from), str(assumed.rates_from))
+    if rates is None:
+        raise UsageError(
+            "the run tells no rates", got=assumed.rates_from, expected="a run that asked a model"
+        )
+    return rates
+
+
+def _read(
+    recipe: Recipe, sources: list[Source], size: int
+) -> tuple[list[dict[str, Any]], Reservoir, pl.DataFrame]:
+    """Every row is read once, so that the plan's counts are the run's; ids and hashes of all dialogues are kept."""
+    sample, ids, hashes = Reservoir(size), KeyLog(), KeyLog()
+
+    def see(dialogue: Dialogue) -> None:
+        sample.add(dialogue)
+        ids.append(dialogue.id)
+        hashes.append(dialogue.content_hash)
+
+    reports = sample_sources(
+        sources,
+        see,
+        role=recipe.role,
+        scenario=recipe.scenario,
+        role_from=recipe.role_from,
+        mix_seed=recipe.mix_seed,
+    )
+    dialogues = pl.DataFrame({"id": ids.column(), "content_hash": hashes.column()})
+    return [report.as_dict() for report in reports], sample, dialogues

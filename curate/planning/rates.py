@@ -1,0 +1,158 @@
+"""How many tokens a second a judge does: as given, as in an earlier run, or measured with a few calls."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from curate.dialogue import Dialogue
+from curate.engines.base import Engine, Request, Usage
+from curate.errors import EngineError, UsageError
+from curate.planning.metering import Meter, token_counter
+from curate.recipe import Recipe
+from curate.records import Manifest, Rates
+from curate.steps import adherence_step, judge_step
+
+_COUNTED = 64
+_COUNT = "Count from 1 to 200, in figures separated by commas. Write nothing else."
+
+
+def parse_rates(text: str) -> Rates:
+    """Rates from `prefill=2000,decode=80`, in tokens a second.
+
+    Raises:
+        UsageError: anything else.
+    """
+    try:
+        parts = dict(part.split("=", 1) for part in text.split(","))
+        values = {key.strip(): float(value) for key, value in parts.items()}
+    except ValueError:
+        values = {}
+    if values.keys() != {"prefill", "decode"} or not all(value > 0 for value in values.values()):
+        raise UsageError(
+            "the rates cannot be read",
+            got=text,
+            expected="prefill=2000,decode=80 (tokens a second)",
+        )
+    source = "rates as given: {prefill:g} tokens/s prefilled, {decode:g} generated".format(**values)
+    return Rates(**values, source=source)
+
+
+def rates_of(manifest: Manifest, name: str) -> Rates | None:
+    """One rate for all tokens that an earlier run prefilled and generated; None where it asked nothing.
+
+    A manifest knows the time of a stage, not what of it went into which kind of token. For a recipe of
+    the same modes the mixture is the same, and so is the rate.
+    """
+    stages = {
+        stage: counts for stage, counts in manifest.stages.items() if counts.requests_sent > 0
+    }
+    seconds = sum(manifest.seconds_by_stage.get(stage, 0.0) for stage in stages)
+    done = sum(
+        counts.prompt_tokens - counts.cached_tokens + counts.completion_tokens
+        for counts in stages.values()
+    )
+    if not done or seconds <= 0:
+        return None
+    rate = done / seconds
+    source = f"{rate:,.0f} tokens/s, prefilled and generated together, as in {name}"
+    return Rates(prefill=rate, decode=rate, source=source)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Rates from real calls, and what these came to."""
+
+    rates: Rates
+    calls: int
+    usage: Usage
+
+
+@dataclass(slots=True)
+class _Longest:
+    request: Request | None = None
+    size: int = -1
+
+    def see(self, request: Request) -> None:
+        size = sum(len(str(message.get("content") or "")) for message in request.messages)
+        if size > self.size and not request.tools:
+            self.request, self.size = request, size
+
+
+async def measure_rates(recipe: Recipe, sample: Sequence[Dialogue], engine: Engine) -> Measured:
+    """Ask the judge a few real questions, as many at once as a run would (2 to 8), and take the time.
+
+    First the longest prompt of each dialogue, for one token, which is all prefill. Then as many short
+    prompts that call for a long reply.
+
+    Args:
+        recipe: says what the prompts are.
+        sample: dialogues; as many are used as are asked at once.
+        engine: the opened judge.
+
+    Raises:
+        EngineError: a call failed, or the engine reports no token counts.
+    """
+    number = min(max(2, min(engine.open_dialogues, 8)), len(sample))
+    prompts = [await _longest_prompt(recipe, dialogue, engine) for dialogue in sample[:number]]
+    first = [replace(prompt, max_tokens=1, schema=None) for prompt in prompts]
+    counting = ({"role": "user", "content": _COUNT},)
+    more = [Request(counting, max_tokens=_COUNTED, sample=index) for index in range(number)]
+    filled, prefill_seconds = await _timed(engine, first)
+    decoded, decode_seconds = await _timed(engine, more)
+    done, out = filled.prompt_tokens - filled.cached_tokens, decoded.completion_tokens
+    if not done or not out:
+        raise EngineError(
+            "the rates cannot be measured",
+            got="an engine that reports no token counts",
+            fix="give them with --rate prefill=...,decode=...",
+        )
+    prefill, decode = done / prefill_seconds, out / decode_seconds
+    usage = Usage(
+        filled.prompt_tokens + decoded.prompt_tokens,
+        filled.cached_tokens + decoded.cached_tokens,
+        filled.completion_tokens + out,
+    )
+    source = (
+        f"measured with {2 * number} calls: {prefill:,.0f} tokens/s prefilled, "
+        f"{decode:,.0f} generated"
+    )
+    return Measured(Rates(prefill=prefill, decode=decode, source=source), 2 * number, usage)
+
+
+async def _longest_prompt(recipe: Recipe, dialogue: Dialogue, engine: Engine) -> Request:
+    longest = _Longest()
+    meter = Meter(token_counter(engine), on_request=longest.see)
+    if recipe.judge:
+        await judge_step(recipe.judge, engine).work(dialogue, meter)
+    if recipe.judged_adherence:
+        await adherence_step(recipe.judged_adherence, engine).work(dialogue, meter)
+    if longest.request is None:
+        raise UsageError(
+            "the rates cannot be measured",
+            got=f"dialogue {dialogue.id}, about which nothing is asked",
+            expected="dialogues with a scenario or a role",
+        )
+    return longest.request
+
+
+async def _timed(engine: Engine, requests: Sequence[Request]) -> tuple[Usage, float]:
+    started = time.perf_counter()
+    replies = await asyncio.gather(*(engine.complete([request]) for request in requests))
+    seconds = time.perf_counter() - started
+    usage = Usage()
+    for [completion] in replies:
+        if completion.fault is not None:
+            raise EngineError(
+                "a call to measure the rates failed",
+                got=f"{completion.fault.kind}: {completion.fault.detail}",
+                fix="give the rates with --rate prefill=...,decode=...",
+            )
+        usage = Usage(
+            usage.prompt_tokens + completion.usage.prompt_tokens,
+            usage.cached_tokens + completion.usage.cached_tokens,
+            usage.completion_tokens + completion.usage.completion_tokens,
+        )
+    return usage, seconds

@@ -1,0 +1,123 @@
+"""What the stages write. One model a record; `schemas/` is generated from these.
+
+In the order of a run: what the rubric judge says, role adherence and what calibrates it, decisions, pairs and the
+checks over them, and last what a run says of itself (`Manifest`). One catalogue, because a record is little but
+its fields and their meaning, and whoever reads a run folder meets them all.
+
+A score that could not be had is `Unscored` with a reason: a state, never a number.
+"""
+
+from curate.records.adherence import (
+    AdherenceDecay,
+    AdherencePosition,
+    AdherenceReason,
+    AdherenceScore,
+    AdherenceTrend,
+    AdherenceTurn,
+    ConversationAdherence,
+    TurnReading,
+    ViolationKind,
+)
+from curate.records.calibration import (
+    Calibration,
+    CalibrationFigures,
+    CutMethod,
+    CutPoints,
+    GoodModel,
+    JudgeCalibration,
+    Kappa,
+)
+from curate.records.decision import Collision, Decision
+from curate.records.judgment import (
+    CONVERSATION_DIMENSIONS,
+    INTERNAL_ERROR,
+    TURN_DIMENSIONS,
+    ConversationLevel,
+    ConversationScore,
+    ConversationScoreValue,
+    JudgeIdentity,
+    Judgment,
+    LabelReading,
+    RubricScores,
+    ScoringMode,
+    TurnScores,
+    Unscored,
+    UnscoredTurn,
+    Verdict,
+    WindowOpinion,
+)
+from curate.records.manifest import (
+    Estimate,
+    FunnelStage,
+    Manifest,
+    QuarantinedRow,
+    Rates,
+    StageCounts,
+    StageEstimate,
+)
+from curate.records.pair import (
+    Change,
+    ChangeKind,
+    KindFigures,
+    LabelAgreement,
+    PairCheck,
+    PairCurve,
+    PairSetReport,
+    PairSource,
+    PreferencePair,
+    SetCheck,
+)
+
+__all__ = [
+    "CONVERSATION_DIMENSIONS",
+    "INTERNAL_ERROR",
+    "TURN_DIMENSIONS",
+    "AdherenceDecay",
+    "AdherencePosition",
+    "AdherenceReason",
+    "AdherenceScore",
+    "AdherenceTrend",
+    "AdherenceTurn",
+    "Calibration",
+    "CalibrationFigures",
+    "Change",
+    "ChangeKind",
+    "Collision",
+    "ConversationAdherence",
+    "ConversationLevel",
+    "ConversationScore",
+    "ConversationScoreValue",
+    "CutMethod",
+    "CutPoints",
+    "Decision",
+    "Estimate",
+    "FunnelStage",
+    "GoodModel",
+    "JudgeCalibration",
+    "JudgeIdentity",
+    "Judgment",
+    "Kappa",
+    "KindFigures",
+    "LabelAgreement",
+    "LabelReading",
+    "Manifest",
+    "PairCheck",
+    "PairCurve",
+    "PairSetReport",
+    "PairSource",
+    "PreferencePair",
+    "QuarantinedRow",
+    "Rates",
+    "RubricScores",
+    "ScoringMode",
+    "SetCheck",
+    "StageCounts",
+    "StageEstimate",
+    "TurnReading",
+    "TurnScores",
+    "Unscored",
+    "UnscoredTurn",
+    "Verdict",
+    "ViolationKind",
+    "WindowOpinion",
+]

@@ -1,0 +1,180 @@
+"""What the rubric judge says of a dialogue."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from curate.dialogue import Frozen
+
+TURN_DIMENSIONS = ("context_use", "helpfulness", "safety")
+CONVERSATION_DIMENSIONS = ("coherence", "task_completion", "repair_handling")
+
+Verdict = Literal["excellent", "good", "borderline", "poor"]
+ScoringMode = Literal["json", "tokens"]
+ConversationScoreValue = int | Literal["n/a"]
+
+
+class JudgeIdentity(Frozen):
+    """All that determines a score. Two identities never share a column without a flag."""
+
+    engine: str
+    model: str
+    revision: str = ""
+    quantisation: str = ""
+    mode: str = Field("", description="The resolved scoring mode.")
+    prompt_version: str = ""
+    sampling: dict[str, Any] = Field(default_factory=dict)
+
+    def calibrated(self, name: str) -> JudgeIdentity:
+        """The identity of scores that a calibration was applied to: they do not compare with the judge's own."""
+        return self.model_copy(update={"sampling": self.sampling | {_CALIBRATION: name}})
+
+    def uncalibrated(self) -> JudgeIdentity:
+        """The identity of the judge itself, whatever was made of its scores."""
+        kept = {key: value for key, value in self.sampling.items() if key != _CALIBRATION}
+        return self.model_copy(update={"sampling": kept})
+
+
+_CALIBRATION = "calibration"
+"""Key of an identity's `sampling` that names the calibration."""
+
+
+INTERNAL_ERROR = "internal_error"
+"""The reason code of what a bug in curate kept from being scored."""
+
+
+class Unscored(Frozen):
+    """A dialogue that a stage could not score, and why. Fails every filter.
+
+    Reason codes: `context_overflow`, `bad_reply`, `reply_cut`, `engine_error`, `no_assistant_turn`,
+    `missing_role`, `missing_scenario`, `low_coverage`, `unscored_turns`, `rejected_mismatch`, `internal_error`
+    (a bug, tried again by every run); of reference
+    methods `no_reference`, `no_text`, `too_few_references`, `references_mismatch`.
+    """
+
+    dialogue_id: str
+    content_hash: str
+    stage: str
+    reason: str
+    detail: str = ""
+    requests: int = Field(0, description="Calls made, cached ones included.")
+
+
+class UnscoredTurn(Frozen):
+    """A turn without a score inside a dialogue that has others."""
+
+    turn: int
+    reason: str
+    detail: str = ""
+
+
+class LabelReading(Frozen):
+    """What a first-token distribution says about a score.
+
+    `probabilities` are over the labels seen, renormalised; `coverage` is their share of the whole mass.
+    """
+
+    mean: float | None = Field(None, description="Expectation over the digits 1-5, n/a left out.")
+    spread: float | None = Field(None, description="Standard deviation over the digits.")
+    coverage: float
+    probabilities: dict[str, float] = Field(default_factory=dict)
+
+
+class RubricScores(Frozen):
+    """The three turn scores, 1 (worst) to 5."""
+
+    context_use: int = Field(ge=1, le=5)
+    helpfulness: int = Field(ge=1, le=5)
+    safety: int = Field(ge=1, le=5)
+
+
+class TurnScores(Frozen):
+    """One scored assistant turn, in the card's form."""
+
+    turn: int
+    role: Literal["assistant"] = "assistant"
+    scores: RubricScores = Field(description="Calibrated levels where there is a calibration.")
+    digits: RubricScores | None = Field(
+        None, description="What the judge said, where `scores` are calibrated levels."
+    )
+    issues: tuple[str, ...] = ()
+    readings: dict[str, LabelReading] = Field(
+        default_factory=dict, description="Per dimension, in scoring mode `tokens`."
+    )
+
+
+class ConversationScore(Frozen):
+    """One conversation-level score, 1-5 or n/a, with a short note."""
+
+    score: ConversationScoreValue = Field(
+        description="A calibrated level where there is a calibration."
+    )
+    digit: ConversationScoreValue | None = Field(
+        None, description="What the judge said, where `score` is a calibrated level."
+    )
+    note: str = ""
+    reading: LabelReading | None = None
+
+
+class ConversationLevel(Frozen):
+    """The three conversation-level scores. Coherence is never n/a."""
+
+    coherence: ConversationScore
+    task_completion: ConversationScore
+    repair_handling: ConversationScore
+
+
+class WindowOpinion(Frozen):
+    """What the judge said about one window of a long dialogue; evidence, not a mismatch."""
+
+    first_turn: int
+    last_turn: int
+    verdict: Verdict | None = None
+    weakest_turn: int | None = None
+
+
+class Judgment(Frozen):
+    """The multi-turn rubric judge's record of one dialogue.
+
+    `verdict` and `weakest_turn` are computed from the scores; what the judge itself said stands beside.
+    """
+
+    dialogue_id: str
+    content_hash: str
+    identity: JudgeIdentity
+    per_turn: tuple[TurnScores, ...]
+    conversation_level: ConversationLevel
+    verdict: Verdict
+    judge_verdict: Verdict | None = None
+    verdict_mismatch: bool | None = Field(None, description="None where the judge gave no verdict.")
+    decision_basis: str = ""
+    weakest_turn: int | None
+    judge_weakest_turn: int | None = None
+    weakest_mismatch: bool | None = None
+    weakest_probabilities: dict[str, float] = Field(
+        default_factory=dict, description="Turn number (or 'none') to probability, mode `tokens`."
+    )
+    unscored_turns: tuple[UnscoredTurn, ...] = ()
+    windows: tuple[WindowOpinion, ...] = ()
+    overlap_disagreement: float | None = Field(
+        None, description="Mean absolute difference of scores given twice by overlapping windows."
+    )
+    neutralised: int = Field(0, description="Strings in the data that were defused in the prompt.")
+    remarks: tuple[str, ...] = Field(
+        (),
+        description="How this judging departed from the plain way, e.g. `text_lost: reply_cut`, "
+        "`ledger_cut: turn 4`, `split: context_overflow`.",
+    )
+    requests: int = 0
+
+    @property
+    def missing_turns(self) -> frozenset[int]:
+        """Numbers of the turns without a score."""
+        return frozenset(turn.turn for turn in self.unscored_turns)
+
+    @property
+    def scored_share(self) -> float:
+        """Share of the turns to be scored that have a score, 0-1."""
+        return len(self.per_turn) / (len(self.per_turn) + len(self.missing_turns) or 1)

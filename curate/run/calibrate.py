@@ -1,0 +1,533 @@
+"""From a run's scores and people's labels to a judge's calibration.
+
+Fitting is `trust.levels`, `trust.good` and `trust.calibration`; here scores and labels are brought together.
+Labels are a file of gold rows (`gold`), or stand in the data: of role adherence that of a dialogue's last
+assistant turn (the form of a benchmark), or a list with one for each assistant turn, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from curate.dialogue import Dialogue
+from curate.errors import UsageError
+from curate.records import (
+    CONVERSATION_DIMENSIONS,
+    TURN_DIMENSIONS,
+    AdherenceScore,
+    Calibration,
+    CutPoints,
+    GoodModel,
+    JudgeCalibration,
+    JudgeIdentity,
+    Judgment,
+    Unscored,
+)
+from curate.records.calibration_file import read_calibration
+from curate.records.readings import (
+    conversation_digit,
+    conversation_value,
+    dialogue_readings,
+    turn_value,
+)
+from curate.run.ingest import read_dialogues
+from curate.run.read_back import read_manifest
+from curate.run.staging import S, scored_rows
+from curate.sources import SourceConfig, open_source
+from curate.storage.files import atomic_file, damaged, read_lines
+from curate.trust.calibration import (
+    CalibrationMethod,
+    Judged,
+    LabelledScore,
+    fit_calibration,
+)
+from curate.trust.gold import GOOD, Gold, GoldRow, Item, Label, Scale, Unused, match_gold
+from curate.trust.good import LabelledDialogue, fit_good
+from curate.trust.levels import (
+    LabelledReading,
+    fit_cut_points,
+    krippendorff_alpha,
+    share_cut_points,
+)
+
+_RECORD: TypeAdapter[AdherenceScore | Unscored] = TypeAdapter(AdherenceScore | Unscored)
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Where a dialogue says what its turns are.
+
+    Attributes:
+        field: name of the label.
+        adherent: its value for a turn that keeps its role; `true` and 1 are one always. Any other value
+            is a violation, and null is no label.
+    """
+
+    field: str = "label"
+    adherent: str = "adherent"
+
+    def of(self, dialogue: Dialogue, answers: int) -> list[bool | None]:
+        """For each of so many answers about a dialogue, whether it is labelled adherent; None without label.
+
+        Raises:
+            UsageError: a list of another length, or a value that is no label.
+        """
+        value = dialogue.labels.get(self.field)
+        values = value if isinstance(value, list) else [None] * (answers - 1) + [value]
+        if len(values) != answers or any(isinstance(held, dict | list) for held in values):
+            raise UsageError(
+                f"the label '{self.field}' of dialogue {dialogue.id} does not fit its turns",
+                got=f"{str(value)[:80]} for {answers} assistant turns",
+                expected="one value, of the last assistant turn, or a list with one for each",
+            )
+        return [None if held is None else self._is_adherent(held) for held in values]
+
+    def _is_adherent(self, value: Any) -> bool:
+        if isinstance(value, int) and value in (0, 1):  # booleans are integers, too
+            return bool(value)
+        return str(value) == self.adherent
+
+
+def calibrate(
+    scores: Iterable[AdherenceScore | Unscored],
+    dialogues: Iterable[Dialogue],
+    *,
+    labels: Labels | None = None,
+    method: CalibrationMethod = "platt",
+) -> JudgeCalibration:
+    """Fit one judge's calibration to scores of labelled dialogues.
+
+    Args:
+        scores: of these dialogues, all by one judge asked in one way. Raw scores are taken, so scores that
+            were recalibrated serve as well. Answers without evidence (0.5 by `on_missing`) are left out.
+        dialogues: with labels; those without are left out.
+        labels: where they say what their turns are.
+        method: the curve that is stored.
+
+    Raises:
+        UsageError: scores of several judges; labels that do not fit; what `fit_calibration` refuses.
+    """
+    found = {record.content_hash: record for record in scores if isinstance(record, AdherenceScore)}
+    where = labels or Labels()
+    turns = [
+        turn
+        for dialogue in dialogues
+        if where.field in dialogue.labels and dialogue.content_hash in found
+        for turn in _labelled(dialogue, found[dialogue.content_hash], where)
+    ]
+    if not turns:
+        raise UsageError(
+            "no labelled turn has a score",
+            got=f"{len(found)} scored dialogues, none with a label '{where.field}'",
+            expected="a source whose rows carry that label",
+            fix="name the label with --label, or the labelled source with --labels",
+        )
+    return fit_calibration(turns, _judge_of(found.values()), method)
+
+
+def calibrate_run(
+    scores: Path,
+    source: SourceConfig | None = None,
+    *,
+    labels: Labels | None = None,
+    method: CalibrationMethod = "platt",
+) -> JudgeCalibration:
+    """Fit a calibration to the scores of a run folder, or of a file of adherence records.
+
+    Args:
+        scores: run folder, or JSON Lines of adherence records, as `curate schema adherence` describes.
+        source: labelled dialogues, matched by what they say; the run's own where None.
+        labels: where they say what their turns are.
+        method: the curve that is stored.
+
+    Raises:
+        UsageError: not a run folder with adherence scores, nor such a file; else as in `calibrate`.
+    """
+    if not scores.exists():
+        raise UsageError(
+            "not a file of adherence scores",
+            got=f"{scores}: no such file or folder",
+            expected="a run folder, or JSON Lines of adherence records",
+        )
+    dialogues = labelled_dialogues(scores, source)
+    return calibrate(_read_scores(scores), dialogues, labels=labels, method=method)
+
+
+def labelled_dialogues(scores: Path, source: SourceConfig | None = None) -> Iterable[Dialogue]:
+    """The dialogues of a run with the labels of a source, or their own; of a file of scores the source's.
+
+    Raises:
+        UsageError: not a run folder; a file of scores and no source.
+    """
+    if scores.is_dir():
+        read_manifest(scores)
+    if source is not None:
+        read = [held for unit in open_source(source).read() for held in unit.dialogues]
+        return _relabelled(scores, read) if scores.is_dir() else read
+    if scores.is_dir():
+        return read_dialogues(scores)
+    raise UsageError(
+        "a file of scores holds no labels",
+        got=scores,
+        fix="name the labelled source with --labels",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What labels came to.
+
+    Attributes:
+        calibration: what could be fitted.
+        rows: labels given.
+        unused: those of them that say nothing about this run, by reason.
+        not_fitted: what has labels and too few of them, and why; by dimension or `p_good`.
+    """
+
+    calibration: Calibration
+    rows: int = 0
+    unused: Unused = field(default_factory=Unused)
+    not_fitted: dict[str, str] = field(default_factory=dict)
+
+
+def calibrate_with_gold(
+    run: str | Path,
+    rows: Sequence[GoldRow],
+    *,
+    scales: Mapping[str, Scale] | None = None,
+    method: CalibrationMethod = "platt",
+) -> Fitted:
+    """Fit all that labels allow to the scores of a run: levels, `p_good` and role adherence.
+
+    Args:
+        run: folder of a run; calibrated scores serve as well, since readings and digits are kept.
+        rows: as `gold.read_gold` or `gold.labels_in_data` gives them.
+        scales: as `gold.parse_scales` gives them.
+        method: the curve of role adherence.
+
+    Raises:
+        UsageError: no label is about the run, or nothing could be fitted; says why of each.
+    """
+    run = Path(run)
+    gold = match_gold(rows, read_dialogues(run), scales)
+    judgments = _judgments(run) if gold.levels or gold.good else {}
+    adherence = _adherence_scores(run, needed=bool(gold.adherent))
+    made: dict[str, CutPoints] = {}
+    not_fitted: dict[str, str] = {}
+    groups = {d.content_hash: d.group or d.content_hash for d in read_dialogues(run)}
+    for name in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS):
+        labels = {item: label for item, label in gold.levels.items() if item.dimension == name}
+        if not labels:
+            continue
+        items = list(labelled_readings(labels, judgments, groups, gold.unused))
+        ceiling = krippendorff_alpha([label.each for label in labels.values()])
+        try:
+            scale = str(gold.scales[name])
+            made[name] = fit_cut_points(items, scale=scale, ceiling=ceiling, what=name)
+        except UsageError as error:
+            not_fitted[name] = f"{error.problem}: {error.got}, expected {error.expected}"
+    good = curve = None
+    if gold.good:
+        try:
+            good = _fit_good(gold, judgments, adherence, groups)
+        except UsageError as error:
+            not_fitted["p_good"] = f"{error.problem}: {error.got}, expected {error.expected}"
+    if gold.adherent:
+        try:
+            turns = list(_adherent_turns(gold, adherence, groups))
+            curve = fit_calibration(turns, _judge_of(adherence.values()), method)
+        except UsageError as error:
+            not_fitted["adherence"] = f"{error.problem}: {error.got}, expected {error.expected}"
+    if not (made or good or curve):
+        raise UsageError(
+            "nothing could be calibrated",
+            got="\n    ".join(f"{name}: {why}" for name, why in not_fitted.items()) or "no label",
+            expected="more labels",
+        )
+    calibration = Calibration(
+        kind="calibration",
+        identity=_rubric_judge(judgments.values()) if made or good else None,
+        levels=made,
+        good=good,
+        adherence=curve,
+    )
+    return Fitted(calibration, gold.rows, gold.unused, not_fitted)
+
+
+def calibrate_with_shares(run: Path, shares: Mapping[str, Mapping[int, float]]) -> Calibration:
+    """Cut points that give the run's own readings the shares of levels a user expects, without labels.
+
+    Args:
+        run: folder of a run.
+        shares: by dimension, of levels 1 to 5; `*` for all dimensions but safety. That one must be named: by
+            the verdict rule every dialogue with a safety below 5 is poor.
+
+    Raises:
+        UsageError: shares that are none, an unknown dimension, or a run without judgments.
+    """
+    known = (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS)
+    if unknown := set(shares) - {*known, "*"}:
+        raise UsageError(
+            "no such dimension", got=", ".join(sorted(unknown)), expected=", ".join(known)
+        )
+    judgments = _judgments(run)
+    levels = {}
+    for name in known:
+        wanted = shares.get(name, {} if name == "safety" else shares.get("*", {}))
+        if wanted:
+            values = [value for held in judgments.values() for value in _values_of(held, name)]
+            levels[name] = share_cut_points(values, wanted)
+    return Calibration(
+        kind="calibration", identity=_rubric_judge(judgments.values()), levels=levels
+    )
+
+
+def merged(calibration: Calibration, path: Path) -> tuple[Calibration, tuple[str, ...]]:
+    """A calibration with what the file at `path` holds of the same judge and was not fitted now.
+
+    Returns:
+        The whole, and the names of the parts that are kept: dimensions, `p_good`, `adherence`.
+
+    Raises:
+        UsageError: there is a file, and it is no calibration.
+    """
+    if not path.exists():
+        return calibration, ()
+    held = read_calibration(path, str(path))
+    assert held is not None
+    kept: list[str] = []
+    update: dict[str, Any] = {}
+    if calibration.adherence is None and held.adherence is not None:
+        update["adherence"] = held.adherence
+        kept.append("adherence")
+    if calibration.identity is None or calibration.identity == held.identity:
+        update["identity"] = held.identity
+        update["levels"] = held.levels | calibration.levels
+        kept += [name for name in held.levels if name not in calibration.levels]
+        if calibration.good is None and held.good is not None:
+            update["good"] = held.good
+            kept.append("p_good")
+    return calibration.model_copy(update=update), tuple(kept)
+
+
+def write_calibration(path: Path, calibration: Calibration) -> None:
+    """Write the file that a recipe names as `judge.calibration` and `adherence.calibration`."""
+    with atomic_file(path) as out:
+        out.write(
+            orjson.dumps(
+                calibration.model_dump(mode="json"),
+                option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE,
+            )
+        )
+
+
+def _relabelled(run: Path, labelled: Iterable[Dialogue]) -> list[Dialogue]:
+    """The run's dialogues with the labels of those that say the same, or have the same id.
+
+    By id, too, because a role that the recipe gave is part of what a dialogue says.
+    """
+    by_hash: dict[str, Mapping[str, Any]] = {}
+    by_id: dict[str, Mapping[str, Any]] = {}
+    for dialogue in labelled:
+        by_hash[dialogue.content_hash] = by_id[dialogue.id] = dialogue.labels
+    return [
+        dialogue.model_copy(update={"labels": dict(given)})
+        for dialogue in read_dialogues(run)
+        if (given := by_hash.get(dialogue.content_hash) or by_id.get(dialogue.id))
+    ]
+
+
+def _read_scores(path: Path) -> list[AdherenceScore | Unscored]:
+    if path.is_dir():
+        rows = _rows(path, "adherence", AdherenceScore)
+        if rows is None:
+            raise UsageError("the run has no adherence scores", got=path)
+        return [record for _, record in rows]
+    try:
+        return [_RECORD.validate_json(line) for line in read_lines(path) if line.strip()]
+    except (OSError, ValidationError) as error:
+        raise UsageError(
+            "not a file of adherence scores",
+            got=f"{path}: {str(error).splitlines()[0]}",
+            expected="a run folder, or JSON Lines of adherence records (`curate schema adherence`)",
+        ) from error
+
+
+def _rows(run: Path, stage: str, kind: type[S]) -> list[tuple[str, S | Unscored]] | None:
+    """The rows of a judging stage with their content hashes; None of a run without it.
+
+    Raises:
+        UsageError: no run folder.
+        CurateError: a row is damaged: a fit without it would say nothing of that.
+    """
+    fingerprint = read_manifest(run).fingerprints.get(stage)
+    if fingerprint is None:
+        return None
+    rows = scored_rows(run, stage, fingerprint, kind)
+    if rows.damage:
+        raise damaged(rows.folder, rows.damage[0])
+    return list(rows.read())
+
+
+def _judgments(run: Path) -> dict[str, Judgment]:
+    """The judgments of a run by content hash; those that were not scored are left out."""
+    rows = _rows(run, "judge", Judgment)
+    if rows is None:
+        raise UsageError("the run has no judgments", got=run, expected="a run with a rubric judge")
+    return {key: row for key, row in rows if isinstance(row, Judgment)}
+
+
+def _adherence_scores(run: Path, *, needed: bool) -> dict[str, AdherenceScore]:
+    rows = _rows(run, "adherence", AdherenceScore)
+    if rows is None and needed:
+        raise UsageError("the run has no adherence scores", got=run)
+    return {key: row for key, row in rows or () if isinstance(row, AdherenceScore)}
+
+
+def _rubric_judge(judgments: Iterable[Judgment]) -> JudgeIdentity:
+    identities = list(
+        {j.identity.uncalibrated().model_dump_json(): j.identity for j in judgments}.values()
+    )
+    if not identities:
+        raise UsageError("the run has no scored dialogue", expected="judgments to calibrate")
+    if len(identities) > 1:
+        raise UsageError(
+            "the judgments are of several judges, or were asked for in several ways",
+            got=", ".join(f"{one.model} {one.mode}" for one in identities[:3]),
+            expected="scores of one judge: a calibration holds for no other",
+        )
+    return identities[0].uncalibrated()
+
+
+def _values_of(judgment: Judgment, name: str) -> list[float]:
+    if name in TURN_DIMENSIONS:
+        return [turn_value(turn, name) for turn in judgment.per_turn]
+    value = conversation_value(getattr(judgment.conversation_level, name))
+    return [] if value is None else [value]
+
+
+def labelled_readings(
+    labels: Mapping[Item, Label],
+    judgments: Mapping[str, Judgment],
+    groups: Mapping[str, str],
+    unused: Unused,
+) -> Iterable[LabelledReading]:
+    """What the judge said of each labelled item; labels of what it could not score are counted."""
+    for item, label in labels.items():
+        judgment = judgments.get(item.content_hash)
+        if judgment is None:
+            unused.add("the judge could not score the dialogue", label.place, label.rows)
+            continue
+        group = groups[item.content_hash]
+        if item.turn is not None:
+            turn = next((turn for turn in judgment.per_turn if turn.turn == item.turn), None)
+            if turn is None:
+                unused.add("the judge has no score of that turn", label.place, label.rows)
+                continue
+            digit = getattr(turn.digits or turn.scores, item.dimension)
+            yield LabelledReading(turn_value(turn, item.dimension), digit, 0.0, label.level, group)
+            continue
+        held = getattr(judgment.conversation_level, item.dimension)
+        digit = conversation_digit(held)
+        na = held.reading.probabilities.get("n/a", 0.0) if held.reading else float(digit is None)
+        yield LabelledReading(conversation_value(held), digit, na, label.level, group)
+
+
+def _fit_good(
+    gold: Gold,
+    judgments: Mapping[str, Judgment],
+    adherence: Mapping[str, AdherenceScore],
+    groups: Mapping[str, str],
+) -> GoodModel:
+    """p_good of the labelled dialogues; role adherence is among its readings where a judge scored it in all."""
+    found = []
+    for key, is_good in gold.good.items():
+        if key in judgments:
+            found.append((key, is_good))
+        else:
+            place, rows = gold.places[Item(key, None, GOOD[0])]
+            gold.unused.add("the judge could not score the dialogue", place, rows)
+    scores = [adherence.get(key) for key, _ in found]
+    judged = [score for score in scores if score and score.scoring_method == "llm_judge"]
+    identities = {score.identity.uncalibrated().model_dump_json() for score in judged}
+    reads = len(judged) == len(found) and len(identities) == 1
+    return fit_good(
+        [
+            LabelledDialogue(
+                dialogue_readings(judgments[key], score if reads else None), is_good, groups[key]
+            )
+            for (key, is_good), score in zip(found, scores, strict=True)
+        ],
+        judged[0].identity.uncalibrated() if reads else None,
+    )
+
+
+def _adherent_turns(
+    gold: Gold, adherence: Mapping[str, AdherenceScore], groups: Mapping[str, str]
+) -> Iterable[LabelledScore]:
+    for item, adherent in gold.adherent.items():
+        record = adherence.get(item.content_hash)
+        place, rows = gold.places[item]
+        if record is None:
+            gold.unused.add("role adherence of the dialogue could not be scored", place, rows)
+            continue
+        score = None
+        for turn in record.per_turn:
+            if turn.turn == item.turn and not turn.imputed:
+                score = turn.score if turn.raw_score is None else turn.raw_score
+        if record.conversation is not None and not record.conversation.imputed:
+            raw = record.conversation.raw_score
+            score = record.session_score if raw is None else raw
+        if score is None:
+            gold.unused.add("role adherence of that turn could not be scored", place, rows)
+            continue
+        yield LabelledScore(score, adherent, groups[item.content_hash])
+
+
+def _labelled(
+    dialogue: Dialogue, record: AdherenceScore, labels: Labels
+) -> Iterable[LabelledScore]:
+    group = dialogue.group or record.content_hash
+    whole = record.conversation
+    if whole is not None:
+        value = dialogue.labels.get(labels.field)
+        if isinstance(value, list):
+            known = [held for held in labels.of(dialogue, len(value)) if held is not None]
+            # The conversation keeps its role where every labelled turn does.
+            given = all(known) if known else None
+        else:
+            (given,) = labels.of(dialogue, 1)
+        raw = record.session_score if whole.raw_score is None else whole.raw_score
+        if given is not None and not whole.imputed:
+            yield LabelledScore(raw, given, group)
+        return
+    for turn, label in zip(record.per_turn, labels.of(dialogue, len(record.per_turn)), strict=True):
+        score = turn.score if turn.raw_score is None else turn.raw_score
+        if label is not None and score is not None and not turn.imputed:
+            yield LabelledScore(score, label, group)
+
+
+def _judge_of(records: Iterable[AdherenceScore]) -> Judged:
+    judges = [
+        Judged(
+            record.identity.uncalibrated(),
+            record.scoring_method,
+            record.evaluation_granularity,
+            record.definition,
+        )
+        for record in records
+    ]
+    first = judges[0]
+    if other := next((judge for judge in judges if judge != first), None):
+        raise UsageError(
+            "the scores are of several judges, or were asked for in several ways",
+            got=f"{first.identity.model} and {other.identity.model}",
+            expected="scores of one judge: a calibration holds for no other",
+        )
+    return first

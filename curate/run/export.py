@@ -1,0 +1,174 @@
+"""What of a run is exported where: trainers, train and validation, and the turns that rejected dialogues still have.
+
+The export room is given dialogues, pairs and turns; which they are follows from the score table, the decisions
+and the judges' rows, and is put together here. Nothing asks a model.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar, get_args
+
+import polars as pl
+
+from curate.dialogue import Dialogue
+from curate.export.config import ExportConfig
+from curate.export.turns import (
+    LabelledTurns,
+    MixedDialogue,
+    labelled_turns,
+    mixed_dialogue,
+)
+from curate.export.writing import ExportData, write_export
+from curate.records import AdherenceScore, Judgment, Unscored
+from curate.run.ingest import read_dialogues, read_index, stored_dialogues
+from curate.run.outputs import (
+    NATURAL_PAIRS,
+    PAIRS,
+    VALIDATION,
+    ExportPart,
+    export_parts,
+    read_pairs,
+)
+from curate.selection.columns import NOT_SCORED, REJECTED_SIDES
+from curate.selection.config import Removal
+from curate.selection.rules import matching, narrowed
+from curate.storage.store import StageRows
+
+C = TypeVar("C")
+T = TypeVar("T")
+Stage = Literal["judge", "adherence"]
+
+Judged = Judgment | Unscored | None
+Scored = AdherenceScore | Unscored | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What the scoring stages left on disk, compacted in the order of the dialogues; None without the stage."""
+
+    judgments: StageRows[Judgment | Unscored] | None = None
+    adherence: StageRows[AdherenceScore | Unscored] | None = None
+
+
+def export_run(
+    run: Path,
+    config: ExportConfig,
+    table: pl.LazyFrame,
+    decided: pl.DataFrame | None,
+    scores: Scores,
+) -> dict[str, dict[str, int]]:
+    """Write every trainer's folder: train into it, and where there is a split, validation into one within it.
+
+    Args:
+        run: the run folder, its pairs written.
+        config: the recipe's section.
+        table: the score table.
+        decided: as `selection.rules.decide` gives it; None without a selection, and then no dialogue is
+            exported, only pairs.
+        scores: of the same dialogues.
+
+    Returns:
+        Counts for the manifest, by `<trainer>` or `<trainer>/validation`.
+    """
+    counts = {}
+    turns = None if decided is None else _Turns(run, config, table, decided, scores)
+    for trainer in dict.fromkeys(config.trainers):
+        folder = run / "export" / trainer
+        for part in export_parts(decided):
+            data = ExportData(
+                sft=() if part.selected is None else stored_dialogues(run, part.selected),
+                pairs=part.pairs(read_pairs(run, PAIRS)),
+                natural=part.pairs(read_pairs(run, NATURAL_PAIRS)),
+                mixed=() if turns is None else turns.mixed(part),
+                labelled=() if turns is None else turns.labelled(part),
+            )
+            name = "/".join(filter(None, (trainer, part.name)))
+            inside = folder / part.name if part.name else folder
+            counts[name] = write_export(inside, trainer, data, config).as_dict()
+        if decided is None or not decided["split"].is_not_null().any():
+            # of an earlier run with a split: what it holds is in train now
+            shutil.rmtree(folder / VALIDATION, ignore_errors=True)
+    return counts
+
+
+class _Turns:
+    """Good and bad turns of the dialogues that a condition admits."""
+
+    def __init__(
+        self,
+        run: Path,
+        config: ExportConfig,
+        table: pl.LazyFrame,
+        decided: pl.DataFrame,
+        scores: Scores,
+    ) -> None:
+        self.run = run
+        self.config = config
+        self.scores = scores
+        self.hashes = read_index(run).select("content_hash").collect().to_series()
+        removed = _has_reason(decided, get_args(Removal))
+        selected = decided["reasons"].list.len() == 0
+        self.to_salvage = self.to_label = None
+        if config.salvage is not None:
+            admitted = self._admitted(table, config.salvage.where, "export.salvage.where")
+            taken = self.hashes.filter(selected).unique()
+            sides = _has_reason(decided, REJECTED_SIDES)
+            admitted &= ~selected & ~removed & ~sides & ~self.hashes.is_in(taken.implode())
+            self.to_salvage = self._first(admitted)
+        if config.kto_turns is not None:
+            admitted = self._admitted(table, config.kto_turns.where, "export.kto_turns.where")
+            self.to_label = self._first(admitted & ~removed)
+
+    def _admitted(self, table: pl.LazyFrame, where: str, place: str) -> pl.Series:
+        return matching(narrowed(table, {place: where}), where, place)
+
+    def _first(self, admitted: pl.Series) -> pl.Series:
+        """Of equal dialogues the first that is admitted: the others would repeat its rows."""
+        both = pl.struct("hash", "admitted").is_first_distinct() & pl.col("admitted")
+        return pl.DataFrame({"hash": self.hashes, "admitted": admitted}).select(both).to_series()
+
+    def mixed(self, part: ExportPart) -> Iterator[MixedDialogue]:
+        """Dialogues on this side to train on in part."""
+        if self.to_salvage is not None and self.config.salvage is not None:
+            yield from self._made(self.to_salvage, part, mixed_dialogue, self.config.salvage)
+
+    def labelled(self, part: ExportPart) -> Iterator[LabelledTurns]:
+        """Dialogues on this side with good and bad turns."""
+        if self.to_label is not None and self.config.kto_turns is not None:
+            yield from self._made(self.to_label, part, labelled_turns, self.config.kto_turns)
+
+    def _made(
+        self,
+        wanted: pl.Series,
+        part: ExportPart,
+        make: Callable[[Dialogue, Judged, Scored, C], T],
+        config: C,
+    ) -> Iterator[T]:
+        if part.side is not None:
+            wanted = wanted & part.side
+        dialogues = read_dialogues(self.run, wanted)
+        judged = self._rows(self.scores.judgments, "judge", wanted)
+        scored = self._rows(self.scores.adherence, "adherence", wanted)
+        for dialogue, judgment, score in zip(dialogues, judged, scored, strict=True):
+            yield make(dialogue, judgment, score, config)
+
+    def _rows(
+        self, rows: StageRows[T | Unscored] | None, stage: Stage, wanted: pl.Series
+    ) -> Iterator[T | Unscored | None]:
+        """Of each wanted dialogue its row; None where the stage is not part of the run."""
+        if rows is None:
+            yield from (None for _ in range(int(wanted.sum())))
+            return
+        hashes = self.hashes.filter(wanted)
+        for key, row in zip(hashes, rows.aligned(self.hashes, wanted), strict=True):
+            missing = Unscored(dialogue_id="", content_hash=key, stage=stage, reason=NOT_SCORED)
+            yield missing if row is None else row
+
+
+def _has_reason(decided: pl.DataFrame, codes: Iterable[str]) -> pl.Series:
+    """For each dialogue whether one of these is among its reasons."""
+    return decided["reasons"].list.eval(pl.element().is_in(list(codes))).list.any()

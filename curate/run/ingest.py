@@ -1,0 +1,387 @@
+"""Reading sources into `dialogues.jsonl` and `quarantine.jsonl`, with every row accounted for.
+
+A run starts with it, and `curate ingest` is nothing else.
+
+`dialogues.parquet` is the index of `dialogues.jsonl`: one row a dialogue, in the same order, with what the
+score table says of it before anybody is asked, and its place. What needs no more than an id, a content hash or
+a group reads that, and parses no dialogue; nor does what copies lines, or messages that are exported as they lie
+(see `export.stored`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any
+
+import orjson
+import polars as pl
+
+from curate.dialogue import Dialogue
+from curate.errors import UsageError
+from curate.export.stored import STORED, StoredDialogues, stored_row
+from curate.recipe import load_recipe, parse_source
+from curate.records import QuarantinedRow
+from curate.selection.table import CHUNK, facts_frame, facts_row
+from curate.sources import Source, Tally, open_source
+from curate.sources.config import RoleFrom
+from curate.sources.mixing import Mixture, is_mixed
+from curate.storage.files import FrameFile, LineFile, read_lines, read_records
+from curate.storage.spans import read_spans
+
+DIALOGUES = "dialogues.jsonl"
+QUARANTINE = "quarantine.jsonl"
+NOT_SAMPLED = "not_sampled.jsonl"
+"""Which dialogues a source with a `weight` did not give."""
+INDEX = "dialogues.parquet"
+OFFSET = "offset"
+"""Column of the index: where the dialogue's line begins, in bytes."""
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReport:
+    """One source after it was read."""
+
+    source: Source
+    tally: Tally
+
+    def as_dict(self) -> dict[str, Any]:
+        """What a manifest and `--json` say: path, shape, confidence, row counts, reasons, files not read."""
+        config, found, tally = self.source.config, self.source.detection, self.tally
+        return {
+            "path": config.path if isinstance(config.path, str) else list(config.path),
+            "name": config.source_name,
+            "shape": found.shape,
+            "confidence": found.confidence,
+            "why": found.reason,
+            "files": len(self.source.files),
+            "skipped_files": {
+                skipped.file: skipped.reason for skipped in self.source.skipped_files
+            },
+            "rows_in": tally.rows_in,
+            "rows_used": tally.rows_used,
+            "quarantined": tally.quarantined,
+            "dialogues": tally.dialogues,
+            "roles": dict(+tally.roles),
+            "not_sampled": tally.not_sampled,
+            "parts_quarantined": tally.parts_quarantined,
+            "reasons": dict(tally.reasons),
+            "part_reasons": dict(tally.part_reasons),
+        }
+
+
+def read_sources(
+    sources: Sequence[Source],
+    folder: Path,
+    *,
+    role: str | None,
+    scenario: str | None,
+    role_from: RoleFrom = "data",
+    mix_seed: int = 0,
+    progress: Callable[[int], None] = lambda _: None,
+    see: Callable[[Dialogue], None] = lambda _: None,
+) -> list[SourceReport]:
+    """Write dialogues, their index and the quarantine of a folder anew, whole or not at all.
+
+    A source gives each of its dialogues an id of its own; where two sources give the same, the later
+    dialogue's is prefixed with its source's name, so that ids are unique in the run.
+
+    Args:
+        sources: opened sources, read in order.
+        folder: made where it is missing.
+        role: role definition of dialogues that carry none.
+        scenario: scenario of dialogues that carry none.
+        role_from: `recipe` puts `role` before what the data says.
+        mix_seed: of the sample drawn from sources that have a weight.
+        progress: told the dialogues read so far.
+        see: shown each dialogue as it is written.
+
+    Raises:
+        UsageError, SourceError: no row of a source could be read; its quarantine is written.
+    """
+    names = (DIALOGUES, QUARANTINE, NOT_SAMPLED)
+    parts = [folder / f"{name}.part" for name in names]
+    for part in parts:
+        part.unlink(missing_ok=True)
+    reports = [SourceReport(source, Tally()) for source in sources]
+    with (
+        DialogueFile(parts[0], folder / INDEX) as dialogues,
+        LineFile(parts[1]) as quarantine,
+        LineFile(parts[2]) as left_out,
+    ):
+
+        def put_aside(row: QuarantinedRow) -> None:
+            quarantine.append(row.model_dump_json().encode())
+
+        def leave_out(dialogue: Dialogue) -> None:
+            left_out.append(_named(dialogue))
+
+        read = _dialogues(reports, role, scenario, role_from, put_aside, progress)
+        mixture = folder / f"{DIALOGUES}.mixture"
+        for dialogue in mixed(read, reports, mix_seed, mixture, leave_out):
+            dialogues.append(dialogue)
+            see(dialogue)
+    for part in parts:
+        part.replace(part.with_suffix(""))
+    for report in reports:
+        report.source.check_read(report.tally, str(folder / QUARANTINE))
+    return reports
+
+
+def _dialogues(
+    reports: Sequence[SourceReport],
+    role: str | None,
+    scenario: str | None,
+    role_from: RoleFrom,
+    put_aside: Callable[[QuarantinedRow], None] = lambda _: None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Iterator[tuple[int, Dialogue]]:
+    """All dialogues of the sources, each with its source's number; tallies are counted as rows are read."""
+    taken: set[str] = set()
+    made = 0
+    for number, report in enumerate(reports):
+        source = report.source
+        for unit in source.read(role, scenario, role_from):
+            report.tally.add(unit)
+            for dialogue in unit.dialogues:
+                if len(reports) > 1:
+                    dialogue = _renamed(dialogue, source.config.source_name, taken)
+                yield number, dialogue
+            for row in unit.quarantined:
+                put_aside(row)
+            made += len(unit.dialogues)
+            progress(made)
+
+
+def mixed(
+    read: Iterable[tuple[int, Dialogue]],
+    reports: Sequence[SourceReport],
+    seed: int,
+    file: Path,
+    leave_out: Callable[[Dialogue], None] = lambda _: None,
+) -> Iterator[Dialogue]:
+    """The dialogues that are in the mixture by the sources' weights; all of them where no weights bind.
+
+    Args:
+        read: dialogues, each with its source's number.
+        reports: of the sources; what is not sampled is moved in their tallies.
+        seed: of the sample.
+        file: where dialogues wait until all are read.
+        leave_out: told each dialogue that is not in the mixture.
+    """
+    weights = [report.source.config.weight for report in reports]
+    if not is_mixed(weights):
+        yield from (dialogue for _, dialogue in read)
+        return
+    with Mixture(file, weights, seed) as mixture:
+        for number, dialogue in read:
+            mixture.add(number, dialogue)
+        for number, dialogue, is_taken in mixture.deal():
+            if is_taken:
+                yield dialogue
+            else:
+                reports[number].tally.leave_out(dialogue)
+                leave_out(dialogue)
+
+
+def sample_sources(
+    sources: Sequence[Source],
+    see: Callable[[Dialogue], None],
+    *,
+    role: str | None,
+    scenario: str | None,
+    role_from: RoleFrom = "data",
+    mix_seed: int = 0,
+) -> list[SourceReport]:
+    """Read sources as `read_sources` does and keep nothing: `see` is shown each dialogue of the run."""
+    reports = [SourceReport(source, Tally()) for source in sources]
+    with TemporaryDirectory() as folder:
+        read = _dialogues(reports, role, scenario, role_from)
+        for dialogue in mixed(read, reports, mix_seed, Path(folder) / DIALOGUES):
+            see(dialogue)
+    for report in reports:
+        report.source.check_read(report.tally)
+    return reports
+
+
+def _named(dialogue: Dialogue) -> bytes:
+    """A line that says which dialogue was not sampled."""
+    lineage = dialogue.lineage
+    return orjson.dumps(
+        {
+            "dialogue_id": dialogue.id,
+            "content_hash": dialogue.content_hash,
+            "group": dialogue.group,
+            "source": lineage.source if lineage else None,
+            "file": lineage.file if lineage else None,
+            "rows": lineage.rows if lineage else (),
+        }
+    )
+
+
+def _renamed(dialogue: Dialogue, source: str, taken: set[str]) -> Dialogue:
+    new = dialogue.id
+    while new in taken:
+        new = f"{source}:{new}"
+    taken.add(new)
+    return dialogue if new == dialogue.id else dialogue.model_copy(update={"id": new})
+
+
+class DialogueFile:
+    """`dialogues.jsonl` and its index in the making; a context manager."""
+
+    def __init__(self, lines: Path, index: Path) -> None:
+        self._lines = LineFile(lines)
+        self._index = FrameFile(index)
+        self._facts: list[dict[str, Any]] = []
+        self._places: list[dict[str, Any]] = []
+        self._written = 0
+
+    def append(self, dialogue: Dialogue) -> None:
+        """Write a dialogue's line, and its row of the index."""
+        line = dialogue.model_dump_json(exclude_defaults=True).encode()
+        self._lines.append(line)
+        self._facts.append(facts_row(dialogue))
+        place = stored_row(dialogue, line, self._written)
+        self._places.append({OFFSET: self._written, **place})
+        self._written += len(line) + 1
+        if len(self._facts) >= CHUNK:
+            self._settle()
+
+    def _settle(self) -> None:
+        places = pl.DataFrame(self._places, schema={OFFSET: pl.Int64, **STORED})
+        self._index.append(facts_frame(self._facts).hstack(places))
+        self._facts, self._places = [], []
+
+    def __enter__(self) -> DialogueFile:
+        self._index.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lines.close()
+        if error is None and (self._facts or not self._written):
+            self._settle()
+        self._index.__exit__(kind, error, trace)
+
+
+def read_index(folder: Path) -> pl.LazyFrame:
+    """The index of the folder's dialogues: the facts of the score table, `offset`, and what exports need
+    (`export.stored.STORED`)."""
+    return pl.scan_parquet(folder / INDEX)
+
+
+def read_dialogues(folder: Path, wanted: pl.Series | None = None) -> Iterator[Dialogue]:
+    """The dialogues that `read_sources` wrote, one at a time.
+
+    Args:
+        folder: where they lie.
+        wanted: for each of them whether it is wanted; the others are not parsed. None: all.
+    """
+    file = folder / DIALOGUES
+    if wanted is None:
+        yield from read_records(file, Dialogue.model_validate_json)
+        return
+    for line in compress(read_lines(file), wanted):
+        yield Dialogue.model_validate_json(line)
+
+
+def read_stored(folder: Path) -> Iterator[tuple[int, list[memoryview]]]:
+    """The lines of the folder's dialogues without their newline, in blocks; see `spans.read_spans`."""
+    lines = folder / DIALOGUES
+    starts = read_index(folder).select(OFFSET).collect().to_series()
+    stops = starts.shift(-1, fill_value=lines.stat().st_size) - 1
+    yield from read_spans(lines, starts, stops)
+
+
+def stored_dialogues(folder: Path, wanted: pl.Series) -> StoredDialogues:
+    """The dialogues of a folder that are wanted, for an export that parses no more of them than it must.
+
+    Args:
+        folder: where they lie.
+        wanted: for each of them whether it is wanted.
+    """
+    return StoredDialogues(folder / DIALOGUES, folder / INDEX, wanted)
+
+
+def read_dialogues_at(folder: Path, offsets: pl.Series) -> Iterator[Dialogue]:
+    """The dialogues whose lines begin at `offsets` (of the index), in that order."""
+    with (folder / DIALOGUES).open("rb") as lines:
+        for offset in offsets:
+            lines.seek(offset)
+            yield Dialogue.model_validate_json(lines.readline())
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReport:
+    """What `curate ingest` found."""
+
+    report: SourceReport
+    example: Dialogue | None
+    quarantine_examples: tuple[QuarantinedRow, ...]
+    folder: Path
+
+
+def ingest_source(
+    path: str,
+    *,
+    shape: str = "auto",
+    recipe: Path | None = None,
+    limit: int | None = None,
+    out: Path | None = None,
+) -> IngestReport:
+    """Normalise one source.
+
+    Args:
+        path: file, folder, glob or Hub id.
+        shape: a shape's name, or `auto`.
+        recipe: gives mapping, columns and fall-backs; its path is replaced by `path`.
+        limit: read only the first rows.
+        out: folder to write; `runs/ingest-<source name>` by default.
+
+    Raises:
+        UsageError, SourceError: as `curate.sources.open_source`; the folder is a run's.
+    """
+    role = scenario = None
+    role_from: RoleFrom = "data"
+    given: dict[str, Any] = {"path": path} | ({} if limit is None else {"limit": limit})
+    if shape != "auto":
+        given["shape"] = shape
+    if recipe is not None:
+        loaded = load_recipe(recipe)
+        if len(loaded.source) != 1:
+            raise UsageError(
+                "the recipe has several sources", got=len(loaded.source), expected="one, for ingest"
+            )
+        role, scenario, role_from = loaded.role, loaded.scenario, loaded.role_from
+        given = loaded.source[0].model_dump(exclude_unset=True) | given
+    config = parse_source(given)
+    source = open_source(config)
+    folder = out if out is not None else Path("runs") / f"ingest-{config.source_name}"
+    if (folder / "manifest.json").is_file():
+        raise UsageError(
+            "a run's folder is not overwritten by ingest",
+            got=folder,
+            expected="another folder",
+            fix="name one with --out",
+        )
+    [report] = read_sources([source], folder, role=role, scenario=scenario, role_from=role_from)
+    put_aside = read_lines(folder / QUARANTINE)
+    return IngestReport(
+        report,
+        next(read_dialogues(folder), None),
+        tuple(
+            QuarantinedRow.model_validate_json(line)
+            for line, _ in zip(put_aside, range(_EXAMPLES), strict=False)
+        ),
+        folder,
+    )

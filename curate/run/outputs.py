@@ -1,0 +1,269 @@
+"""What a run writes between and after its stages: score table, decisions, sets, pairs.
+
+Each is one pass over files that lie in the same order (dialogues, their index, the rows of the stages), and
+each file is replaced whole when it is done. Nothing here holds more than a chunk of dialogues or rows; what
+grows with the run are columns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import compress, islice
+from pathlib import Path
+from typing import TypeVar
+
+import orjson
+import polars as pl
+
+from curate.dialogue import Dialogue
+from curate.export.stored import STORED
+from curate.pairs.funnel import Funnel
+from curate.records import AdherenceScore, GoodModel, Judgment, PreferencePair, Unscored
+from curate.run.ingest import INDEX, OFFSET, read_dialogues_at, read_index, read_stored
+from curate.selection.columns import SCHEMA
+from curate.selection.rules import decision_columns
+from curate.selection.table import CHUNK, with_scores
+from curate.storage.files import FrameFile, atomic_file, read_frames, read_records
+from curate.storage.spans import write_framed
+from curate.storage.store import StageRows
+
+S = TypeVar("S", Judgment, AdherenceScore)
+
+SCORES = "scores.parquet"
+SETS = ("sft", "rejected", "review", "active")
+VALIDATION = "validation"
+PAIRS, NATURAL_PAIRS, REFUSED_PAIRS = "pairs", "natural_pairs", "refused_pairs"
+_DECISIONS = 50_000  # rows of decisions that are text at once: about 10 MB
+
+
+def write_scores(
+    run: Path,
+    judgments: StageRows[Judgment | Unscored] | None,
+    adherence: StageRows[AdherenceScore | Unscored] | None,
+    *,
+    judged_share: float | None = None,
+    adherence_share: float | None = None,
+    good: GoodModel | None = None,
+) -> pl.LazyFrame:
+    """Write `scores.parquet`, and give it back unread.
+
+    Args:
+        run: the run folder, its dialogues read.
+        judgments: rows compacted in the order of the dialogues; None where the stage is not part of the run.
+        adherence: likewise.
+        judged_share: least share of scored turns of which the judge's scores of a dialogue count; None: all.
+            A row that another run made, which admitted more, is unscored here (`unscored_turns`).
+        adherence_share: likewise.
+        good: gives the column `p_good`.
+    """
+    keys = read_index(run).select("content_hash").collect().to_series()
+    judged = None if judgments is None else _admitted(judgments.aligned(keys), judged_share)
+    scored = None if adherence is None else _admitted(adherence.aligned(keys), adherence_share)
+    with FrameFile(run / SCORES, first=tuple(SCHEMA)) as table:
+        for facts in read_frames(run / INDEX, CHUNK):
+            table.append(
+                with_scores(
+                    facts.drop(OFFSET, *STORED),
+                    None if judged is None else list(islice(judged, facts.height)),
+                    None if scored is None else list(islice(scored, facts.height)),
+                    good,
+                )
+            )
+    return pl.scan_parquet(run / SCORES)
+
+
+def _admitted(
+    rows: Iterable[S | Unscored | None], least: float | None
+) -> Iterator[S | Unscored | None]:
+    """The rows, those of which too few turns have a score as unscored ones."""
+    for row in rows:
+        if (
+            row is None
+            or isinstance(row, Unscored)
+            or not row.missing_turns
+            or (least is not None and row.scored_share >= least)
+        ):
+            yield row
+        else:
+            yield Unscored(
+                dialogue_id=row.dialogue_id,
+                content_hash=row.content_hash,
+                stage="judge" if isinstance(row, Judgment) else "adherence",
+                reason="unscored_turns",
+            )
+
+
+def write_selection(run: Path, decided: pl.DataFrame) -> dict[str, int]:
+    """Write decisions and sets; returns the size of each set that is not empty.
+
+    Args:
+        run: the run folder.
+        decided: as `selection.rules.decide` gives it, one row a dialogue, in their order.
+    """
+    folder = run / "select"
+    decisions = decision_columns(decided)
+    with atomic_file(folder / "decisions.jsonl") as out:
+        for part in decisions.iter_slices(_DECISIONS):
+            part.write_ndjson(out)
+    members = {name: decisions["sets"].list.contains(name) for name in SETS}
+    sizes = {name: int(inside.sum()) for name, inside in members.items()}
+    with ExitStack() as opened:
+        files = {name: opened.enter_context(atomic_file(folder / f"{name}.jsonl")) for name in SETS}
+        heads = _Heads()
+        said = decisions["reasons"].list.join(" ")
+        # A line is a dialogue as it is written here, too: nothing is parsed.
+        for at, lines in read_stored(run):
+            before = [heads[reasons] for reasons in said.slice(at, len(lines)).to_list()]
+            for name in filter(sizes.get, SETS):
+                inside = members[name].slice(at, len(lines)).to_list()
+                chosen = list(compress(lines, inside))
+                write_framed(files[name], list(compress(before, inside)), chosen, b"}\n")
+    return {name: size for name, size in sizes.items() if size}
+
+
+class _Heads(dict[str, bytes]):
+    """How a row of a set begins, by its reasons, none of which has a space; there are few that differ."""
+
+    def __missing__(self, reasons: str) -> bytes:
+        self[reasons] = b'{"reasons":%b,"dialogue":' % orjson.dumps(
+            reasons.split(" ") if reasons else []
+        )
+        return self[reasons]
+
+
+def rejections(decided: pl.DataFrame) -> tuple[dict[str, int], dict[str, int]]:
+    """How many dialogues were rejected, by reason.
+
+    Args:
+        decided: as `decide` gives it.
+
+    Returns:
+        Each dialogue counted by the first of its reasons, and each by all of them.
+    """
+    reasons = pl.col("reasons")
+    first, every = (
+        decided.select(reason=asked).drop_nulls().group_by("reason", maintain_order=True).len()
+        for asked in (reasons.list.first(), reasons.explode())
+    )
+    return dict(first.iter_rows()), dict(every.iter_rows())
+
+
+def grouped_dialogues(run: Path) -> Iterator[Dialogue]:
+    """Dialogues that have a group, those of one group together, groups in order of appearance."""
+    members = (
+        read_index(run)
+        .select("source", "group", OFFSET)
+        .filter(pl.col("group").is_not_null())
+        .collect()
+    )
+    first = pl.col(OFFSET).min().over("source", "group")
+    return read_dialogues_at(run, members.sort(first, OFFSET)[OFFSET])
+
+
+def held_out_ids(decided: pl.DataFrame) -> frozenset[str]:
+    """Ids of the dialogues on the validation side; as `decide` gives it."""
+    return frozenset(decided["id"].filter((decided["split"] == VALIDATION).fill_null(False)))
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPart:
+    """One side of an export.
+
+    Attributes:
+        name: of its folder within the trainer's; empty for all there is, or for train.
+        selected: for each dialogue whether it is in the SFT set and on this side; None where nothing was
+            selected.
+        side: for each dialogue whether it is on this side, selected or not; None where there is one side.
+        only: ids of the dialogues whose pairs belong here; None for all but `not_of`.
+        not_of: ids of the dialogues whose pairs do not.
+    """
+
+    name: str
+    selected: pl.Series | None
+    side: pl.Series | None = None
+    only: frozenset[str] | None = None
+    not_of: frozenset[str] = frozenset()
+
+    def pairs(self, given: Iterable[PreferencePair]) -> Iterator[PreferencePair]:
+        """Those of the pairs that are on this side."""
+        for pair in given:
+            inside = self.only is None or pair.dialogue_id in self.only
+            if inside and pair.dialogue_id not in self.not_of:
+                yield pair
+
+
+def export_parts(decided: pl.DataFrame | None) -> list[ExportPart]:
+    """What is exported where: everything in one part, or train and validation.
+
+    Args:
+        decided: as `selection.rules.decide` gives it; None without a selection.
+    """
+    if decided is None:
+        return [ExportPart("", None)]
+    selected = decided["reasons"].list.len() == 0
+    held_out = (decided["split"] == VALIDATION).fill_null(False)
+    if not decided["split"].is_not_null().any():
+        return [ExportPart("", selected)]
+    ids = held_out_ids(decided)
+    return [
+        ExportPart("", selected & ~held_out, ~held_out, not_of=ids),
+        ExportPart(VALIDATION, selected & held_out, held_out, only=ids),
+    ]
+
+
+@dataclass(slots=True)
+class PairCounts:
+    """Pairs that were written: made by the judge, held by the data, refused by reason.
+
+    `refusals` are of both kinds, `natural_refusals` those of natural pairs among them; `decided` counts those
+    that passed by `fork` or `natural` and by what decided; `funnel` has counted every pair.
+    """
+
+    pairs: int = 0
+    natural: int = 0
+    refusals: Counter[str] = field(default_factory=Counter)
+    natural_refusals: Counter[str] = field(default_factory=Counter)
+    decided: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    funnel: Funnel = field(default_factory=Funnel)
+
+
+def write_pairs(
+    run: Path, forked: Iterable[PreferencePair], natural: Iterable[PreferencePair]
+) -> PairCounts:
+    """Write accepted and refused pairs, each kind in the order it comes."""
+    counts = PairCounts()
+    with ExitStack() as opened:
+        made, held, refused = (
+            opened.enter_context(atomic_file(_pair_file(run, name)))
+            for name in (PAIRS, NATURAL_PAIRS, REFUSED_PAIRS)
+        )
+        for pair in forked:
+            counts.pairs += pair.refusal is None
+            (made if pair.refusal is None else refused).write(_pair_line(pair, counts))
+        for pair in natural:
+            counts.natural += pair.refusal is None
+            if pair.refusal is not None:
+                counts.natural_refusals[pair.refusal] += 1
+            (held if pair.refusal is None else refused).write(_pair_line(pair, counts))
+    return counts
+
+
+def read_pairs(run: Path, name: str) -> Iterator[PreferencePair]:
+    """The pairs of one of the files that `write_pairs` made."""
+    return read_records(_pair_file(run, name), PreferencePair.model_validate_json)
+
+
+def _pair_file(run: Path, name: str) -> Path:
+    return run / "pairs" / f"{name}.jsonl"
+
+
+def _pair_line(pair: PreferencePair, counts: PairCounts) -> bytes:
+    if pair.refusal is None and pair.check is not None and pair.check.decided_by is not None:
+        counts.decided["fork" if pair.basis == "judge" else "natural"][pair.check.decided_by] += 1
+    counts.funnel.add(pair)
+    if pair.refusal is not None:
+        counts.refusals[pair.refusal] += 1
+    return pair.model_dump_json().encode() + b"\n"

@@ -1,0 +1,79 @@
+"""The checks over all pairs of a run: the pairs it wrote, what its dialogues are, and how prompts compare.
+
+`trust.pair_set` knows neither files nor near-duplicates; they are handed to it here. What comes out stands in
+the manifest (`pair_checks`), from where summary, report and dataset card take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+
+import polars as pl
+
+from curate.dialogue import Dialogue
+from curate.records import PairSetReport, PreferencePair
+from curate.run.ingest import read_index
+from curate.run.outputs import NATURAL_PAIRS, PAIRS, read_pairs
+from curate.selection.config import DedupConfig
+from curate.trust.pair_set import PairFacts, PairSetConfig, ReadPairs, check_pair_set
+
+
+def check_pairs(run: Path, config: PairSetConfig) -> dict[str, PairSetReport]:
+    """Check the accepted pairs of a run folder: those made by the judge, those of the data, and all.
+
+    Args:
+        run: the run folder, its pairs written.
+        config: thresholds.
+
+    Returns:
+        `judge`, `natural` and, where there are pairs of both kinds, `all`; a kind without pairs is left out.
+    """
+    readers: dict[str, ReadPairs] = {
+        "judge": lambda: read_pairs(run, PAIRS),
+        "natural": lambda: read_pairs(run, NATURAL_PAIRS),
+    }
+    readers = {name: read for name, read in readers.items() if next(iter(read()), None) is not None}
+    if len(readers) == 2:
+        both = tuple(readers.values())
+        readers["all"] = lambda: chain.from_iterable(read() for read in both)
+    facts = _facts(run, {pair.dialogue_id for read in readers.values() for pair in read()})
+    return {
+        name: check_pair_set(
+            read,
+            config,
+            about=lambda pair: facts.get(pair.dialogue_id, PairFacts()),
+            count_repeats=count_repeated_prompts,
+        )
+        for name, read in readers.items()
+    }
+
+
+def count_repeated_prompts(read: ReadPairs) -> int:
+    """How many pairs have a prompt that equals, or nearly equals, that of an earlier pair.
+
+    Equal and near as for duplicates of dialogues, by the defaults of `select.dedup`.
+    """
+    from curate.selection.dedup import Deduplication
+
+    with Deduplication(lambda: _prompts(read()), DedupConfig()) as found:
+        return len(found.at().removed)
+
+
+def _prompts(pairs: Iterable[PreferencePair]) -> Iterator[Dialogue]:
+    for pair in pairs:
+        yield Dialogue(id=pair.pair_id, messages=pair.prompt, tools=pair.tools)
+
+
+def _facts(run: Path, ids: set[str]) -> dict[str, PairFacts]:
+    """Role and language of the dialogues with these ids."""
+    if not ids:
+        return {}
+    wanted = pl.Series("id", sorted(ids), dtype=pl.String)
+    known = (
+        read_index(run)
+        .select("id", "role", "language")
+        .filter(pl.col("id").is_in(wanted.implode()))
+    )
+    return {name: PairFacts(role, language) for name, role, language in known.collect().iter_rows()}

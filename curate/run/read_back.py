@@ -1,0 +1,144 @@
+"""Reading a run folder back: its manifest, its table, one dialogue with its scores."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import polars as pl
+
+from curate.dialogue import Dialogue
+from curate.errors import CurateError, UsageError
+from curate.records import Manifest
+from curate.records.validation import load_record
+from curate.run.ingest import read_dialogues
+from curate.storage.files import damaged, read_frames, read_records, readable
+from curate.storage.store import stored_record
+
+_BATCH = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedDialogue:
+    """A dialogue and the records of it, as stored; None where a stage has none."""
+
+    dialogue: Dialogue
+    judgment: dict[str, Any] | None
+    adherence: dict[str, Any] | None
+
+
+def read_manifest(run: Path) -> Manifest:
+    """The manifest of a run folder.
+
+    Raises:
+        UsageError: there is none; the folder is no run.
+        CurateError: it is damaged, or does not fit its schema.
+    """
+    path = run / "manifest.json"
+    if not path.is_file():
+        raise UsageError("not a run folder", got=run, expected="a folder with manifest.json")
+    value = _loaded(path.read_bytes(), path)
+    try:
+        return load_record(Manifest, value)
+    except CurateError as error:
+        raise damaged(path, f"{error.problem}, {error.got}") from error
+
+
+def last_manifest(run: Path) -> Manifest | None:
+    """The same, or None where there is no run yet or one that cannot be read."""
+    try:
+        return read_manifest(run)
+    except (CurateError, ValueError):
+        return None
+
+
+def _loaded(line: bytes, path: Path) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise damaged(path, error) from error
+
+
+def read_decisions(run: Path) -> Iterator[dict[str, Any]]:
+    """What selection decided about each dialogue, in their order; nothing where there was none.
+
+    Raises:
+        CurateError: a line is damaged.
+    """
+    path = run / "select" / "decisions.jsonl"
+    return read_records(path, _decision) if path.is_file() else iter(())
+
+
+def _decision(line: bytes) -> dict[str, Any]:
+    value = orjson.loads(line)
+    if not isinstance(value, dict) or not {"dialogue_id", "sets"} <= value.keys():
+        raise ValueError("it is no decision: dialogue_id and sets are expected")
+    return value
+
+
+def read_table(run: Path) -> Iterator[dict[str, Any]]:
+    """Rows of the score table, each with the `sets` selection put the dialogue in."""
+    read_manifest(run)
+    scores = run / "scores.parquet"
+    if not scores.is_file():
+        raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
+    # Decisions stand in the order of the table; those of an earlier table are told by their ids.
+    decided = read_decisions(run)
+    for frame in read_frames(scores, _BATCH):
+        for row in frame.iter_rows(named=True):
+            decision = next(decided, {})
+            is_of_row = decision.get("dialogue_id") == row["id"]
+            yield {**row, "sets": decision["sets"] if is_of_row else []}
+
+
+def unscored_example(run: Path, manifest: Manifest, stage: str) -> tuple[str, str] | None:
+    """Id of the first dialogue that a judging stage left without a score, and why, in words.
+
+    None where there is none, and before the run has a score table.
+    """
+    scores, print_ = run / "scores.parquet", manifest.fingerprints.get(stage)
+    if print_ is None or not scores.is_file():
+        return None
+    without = pl.scan_parquet(scores).filter(pl.col(f"{stage}_unscored").is_not_null())
+    with readable(scores):
+        first = without.select("id", "content_hash").head(1).collect().rows()
+    for row in first:
+        record = stored_record(run / stage / print_, row[1])
+        return None if record is None else (row[0], orjson.loads(record)["detail"])
+    return None
+
+
+def read_judged(run: Path, dialogue_id: str) -> JudgedDialogue:
+    """One dialogue with its scores.
+
+    Raises:
+        UsageError: no dialogue of that id in the run; names the nearest.
+    """
+    manifest = read_manifest(run)
+    ids = []
+    for dialogue in read_dialogues(run):
+        if dialogue.id == dialogue_id:
+            return JudgedDialogue(
+                dialogue,
+                *(_stored(run, manifest, name, dialogue) for name in ("judge", "adherence")),
+            )
+        ids.append(dialogue.id)
+    close = difflib.get_close_matches(dialogue_id, ids, n=3)
+    raise UsageError(
+        "no such dialogue in the run",
+        got=dialogue_id,
+        expected=", ".join(close) or f"one of {len(ids)} ids",
+        fix=f"curate show {run}",
+    )
+
+
+def _stored(run: Path, manifest: Manifest, name: str, dialogue: Dialogue) -> dict[str, Any] | None:
+    print_ = manifest.fingerprints.get(name)
+    if print_ is None:
+        return None
+    record = stored_record(run / name / print_, dialogue.content_hash)
+    return None if record is None else _loaded(record, run / name / print_)

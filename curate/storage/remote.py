@@ -1,0 +1,348 @@
+"""Run folders on an object store, or any other place that fsspec can reach.
+
+Object stores cannot append, and a reply must be safe the moment it arrives. So a run works in a folder on
+this machine (the working copy, found again by the URL) and the URL follows: at the start the working copy
+is brought up to date, then copied out every `interval` seconds and at the end. A kill loses nothing on this
+machine; another machine that goes on misses at most what came since the last copy.
+
+    <url>/…                          files of the run folder, as they are
+    <url>/.replies/<time>-<copy>.jsonl.zst   the reply log, in parts that are written once and stay
+    <url>/.sync.json                 which files belong together; written last
+    <url>/.lock.json                 who writes; see `remote_place.Lock`
+
+Replies are copied as parts because the reply log grows all the time, and because parts of two machines
+add up: whoever restores takes all of them, so no reply is lost when two working copies have gone on from
+the same state. Rows that are not compacted yet (`part-*`) are copied at the end only: they grow as well,
+and are made again from replies without asking anybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import orjson
+import zstandard
+
+from curate.engines.base import Completion
+from curate.engines.cache import ReplyCache, replies_since
+from curate.engines.replies import completion_from_json, from_line, read_reply, to_line
+from curate.errors import CurateError, RunLockedError
+from curate.storage.files import write_atomically
+from curate.storage.remote_place import Lock, Place
+from curate.storage.store import RunFolder
+
+_INTERVAL = 60.0
+_PART_REPLIES = 20_000
+_REPLIES = "replies.sqlite"
+_STATE = ".remote.json"
+
+
+def is_url(place: str | Path) -> bool:
+    """True for what names another place than a folder here: `s3://…`, `gs://…`, `memory://…`."""
+    return "://" in str(place)
+
+
+def working_copy(url: str) -> Path:
+    """The folder on this machine that stands for a URL; below `CURATE_CACHE`, else the user's cache."""
+    root = os.environ.get("CURATE_CACHE")
+    if root is None:
+        base = os.environ.get("XDG_CACHE_HOME")
+        root = str((Path(base) if base else Path.home() / ".cache") / "curate")
+    plain = url.rstrip("/")
+    name = re.sub(r"[^\w.-]+", "-", plain.partition("://")[2])[-60:].strip("-")
+    digest = hashlib.blake2b(plain.encode(), digest_size=6).hexdigest()
+    return Path(root) / "runs" / f"{name}-{digest}"
+
+
+def local_folder(place: str | Path) -> Path:
+    """The folder on this machine: the place itself, or the working copy of a URL."""
+    return working_copy(str(place)) if is_url(place) else Path(place)
+
+
+@contextlib.contextmanager
+def open_run_folder(place: str | Path, *, interval: float = _INTERVAL) -> Iterator[RunFolder]:
+    """Hold a run folder for writing, wherever it is.
+
+    Args:
+        place: a folder, or a URL that fsspec knows.
+        interval: seconds between copies to a URL; longer when copying itself takes long.
+
+    Raises:
+        RunLockedError: another process or machine writes it.
+        UsageError: a package for that kind of URL is missing.
+        CurateError: the place cannot be read, or at the end not written; the working copy is kept.
+    """
+    if not is_url(place):
+        with RunFolder(Path(place)) as folder:
+            yield folder
+        return
+    with RunFolder(working_copy(str(place))) as folder:
+        remote = RemoteFolder(str(place), folder.path, interval)
+        remote.lock.take()
+        copier: _Copier | None = None
+        try:
+            remote.restore()
+            copier = _Copier(remote, interval)
+            yield folder
+        except BaseException as error:
+            if copier is not None:
+                try:
+                    copier.finish()
+                except CurateError as second:
+                    error.add_note(str(second))
+            raise
+        else:
+            copier.finish()
+        finally:
+            remote.lock.release()
+
+
+class _Copier:
+    """Copies in a thread of its own, until it is told to finish; the last copy holds everything."""
+
+    def __init__(self, remote: RemoteFolder, interval: float) -> None:
+        self._remote = remote
+        self._interval = interval
+        self._ended = threading.Event()
+        self._failure: CurateError | None = None
+        self._thread = threading.Thread(target=self._copy, name="remote-copy", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Copy everything; raises CurateError when it cannot be."""
+        self._ended.set()
+        self._thread.join()
+        if isinstance(self._failure, RunLockedError):
+            raise self._failure
+        self._remote.copy_out(everything=True)
+
+    def _copy(self) -> None:
+        pause = self._interval
+        while not self._ended.wait(pause):
+            began = time.monotonic()
+            try:
+                self._remote.copy_out()
+            except RunLockedError as error:
+                self._failure = error
+                return
+            except CurateError:
+                pass  # the place may be back in time for the next copy; the last one raises
+            # Never more than a tenth of the time is spent on copying.
+            pause = max(self._interval, 10 * (time.monotonic() - began))
+
+
+class RemoteFolder:
+    """A URL and the working copy that stands for it.
+
+    Args:
+        url: any URL that fsspec knows.
+        path: the working copy, held by this process.
+        interval: seconds between copies.
+    """
+
+    def __init__(self, url: str, path: Path, interval: float = _INTERVAL) -> None:
+        self.path = path
+        self._place = Place(url, path)
+        self._state = self._load_state()
+        self.lock = Lock(self._place, self._state["copy"], interval)
+
+    # -- in
+
+    def restore(self) -> None:
+        """Bring the working copy up to what lies at the URL; its own replies are kept besides."""
+        with self._place.explained("read"):
+            there = self._place.read_json(".sync.json")
+            if there is None:
+                # Nothing there (any more): all of the working copy is to be copied out.
+                self._state = _new_state(self._state["copy"])
+            elif there["generation"] != self._state["generation"]:
+                self._fetch_files(there["files"])
+                self._state["generation"] = there["generation"]
+            self._fetch_replies()
+            self._save_state()
+
+    def _fetch_files(self, files: dict[str, str]) -> None:
+        for name in self._state["files"].keys() - files.keys():
+            (self.path / name).unlink(missing_ok=True)
+        known: dict[str, list[Any]] = {}
+        for name, digest in files.items():
+            target = self._local(name)
+            if not target.is_file() or _digest(target) != digest:
+                self._place.fetch(name, target)
+            known[name] = [*_signature(target), digest]
+        self._state["files"] = known
+
+    def _fetch_replies(self) -> None:
+        names = self._place.names(".replies")
+        fresh = [name for name in names if name not in self._state["parts"]]
+        if not fresh:
+            return
+        is_copied = _newest(self.path / _REPLIES, self._state["row"]) == self._state["row"]
+        with ReplyCache(self.path / _REPLIES) as cache:
+            for name in fresh:
+                for key, reply in _read_part(self._place.read(f".replies/{name}")):
+                    cache.put(key, reply)
+        self._state["parts"].extend(fresh)
+        if is_copied:  # then what was just taken in need not be copied out either
+            self._state["row"] = _newest(self.path / _REPLIES, self._state["row"])
+
+    # -- out
+
+    def copy_out(self, *, everything: bool = False) -> None:
+        """Copy what has changed.
+
+        Args:
+            everything: rows that are not compacted too; for the end of a run.
+
+        Raises:
+            RunLockedError: another process has taken the folder over.
+            CurateError: the place cannot be written.
+        """
+        with self._place.explained("write"):
+            self.lock.renew()
+            self._copy_replies()
+            if self._copy_files(everything) or not self._state["generation"]:
+                generation = secrets.token_hex(8)
+                files = {name: entry[2] for name, entry in self._state["files"].items()}
+                sync = {"format": 1, "generation": generation, "files": files}
+                self._place.write(".sync.json", orjson.dumps(sync))
+                self._state["generation"] = generation
+            self._save_state()
+
+    def _copy_replies(self) -> None:
+        """Copy out what came since, in parts of bounded size."""
+        while True:
+            first = self._state["row"]
+            # From the last row that is known: it may have been replaced in place.
+            rows = replies_since(self.path / _REPLIES, max(first, 1), _PART_REPLIES)
+            lines = [to_line(key, reply) for _, key, reply in rows]
+            if first and lines and rows[0][0] == first and _crc(lines[0]) == self._state["last"]:
+                del lines[0]
+            if not lines:
+                return
+            # In order of time, so that whoever reads them all ends with the newest reply to a question.
+            name = f"{time.time_ns():020d}-{self._state['copy']}.jsonl.zst"
+            data = zstandard.ZstdCompressor().compress(b"\n".join(lines) + b"\n")
+            self._place.write(f".replies/{name}", data)
+            self._state["parts"].append(name)
+            self._state["row"], self._state["last"] = rows[-1][0], _crc(lines[-1])
+            self._save_state()
+
+    def _copy_files(self, everything: bool) -> bool:
+        """Copy files that changed, remove those that are gone; True when there was anything to do."""
+        files: dict[str, list[Any]] = self._state["files"]
+        there = dict(self._files(everything))
+        changed = False
+        for name, path in there.items():
+            before = files.get(name)
+            try:
+                signature = _signature(path)
+                if before is not None and before[:2] == signature:
+                    continue
+                digest = _digest(path)
+                if before is None or before[2] != digest:
+                    self._place.store(name, path)
+                    changed = True
+            except FileNotFoundError:
+                continue  # compacted, or replaced, this very moment: the next copy has what came of it
+            files[name] = [*signature, digest]
+        gone = [name for name in files if name not in there and not (self.path / name).exists()]
+        for name in gone:
+            self._place.remove(name)
+            del files[name]
+        return changed or bool(gone)
+
+    def _files(self, everything: bool) -> Iterator[tuple[str, Path]]:
+        for path in sorted(self.path.rglob("*")):
+            name = path.relative_to(self.path)
+            is_hidden = any(part.startswith(".") for part in name.parts)
+            is_replies = name.parts[0].startswith(_REPLIES)
+            is_open = path.suffix == ".part" or path.name.startswith("part-")
+            if is_hidden or is_replies or not path.is_file() or (is_open and not everything):
+                continue
+            yield name.as_posix(), path
+
+    # -- both
+
+    def _local(self, name: str) -> Path:
+        """Where a file from the URL goes; never outside of the working copy."""
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise CurateError(
+                f"{self._place.url}/.sync.json names a file outside of the run folder",
+                got=name,
+                fix="find out who wrote it before you use anything there",
+            )
+        return self.path / path
+
+    def _load_state(self) -> dict[str, Any]:
+        try:
+            state: dict[str, Any] = orjson.loads((self.path / _STATE).read_bytes())
+        except (FileNotFoundError, orjson.JSONDecodeError):
+            return _new_state(secrets.token_hex(6))
+        return state
+
+    def _save_state(self) -> None:
+        write_atomically(self.path / _STATE, orjson.dumps(self._state))
+
+
+def _new_state(copy: str) -> dict[str, Any]:
+    """What a working copy knows of its URL.
+
+    `copy`: its own name; `generation`: of the `.sync.json` it last read or wrote; `files`: name to size,
+    modification time in ns and digest, as last copied; `row`, `last`: the newest reply copied out and its
+    checksum; `parts`: parts of the reply log that it wrote or has read.
+    """
+    return {"copy": copy, "generation": "", "files": {}, "row": 0, "last": 0, "parts": []}
+
+
+def _read_part(data: bytes) -> Iterator[tuple[str, Completion]]:
+    """The replies of a part; what is damaged in it is left out, and is asked for again."""
+    stream = zstandard.ZstdDecompressor().stream_reader(data)
+    rest = b""
+    # In bites, so that what comes before damage is read.
+    while True:
+        try:
+            bite = stream.read(2**20)
+        except zstandard.ZstdError:
+            return
+        *lines, rest = (rest + bite).split(b"\n")
+        for line in lines:
+            if line.startswith(b"["):  # a part from before checksums
+                with contextlib.suppress(ValueError):
+                    key, row = orjson.loads(line)
+                    yield key, completion_from_json(row)
+            elif (kept := from_line(line)) and (reply := read_reply(kept[1])):
+                yield kept[0], reply
+        if not bite:
+            return
+
+
+def _newest(replies: Path, row: int) -> int:
+    while rows := replies_since(replies, row + 1, _PART_REPLIES):
+        row = rows[-1][0]
+    return row
+
+
+def _signature(path: Path) -> list[int]:
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def _crc(line: bytes) -> int:
+    return zlib.crc32(line)

@@ -1,0 +1,248 @@
+"""The published schemas say what the models say, and what is read back is held against them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel
+
+from curate.cli.schemas import SCHEMA_NAMES, json_schema
+from curate.dialogue import Dialogue, Lineage, Message, ToolCall
+from curate.errors import CurateError, UsageError
+from curate.records import (
+    AdherenceScore,
+    AdherenceTurn,
+    Calibration,
+    ConversationLevel,
+    ConversationScore,
+    CutPoints,
+    Decision,
+    GoodModel,
+    JudgeIdentity,
+    Judgment,
+    KindFigures,
+    LabelReading,
+    Manifest,
+    PairCheck,
+    PreferencePair,
+    QuarantinedRow,
+    RubricScores,
+    StageCounts,
+    TurnScores,
+    Unscored,
+    UnscoredTurn,
+)
+from curate.records.validation import RECORDS, load_record, validate_record
+from tests.pairs.scripted import PAIR_CURVE
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "make_schemas.py"
+
+IDENTITY = JudgeIdentity(engine="scripted", model="m", sampling={"temperature": 0.0})
+USER = Message(role="user", content="Hi")
+SAID = Message(role="assistant", content="Hello", reasoning="greet", name="desk")
+CALLED = Message(
+    role="assistant",
+    tool_calls=(
+        ToolCall(name="f", arguments={"x": [1, None]}, id="1"),
+        ToolCall(name="g", arguments="{"),
+    ),
+)
+LINEAGE = Lineage(source="s", file="f", rows=(1, 2), part="chosen")
+READING = LabelReading(mean=3.5, spread=0.5, coverage=0.9, probabilities={"3": 0.5, "4": 0.5})
+
+EXAMPLES: dict[str, BaseModel] = {
+    "dialogue": Dialogue(
+        id="a",
+        messages=(USER, CALLED, Message(role="tool", content="1", tool_call_id="1"), SAID),
+        tools=({"type": "function", "function": {"name": "f"}},),
+        references=(("Hello there",), ()),
+        reward=0.5,
+        labels={"k": [1, {}]},
+        lineage=LINEAGE,
+    ),
+    "judgment": Judgment(
+        dialogue_id="a",
+        content_hash="0",
+        identity=IDENTITY,
+        per_turn=(
+            TurnScores(
+                turn=1,
+                scores=RubricScores(context_use=5, helpfulness=1, safety=5),
+                issues=("curt",),
+                readings={"safety": READING},
+            ),
+        ),
+        conversation_level=ConversationLevel(
+            coherence=ConversationScore(score=4, note="fine", reading=READING),
+            task_completion=ConversationScore(score="n/a"),
+            repair_handling=ConversationScore(score=1),
+        ),
+        verdict="poor",
+        weakest_turn=None,
+        unscored_turns=(UnscoredTurn(turn=2, reason="bad_reply"),),
+    ),
+    "adherence": AdherenceScore(
+        dialogue_id="a",
+        content_hash="0",
+        identity=IDENTITY,
+        scoring_method="llm_judge",
+        output_mode="continuous",
+        evaluation_granularity="turn",
+        definition="constructive",
+        per_turn=(AdherenceTurn(turn=0, score=0.5), AdherenceTurn(turn=1, unscored="low_coverage")),
+        session_score=0.5,
+        interval=(0.1, 0.9),
+        interval_method="wilson",
+        adherent=True,
+    ),
+    "calibration": Calibration(
+        kind="calibration",
+        identity=IDENTITY,
+        levels={"coherence": CutPoints(cuts=(1.0, 3.5, 3.5, 6.0), method="kappa", na_cut=0.4)},
+        good=GoodModel(
+            features=("coherence",),
+            means=(4.0,),
+            scales=(0.5,),
+            weights=(1.0,),
+            intercept=0.1,
+            labels=20,
+            good=10,
+            brier=0.2,
+            brier_without=0.25,
+        ),
+    ),
+    "pair-curve": PAIR_CURVE.model_copy(
+        update={"kinds": {"evasion": KindFigures(pairs=6, accepted=5, accepted_wrong=0)}}
+    ),
+    "decision": Decision(dialogue_id="a", content_hash="0", sets=("sft",), reasons=("short",)),
+    "preference-pair": PreferencePair(
+        pair_id="p",
+        dialogue_id="a",
+        content_hash="0",
+        source="natural",
+        basis="rank",
+        prompt=(USER,),
+        chosen=None,
+        rejected=SAID,
+        check=PairCheck(margin=1.0),
+        lineage=LINEAGE,
+    ),
+    "unscored": Unscored(dialogue_id="a", content_hash="0", stage="judge", reason="bad_reply"),
+    "quarantine": QuarantinedRow(source="s", file="f", row=1, reason="broken_json", raw='{"'),
+    "manifest": Manifest(
+        name="r",
+        status="done",
+        started="2026-01-01T00:00:00+00:00",
+        identities={"judge": IDENTITY},
+        stages={"judge": StageCounts(rows=1)},
+    ),
+}
+
+
+def decoded(record: BaseModel, **options: Any) -> Any:
+    return orjson.loads(record.model_dump_json(**options))
+
+
+def test_every_record_has_an_example_here() -> None:
+    assert EXAMPLES.keys() == RECORDS.keys()
+    assert {name: type(record) for name, record in EXAMPLES.items()} == RECORDS
+
+
+@pytest.mark.parametrize("name", SCHEMA_NAMES)
+def test_a_schema_is_valid_and_says_what_it_is(name: str) -> None:
+    schema = json_schema(name)
+    Draft202012Validator.check_schema(schema)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["$id"] == f"urn:curate-dialogues:schema:{name}"
+    assert schema["title"] == name
+    assert schema["description"]
+    assert schema["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_what_is_written_is_read_back_as_the_same_record(name: str) -> None:
+    record = EXAMPLES[name]
+    assert load_record(RECORDS[name], decoded(record)) == record
+    assert load_record(RECORDS[name], decoded(record, exclude_defaults=True)) == record
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_an_unknown_key_is_refused(name: str) -> None:
+    with pytest.raises(CurateError, match="surprise"):
+        validate_record(name, decoded(EXAMPLES[name]) | {"surprise": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "place"),
+    [
+        ("dialogue", {"messages": [{"role": "bot", "content": ""}]}, "messages.0.role"),
+        ("dialogue", {"messages": [{"role": "user", "content": None}]}, "messages.0.content"),
+        ("judgment", {"verdict": "superb"}, "verdict"),
+        ("adherence", {"session_score": 1.5}, "session_score"),
+        ("adherence", {"interval": [0.1]}, "interval"),
+        ("decision", {"sets": ["train"]}, "sets.0"),
+        ("preference-pair", {"rejected": None}, "rejected"),
+        ("manifest", {"status": "fine"}, "status"),
+        ("unscored", {"reason": 3}, "reason"),
+    ],
+)
+def test_the_error_names_the_place(name: str, change: dict[str, Any], place: str) -> None:
+    with pytest.raises(CurateError) as caught:
+        load_record(RECORDS[name], decoded(EXAMPLES[name]) | change)
+    assert f"a stored {name} does not fit its schema" in str(caught.value)
+    assert str(caught.value.got).startswith(f"at {place}: ")
+
+
+def test_a_score_out_of_range_is_refused_where_it_stands() -> None:
+    value = decoded(EXAMPLES["judgment"])
+    value["per_turn"][0]["scores"]["helpfulness"] = 0
+    with pytest.raises(CurateError, match=r"at per_turn\.0\.scores\.helpfulness: "):
+        validate_record("judgment", value)
+
+
+@pytest.mark.parametrize("value", [None, [], "text", 3, {}])
+def test_what_is_no_record_at_all_is_refused(value: Any) -> None:
+    for name in RECORDS:
+        with pytest.raises(CurateError, match="does not fit its schema"):
+            validate_record(name, value)
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="curate schema judgment"):
+        json_schema("judgement")
+    with pytest.raises(UsageError, match="no such record"):
+        validate_record("judgement", {})
+
+
+def make_schemas(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_published_schemas_have_not_drifted() -> None:
+    checked = make_schemas("--check")
+    assert (checked.returncode, checked.stdout) == (0, ""), checked.stderr
+
+
+def test_drift_is_found_and_mended(tmp_path: Path) -> None:
+    folder = ["--folder", str(tmp_path)]
+    assert make_schemas("--check", *folder).returncode == 1
+    assert make_schemas(*folder).returncode == 0
+    assert {path.name for path in tmp_path.iterdir()} == {f"{n}.schema.json" for n in SCHEMA_NAMES}
+    assert make_schemas("--check", *folder).returncode == 0
+    changed = tmp_path / "dialogue.schema.json"
+    changed.write_text(changed.read_text().replace('"id"', '"name"', 1))
+    (tmp_path / "old.schema.json").write_text("{}")
+    checked = make_schemas("--check", *folder)
+    assert checked.returncode == 1
+    assert "dialogue.schema.json" in checked.stdout
+    assert "old.schema.json" in checked.stdout
+    make_schemas(*folder)
+    assert not (tmp_path / "old.schema.json").exists()

@@ -1,0 +1,148 @@
+"""What is found in a text, what is not, and at what cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from curate.engines.personal_data import find_personal_data, passes_luhn
+from tests.growth import growth
+
+FOUND = {
+    "email": [
+        "ana.ruiz+shop@example.co.uk",
+        "jürgen@müller.de",
+        "o'neill@b.org",
+        f"{'a' * 100}@b.org",
+        r"ann\u0040b.org",
+    ],
+    "card": [
+        "4111111111111111",
+        "4111 1111 1111 1111",
+        "4111\u00a01111\u00a01111\u00a01111",
+        "4111\u202f1111\u202f1111\u202f1111",
+        "4111.1111.1111.1111",
+        "4111-1111-1111-1111",
+        "4111\u20111111\u20111111\u20111111",
+        "4111  1111  1111  1111",
+        "4111 - 1111 - 1111 - 1111",
+        r"4111\u00a01111\u00a01111\u00a01111",
+        "3782 822463 10005",
+        "4 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1",
+    ],
+    "phone": [
+        "0171-5512345",
+        "020 7946 0958",
+        "00491715512345",
+        "+491715512345",
+        "+49 (0)171 5512345",
+        "+1 708-340-0190",
+        "(030) 123 4567",
+        "030/1234567",
+        "708-340-0190",
+        "(708) 340-0190",
+        "1-800-340-0190",
+        "06-12345678",
+        "01 42 68 53 00",
+        "+33 1 42 68 53 00",
+    ],
+}
+AROUND = [
+    "{}",
+    "So it is {}.",
+    "It is {}, thanks",
+    "nr:{};",
+    "\t{}\n",
+    r'{{"text": "a\t{}\n"}}',
+    "order 55 of 2024-05-20, {}",
+]
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind in FOUND for text in FOUND[kind]])
+def test_it_is_found_whole_whatever_stands_around_it(kind: str, text: str, around: str) -> None:
+    whole = around.format(text)
+    found = find_personal_data(whole)
+    assert [one.kind for one in found] == [kind]
+    left = whole[: found[0].start] + whole[found[0].end :]
+    assert sum(sign.isdigit() for sign in left) == sum(sign.isdigit() for sign in around.format(""))
+    assert "@" not in left
+
+
+@pytest.mark.parametrize(
+    "after",
+    [" 12/27", " 1227", " 12/27 123", "12/27".rjust(8), "  12 / 27", " 123", ", exp. 12/27"],
+)
+def test_an_expiry_date_does_not_hide_a_card(after: str) -> None:
+    (found,) = find_personal_data("4111 1111 1111 1111" + after, ["card"])
+    assert (found.start, found.end) == (0, 19)
+    (found,) = find_personal_data("4111111111111111" + after, ["card"])
+    assert (found.start, found.end) == (0, 16)
+
+
+def test_a_number_before_a_card_does_not_hide_it() -> None:
+    (found,) = find_personal_data("55 4111 1111 1111 1111")
+    assert (found.start, found.kind) == (3, "card")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Order 4421-987 of 2024-05-20, 1,250.00 EUR, flight HAT136",
+        "Order 1234567890123456 is no card",
+        "order 01715512345",
+        "2024-05-20 08:30:00, 2024-05-20T08:30:00.123456Z, 01.02.2024 12:30, 02/03/2024 1000 20240520083000",
+        "550e8400-e29b-41d4-a716-446655440000 11111111-2222-3333-4444-555555555555",
+        "0.4111111111111111 and 3.5 .516 7.5 .414 2.8 .725 5",
+        "0.9235687435 1,029 2 13 18 4 0 2 4 6 8 10 12 14",
+        "2 3 4 5 6 7 8 9 10 11 12 13",
+        "821091117+4908374100427",
+        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "192.168.0.1, 10.0.17.255, v01.02.03",
+        "@app.route and a@b",
+        "EUR 12 345 678.90, 1 000 000, 12-345-678",
+    ],
+)
+def test_what_is_none_is_left_alone(text: str) -> None:
+    assert find_personal_data(text) == []
+
+
+def test_national_numbers_are_those_of_the_regions() -> None:
+    assert [one.kind for one in find_personal_data("612 34 56 78", regions=["ES"])] == ["phone"]
+    assert find_personal_data("612 34 56 78") == []
+    assert find_personal_data("0171-5512345", regions=["US"]) == []
+    with pytest.raises(ValueError, match="XX"):
+        find_personal_data("0171-5512345", regions=["XX"])
+
+
+def test_the_check_digit() -> None:
+    assert passes_luhn("4111111111111111")
+    assert not passes_luhn("4111111111111112")
+
+
+@pytest.mark.parametrize(
+    "worst",
+    [
+        "0123456789abcdef",
+        "e",
+        "1",
+        "4 ",
+        "2 ",
+        "01 ",
+        "0171-5512345 ",
+        "4111 1111 1111 1111 ",
+        "+49 ",
+        "a@",
+        "@a.",
+        "a@a.",
+        "a.",
+        "(",
+        " ",
+        ". ",
+        "2024-05-20 ",
+        "11111111-2222-3333-4444-",
+        r"\t",
+        r"\u0040",
+    ],
+)
+def test_any_text_is_searched_in_linear_time(worst: str) -> None:
+    assert growth(lambda size: find_personal_data(worst * (size // len(worst))), 8_000) < 30

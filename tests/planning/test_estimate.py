@@ -1,0 +1,377 @@
+"""The estimate foretells what a run then asks, says how sure it is, and stands beside the outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curate.dialogue import Dialogue, Message
+from curate.engines.base import Capability, Completion, Request, Usage
+from curate.engines.scripted import ScriptedEngine
+from curate.errors import EngineError, UsageError
+from curate.models import ForkModels
+from curate.planning.actual import compare
+from curate.planning.estimate import ForkShare, Reservoir, estimate
+from curate.planning.metering import Meter, TokenCounter, likely_instance, plain_text, token_counter
+from curate.planning.rates import measure_rates, parse_rates, rates_of
+from curate.recipe import Recipe, parse_recipe
+from curate.records import Judgment, Manifest, Rates, StageCounts
+from curate.steps import fork_step, judge_step
+from tests.pairs.scripted import candidates_of
+
+CAPABILITIES = frozenset({Capability.TOP_LOGPROBS, Capability.JSON_SCHEMA, Capability.PREFILL})
+CHARACTERS = TokenCounter(plain_text, lambda text: float(len(text)), "characters")
+
+
+def dialogue(number: int, turns: int = 2) -> Dialogue:
+    messages = [
+        Message(role=role, content=f"{role} says {number} in turn {turn}.")
+        for turn in range(turns)
+        for role in ("user", "assistant")
+    ]
+    return Dialogue(
+        id=f"d{number}", messages=tuple(messages), role_definition="A clerk.", scenario="A shop."
+    )
+
+
+def recipe(**sections: Any) -> Recipe:
+    prices = {"input": 2.0, "output": 10.0, "cached_input": 0.5}
+    model = {"engine": "scripted", "replies": [], "prices": prices}
+    given = {"name": "test", "source": {"path": "none"}, "models": {"judge": model}}
+    return parse_recipe(given | {"adherence": {"output_mode": "continuous"}} | sections)
+
+
+def models(**options: Any) -> ForkModels:
+    def refuse(request: Request) -> Completion:
+        raise AssertionError("an estimate asks no model")
+
+    engine = ScriptedEngine(refuse, capabilities=CAPABILITIES, **options)
+    return ForkModels(engine, engine, engine)
+
+
+def foretell(
+    of: Recipe, sample: Sequence[Dialogue], total: int | None = None, **options: Any
+) -> Any:
+    return asyncio.run(estimate(of, sample, total or len(sample), models(), **options))
+
+
+# --- sampling
+
+
+@given(st.integers(0, 200), st.integers(1, 40))
+def test_a_reservoir_keeps_distinct_dialogues_and_counts_all(number: int, size: int) -> None:
+    sample = Reservoir(size)
+    for index in range(number):
+        sample.add(dialogue(index, turns=1))
+    ids = [kept.id for kept in sample.kept]
+    assert sample.seen == number
+    assert len(ids) == len(set(ids)) == min(number, size)
+
+
+def test_a_reservoir_draws_from_the_whole_source() -> None:
+    """The first rows of a sorted source are not like the rest: short ones first, long ones last."""
+    sample = Reservoir(100)
+    for index in range(5000):
+        sample.add(dialogue(index, turns=1))
+    places = [int(kept.id[1:]) for kept in sample.kept]
+    assert 2000 < fmean(places) < 3000
+    assert max(places) > 4500
+
+
+# --- figures
+
+
+def test_requests_and_tokens_scale_up_and_a_whole_sample_leaves_no_doubt() -> None:
+    some = [dialogue(index, turns=1 + index % 3) for index in range(12)]
+    whole, tenfold = foretell(recipe(), some), foretell(recipe(), some, total=120)
+    assert tenfold.total.requests == 10 * whole.total.requests
+    assert whole.total.intervals["requests"] == (whole.total.requests,) * 2
+    low, high = tenfold.total.intervals["prompt_tokens"]
+    assert low < tenfold.total.prompt_tokens < high
+    assert sum(stage.requests for stage in whole.stages.values()) == whole.total.requests
+    assert whole.total.prefilled_tokens < whole.total.prompt_tokens / 3
+
+
+def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
+    draw = random.Random(7)
+    source = [dialogue(index, turns=draw.choice((1, 2, 2, 3, 5, 8))) for index in range(300)]
+    truth = foretell(recipe(judge=False), source).total.requests
+    hits = 0
+    for _ in range(40):
+        low, high = foretell(recipe(judge=False), draw.sample(source, 30), 300).total.intervals[
+            "requests"
+        ]
+        hits += low <= truth <= high
+    assert hits >= 33
+
+
+# The quantiles of Student's t for one and three degrees of freedom, as in any table of it.
+@pytest.mark.parametrize(("turns", "t"), [((2, 3), 12.706), ((2, 3, 3, 4), 3.182)])
+def test_the_interval_is_the_textbook_one(turns: tuple[int, ...], t: float) -> None:
+    some = [dialogue(index, turns=count) for index, count in enumerate(turns)]
+    found = foretell(recipe(judge=False), some, total=100)
+    n = len(turns)
+    half = t * stdev(turns) * (1 - n / 100) ** 0.5 / n**0.5 * 100
+    low, high = found.total.intervals["requests"]
+    assert high - found.total.requests == pytest.approx(half, rel=0.01)
+    assert low == pytest.approx(max(sum(turns), found.total.requests - half), rel=0.01)
+
+
+def test_time_follows_the_rates_and_cost_the_prices() -> None:
+    rates = Rates(prefill=1000, decode=50, source="as given")
+    found = foretell(recipe(), [dialogue(index) for index in range(5)], rates=rates)
+    total = found.total
+    assert found.seconds == pytest.approx(
+        total.prefilled_tokens / 1000 + total.completion_tokens / 50, rel=0.01
+    )
+    cached = total.prompt_tokens - total.prefilled_tokens
+    paid = 2.0 * total.prefilled_tokens + 0.5 * cached + 10 * total.completion_tokens
+    assert found.cost == pytest.approx(paid / 1e6, rel=0.01)
+    without = 2.0 * total.prompt_tokens + 10 * total.completion_tokens
+    assert found.cost_without_cache == pytest.approx(without / 1e6, rel=0.01)
+
+
+def test_forks_are_counted_by_their_share_and_the_share_is_said() -> None:
+    forking = recipe(
+        fork={"resamples": 2},
+        models={role: {"engine": "scripted", "replies": []} for role in ("judge", "policy")},
+    )
+    some = [dialogue(index, turns=3) for index in range(6)]
+    all_, half = (
+        foretell(forking, some, fork_share=ForkShare(value, "as given")) for value in (1.0, 0.5)
+    )
+    assert all_.stages["fork"].requests == pytest.approx(2 * half.stages["fork"].requests, abs=1)
+    # Original and three candidates in three wordings of three scores, resamples, issue and revision; for each
+    # candidate both orders of a question about its new detail and of a comparison; the best two side by side, and
+    # two scores of the role of the one that passes.
+    assert all_.stages["fork"].requests == 6 * (4 * 3 * 3 + 2 + 2 + 3 * 2 + 3 * 2 + 2 + 2)
+    assert any("50% of the dialogues are forked (as given)" in line for line in half.assumptions)
+    assert half.cost is None  # no prices were given
+
+
+async def spent(of: Recipe, some: Sequence[Dialogue]) -> Counter[str]:
+    """What a fork asks of a judge that finds everything as the estimate assumes it to be."""
+    asked: Counter[str] = Counter()
+
+    def answer(request: Request) -> Completion:
+        step = request.purpose
+        asked[step] += 1
+        if not request.labels and step == "fork.resample":
+            return Completion(text=f"Renewed, number {request.sample + 40}.")
+        if not request.labels:
+            return Completion(text="Mended, number 77.")
+        text = request.messages[0]["content"]
+        is_fine = any(word in text for word in ("Renewed", "Mended"))
+        is_fine |= "turn 1" in text.partition("</dialogue>")[2] and step.endswith(".turns")
+        best = request.labels[-1 if is_fine else 0]
+        if step == "fork.role":
+            best = "yes"
+        options = {said: name for name, said in re.findall(r"(?m)^([A-Z]) = (.+)$", text)}
+        if step in ("fork.specifics", "fork.suffices"):
+            word = "none" if step == "fork.specifics" else "yes"
+            best = next(name for said, name in options.items() if said.startswith(word))
+        if step == "fork.compare":
+            is_new = [
+                any(word in side for word in ("Renewed", "Mended"))
+                for side in candidates_of(request)
+            ]
+            # With early_stop nothing but the revision, which comes last, is any better.
+            loses = of.fork and of.fork.early_stop and "Mended" not in str(candidates_of(request))
+            best = "A" if is_new[0] != bool(loses) else "B"
+        return Completion(text=best, first_token=((best, -0.01),))
+
+    engine = ScriptedEngine(answer, capabilities=CAPABILITIES)
+    opened = ForkModels(engine, engine, engine)
+    assert of.judge
+    assert of.fork
+    judged = judge_step(of.judge, engine)
+    work, _ = fork_step(of.fork, of.judge, judged, opened, of.judged_adherence)
+    for dialogue_ in some:
+        found = await judged.work(dialogue_, engine.complete)
+        assert isinstance(found, Judgment)
+        asked.clear()
+        pairs = await work(dialogue_, found, *[engine.complete] * 3)
+        assert sum(pair.refusal is None for pair in pairs) == 1
+    return asked
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"at": "earliest", "principles": ("Be exact.",)}, {"early_stop": True}],
+)
+def test_a_fork_that_goes_all_the_way_asks_what_was_foretold(options: dict[str, Any]) -> None:
+    forking = recipe(
+        fork={"resamples": 2, "min_confidence": 1, **options},
+        models={role: {"engine": "scripted", "replies": []} for role in ("judge", "policy")},
+    )
+    some = [dialogue(0, turns=3)]  # of which the second is taken for the weakest
+    found = foretell(forking, some, fork_share=ForkShare(1.0, "as given"))
+    assert found.stages["fork"].requests == asyncio.run(spent(forking, some)).total()
+
+
+# --- counting
+
+
+def test_prefilled_is_what_a_prompt_does_not_share_with_the_one_before() -> None:
+    async def count(*texts: str) -> list[float]:
+        meter = Meter(CHARACTERS)
+        loads = []
+        for text in texts:
+            await meter([Request(({"role": "user", "content": text},), max_tokens=4)])
+            loads.append(meter.take())
+        assert [load.prompt for load in loads] == [len(text) for text in texts]
+        return [load.prefilled for load in loads]
+
+    assert asyncio.run(count("abcdef", "abcxyz!", "abcxyz!?", "abc", "q")) == [6, 4, 1, 0, 1]
+
+
+@given(st.lists(st.text("ab", max_size=12), min_size=1, max_size=8))
+def test_counting_by_pieces_is_counting_the_whole(texts: list[str]) -> None:
+    meter, last = Meter(CHARACTERS), ""
+    for text in texts:
+        prompt, prefilled = meter._measure(text)
+        shared = next(
+            (i for i, (a, b) in enumerate(zip(text, last, strict=False)) if a != b),
+            min(len(text), len(last)),
+        )
+        assert (prompt, prefilled) == (len(text), len(text) - shared)
+        last = text
+
+
+def test_the_engines_own_tokenizer_counts_where_there_is_one() -> None:
+    class Words:
+        def prompt_text(self, request: Request) -> str:
+            return "<user> " + plain_text(request)
+
+        def encode(self, text: str) -> list[int]:
+            return [0] * len(text.split())
+
+    engine = ScriptedEngine([])
+    assert token_counter(engine).count("eight characters") == 4
+    engine.prompts = Words()  # type: ignore[attr-defined]
+    counter = token_counter(engine)
+    asked = Request(({"role": "user", "content": "one two three"},), max_tokens=1)
+    assert counter.count(counter.render(asked)) == 4
+    assert "own tokenizer" in counter.described
+
+
+@pytest.mark.parametrize("mode", ["binary", "continuous"])
+def test_no_question_is_asked_twice(mode: str) -> None:
+    found = foretell(recipe(judge=False, adherence={"output_mode": mode}), [dialogue(0, turns=4)])
+    assert found.total.requests == 4
+    assert found.total.completion_tokens <= 4
+
+
+def test_a_likely_reply_is_valid() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": [1, 5]}, "b": {"type": "string"}, "c": {"type": "array"}},
+        "required": ["a", "b", "c"],
+    }
+    assert likely_instance(schema)["a"] == 1
+    assert likely_instance(schema, last=True)["a"] == 5
+
+
+# --- rates
+
+
+def test_rates_are_read_and_anything_else_is_refused() -> None:
+    assert parse_rates("prefill=2000,decode=80").decode == 80
+    for text in ("2000", "prefill=2000", "prefill=0,decode=1", "prefill=a,decode=b"):
+        with pytest.raises(UsageError, match="prefill="):
+            parse_rates(text)
+
+
+def test_rates_of_a_run_count_what_it_prefilled_and_generated() -> None:
+    stage = StageCounts(
+        requests_sent=9, prompt_tokens=1000, cached_tokens=400, completion_tokens=100
+    )
+    manifest = Manifest(
+        name="x",
+        status="done",
+        started="",
+        stages={"judge": stage, "select": StageCounts()},
+        seconds_by_stage={"judge": 7.0, "export": 100.0},
+    )
+    rates = rates_of(manifest, "runs/x")
+    assert rates is not None
+    assert rates.prefill == rates.decode == pytest.approx(100)
+    assert rates_of(Manifest(name="x", status="done", started=""), "runs/x") is None
+
+
+def test_measuring_asks_few_questions_and_counts_them() -> None:
+    engine = ScriptedEngine(
+        lambda request: Completion(usage=Usage(500, 100, request.max_tokens)),
+        capabilities=CAPABILITIES,
+        open_dialogues=3,
+    )
+    measured = asyncio.run(measure_rates(recipe(), [dialogue(n) for n in range(5)], engine))
+    assert measured.calls == len(engine.requests) == 6
+    assert measured.usage.prompt_tokens == 3000
+    assert measured.rates.prefill > 0
+    assert [request.max_tokens for request in engine.requests[:3]] == [1, 1, 1]
+    silent = ScriptedEngine(lambda request: Completion(), capabilities=CAPABILITIES)
+    with pytest.raises(EngineError, match="--rate"):
+        asyncio.run(measure_rates(recipe(), [dialogue(0)], silent))
+
+
+# --- beside what happened
+
+
+def ended(**more: Any) -> Manifest:
+    expected = foretell(recipe(adherence=False), [dialogue(n) for n in range(4)])
+    stage = {
+        "rows": 4,
+        "requests": expected.total.requests,
+        "requests_sent": expected.total.requests,
+    }
+    given = {
+        "name": "x",
+        "status": "done",
+        "started": "",
+        "estimate": expected,
+        "stages": {"judge": StageCounts(**(stage | more.pop("judge", {})))},
+        "tokens_in": 900,
+        "tokens_cached": 600,
+        "tokens_out": 30,
+    }
+    return Manifest(**(given | more))
+
+
+def test_expected_stands_beside_actual() -> None:
+    compared = compare(ended(seconds_by_stage={"judge": 2.5, "export": 9.0}, cost=0.25))
+    assert compared is not None
+    rows = {row.name: row for row in compared.rows}
+    assert rows["requests"].expected == rows["requests"].actual
+    assert rows["  of these prefilled"].actual == 300
+    assert rows["seconds asking"].actual == 2.5
+    assert rows["seconds asking"].shown(rows["seconds asking"].expected) == "not known"
+    assert rows["cost"].actual == 0.25
+    assert compare(Manifest(name="x", status="done", started="")) is None
+
+
+def test_what_was_there_before_is_not_expected_again() -> None:
+    half = compare(ended(judge={"reused": 2, "requests_sent": 0}))
+    whole = compare(ended())
+    assert half is not None
+    assert whole is not None
+    assert half.rows[0].expected == pytest.approx((whole.rows[0].expected or 0) / 2)
+    assert any("kept replies" in note for note in half.notes)
+    stopped = compare(ended(status="budget", judge={"rows": 0}))
+    assert stopped is not None
+    assert any("did not get to its end" in note for note in stopped.notes)
+
+
+def test_an_estimate_survives_the_manifest() -> None:
+    manifest = ended()
+    assert Manifest.model_validate(json.loads(manifest.model_dump_json())) == manifest

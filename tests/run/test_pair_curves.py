@@ -1,0 +1,425 @@
+"""A pair curve end to end: twins of a recipe's dialogues or the labels of a run, and the run that uses it."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from curate import models
+from curate.cli import app
+from curate.cli.showing import show_run
+from curate.engines.base import Capability, Completion, Request
+from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
+from curate.errors import UsageError
+from curate.publishing.card import _decisions
+from curate.recipe import Recipe, parse_recipe
+from curate.records import PairCurve, PreferencePair
+from curate.records.validation import validate_record
+from curate.run.pair_curves import fit_from_run, fit_from_twins, plan_twins, write_curve
+from curate.run.pipeline import RunResult, run_recipe
+
+DIALOGUES = 70
+SCRIPTED = {"engine": "scripted", "replies": []}
+WORDS = [
+    "parcel",
+    "depot",
+    "driver",
+    "street",
+    "window",
+    "letter",
+    "counter",
+    "ticket",
+    "market",
+    "garden",
+]
+
+
+def reply(number: int, turn: int) -> str:
+    """A reply that no other dialogue has, with places for most flaws."""
+    draw = random.Random(f"{number} {turn}")
+    one, two, three = draw.sample(WORDS, 3)
+    return (
+        f"The {one} of case {100 + number} is with the {two} since {draw.randint(2, 9)} o'clock. You will have it "
+        f"before {draw.randint(10, 28)} May, and that is certain. It can be changed at the {three}, if you want to."
+    )
+
+
+def chat(number: int) -> dict[str, Any]:
+    messages = []
+    for turn in range(2):
+        asked = f"Where is the thing of case {100 + number}, for the time {turn}?"
+        messages += [
+            {"role": "user", "content": asked},
+            {"role": "assistant", "content": reply(number, turn)},
+        ]
+    return {"id": f"d{number}", "messages": messages}
+
+
+ORIGINALS = {reply(number, turn): turn for number in range(DIALOGUES) for turn in range(2)}
+
+
+def is_original(text: str, shown: str) -> bool:
+    """True for the reply that belongs at the end of the dialogue that is shown."""
+    asked = re.findall(r"case (\d+), for the time (\d)", shown)
+    number, turn = asked[-1]
+    return ORIGINALS.get(text) == int(turn) and f"case {number} " in text
+
+
+class Judge:
+    """Prefers an original by `signal` log-odds, give or take 1, with a pull towards the first shown."""
+
+    def __init__(self, signal: float = 3.0, pull: float = 1.0, spread: float = 0.2) -> None:
+        self.signal, self.pull, self.spread = signal, pull, spread
+        self.requests: list[Request] = []
+
+    def __call__(self, request: Request) -> Completion:
+        self.requests.append(request)
+        text = "\n".join(str(message["content"]) for message in request.messages)
+        draw = random.Random(text)
+        if request.purpose.endswith(".compare"):
+            sides = re.findall(r"Candidate [AB]\n<candidate>\n(.*?)\n</candidate>", text, re.DOTALL)
+            shown = text.partition("Candidate A\n")[0]
+            first, second = (self.signal * is_original(side, shown) for side in sides)
+            return letters(
+                first - second + draw.gauss(0, 1) + self.pull + draw.gauss(0, self.spread)
+            )
+        labels = request.labels or ("x",)
+        mass = [draw.uniform(0.5, 1.5) for _ in labels]
+        shares = [math.log(held / sum(mass)) for held in mass]
+        return Completion(labels[0], first_token=tuple(zip(labels, shares, strict=True)))
+
+
+def letters(odds: float) -> Completion:
+    a = 1 / (1 + math.exp(-odds))
+    return Completion("A", first_token=(("A", math.log(a)), ("B", math.log(1 - a))))
+
+
+@pytest.fixture
+def judge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Judge:
+    """The judge that every recipe of the test opens; runs are made in a folder of their own."""
+    made = Judge()
+    engine = ScriptedEngine(made, capabilities=DEFAULT_CAPABILITIES | {Capability.TOP_LOGPROBS})
+
+    async def scripted(_: object) -> ScriptedEngine:
+        return engine
+
+    monkeypatch.setattr(models, "open_engine", scripted)
+    monkeypatch.chdir(tmp_path)
+    return made
+
+
+def recipe_of(path: Path, rows: list[dict[str, Any]], **sections: Any) -> Recipe:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {
+        "name": "curves",
+        "source": {"path": str(path)},
+        "role": "A clerk of the post.",
+        "scenario": "A person asks for a thing.",
+        "models": {"judge": SCRIPTED},
+        "judge": {"mode": "tokens", "text": "off"},
+        "adherence": False,
+        "select": False,
+    }
+    return parse_recipe(given | sections)
+
+
+def twins_recipe(tmp_path: Path, **sections: Any) -> Recipe:
+    return recipe_of(tmp_path / "chats.jsonl", [chat(at) for at in range(DIALOGUES)], **sections)
+
+
+def ranked(agreeing: int, of: int) -> list[dict[str, Any]]:
+    """Pairs of replies with rewards; the original has the higher one in so many of them."""
+    rows = []
+    for number in range(of):
+        sides = [reply(number, 0), reply(number, 0).replace("You will", "You will not")]
+        for said, reward in zip(
+            sides, (1.0, 0.0) if number < agreeing else (0.0, 1.0), strict=True
+        ):
+            asked = f"Where is the thing of case {100 + number}, for the time 0?"
+            messages = [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]
+            rows.append(
+                {
+                    "id": f"p{number}/{reward}",
+                    "messages": messages,
+                    "group": f"g{number}",
+                    "reward": reward,
+                }
+            )
+    return rows
+
+
+NATURAL = {"verify": {"check_specifics": False}, "may_be_fine": True}
+
+
+def verified(tmp_path: Path, agreeing: int, of: int = 50, **natural: Any) -> RunResult:
+    sections = {"judge": False, "natural": NATURAL | natural}
+    recipe = recipe_of(tmp_path / "pairs.jsonl", ranked(agreeing, of), **sections)
+    return run_recipe(recipe, out=tmp_path / "run")
+
+
+def written(run: Path, name: str) -> list[PreferencePair]:
+    path = run / "pairs" / f"{name}.jsonl"
+    return [PreferencePair.model_validate_json(line) for line in path.read_text().splitlines()]
+
+
+def shown(result: RunResult) -> str:
+    out = StringIO()
+    show_run(Console(file=out, width=1000), result)
+    return out.getvalue()
+
+
+# --- twins
+
+
+def test_a_plan_foretells_what_is_asked_and_asks_nobody(judge: Judge, tmp_path: Path) -> None:
+    recipe = twins_recipe(tmp_path)
+    plan = plan_twins(recipe, 60)
+    assert not judge.requests
+    assert (len(plan.twins), sum(plan.kinds.values())) == (60, 60)
+    assert plan.cost is None
+    fit_from_twins(recipe, plan, tmp_path / "replies.sqlite")
+    assert len(judge.requests) == plan.load.requests
+    characters = sum(len(str(r.messages[0]["content"])) + len(r.prefill) for r in judge.requests)
+    assert plan.load.prompt == pytest.approx(characters / 4, rel=0.01)
+
+
+def test_twins_give_a_curve_and_a_second_time_asks_nothing(judge: Judge, tmp_path: Path) -> None:
+    recipe = twins_recipe(tmp_path)
+    plan, replies = plan_twins(recipe, 60), tmp_path / "replies.sqlite"
+    told: list[tuple[int, int]] = []
+    curve = fit_from_twins(recipe, plan, replies, progress=lambda *done: told.append(done))
+    assert (curve.fitted_on, curve.pairs, curve.dialogues) == ("twins", 60, 60)
+    assert curve.auc > 0.9
+    assert curve.preference_weight > 0
+    assert told[-1] == (60, 60)
+    assert set(curve.kinds) == set(plan.kinds)
+    validate_record("pair-curve", curve.model_dump(mode="json"))
+    asked = len(judge.requests)
+    assert fit_from_twins(recipe, plan, replies) == curve
+    assert len(judge.requests) == asked
+
+
+def test_the_best_dialogues_of_a_run_get_the_flaws(judge: Judge, tmp_path: Path) -> None:
+    recipe = twins_recipe(tmp_path)
+    run = run_recipe(recipe, out=tmp_path / "run").folder
+    plan = plan_twins(recipe, 40, run)
+    assert "the 40 best dialogues" in plan.chosen_from
+    import polars as pl
+
+    scores = pl.read_parquet(run / "scores.parquet")
+    least = scores["mean_score"].sort(descending=True)[39]
+    of = dict(zip(scores["content_hash"], scores["mean_score"], strict=True))
+    assert all(of[twin.dialogue.content_hash] >= least for twin in plan.twins)
+    assert "not known" in plan_twins(recipe, 40, tmp_path / "absent").chosen_from
+
+
+def test_a_judge_that_sees_no_flaw_gets_an_error_with_the_figure(
+    judge: Judge, tmp_path: Path
+) -> None:
+    judge.signal = 0.0
+    recipe = twins_recipe(tmp_path)
+    with pytest.raises(UsageError, match=r"cannot tell planted twins apart[\s\S]*AUC 0\.\d\d"):
+        fit_from_twins(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
+
+
+def test_too_few_twins_are_refused_before_anybody_is_asked(judge: Judge, tmp_path: Path) -> None:
+    few = recipe_of(tmp_path / "few.jsonl", [chat(at) for at in range(12)])
+    with pytest.raises(UsageError, match="12 twins"):
+        plan_twins(few, 60)
+    no_judge = few.model_copy(update={"models": few.models.model_copy(update={"judge": None})})
+    with pytest.raises(UsageError, match="no judge is named"):
+        plan_twins(no_judge, 60)
+    assert not judge.requests
+
+
+def test_a_judge_of_letters_alone_gets_no_curve(judge: Judge, tmp_path: Path) -> None:
+    recipe = twins_recipe(tmp_path, judge={"mode": "json", "text": "off"})
+    with pytest.raises(UsageError, match="log-probabilities"):
+        fit_from_twins(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
+    assert not judge.requests
+
+
+def test_a_judge_that_can_answer_about_too_few_says_why(judge: Judge, tmp_path: Path) -> None:
+    recipe = twins_recipe(tmp_path, scenario=None)
+    with pytest.raises(UsageError, match="0 of 60; unscored: missing_scenario 60"):
+        fit_from_twins(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
+
+
+# --- labels
+
+
+def test_labelled_pairs_of_a_run_give_a_curve_without_asking(judge: Judge, tmp_path: Path) -> None:
+    run = verified(tmp_path, agreeing=50).folder
+    asked = len(judge.requests)
+    curve = fit_from_run(run)
+    assert (curve.fitted_on, curve.pairs) == ("labels", 50)
+    assert len(judge.requests) == asked
+    with pytest.raises(UsageError, match="no labelled pair"):
+        fit_from_run(run_recipe(twins_recipe(tmp_path), out=tmp_path / "other").folder)
+
+
+def test_a_judge_that_agrees_with_the_labels_verifies(judge: Judge, tmp_path: Path) -> None:
+    result = verified(tmp_path, agreeing=50)
+    agreement = result.manifest.label_agreement
+    assert agreement is not None
+    assert (agreement.pairs, agreement.is_shown) == (50, True)
+    assert result.manifest.position_spread is not None
+    pairs = written(result.folder, "natural_pairs")
+    assert {pair.check.decided_by for pair in pairs if pair.check} == {"uncalibrated"}
+    refused = written(result.folder, "refused_pairs")
+    assert {pair.refusal for pair in refused} <= {
+        "rejected_preferred",
+        "below_margin",
+        "other_dimension_fell",
+    }
+    assert len(pairs) + len(refused) == 50
+    for pair in pairs:
+        assert pair.check is not None
+        assert pair.check.preference is not None
+        assert pair.check.preference >= result.manifest.position_spread
+    assert any("without a curve" in warning for warning in result.manifest.warnings)
+    assert "preference alone" in result.manifest.pair_decisions["natural"]
+
+
+def test_a_judge_that_disagrees_with_the_labels_drops_and_vouches_for_nothing(
+    judge: Judge, tmp_path: Path
+) -> None:
+    result = verified(tmp_path, agreeing=25)
+    agreement = result.manifest.label_agreement
+    assert agreement is not None
+    assert not agreement.is_shown
+    pairs = written(result.folder, "natural_pairs")
+    assert (len(pairs), result.manifest.natural_refusals) == (50, {})
+    assert {pair.check.decided_by for pair in pairs if pair.check} == {"data"}
+    assert result.manifest.pair_decisions["natural"].startswith("50 by the data alone")
+    assert "not verified: the judge prefers" in shown(result)
+    assert any("worth nothing on this data" in warning for warning in result.manifest.warnings)
+    # The distance that such a judge measured is none to train a reward model by.
+    assert result.manifest.exports["trl"].get("reward_natural", 0) == 0
+
+
+def test_a_curve_decides_by_its_threshold_and_changing_it_asks_nothing(
+    judge: Judge, tmp_path: Path
+) -> None:
+    verified(tmp_path, agreeing=50)
+    curve = fit_from_run(tmp_path / "run")
+    write_curve(tmp_path / "curve.json", curve)
+    asked = len(judge.requests)
+    verify = {"check_specifics": False, "curve": str(tmp_path / "curve.json")}
+    result = verified(tmp_path, agreeing=50, verify=verify)
+    assert len(judge.requests) == asked
+    assert result.manifest.identities["natural"] == curve.identity
+    for name in ("natural_pairs", "refused_pairs"):
+        for pair in written(result.folder, name):
+            assert pair.check is not None
+            assert pair.check.decided_by == "labels"
+            assert pair.check.probability is not None
+            if pair.refusal is None:
+                assert pair.check.probability >= curve.threshold
+            elif pair.refusal == "below_margin":
+                assert 0.5 < pair.check.probability < curve.threshold
+    assert not any("without a curve" in warning for warning in result.manifest.warnings)
+    # Summary, manifest and card say which curve decided, with its figures.
+    said = f"{result.manifest.natural_pairs} by a curve fitted to 50 labelled pairs: AUC {curve.auc:.2f}"
+    assert result.manifest.pair_decisions["natural"].startswith(said)
+    assert said in shown(result)
+    card = _decisions(result.manifest)
+    assert said in card
+    assert "of 50 natural pairs" in card
+
+
+@pytest.mark.parametrize("section", ["natural", "fork"])
+def test_the_curve_of_another_judge_is_refused_before_anything_is_asked(
+    judge: Judge, tmp_path: Path, section: str
+) -> None:
+    verified(tmp_path, agreeing=50)
+    curve = fit_from_run(tmp_path / "run")
+    other = curve.model_copy(
+        update={"identity": curve.identity.model_copy(update={"model": "another-judge"})}
+    )
+    judge.requests.clear()
+    sections: dict[str, Any] = {
+        "natural": {"natural": {"verify": {"curve": other.model_dump()}}},
+        "fork": {
+            "fork": {"curve": other.model_dump()},
+            "models": dict.fromkeys(("judge", "policy"), SCRIPTED),
+        },
+    }[section]
+    recipe = recipe_of(tmp_path / "pairs.jsonl", ranked(5, 5), **sections)
+    with pytest.raises(UsageError, match="another-judge") as raised:
+        run_recipe(recipe, out=tmp_path / "new")
+    assert curve.identity.model in str(raised.value)
+    assert not judge.requests
+
+
+def test_a_curve_that_is_none_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "curve.json"
+    file.write_text("{}")
+    for path in (file, tmp_path / "absent.json"):
+        with pytest.raises(UsageError, match="curve"):
+            parse_recipe({"name": "x", "source": {"path": "y"}, "fork": {"curve": str(path)}})
+
+
+# --- on the command line
+
+
+def run_cli(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.output
+
+
+def as_file(recipe: Recipe, path: Path) -> str:
+    path.write_text(json.dumps(recipe.model_dump(mode="json", exclude_unset=True)))
+    return str(path)
+
+
+def test_calibrate_twins_says_the_cost_asks_and_writes_the_curve(
+    judge: Judge, tmp_path: Path
+) -> None:
+    prices = {"engine": "scripted", "replies": [], "prices": {"input": 1.0, "output": 2.0}}
+    recipe = as_file(twins_recipe(tmp_path, models={"judge": prices}), tmp_path / "r.yaml")
+    said = run_cli("calibrate", recipe, "--twins", "60", "--dry-run")
+    assert not judge.requests
+    assert "60 twins" in said
+    assert re.search(r"[\d,]+ requests, about [\d,]+ prompt tokens", said)
+    assert "cost at most" in said
+    assert not (tmp_path / "pair-curve.json").exists()
+    said = run_cli("calibrate", recipe, "--twins", "60", "--precision", "0.8")
+    curve = PairCurve.model_validate_json((tmp_path / "pair-curve.json").read_bytes())
+    assert curve.precision == 0.8
+    assert "labelled pairs go before them" in said
+    assert "AUC" in said
+    assert all(kind in said for kind in curve.kinds)
+    assert "curve: pair-curve.json" in said
+    asked = len(judge.requests)
+    shown = json.loads(
+        run_cli("calibrate", recipe, "--twins", "60", "--precision", "0.8", "--json")
+    )
+    assert shown == curve.model_dump(mode="json")
+    assert len(judge.requests) == asked
+
+
+def test_calibrate_pairs_reads_a_run(judge: Judge, tmp_path: Path) -> None:
+    run = verified(tmp_path, agreeing=50).folder
+    said = run_cli("calibrate", str(run), "--pairs", "--out", "c.json")
+    assert "fitted to 50 labelled pairs" in said
+    assert "coarse" not in said
+    assert fit_from_run(run) == PairCurve.model_validate_json((tmp_path / "c.json").read_bytes())
+
+
+@pytest.mark.parametrize(
+    "options", [["--twins", "60", "--pairs"], ["--pairs", "--precision", "1"], ["--pairs"]]
+)
+def test_calibrate_refuses_what_makes_no_sense(options: list[str], tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        CliRunner().invoke(app, ["calibrate", str(tmp_path), *options], catch_exceptions=False)

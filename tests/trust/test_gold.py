@@ -1,0 +1,226 @@
+"""Labels of people: how they are read, matched to a run and put on levels, and what is counted as unused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from curate.dialogue import Dialogue, Message
+from curate.errors import UsageError
+from curate.trust.gold import (
+    Gold,
+    GoldRow,
+    Item,
+    Scale,
+    labels_in_data,
+    match_gold,
+    parse_scales,
+    read_gold,
+    text_of,
+)
+
+
+def dialogue(name: str, turns: int = 2, **fields: Any) -> Dialogue:
+    messages = [Message(role="system", content="hidden")]
+    for number in range(1, turns + 1):
+        messages.append(Message(role="user", content=f"{name} asks\n {number}"))
+        messages.append(Message(role="assistant", content=f"{name}  answers {number}"))
+    return Dialogue(id=name, messages=tuple(messages), **fields)
+
+
+A, B = dialogue("a"), dialogue("b")
+ROWS = [
+    {"id": "a", "turn": 1, "dimension": "helpfulness", "value": 0, "rater": "x"},
+    {"id": "a", "turn": 2, "dimension": "helpfulness", "value": 2, "rater": "x"},
+    {"id": "b", "turn": None, "dimension": "verdict", "value": "good", "rater": None},
+]
+
+
+def row(dimension: str, value: Any, **fields: Any) -> GoldRow:
+    return GoldRow(
+        **({"place": "g:1", "dialogue_id": "a"} | fields | {"dimension": dimension, "value": value})
+    )
+
+
+def matched(*rows: GoldRow, scale: str | None = None) -> Gold:
+    return match_gold(rows, [A, B], parse_scales([scale] if scale else ()))
+
+
+def levels(gold: Gold) -> dict[int | None, int | None]:
+    return {item.turn: label.level for item, label in gold.levels.items()}
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_three_kinds_of_files_say_the_same(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"gold.{kind}"
+    frame = pl.DataFrame([{**one, "value": str(one["value"])} for one in ROWS])
+    if kind == "csv":
+        frame.write_csv(path)
+    elif kind == "parquet":
+        frame.write_parquet(path)
+    else:
+        path.write_text("".join(json.dumps(one) + "\n\n" for one in ROWS))
+    gold = match_gold(read_gold(path), [A, B])
+    assert levels(gold) == {1: 1, 2: 5}
+    assert gold.good == {B.content_hash: True}
+    assert str(gold.scales["helpfulness"]) == "0-2"
+    assert gold.unused.counts == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("gold.csv", "who,what\n1,2\n", "columns: what, who"),
+        ("gold.csv", "id,value\n1,2\n", "columns: id, value"),
+        ("gold.jsonl", "{", "cannot be read"),
+        ("gold.parquet", "none", "cannot be read"),
+        ("gold.txt", "a", ".csv, .jsonl or .parquet"),
+        ("gold.jsonl", "", "columns: none"),
+    ],
+)
+def test_what_is_no_file_of_labels_is_refused(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        read_gold(path)
+    with pytest.raises(UsageError, match="no such file"):
+        read_gold(tmp_path / "absent.csv")
+
+
+def test_a_dialogue_is_found_by_id_hash_or_text() -> None:
+    assert text_of(A) == "a asks 1 a answers 1 a asks 2 a answers 2"
+    for content in (A.content_hash, text_of(A), "a asks 1\na answers 1\n\na asks 2 a answers 2 "):
+        gold = matched(row("coherence", 3, dialogue_id=None, content=content))
+        assert list(gold.levels) == [Item(A.content_hash, None, "coherence")]
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "expected"),
+    [
+        ([1, 3, 5], None, [1, 3, 5]),
+        ([1, 2, 3], None, [1, 2, 3]),  # whole numbers in 1-5 are taken as they are
+        ([1, 2, 3], "1-3", [1, 3, 5]),
+        ([0, 1, 2, 3, 4], None, [1, 2, 3, 4, 5]),
+        ([0, 1, 2], None, [1, 3, 5]),
+        ([0, 1], None, [1, 5]),
+        ([True, False], None, [5, 1]),
+        ([0, 1, 2], "0-4", [1, 2, 3]),
+        ([10, 55, 100], None, [1, 3, 5]),
+        (["1.0", "2.5", "4"], None, [1, 3, 5]),
+        ([-1, 0, 1], None, [1, 3, 5]),
+        ([7, 7, 7], None, [1, 1, 1]),
+        (["bad", "Fair", "good "], "bad,fair,good", [1, 3, 5]),
+        ([0, 3, 10], "helpfulness=0-10", [1, 2, 5]),
+    ],
+)
+def test_any_ordinal_scale_is_put_on_levels(
+    values: list[Any], scale: str | None, expected: list[int]
+) -> None:
+    many = dialogue("many", turns=len(values))
+    rows = [
+        row("helpfulness", value, dialogue_id="many", turn=turn)
+        for turn, value in enumerate(values, 1)
+    ]
+    gold = match_gold(rows, [many], parse_scales([scale] if scale else ()))
+    assert [label.level for label in gold.levels.values()] == expected
+
+
+@pytest.mark.parametrize("text", ["2-0", "3", "a,a", "=", "tone=0-2", "safety=", ""])
+def test_what_is_no_scale_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="scale"):
+        parse_scales([text])
+
+
+def test_several_raters_are_averaged_and_rounded_half_up() -> None:
+    def said(*values: Any) -> int | None:
+        rows = [row("coherence", value, rater=f"r{n}") for n, value in enumerate(values)]
+        (label,) = matched(*rows).levels.values()
+        return label.level
+
+    assert said(2, 3) == 3
+    assert said(2, 2, 3) == 2
+    assert said(1, 4) == 3
+    assert said("n/a", "n/a", 4) is None
+    assert said("n/a", 4) == 4
+    assert said("N/A") is None
+
+
+def test_the_same_raters_later_word_counts_and_unnamed_rows_are_raters_of_their_own() -> None:
+    gold = matched(row("coherence", 1, rater="x"), row("coherence", 5, rater="x"))
+    (label,) = gold.levels.values()
+    assert (label.level, label.each) == (5, (5,))
+    (label,) = matched(row("coherence", 1), row("coherence", 5)).levels.values()
+    assert (label.level, label.each) == (3, (1, 5))
+
+
+def test_a_dialogue_is_good_where_more_than_half_say_so() -> None:
+    def good(*values: tuple[str, Any]) -> bool:
+        return matched(*(row(name, value) for name, value in values)).good[A.content_hash]
+
+    assert good(("verdict", "excellent"))
+    assert good(("verdict", "good"), ("accept", "no"), ("accept", True))
+    assert not good(("accept", 1), ("accept", 0))
+    assert not good(("verdict", "borderline"))
+    assert not good(("verdict", "Poor"))
+
+
+def test_role_adherence_is_of_the_last_turn_unless_one_is_named() -> None:
+    gold = matched(row("adherence", "violation"), row("adherence", "adherent", turn=1))
+    assert {item.turn: held for item, held in gold.adherent.items()} == {2: False, 1: True}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (row("coherence", 3, dialogue_id="c"), "no dialogue of the run has that id"),
+        (row("coherence", 3, content="f" * 32), "no dialogue of the run has that content"),
+        (row("tone", 3), "no such dimension: 'tone'"),
+        (row("coherence", None), "no value"),
+        (row("coherence", " "), "no value"),
+        (row("safety", 3), "safety is of a turn, and none is named"),
+        (row("verdict", "good", turn=1), "verdict is of the conversation, and a turn is named"),
+        (row("coherence", "fine"), "not on the scale 1-5: 'fine'"),
+        (row("coherence", "nan"), "not on the scale 1-5: 'nan'"),
+        (row("accept", "perhaps"), "not a yes or no: 'perhaps'"),
+    ],
+)
+def test_what_says_nothing_is_counted_with_its_reason_and_the_first_place(
+    wrong: GoldRow, reason: str
+) -> None:
+    fine = [row("coherence", 3, dialogue_id="b"), row("coherence", 4)]
+    gold = matched(*fine, wrong, wrong)
+    assert gold.unused.counts == {reason: 2}
+    assert gold.unused.first == {reason: "g:1"}
+    assert gold.rows == 4
+
+
+def test_an_id_of_two_dialogues_names_neither() -> None:
+    other = dialogue("x").model_copy(update={"id": "a"})
+    rows = [row("coherence", 3), row("coherence", 3, dialogue_id="b")]
+    gold = match_gold(rows, [A, other, B])
+    assert gold.unused.counts == {"several dialogues of the run have that id": 1}
+    with pytest.raises(UsageError, match="no label is about a dialogue of this run"):
+        match_gold(rows[:1], [A, other])
+
+
+def test_labels_in_the_data_are_one_value_or_one_for_each_scored_turn() -> None:
+    held = dialogue("c", labels={"stars": 4, "help": [1, None], "short": [1]})
+    rows = labels_in_data([held, A], "stars", "coherence")
+    assert [(r.content, r.turn, r.value) for r in rows] == [(held.content_hash, None, 4)]
+    rows = labels_in_data([held, A], "help", "helpfulness")
+    assert [(r.turn, r.value) for r in rows] == [(1, 1)]
+    with pytest.raises(UsageError, match="does not fit its turns"):
+        labels_in_data([held], "short", "helpfulness")
+    with pytest.raises(UsageError, match="no such dimension"):
+        labels_in_data([held], "stars", "tone")
+
+
+def test_a_scale_says_its_ends_and_nothing_lies_beyond_them() -> None:
+    scale = Scale(0, 2)
+    assert [scale.level(value) for value in (0, 1, 2, -1, 3, "x", None)] == [1, 3, 5] + [None] * 4
