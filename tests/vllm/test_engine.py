@@ -33,7 +33,7 @@ from tests.vllm.conftest import CONTEXT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-SAMPLE = Path(__file__).resolve().parent.parent / "recipes" / "sample" / "support.jsonl"
+SAMPLE = Path(__file__).resolve().parents[2] / "recipes" / "sample" / "support.jsonl"
 BLOCK = 32
 DIGITS = tuple("12345")
 TRUNK = "You are a judge.\n" + "[1.user]\nThe user asked for a refund, politely.\n" * 20

@@ -34,7 +34,7 @@ from curate.steps import adherence_step
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-SAMPLE = Path(__file__).resolve().parent.parent / "recipes" / "sample" / "support.jsonl"
+SAMPLE = Path(__file__).resolve().parents[2] / "recipes" / "sample" / "support.jsonl"
 CONTEXT = 2048
 MODEL = "small"
 STARTED_WITHIN = 600.0
