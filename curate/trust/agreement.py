@@ -1,9 +1,10 @@
 """Agreement between scores and labels: ranking, classification, calibration, and their intervals.
 
-Pure functions over plain sequences, without NumPy, so that they belong to the base install and every
-room's figures come from one definition. A figure that is not defined (one class only, nothing given) is
-None, never 0 and never NaN. Labels are booleans: True is the positive class (adherent). Ties are
-counted exactly, because judges give few distinct values and half of a table can be ties.
+numpy, scipy and scikit-learn are imported where they are used, so that the command line starts fast. F1 and kappa
+are counted here, and the AUC from scipy's ranks: a bootstrap asks for each a thousand times, and scikit-learn's own
+check their input for two milliseconds a call. A figure that is not defined (one class only, nothing given) is None,
+never 0 and never NaN. Labels are booleans: True is the positive class (adherent). Ties are counted exactly, because
+judges give few distinct values and half of a table can be ties.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ import random
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from typing import TYPE_CHECKING
 
 from curate.statistics import RESAMPLES as RESAMPLES
 from curate.statistics import SEED as SEED
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 BINS = 10
 USABLE_KAPPA = 0.5
@@ -74,64 +79,54 @@ class CalibrationBin:
 
 def class_means(scores: Sequence[float], positive: Sequence[bool]) -> ClassMeans | None:
     """Mean score of each class; None where one class is empty."""
-    yes, no = _split(scores, positive)
-    return ClassMeans(math.fsum(yes) / len(yes), math.fsum(no) / len(no)) if yes and no else None
+    values, labels = _arrays(scores, positive)
+    if not labels.any() or labels.all():
+        return None
+    return ClassMeans(float(values[labels].mean()), float(values[~labels].mean()))
 
 
 def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
     """Area under the ROC curve: share of (positive, negative) pairs in the right order, ties half.
 
-    The Mann-Whitney form (Hanley and McNeil 1982), O(n log n). None where one class is empty.
+    The Mann-Whitney form (Hanley and McNeil 1982). None where one class is empty.
     """
-    _check(scores, positive)
-    below = wins = positives = 0.0
-    for group in _by_score(scores, positive):
-        yes = sum(group)
-        no = len(group) - yes
-        wins += yes * (below + no / 2)
-        below += no
-        positives += yes
-    pairs = positives * below
-    return wins / pairs if pairs else None
+    from scipy.stats import rankdata
+
+    values, labels = _arrays(scores, positive)
+    yes, no = int(labels.sum()), int((~labels).sum())
+    if not yes or not no:
+        return None
+    return float((rankdata(values)[labels].sum() - yes * (yes + 1) / 2) / (yes * no))
 
 
 def average_precision(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
     """Sum over distinct thresholds, falling, of (gain in recall) times precision; no interpolation.
 
-    Equal scores share one threshold, as in scikit-learn. None where there is no positive.
+    Equal scores share one threshold. None where there is no positive.
     """
-    _check(scores, positive)
-    total = sum(positive)
-    if not total:
-        return None
-    found = taken = 0
-    area = 0.0
-    for group in reversed(list(_by_score(scores, positive))):
-        yes = sum(group)
-        found, taken = found + yes, taken + len(group)
-        area += yes / total * found / taken
-    return area
+    from sklearn.metrics import average_precision_score
+
+    values, labels = _arrays(scores, positive)
+    return float(average_precision_score(labels, values)) if labels.any() else None
 
 
 def roc_curve(
     scores: Sequence[float], positive: Sequence[bool]
 ) -> tuple[tuple[float, float], ...] | None:
     """(False positive rate, true positive rate) at each distinct threshold, from (0, 0) to (1, 1)."""
-    _check(scores, positive)
-    yes, no = sum(positive), len(positive) - sum(positive)
-    if not yes or not no:
+    from sklearn.metrics import roc_curve as points_of
+
+    values, labels = _arrays(scores, positive)
+    if not labels.any() or labels.all():
         return None
-    points, hits, alarms = [(0.0, 0.0)], 0, 0
-    for group in reversed(list(_by_score(scores, positive))):
-        hits, alarms = hits + sum(group), alarms + len(group) - sum(group)
-        points.append((alarms / no, hits / yes))
-    return tuple(points)
+    alarms, hits, _ = points_of(labels, values, drop_intermediate=False)
+    return tuple(zip(alarms.tolist(), hits.tolist(), strict=True))
 
 
 def accuracy(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float | None:
     """Share of equal entries; None where there is none."""
-    _check(gold, predicted)
-    return sum(map(_equal, gold, predicted)) / len(gold) if gold else None
+    pairs = list(zip(gold, predicted, strict=True))
+    return sum(one == other for one, other in pairs) / len(pairs) if pairs else None
 
 
 def f1_scores(gold: Sequence[bool], predicted: Sequence[bool]) -> F1Scores | None:
@@ -139,7 +134,6 @@ def f1_scores(gold: Sequence[bool], predicted: Sequence[bool]) -> F1Scores | Non
 
     None where nothing is given, or a class occurs neither in the labels nor in the predictions.
     """
-    _check(gold, predicted)
     counts = Counter(zip(map(bool, gold), map(bool, predicted), strict=True))
     wrong = counts[True, False] + counts[False, True]
     by_class = [2 * counts[kind, kind] + wrong for kind in (True, False)]
@@ -163,33 +157,30 @@ def cohen_kappa(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> floa
 
 def brier_score(probabilities: Sequence[float], positive: Sequence[bool]) -> float | None:
     """Mean squared distance of a probability from its outcome (Brier 1950), in [0, 1]; 0 is perfect."""
-    _check(probabilities, positive)
-    if not positive:
-        return None
-    return math.fsum((p - y) ** 2 for p, y in zip(probabilities, positive, strict=True)) / len(
-        positive
-    )
+    values, labels = _arrays(probabilities, positive)
+    return float(((values - labels) ** 2).mean()) if len(labels) else None
 
 
 def calibration_bins(
     probabilities: Sequence[float], positive: Sequence[bool], bins: int = BINS
 ) -> tuple[CalibrationBin, ...]:
     """The non-empty bins of equal width over [0, 1], in order; 1.0 belongs to the last one."""
-    _check(probabilities, positive)
-    filled: dict[int, list[tuple[float, bool]]] = {}
-    for score, label in zip(probabilities, positive, strict=True):
-        if not 0 <= score <= 1:
-            raise ValueError(f"a probability lies in [0, 1], got {score}")
-        filled.setdefault(min(bins - 1, int(score * bins)), []).append((score, bool(label)))
+    import numpy as np
+
+    values, labels = _arrays(probabilities, positive)
+    if (outside := values[(values < 0) | (values > 1)]).size:
+        raise ValueError(f"a probability lies in [0, 1], got {outside[0]}")
+    at = np.minimum(bins - 1, (values * bins).astype(int))
+    filled = {index: at == index for index in np.unique(at).tolist()}
     return tuple(
         CalibrationBin(
             low=index / bins,
             high=(index + 1) / bins,
-            count=len(held),
-            mean_score=math.fsum(score for score, _ in held) / len(held),
-            share_positive=sum(label for _, label in held) / len(held),
+            count=int(held.sum()),
+            mean_score=float(values[held].mean()),
+            share_positive=float(labels[held].mean()),
         )
-        for index, held in sorted(filled.items())
+        for index, held in filled.items()
     )
 
 
@@ -261,8 +252,6 @@ def paired_interval(
 
     An interval above 0 says that the first method is better beyond the noise of these rows.
     """
-    _check(first, positive)
-    _check(second, positive)
 
     def difference(rows: Sequence[int]) -> float | None:
         labels = [positive[row] for row in rows]
@@ -273,22 +262,11 @@ def paired_interval(
     return bootstrap_interval(difference, len(positive), resamples=resamples, seed=seed)
 
 
-def _equal(first: Hashable, second: Hashable) -> bool:
-    return first == second
+def _arrays(
+    scores: Sequence[float], positive: Sequence[bool]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    import numpy as np
 
-
-def _check(first: Sequence[object], second: Sequence[object]) -> None:
-    if len(first) != len(second):
-        raise ValueError(f"one entry a row is needed, got {len(first)} and {len(second)}")
-
-
-def _split(scores: Sequence[float], positive: Sequence[bool]) -> tuple[list[float], list[float]]:
-    _check(scores, positive)
-    yes = [score for score, label in zip(scores, positive, strict=True) if label]
-    return yes, [score for score, label in zip(scores, positive, strict=True) if not label]
-
-
-def _by_score(scores: Sequence[float], positive: Sequence[bool]) -> list[list[bool]]:
-    """Labels in groups of equal score, the lowest score first."""
-    ordered = sorted(zip(scores, positive, strict=True), key=lambda row: row[0])
-    return [[bool(label) for _, label in rows] for _, rows in groupby(ordered, lambda row: row[0])]
+    if len(scores) != len(positive):
+        raise ValueError(f"one entry a row is needed, got {len(scores)} and {len(positive)}")
+    return np.asarray(scores, float), np.asarray(positive, bool)

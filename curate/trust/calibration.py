@@ -1,7 +1,7 @@
 """Per-judge calibration: from a judge's scores to probabilities, and the threshold that decides best.
 
-Both curves are short enough to be written out, and have to be read without their makers: what is stored is
-a line in log-odds, or a list of knots, applied by every run.
+What is stored is a line in log-odds, or a list of knots: numbers that every run can apply without the package
+that fitted them. scikit-learn, which fits them, is imported where it is used.
 
 How good a curve is, is told by cross-validation with the dialogues kept together: turns of one dialogue
 share its role, so that a curve seen on some of them is not new to the others.
@@ -32,7 +32,6 @@ CalibrationMethod = Literal["platt", "isotonic"]
 FOLDS = 5
 LEAST_TURNS = 20
 """Labelled turns below which nothing is fitted."""
-_NEWTON_STEPS = 100
 
 Curve = Callable[[float], float]
 """Raw score to probability."""
@@ -96,52 +95,28 @@ def fit_platt(scores: Sequence[float], labels: Sequence[bool]) -> tuple[float, f
     """Slope and intercept of log-odds(P) = slope * log-odds(score) + intercept.
 
     Platt's method (1999) with his smoothed targets, (n+ + 1) / (n+ + 2) and 1 / (n- + 2), so that classes
-    which do not overlap still give a finite curve; by Newton's method with halved steps (Lin, Lin and Weng
-    2007). On log-odds, since a judge's score is a probability: slope 1 and intercept 0 leave it as it is. A
-    falling curve is not given: at best the slope is 0.
+    which do not overlap still give a finite curve: a logistic regression without a penalty, in which every score
+    stands once for either label, weighted by its target. On log-odds, since a judge's score is a probability:
+    slope 1 and intercept 0 leave it as it is. A falling curve is not given: at best the slope is 0.
     """
-    x = [log_odds(score) for score in scores]
+    import numpy as np
+    from sklearn.linear_model import LogisticRegression
+
+    x = np.array([[log_odds(score)] for score in scores])
     positives = sum(labels)
     high, low = (positives + 1) / (positives + 2), 1 / (len(labels) - positives + 2)
-    targets = [high if label else low for label in labels]
-
-    def loss(slope: float, intercept: float) -> float:
-        z = [slope * value + intercept for value in x]
-        # -t ln(p) - (1 - t) ln(1 - p), without overflow
-        return math.fsum(
-            max(v, 0.0) - t * v + math.log1p(math.exp(-abs(v)))
-            for v, t in zip(z, targets, strict=True)
+    targets = np.where(np.asarray(labels, bool), high, low)
+    share = float(targets.mean())
+    if np.ptp(x):
+        line = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10)
+        line.fit(
+            np.vstack((x, x)),
+            np.repeat((True, False), len(x)),
+            sample_weight=np.concatenate((targets, 1 - targets)),
         )
-
-    slope, intercept = 0.0, math.log((positives + 1) / (len(labels) - positives + 1))
-    best = loss(slope, intercept)
-    for _ in range(_NEWTON_STEPS):
-        p = [sigmoid(slope * value + intercept) for value in x]
-        off = [probability - target for probability, target in zip(p, targets, strict=True)]
-        bend = [q * (1 - q) for q in p]
-        g1 = math.fsum(o * value for o, value in zip(off, x, strict=True))
-        g0 = math.fsum(off)
-        h11 = math.fsum(b * value * value for b, value in zip(bend, x, strict=True)) + 1e-12
-        h10 = math.fsum(b * value for b, value in zip(bend, x, strict=True))
-        h00 = math.fsum(bend) + 1e-12
-        area = h11 * h00 - h10 * h10
-        step1, step0 = (h00 * g1 - h10 * g0) / area, (h11 * g0 - h10 * g1) / area
-        size = 1.0
-        while size > 1e-10:
-            tried = loss(slope - size * step1, intercept - size * step0)
-            if tried < best:
-                break
-            size /= 2
-        else:
-            break
-        slope, intercept, gain = slope - size * step1, intercept - size * step0, best - tried
-        best = tried
-        if gain < 1e-12:
-            break
-    if slope < 0:
-        share = math.fsum(targets) / len(targets)
-        return 0.0, math.log(share / (1 - share))
-    return slope, intercept
+        if line.coef_[0, 0] >= 0:
+            return float(line.coef_[0, 0]), float(line.intercept_[0])
+    return 0.0, log_odds(share)
 
 
 def fit_isotonic(
@@ -150,25 +125,12 @@ def fit_isotonic(
     """Knots of the rising curve nearest to the labels, by pooling adjacent violators (Ayer et al. 1955).
 
     Each pooled block is flat between its lowest and its highest score; between blocks the curve is a
-    straight line, as in scikit-learn.
+    straight line.
     """
-    by_score: dict[float, list[bool]] = {}
-    for score, label in zip(scores, labels, strict=True):
-        by_score.setdefault(score, []).append(label)
-    blocks: list[tuple[float, float, int, int]] = []  # lowest, highest, adherent, turns
-    for score in sorted(by_score):
-        held = by_score[score]
-        lowest, highest, yes, n = score, score, sum(held), len(held)
-        while blocks and blocks[-1][2] * n >= yes * blocks[-1][3]:
-            before = blocks.pop()
-            lowest, yes, n = before[0], yes + before[2], n + before[3]
-        blocks.append((lowest, highest, yes, n))
-    knots: list[tuple[float, float]] = []
-    for lowest, highest, yes, n in blocks:
-        knots.append((lowest, yes / n))
-        if highest > lowest:
-            knots.append((highest, yes / n))
-    return tuple(knots)
+    from sklearn.isotonic import IsotonicRegression
+
+    curve = IsotonicRegression().fit(scores, labels)
+    return tuple(zip(curve.X_thresholds_.tolist(), curve.y_thresholds_.tolist(), strict=True))
 
 
 def fit_threshold(scores: Sequence[float], labels: Sequence[bool]) -> float:

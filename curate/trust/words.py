@@ -3,21 +3,26 @@
 If it can, a model trained on the pairs can learn the words instead of what they stand for ("Sure" opens
 every chosen side). The classifier is naive Bayes over words that only one side of a pair has: what both
 sides say is the subject, and says nothing about which is better. Punctuation and markdown are words of their
-own, and so is the first word of a side. In pure Python, so that the alarm belongs to the base install.
+own, and so is the first word of a side.
 """
 
 from __future__ import annotations
 
-import math
 import random
 import re
 import zlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from curate.dialogue import Message
 from curate.trust.agreement import auc
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 _TOKEN = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]|[^\W_]+|[^\w\s]+|_+")
 _FIRST = "^"
@@ -91,64 +96,57 @@ class WordCounts:
 
     def shortcut(self) -> WordShortcut | None:
         """Train on all folds but one, score that one, and so on; None where there are not two folds."""
-        if len({fold for fold, _, _ in self._pairs}) < 2:
+        import numpy as np
+        from sklearn.naive_bayes import MultinomialNB
+
+        table = self._table()
+        folds = np.repeat([fold for fold, *_ in self._pairs], 2)
+        is_chosen = np.tile((True, False), len(self._pairs))
+        if len(np.unique(folds)) < 2:
             return None
-        by_fold = [self._counts(fold) for fold in range(self._folds)]
-        total = tuple(
-            [sum(each) for each in zip(*sides, strict=True)] for sides in zip(*by_fold, strict=True)
-        )
-        weights = [
-            _weights(*(_less(whole, part) for whole, part in zip(total, counts, strict=True)))
-            for counts in by_fold
-        ]
-        scores, is_chosen = [], []
-        for fold, *sides in self._pairs:
-            for words, label in zip(sides, (True, False), strict=True):
-                scores.append(math.fsum(weights[fold].get(word, 0.0) for word in words))
-                is_chosen.append(label)
-        area = auc(scores, is_chosen)
-        return None if area is None else WordShortcut(area, len(self._pairs), self._telling(*total))
+        scores = np.zeros(len(folds))
+        # without any word there is nothing to fit, and all scores are 0
+        for fold in np.unique(folds) if self._vocabulary else ():
+            rest = table[folds != fold]
+            # Shares of all words of a side, not counts, so that a side is not taken for chosen because it is longer.
+            bayes = MultinomialNB(fit_prior=False).fit(rest, is_chosen[folds != fold])
+            weights = bayes.feature_log_prob_[1] - bayes.feature_log_prob_[0]
+            weights[rest.sum(axis=0) < _SUPPORT] = 0
+            scores[folds == fold] = table[folds == fold] @ weights
+        area = auc(scores.tolist(), is_chosen.tolist())
+        assert area is not None
+        words = self._telling(table[is_chosen].sum(axis=0), table[~is_chosen].sum(axis=0))
+        return WordShortcut(area, len(self._pairs), words)
 
-    def _counts(self, fold: int) -> tuple[list[int], list[int]]:
-        """In how many pairs of a fold only the chosen, and only the rejected side has each word."""
-        counts = ([0] * len(self._vocabulary), [0] * len(self._vocabulary))
-        for at, *sides in self._pairs:
-            if at == fold:
-                for count, words in zip(counts, sides, strict=True):
-                    for word in words:
-                        count[word] += 1
-        return counts
+    def _table(self) -> Any:
+        """Words that a side has and the other has not, as ones of a sparse table: the chosen side of the first
+        pair, its rejected side, the chosen side of the second pair, and so on.
+        """
+        import numpy as np
+        from scipy.sparse import csr_array
 
-    def _telling(self, chosen: Sequence[int], rejected: Sequence[int]) -> tuple[TellingWord, ...]:
+        sides = [side for _, *both in self._pairs for side in both]
+        starts = np.cumsum([0, *map(len, sides)])
+        words = np.fromiter(chain.from_iterable(sides), np.int32, starts[-1])
+        shape = (len(sides), len(self._vocabulary))
+        return csr_array((np.ones(len(words), np.int32), words, starts), shape=shape)
+
+    def _telling(
+        self, chosen: npt.NDArray[np.int64], rejected: npt.NDArray[np.int64]
+    ) -> tuple[TellingWord, ...]:
         """Words far from what chance gives, by the z of a sign test against the share of all words."""
-        share = sum(chosen) / max(1, sum(chosen) + sum(rejected))
-        spread = share * (1 - share)
-        found = []
-        for word, number in self._vocabulary.items():
-            yes, no = chosen[number], rejected[number]
-            if yes + no >= _SUPPORT and spread:
-                z = (yes - share * (yes + no)) / math.sqrt((yes + no) * spread)
-                if abs(z) >= _Z:
-                    found.append((-abs(z), word, TellingWord(word, yes, no)))
-        return tuple(item for *_, item in sorted(found, key=lambda entry: entry[:2])[:_SHOWN])
+        import numpy as np
 
-
-def _less(whole: Sequence[int], part: Sequence[int]) -> list[int]:
-    return [one - other for one, other in zip(whole, part, strict=True)]
-
-
-def _weights(chosen: Sequence[int], rejected: Sequence[int]) -> dict[int, float]:
-    """Log ratio of a word's share of all words on either side, one added to each count.
-
-    Shares, not counts, so that a side is not taken for chosen because it is longer; words of fewer than
-    `_SUPPORT` pairs weigh nothing.
-    """
-    bias = math.log((sum(chosen) + len(chosen) + 1) / (sum(rejected) + len(rejected) + 1))
-    return {
-        word: math.log((yes + 1) / (no + 1)) - bias
-        for word, (yes, no) in enumerate(zip(chosen, rejected, strict=True))
-        if yes + no >= _SUPPORT
-    }
+        both = chosen + rejected
+        share = chosen.sum() / max(1, both.sum())
+        spread = np.sqrt(both * share * (1 - share))
+        z = np.abs(chosen - share * both) / np.where(spread > 0, spread, np.inf)
+        far = [
+            (-z[number], word, TellingWord(word, int(chosen[number]), int(rejected[number])))
+            for word, number in self._vocabulary.items()
+            if both[number] >= _SUPPORT and z[number] >= _Z
+        ]
+        return tuple(item for *_, item in sorted(far, key=lambda entry: entry[:2])[:_SHOWN])
 
 
 def side_words(side: Message) -> set[str]:

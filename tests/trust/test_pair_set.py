@@ -245,6 +245,16 @@ def test_repeated_prompts_are_a_share_of_the_pairs() -> None:
     assert check(pairs, "repeated_prompts", count_repeats=lambda _: 20).status == "pass"
 
 
+def test_sides_that_say_the_same_words_tell_nothing() -> None:
+    counts = WordCounts()
+    side = Message(role="assistant", content="The very same.")
+    for prompt in range(10):
+        counts.add(str(prompt), side, side)
+    found = counts.shortcut()
+    assert found is not None
+    assert (found.auc, found.words) == (0.5, ())
+
+
 # --- mixes
 
 
