@@ -88,6 +88,17 @@ class Dialogue(Frozen):
     metadata: dict[str, Any] = Field(default_factory=dict)
     lineage: Lineage | None = None
 
+    @classmethod
+    def from_json(cls, line: bytes, content_hash: str) -> Self:
+        """Read a dialogue whose content hash is known already; working it out takes as long as reading.
+
+        Raises:
+            ValueError: the line is no dialogue.
+        """
+        dialogue = cls.model_validate_json(line)
+        dialogue.__dict__["content_hash"] = content_hash
+        return dialogue
+
     @cached_property
     def content_hash(self) -> str:
         """128-bit hash (32 hex digits) of what a judge can see: not of id, labels, metadata or lineage."""

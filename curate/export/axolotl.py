@@ -36,7 +36,7 @@ _PAIR: Final[Mapping[str, Column]] = {
 }
 
 FILES: Final = (
-    TrainingFile("sft", "sft", "dialogues", _SFT, as_it_is, is_verbatim=True),
+    TrainingFile("sft", "sft", "dialogues", _SFT, as_it_is),
     TrainingFile("sft_salvaged", "sft", "masked", _SFT, as_it_is),
     TrainingFile("dpo", "dpo", "pairs", _PAIR, _pair),
     TrainingFile("dpo_natural", "dpo", "natural", _PAIR, _pair),

@@ -18,7 +18,6 @@ from typing import IO, Any, NamedTuple
 
 from curate.export.layout import Column
 from curate.export.wire import dump
-from curate.storage.spans import write_framed
 
 _COPY = 1 << 20  # bytes copied at once
 
@@ -71,47 +70,19 @@ class RowFile:
         kinds: set[tuple[object, ...]] = {(name, name in row) for name in self._others}
         for name in self._spoken:
             known = self._known[name]
-            for message in _messages(row[name]):
-                is_text = {*map(type, message.values())} == _TEXT
-                if is_text and tuple(message) in known:
-                    continue  # as most are; of these kind and shape have been told
+            messages = _messages(row[name])
+            types = {type(value) for message in messages for value in message.values()}
+            if types == _TEXT and {*map(tuple, messages)} <= known:
+                continue  # as most are; of these kind and shape have been told
+            for message in messages:
                 kinds.add(_kind(name, message))
                 self._note(name, _shape(message))
-                if is_text:
+                if {*map(type, message.values())} == _TEXT:
                     known.add(tuple(message))
         self.present |= row.keys()
         is_head = self._is_head(kinds)
         self._file_for(is_head).write(line)
         self._count(is_head, len(line))
-        return is_head
-
-    def extend(self, heads: bytes | Sequence[bytes], messages: Sequence[memoryview]) -> bool:
-        """Add rows whose messages are role and content, as JSON: each a head, its messages and `}`.
-
-        Args:
-            heads: of each row, or of all.
-            messages: of each row; at least one.
-
-        Returns:
-            Whether the first of them went to the head of the file. No other does.
-        """
-        for name in self._spoken:
-            self._note(name, PLAIN)
-        self.present.update(self._spoken)
-        is_head = self._is_head(
-            {
-                *((name, ("role", "content"), ()) for name in self._spoken),
-                *((name, False) for name in self._others),
-            }
-        )
-        if is_head:
-            head = heads if isinstance(heads, bytes) else heads[0]
-            row = head + bytes(messages[0]) + b"}\n"
-            self._file_for(True).write(row)
-            self._count(True, len(row))
-            heads, messages = heads if isinstance(heads, bytes) else heads[1:], messages[1:]
-        write_framed(self._whole, heads, messages, b"}\n")
-        self._rows += len(messages)
         return is_head
 
     def _note(self, name: str, shape: Shape | None) -> None:

@@ -52,7 +52,6 @@ class TrainingFile:
         stream: what its rows are made of.
         columns: what each column holds, in order. An optional one that no row has is left out of the Parquet file.
         make: the trainer's row, from a row of the stream, which it may take apart; raises Refused.
-        is_verbatim: a dialogue of plain texts is its row as it stands, so that it may be copied.
     """
 
     name: str
@@ -60,7 +59,6 @@ class TrainingFile:
     stream: Stream
     columns: Mapping[str, Column]
     make: Callable[[Row], Row]
-    is_verbatim: bool = False
 
 
 class TrainerModule(Protocol):

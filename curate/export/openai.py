@@ -88,7 +88,7 @@ class _Ids:
 _SFT: Final[Mapping[str, Column]] = {}
 
 FILES: Final = (
-    TrainingFile("sft", "sft", "dialogues", _SFT, _sft, is_verbatim=True),
+    TrainingFile("sft", "sft", "dialogues", _SFT, _sft),
     TrainingFile("sft_salvaged", "sft", "masked", _SFT, _sft),
     TrainingFile("dpo", "dpo", "pairs", _SFT, _pair),
     TrainingFile("dpo_natural", "dpo", "natural", _SFT, _pair),

@@ -36,7 +36,7 @@ _PAIR: Final[Mapping[str, Column]] = {
 }
 
 FILES: Final = (
-    TrainingFile("sft", "sft", "dialogues", _SFT, _without_tools, is_verbatim=True),
+    TrainingFile("sft", "sft", "dialogues", _SFT, _without_tools),
     TrainingFile("sft_salvaged", "sft", "masked_turns", _SFT, _turn),
     TrainingFile("dpo", "dpo", "pairs", _PAIR, _without_tools),
     TrainingFile("dpo_natural", "dpo", "natural", _PAIR, _without_tools),

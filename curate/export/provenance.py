@@ -1,14 +1,12 @@
 """Who, why and from where of each row of a training file: a table beside it, in the same order.
 
 The rows that go to the head of a file are known when they come, and the others' places are known at the end. So
-rows of both kinds are kept apart on disk, or, where the dialogues' index holds what there is to say, not kept at
-all: only what the index does not know is, which is next to nothing.
+rows of both kinds are kept apart on disk.
 """
 
 from __future__ import annotations
 
 import shutil
-from array import array
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +15,6 @@ import polars as pl
 
 from curate.dialogue import Dialogue, Lineage
 from curate.export.layout import Stream
-from curate.export.stored import StoredDialogues
 from curate.records import PreferencePair
 from curate.storage.files import make_folder, write_table
 
@@ -121,7 +118,11 @@ class Provenance:
             self._settle(place)
 
     def _settle(self, place: str) -> None:
-        frame = pl.DataFrame(self._held[place], schema=self._schema)
+        import pyarrow as pa
+
+        # Arrow takes rows with lists in them many times faster than polars does.
+        rows = pa.Table.from_pylist(self._held[place], self._schema.to_arrow())
+        frame = pl.DataFrame(pl.from_arrow(rows), schema=self._schema)
         make_folder(self._folder)
         write_table(frame, self._folder / f"{place}-{self._written[place]:06d}.parquet")
         self._held[place] = []
@@ -140,89 +141,6 @@ class Provenance:
     def close(self) -> None:
         """Remove what is on disk."""
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-class StoredProvenance:
-    """The same for dialogues in a file, in whose index most of it is."""
-
-    def __init__(self, dialogues: StoredDialogues) -> None:
-        self._dialogues = dialogues
-        self._heads, self._refused = array("q"), array("q")
-        self._cut, self._cuts, self._roles = array("q"), array("q"), array("q")
-        self._ids: pl.Series | None = None
-
-    def note(
-        self, at: int, *, cut: int = 0, role_added: bool = False, is_head: bool = False
-    ) -> None:
-        """Say of the row of a wanted dialogue what the index does not; there is nothing to say of most.
-
-        Args:
-            at: the dialogue's number among those wanted.
-            cut: messages cut from its end.
-            role_added: whether its role definition was added.
-            is_head: whether the row went to the head of the file.
-        """
-        if is_head:
-            self._heads.append(at)
-        if cut:
-            self._cut.append(at)
-            self._cuts.append(cut)
-        if role_added:
-            self._roles.append(at)
-
-    def note_roles(self, at: int, count: int) -> None:
-        """Say of so many rows that the role definition was added, from one dialogue's number on."""
-        self._roles.extend(range(at, at + count))
-
-    def dialogue_id(self, at: int) -> str:
-        """Of a wanted dialogue, by its number among those wanted."""
-        if self._ids is None:
-            ids = pl.scan_parquet(self._dialogues.index).select("id").collect().to_series()
-            self._ids = ids.filter(self._dialogues.wanted)
-        return str(self._ids[at])
-
-    def refuse(self, at: int) -> None:
-        """Say that a wanted dialogue has no row."""
-        self._refused.append(at)
-
-    def table(self) -> pl.LazyFrame:
-        """All rows as they stand in the file, numbered; unread."""
-        wanted = self._dialogues.wanted
-        height, numbers = len(wanted), wanted.arg_true()
-
-        def rows_of(at: array[int]) -> pl.Series:
-            return numbers.gather(pl.Series(at, dtype=pl.UInt32))
-
-        def marked(at: array[int]) -> pl.Series:
-            return pl.repeat(False, height, eager=True).scatter(rows_of(at), True)
-
-        cuts = pl.zeros(height, pl.Int64, eager=True)
-        cuts.scatter(rows_of(self._cut), pl.Series(self._cuts, dtype=pl.Int64))
-        is_head = marked(self._heads)
-        is_tail = wanted & ~is_head & ~marked(self._refused)
-        told = pl.DataFrame(
-            {
-                "messages_cut": cuts,
-                "role_added": marked(self._roles),
-                "is_head": is_head,
-                "is_tail": is_tail,
-            }
-        )
-        index = pl.scan_parquet(self._dialogues.index).select(
-            "content_hash",
-            "lineage_rows",
-            "lineage_part",
-            dialogue_id="id",
-            lineage_source="source",
-            lineage_file="file",
-        )
-        whole = pl.concat([index, told.lazy()], how="horizontal")
-        # As a rule the head is what comes first anyway, and one pass will do.
-        heads = is_head.arg_true()
-        in_order = heads.is_empty() or not is_tail.head(heads[-1]).any()
-        head, tail = pl.col("is_head"), pl.col("is_tail")
-        parts = [head | tail] if in_order else [head, tail]
-        return _numbered(pl.concat([whole.filter(part) for part in parts]), SFT_SCHEMA)
 
 
 def of_dialogue(dialogue: Dialogue) -> dict[str, Any]:

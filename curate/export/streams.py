@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import orjson
 import polars as pl
@@ -25,12 +25,10 @@ from curate.export.provenance import (
     SIDECAR_OF,
     SIDECARS,
     Provenance,
-    StoredProvenance,
     of_dialogue,
     of_pair,
 )
 from curate.export.rows import labelled_rows, masked_row, pair_row, sft_row, turn_row
-from curate.export.stored import Copied, StoredDialogues
 from curate.export.turns import LabelledTurns, MixedDialogue
 from curate.export.wire import Refused
 from curate.records import PreferencePair
@@ -62,7 +60,6 @@ class OpenFile:
         self.rows = RowFile(folder / f"{file.name}.rows", file.columns)
         self.sidecar = SIDECAR_OF[file.stream]
         self.known = Provenance(folder / f"{file.name}.provenance", SIDECARS[self.sidecar])
-        self.stored: StoredProvenance | None = None
         self._refused = refused
 
     def put(self, row: Row) -> bool:
@@ -93,82 +90,25 @@ class OpenFile:
 
     def provenance(self) -> pl.LazyFrame:
         """What is known of its rows, as its sidecar has it."""
-        return (self.known if self.stored is None else self.stored).table()
+        return self.known.table()
 
 
 # -- dialogues of the SFT set
 
 
-def add_dialogues(
-    file: OpenFile, dialogues: Iterable[Dialogue] | StoredDialogues, config: ExportConfig
-) -> None:
+def add_dialogues(file: OpenFile, dialogues: Iterable[Dialogue], config: ExportConfig) -> None:
     """Add the SFT set."""
-    if isinstance(dialogues, StoredDialogues):
-        _add_stored(file, dialogues, config)
-        return
     for dialogue in dialogues:
-        if (written := _add_dialogue(file, dialogue, config)) is not None:
-            known = {"messages_cut": written.cut, "role_added": written.role_added}
-            file.known.append(of_dialogue(dialogue) | known, is_head=written.is_head)
-
-
-class _Written(NamedTuple):
-    """What became of a dialogue that has a row."""
-
-    cut: int
-    role_added: bool
-    is_head: bool
-
-
-def _add_dialogue(file: OpenFile, dialogue: Dialogue, config: ExportConfig) -> _Written | None:
-    """Write the row of a dialogue; None where it is refused."""
-    try:
-        row, cut_off, role_added = sft_row(dialogue, config)
-        is_head = file.put(row)
-    except Refused as refusal:
-        file.refuse(refusal, {"dialogue_id": dialogue.id})
-        return None
-    file.counts.dialogues_cut += cut_off > 0
-    file.counts.roles_added += role_added
-    return _Written(cut_off, role_added, is_head)
-
-
-def _add_stored(file: OpenFile, dialogues: StoredDialogues, config: ExportConfig) -> None:
-    known = file.stored = StoredProvenance(dialogues)
-    for made in dialogues.rows(role_as_system=config.role_as_system):
-        if isinstance(made, Copied):
-            (_copy if file.file.is_verbatim else _remake)(file, made, known)
-            continue
-        at, dialogue = made
-        if (written := _add_dialogue(file, dialogue, config)) is None:
-            known.refuse(at)
-        else:
-            known.note(at, **written._asdict())
-
-
-def _copy(file: OpenFile, made: Copied, known: StoredProvenance) -> None:
-    """Add rows as they lie in the file of dialogues."""
-    if file.rows.extend(made.heads, made.messages):
-        known.note(made.at, is_head=True)
-    if made.has_role:
-        file.counts.roles_added += len(made.messages)
-        known.note_roles(made.at, len(made.messages))
-
-
-def _remake(file: OpenFile, made: Copied, known: StoredProvenance) -> None:
-    """The same for a trainer that has a form of its own."""
-    for offset, messages in enumerate(made.messages):
-        head = made.heads if isinstance(made.heads, bytes) else made.heads[offset]
-        at = made.at + offset
         try:
-            is_head = file.put(orjson.loads(head + bytes(messages) + b"}"))
+            row, cut_off, role_added = sft_row(dialogue, config)
+            is_head = file.put(row)
         except Refused as refusal:
-            # Its id is in its line, which is not read but for this.
-            file.refuse(refusal, {"dialogue_id": known.dialogue_id(at)})
-            known.refuse(at)
+            file.refuse(refusal, {"dialogue_id": dialogue.id})
             continue
-        file.counts.roles_added += made.has_role
-        known.note(at, role_added=made.has_role, is_head=is_head)
+        file.counts.dialogues_cut += cut_off > 0
+        file.counts.roles_added += role_added
+        known = {"messages_cut": cut_off, "role_added": role_added}
+        file.known.append(of_dialogue(dialogue) | known, is_head=is_head)
 
 
 # -- turns

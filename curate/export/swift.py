@@ -69,7 +69,7 @@ _PAIR: Final[Mapping[str, Column]] = {
 }
 
 FILES: Final = (
-    TrainingFile("sft", "sft", "dialogues", _SFT, _sft, is_verbatim=True),
+    TrainingFile("sft", "sft", "dialogues", _SFT, _sft),
     TrainingFile("sft_salvaged", "sft", "masked", _SFT, _sft),
     TrainingFile("dpo", "dpo", "pairs", _PAIR, _pair),
     TrainingFile("dpo_natural", "dpo", "natural", _PAIR, _pair),

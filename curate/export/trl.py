@@ -34,7 +34,7 @@ _REWARD: Final[Mapping[str, Column]] = {**_PAIR, "margin": "real"}
 _KTO: Final[Mapping[str, Column]] = {**_TURN, "label": "truth"}
 
 FILES: Final = (
-    TrainingFile("sft", "sft", "dialogues", _SFT, as_it_is, is_verbatim=True),
+    TrainingFile("sft", "sft", "dialogues", _SFT, as_it_is),
     TrainingFile("sft_salvaged", "sft", "masked_turns", _TURN, as_it_is),
     TrainingFile("dpo", "dpo", "pairs", _PAIR, as_it_is),
     TrainingFile("dpo_natural", "dpo", "natural", _PAIR, as_it_is),

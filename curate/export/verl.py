@@ -60,7 +60,7 @@ _SFT: Final[Mapping[str, Column]] = {"messages": "messages"}
 _TEXTS: Final[Mapping[str, Column]] = {"prompt": "text", "chosen": "text", "rejected": "text"}
 
 FILES: Final = (
-    TrainingFile("sft", "sft", "dialogues", _SFT, _sft, is_verbatim=True),
+    TrainingFile("sft", "sft", "dialogues", _SFT, _sft),
     TrainingFile("sft_salvaged", "sft", "masked", _SFT, _masked),
     TrainingFile("rm", "reward", "pairs", _TEXTS, _texts),
     TrainingFile("rm_natural", "reward", "natural", _TEXTS, _texts),

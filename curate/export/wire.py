@@ -60,7 +60,9 @@ def wire_target(message: Message, *, keep_reasoning: bool = False) -> dict[str, 
     content = message.content.strip()
     if not content and not message.tool_calls:
         raise Refused("empty_assistant", "an assistant message has neither text nor a tool call")
-    return wire_message(message, keep_reasoning=keep_reasoning) | {"content": content}
+    wire = wire_message(message, keep_reasoning=keep_reasoning)
+    wire["content"] = content
+    return wire
 
 
 def wire_tools(tools: Sequence[Mapping[str, Any]]) -> str | None:

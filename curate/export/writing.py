@@ -26,7 +26,6 @@ from curate.export.files import RowFile, Shard, copy_shard, cut, shard_names
 from curate.export.layout import Stream, TrainerModule, TrainingFile
 from curate.export.parquet import write_parquet
 from curate.export.provenance import SIDECARS
-from curate.export.stored import StoredDialogues
 from curate.export.streams import OpenFile, add_dialogues, add_labelled, add_mixed, add_pairs
 from curate.export.trainers import trainer_module
 from curate.export.turns import LabelledTurns, MixedDialogue
@@ -42,15 +41,14 @@ class ExportData:
     """What there is to export.
 
     Attributes:
-        sft: dialogues to train on. Messages after the last assistant message are cut. Those of a file give
-            the same rows as if they had been read, most of them as slices of it.
+        sft: dialogues to train on. Messages after the last assistant message are cut.
         pairs: judge-made pairs.
         natural: pairs that came with the data.
         mixed: dialogues to train on in part.
         labelled: judged turns.
     """
 
-    sft: Iterable[Dialogue] | StoredDialogues = ()
+    sft: Iterable[Dialogue] = ()
     pairs: Iterable[PreferencePair] = ()
     natural: Iterable[PreferencePair] = ()
     mixed: Iterable[MixedDialogue] = ()

@@ -24,7 +24,7 @@ from curate.export.turns import (
 )
 from curate.export.writing import ExportData, write_export
 from curate.records import AdherenceScore, Judgment, Unscored
-from curate.run.ingest import read_dialogues, read_index, stored_dialogues
+from curate.run.ingest import read_dialogues, read_index
 from curate.run.outputs import (
     NATURAL_PAIRS,
     PAIRS,
@@ -80,7 +80,7 @@ def export_run(
         folder = run / "export" / trainer
         for part in export_parts(decided):
             data = ExportData(
-                sft=() if part.selected is None else stored_dialogues(run, part.selected),
+                sft=() if part.selected is None else read_dialogues(run, part.selected),
                 pairs=part.pairs(read_pairs(run, PAIRS)),
                 natural=part.pairs(read_pairs(run, NATURAL_PAIRS)),
                 mixed=() if turns is None else turns.mixed(part),

@@ -4,15 +4,14 @@ A run starts with it, and `curate ingest` is nothing else.
 
 `dialogues.parquet` is the index of `dialogues.jsonl`: one row a dialogue, in the same order, with what the
 score table says of it before anybody is asked, and its place. What needs no more than an id, a content hash or
-a group reads that, and parses no dialogue; nor does what copies lines, or messages that are exported as they lie
-(see `export.stored`).
+a group reads that, and parses no dialogue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -23,15 +22,13 @@ import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
-from curate.export.stored import STORED, StoredDialogues, stored_row
 from curate.recipe import load_recipe, parse_source
 from curate.records import QuarantinedRow
 from curate.selection.table import CHUNK, facts_frame, facts_row
 from curate.sources import Source, Tally, open_source
 from curate.sources.config import RoleFrom
 from curate.sources.mixing import Mixture, is_mixed
-from curate.storage.files import FrameFile, LineFile, read_lines, read_records
-from curate.storage.spans import read_spans
+from curate.storage.files import FrameFile, LineFile, damaged, read_lines, readable
 
 DIALOGUES = "dialogues.jsonl"
 QUARANTINE = "quarantine.jsonl"
@@ -239,7 +236,7 @@ class DialogueFile:
         self._lines = LineFile(lines)
         self._index = FrameFile(index)
         self._facts: list[dict[str, Any]] = []
-        self._places: list[dict[str, Any]] = []
+        self._offsets: list[int] = []
         self._written = 0
 
     def append(self, dialogue: Dialogue) -> None:
@@ -247,16 +244,15 @@ class DialogueFile:
         line = dialogue.model_dump_json(exclude_defaults=True).encode()
         self._lines.append(line)
         self._facts.append(facts_row(dialogue))
-        place = stored_row(dialogue, line, self._written)
-        self._places.append({OFFSET: self._written, **place})
+        self._offsets.append(self._written)
         self._written += len(line) + 1
         if len(self._facts) >= CHUNK:
             self._settle()
 
     def _settle(self) -> None:
-        places = pl.DataFrame(self._places, schema={OFFSET: pl.Int64, **STORED})
-        self._index.append(facts_frame(self._facts).hstack(places))
-        self._facts, self._places = [], []
+        offsets = pl.Series(OFFSET, self._offsets, dtype=pl.Int64)
+        self._index.append(facts_frame(self._facts).with_columns(offsets))
+        self._facts, self._offsets = [], []
 
     def __enter__(self) -> DialogueFile:
         self._index.__enter__()
@@ -275,8 +271,7 @@ class DialogueFile:
 
 
 def read_index(folder: Path) -> pl.LazyFrame:
-    """The index of the folder's dialogues: the facts of the score table, `offset`, and what exports need
-    (`export.stored.STORED`)."""
+    """The index of the folder's dialogues: the facts of the score table, and `offset`."""
     return pl.scan_parquet(folder / INDEX)
 
 
@@ -286,31 +281,39 @@ def read_dialogues(folder: Path, wanted: pl.Series | None = None) -> Iterator[Di
     Args:
         folder: where they lie.
         wanted: for each of them whether it is wanted; the others are not parsed. None: all.
+
+    Raises:
+        CurateError: a line is damaged, or there are fewer than the index has.
     """
-    file = folder / DIALOGUES
-    if wanted is None:
-        yield from read_records(file, Dialogue.model_validate_json)
-        return
-    for line in compress(read_lines(file), wanted):
-        yield Dialogue.model_validate_json(line)
+    hashes = read_index(folder).select("content_hash")
+    with readable(folder / INDEX):
+        keys = hashes.collect().to_series()
+    marks: Iterable[bool] = repeat(True, len(keys)) if wanted is None else wanted
+    lines = zip(dialogue_lines(folder), keys, marks, strict=True)
+    for number, (line, key, is_wanted) in enumerate(lines, start=1):
+        if is_wanted:
+            try:
+                yield Dialogue.from_json(line, key)
+            except ValueError as error:
+                raise damaged(f"{folder / DIALOGUES}:{number}", error) from error
 
 
-def read_stored(folder: Path) -> Iterator[tuple[int, list[memoryview]]]:
-    """The lines of the folder's dialogues without their newline, in blocks; see `spans.read_spans`."""
-    lines = folder / DIALOGUES
-    starts = read_index(folder).select(OFFSET).collect().to_series()
-    stops = starts.shift(-1, fill_value=lines.stat().st_size) - 1
-    yield from read_spans(lines, starts, stops)
+def dialogue_lines(folder: Path) -> Iterator[bytes]:
+    """The lines of the folder's dialogues, as many as its index has.
 
-
-def stored_dialogues(folder: Path, wanted: pl.Series) -> StoredDialogues:
-    """The dialogues of a folder that are wanted, for an export that parses no more of them than it must.
-
-    Args:
-        folder: where they lie.
-        wanted: for each of them whether it is wanted.
+    Raises:
+        CurateError: there are more or fewer.
     """
-    return StoredDialogues(folder / DIALOGUES, folder / INDEX, wanted)
+    path, index = folder / DIALOGUES, read_index(folder).select(pl.len())
+    with readable(folder / INDEX):
+        expected = index.collect().item()
+    number = 0
+    for number, line in enumerate(read_lines(path), start=1):
+        if number > expected:
+            break
+        yield line
+    if number != expected:
+        raise damaged(path, f"it has {number} lines or more, {INDEX} {expected}")
 
 
 def read_dialogues_at(folder: Path, offsets: pl.Series) -> Iterator[Dialogue]:

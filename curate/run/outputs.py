@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import compress, islice
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,15 +19,13 @@ import orjson
 import polars as pl
 
 from curate.dialogue import Dialogue
-from curate.export.stored import STORED
 from curate.pairs.funnel import Funnel
 from curate.records import AdherenceScore, GoodModel, Judgment, PreferencePair, Unscored
-from curate.run.ingest import INDEX, OFFSET, read_dialogues_at, read_index, read_stored
+from curate.run.ingest import INDEX, OFFSET, dialogue_lines, read_dialogues_at, read_index
 from curate.selection.columns import SCHEMA
 from curate.selection.rules import decision_columns
 from curate.selection.table import CHUNK, with_scores
 from curate.storage.files import FrameFile, atomic_file, read_frames, read_records
-from curate.storage.spans import write_framed
 from curate.storage.store import StageRows
 
 S = TypeVar("S", Judgment, AdherenceScore)
@@ -66,7 +64,7 @@ def write_scores(
         for facts in read_frames(run / INDEX, CHUNK):
             table.append(
                 with_scores(
-                    facts.drop(OFFSET, *STORED),
+                    facts.drop(OFFSET),
                     None if judged is None else list(islice(judged, facts.height)),
                     None if scored is None else list(islice(scored, facts.height)),
                     good,
@@ -108,30 +106,16 @@ def write_selection(run: Path, decided: pl.DataFrame) -> dict[str, int]:
     with atomic_file(folder / "decisions.jsonl") as out:
         for part in decisions.iter_slices(_DECISIONS):
             part.write_ndjson(out)
-    members = {name: decisions["sets"].list.contains(name) for name in SETS}
-    sizes = {name: int(inside.sum()) for name, inside in members.items()}
+    sizes = {name: int(decisions["sets"].list.contains(name).sum()) for name in SETS}
     with ExitStack() as opened:
         files = {name: opened.enter_context(atomic_file(folder / f"{name}.jsonl")) for name in SETS}
-        heads = _Heads()
-        said = decisions["reasons"].list.join(" ")
-        # A line is a dialogue as it is written here, too: nothing is parsed.
-        for at, lines in read_stored(run):
-            before = [heads[reasons] for reasons in said.slice(at, len(lines)).to_list()]
-            for name in filter(sizes.get, SETS):
-                inside = members[name].slice(at, len(lines)).to_list()
-                chosen = list(compress(lines, inside))
-                write_framed(files[name], list(compress(before, inside)), chosen, b"}\n")
+        decided_rows = decisions.select("reasons", "sets").iter_rows()
+        for line, (reasons, sets) in zip(dialogue_lines(run), decided_rows, strict=True):
+            # A line is a dialogue as it is written here, too: nothing is parsed.
+            row = b'{"reasons":%b,"dialogue":%b}\n' % (orjson.dumps(reasons), line[:-1])
+            for name in sets:
+                files[name].write(row)
     return {name: size for name, size in sizes.items() if size}
-
-
-class _Heads(dict[str, bytes]):
-    """How a row of a set begins, by its reasons, none of which has a space; there are few that differ."""
-
-    def __missing__(self, reasons: str) -> bytes:
-        self[reasons] = b'{"reasons":%b,"dialogue":' % orjson.dumps(
-            reasons.split(" ") if reasons else []
-        )
-        return self[reasons]
 
 
 def rejections(decided: pl.DataFrame) -> tuple[dict[str, int], dict[str, int]]:
