@@ -8,10 +8,11 @@ functions of the judge that verification needs (stages do not import each other)
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -374,12 +375,20 @@ def bind_judge(
 
 @cache
 def code_version(package: str) -> str:
-    """Hash of a room's source, so that changed code makes its rows anew (from kept replies)."""
+    """Hash of a room's source, subfolders included, so that changed code makes its rows anew (from kept replies)."""
     digest = hashlib.blake2b(digest_size=8)
-    for entry in sorted(resources.files(package).iterdir(), key=lambda item: item.name):
-        if entry.name.endswith(".py"):
-            digest.update(entry.read_bytes())
+    for name, source in _sources(resources.files(package)):
+        digest.update(name.encode() + b"\n" + source)
     return digest.hexdigest()
+
+
+def _sources(folder: Traversable, inside: str = "") -> Iterator[tuple[str, bytes]]:
+    """Name below the folder and content of each Python file in it, by name."""
+    for entry in sorted(folder.iterdir(), key=lambda item: item.name):
+        if entry.is_dir():
+            yield from _sources(entry, f"{inside}{entry.name}/")
+        elif entry.name.endswith(".py"):
+            yield inside + entry.name, entry.read_bytes()
 
 
 def _fingerprint(room: str, config: dict[str, Any], identity: JudgeIdentity) -> str:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from curate.adherence.config import AdherenceConfig
 from curate.dialogue import Dialogue, Message
@@ -10,7 +15,7 @@ from curate.engines.accounting import Accounting
 from curate.engines.asking import Asker
 from curate.engines.scripted import ScriptedEngine
 from curate.judging.config import RubricConfig
-from curate.steps import adherence_step, judge_step
+from curate.steps import adherence_step, code_version, judge_step
 
 
 def make_dialogue(name: str) -> Dialogue:
@@ -51,3 +56,37 @@ async def test_the_affinity_is_no_part_of_the_key():
     request = engine.requests[0]
     assert request.affinity
     assert request.key(engine.identity) == replace(request, affinity="").key(engine.identity)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package `a_room` with a subfolder that is none."""
+    folder = tmp_path / "a_room"
+    (folder / "inner/deep").mkdir(parents=True)
+    for name in ("__init__.py", "one.py", "inner/two.py", "inner/deep/three.py"):
+        (folder / name).write_text(f"# {name}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield folder
+    sys.modules.pop("a_room", None)
+    code_version.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["one.py", "inner/two.py", "inner/deep/three.py"])
+def test_changed_code_in_a_room_or_below_changes_its_version(package: Path, name: str) -> None:
+    before = code_version("a_room")
+    code_version.cache_clear()
+    assert code_version("a_room") == before
+    (package / name).write_text("# changed\n")
+    code_version.cache_clear()
+    assert code_version("a_room") != before
+
+
+def test_a_moved_file_changes_the_version_and_a_cached_one_does_not(package: Path) -> None:
+    before = code_version("a_room")
+    (package / "inner/__pycache__").mkdir()
+    (package / "inner/__pycache__/two.pyc").write_bytes(b"compiled")
+    code_version.cache_clear()
+    assert code_version("a_room") == before
+    (package / "inner/two.py").rename(package / "two.py")
+    code_version.cache_clear()
+    assert code_version("a_room") != before
