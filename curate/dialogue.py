@@ -7,6 +7,7 @@ so a dialogue can be shared between stages and its content hash stays true.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,14 @@ from pydantic import BaseModel, ConfigDict, Field
 Role = Literal["system", "user", "assistant", "tool"]
 RoleOrigin = Literal["field", "system", "recipe"]
 """Where a role definition is from: a field of the data, its system message, or the recipe."""
+
+_THINKING = re.compile(r"(?<!`)<think(?:ing)?>(.*?)</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+"""A block of thinking, unless the text only talks about the tag (in backticks)."""
+_OPENED_BEFORE = re.compile(
+    r"\A((?:(?!<think).)*?)(?<!`)</think(?:ing)?>(?:\s*\n|\s*\Z|(?=\w))", re.DOTALL | re.IGNORECASE
+)
+"""Templates that write the opening tag into the prompt leave a reply with the closing one only."""
+_NEVER_CLOSED = re.compile(r"\A\s*<think(?:ing)?>(.*)\Z", re.DOTALL | re.IGNORECASE)
 
 _UNSEEN = {"id", "group", "reward", "labels", "metadata", "lineage"}
 """Fields of a dialogue that no judge is shown."""
@@ -171,6 +180,41 @@ class Turn:
             if message.role == "assistant" and message.content.strip() and not message.tool_calls:
                 return self.start + offset
         return None
+
+
+def split_thinking(text: str) -> tuple[str, str | None]:
+    """Parse `<think>` blocks off what an assistant wrote, in data and in replies alike.
+
+    Returns:
+        The text without them, and the thinking (None where there is none). A block that is never closed
+        leaves no text; one that was never opened is everything before the closing tag. A text that has
+        none, or talks about the tags in backticks, stays as it is.
+    """
+    if "think" not in text.lower():
+        return text, None
+    blocks = [block.strip() for block in _THINKING.findall(text)]
+    rest = _THINKING.sub("", text) if blocks else text
+    for pattern in (_OPENED_BEFORE, _NEVER_CLOSED):
+        match = pattern.match(rest)
+        if match:
+            blocks.append(match[1].strip())
+            rest = rest[match.end() :]
+    if not blocks:
+        return text, None
+    return rest.strip(), "\n\n".join(block for block in blocks if block) or None
+
+
+def function_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool definition in OpenAI's function form; a bare function and Anthropic's `input_schema` are brought
+    into it. What a policy is offered and what is exported is this form."""
+    if isinstance(tool.get("function"), Mapping):
+        return {"type": "function", **tool}
+    bare = {
+        ("parameters" if key == "input_schema" else key): value
+        for key, value in tool.items()
+        if key != "type"
+    }
+    return {"type": "function", "function": bare}
 
 
 def leading_system_text(messages: tuple[Message, ...]) -> str | None:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curate.dialogue import Dialogue, Message, ToolCall, number_turns
+from curate.dialogue import (
+    Dialogue,
+    Message,
+    ToolCall,
+    function_tool,
+    number_turns,
+    split_thinking,
+)
 
 ROLES = st.sampled_from(["system", "user", "assistant", "tool"])
 MESSAGES = st.lists(st.builds(Message, role=ROLES, content=st.text(max_size=5)), max_size=12).map(
@@ -77,3 +87,42 @@ def test_a_changed_copy_has_turns_and_hash_of_its_own() -> None:
     assert len(start.turns) == 1
     assert start.content_hash == Dialogue(id="b", messages=start.messages).content_hash != kept
     assert whole.content_hash == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "thinking"),
+    [
+        ("It is 45.", "It is 45.", None),
+        ("<think>a</think>b", "b", "a"),
+        ("<think>a</think>b<think>c</think>d", "bd", "a\n\nc"),
+        ("<THINKING>\nhm\n</THINKING>\n\nIt is 45.", "It is 45.", "hm"),
+        ("hm\n</think>\n\nIt is 45.", "It is 45.", "hm"),
+        ("hm</think>It is 45.", "It is 45.", "hm"),
+        ("all of it</think>", "", "all of it"),
+        ("<think>never closed", "", "never closed"),
+        ("<think></think>b", "b", None),
+        ("say `<think>` and `</think>` here", "say `<think>` and `</think>` here", None),
+        ("a </think> in a sentence", "a </think> in a sentence", None),
+    ],
+)
+def test_thinking_is_parsed_off_what_an_assistant_wrote(
+    text: str, answer: str, thinking: str | None
+) -> None:
+    assert split_thinking(text) == (answer, thinking)
+
+
+SCHEMA = {"type": "object", "properties": {"id": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "function", "function": {"name": "find", "parameters": SCHEMA}},
+        {"function": {"name": "find", "parameters": SCHEMA}},
+        {"name": "find", "parameters": SCHEMA},
+        {"type": "custom", "name": "find", "input_schema": SCHEMA},
+    ],
+)
+def test_a_tool_in_any_form_is_brought_into_the_function_form(tool: dict[str, Any]) -> None:
+    named = {"name": "find", "parameters": SCHEMA}
+    assert function_tool(tool) == {"type": "function", "function": named}

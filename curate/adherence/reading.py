@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.prompting import reason_schema
+from curate.dialogue import split_thinking
 from curate.engines.base import Completion
 from curate.engines.labels import read_labels
 from curate.engines.structured import BadReply, read_object
 from curate.records import AdherenceReason
 
-_THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _OPENS_THINKING = re.compile(r"\s*(<think|<\|channel|\[THINK)", re.IGNORECASE)
 # Spelt out, since re.IGNORECASE would let the long s of "yeſ" pass for an s.
 _YES_NO = r"([Yy][Ee][Ss]|[Nn][Oo])"
@@ -70,7 +70,7 @@ def read_binary(completion: Completion) -> Answer:
     """
     if completion.fault is not None:
         return _fault(completion)
-    text = _THINKING.sub("", completion.text).strip()
+    text = split_thinking(completion.text)[0].strip()
     words = {word.lower() for word in _WORD.findall(text)}
     opening, closing = _OPENING.match(text), _CLOSING.search(text)
     cut = completion.finish == "length"
@@ -141,7 +141,7 @@ def read_reason(
     if completion.fault is not None:
         return ReasonRead(AdherenceReason(fault=_fault(completion).reason))
     schema = reason_schema(config, adherent=adherent)
-    value = read_object(replace(completion, text=_THINKING.sub("", completion.text)), schema)
+    value = read_object(replace(completion, text=split_thinking(completion.text)[0]), schema)
     if isinstance(value, BadReply):
         return ReasonRead(
             AdherenceReason(fault="reply_cut" if value.reason == "cut" else "bad_reply"),

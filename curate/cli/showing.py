@@ -27,7 +27,7 @@ from curate.cli.showing_plan import duration, listed, show_comparison, show_sour
 from curate.dialogue import Dialogue, Message
 from curate.export.counts import files, refusals
 from curate.recipe import left_out_of_cost
-from curate.records import AdherenceDecay, Manifest
+from curate.records import VERDICTS, AdherenceDecay, Manifest
 from curate.run.ingest import IngestReport
 from curate.run.pipeline import RunResult
 from curate.run.read_back import unscored_example
@@ -227,7 +227,7 @@ def _closing_table(manifest: Manifest) -> Table:
         ("unscored", manifest.unscored, _reasons(manifest)),
         *(
             (f"verdict {name}", manifest.verdicts[name], "")
-            for name in ("excellent", "good", "borderline", "poor")
+            for name in reversed(VERDICTS)
             if name in manifest.verdicts
         ),
         (

@@ -94,34 +94,85 @@ def _validator(schema: bytes) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(orjson.loads(schema))
 
 
-def _find_object(text: str) -> dict[str, Any] | BadReply:
+class NoObjectError(ValueError):
+    """There is no JSON object in a text."""
+
+
+class SeveralObjectsError(ValueError):
+    """There is more than one, and none is the reply."""
+
+
+class KeyTwiceError(ValueError):
+    """A key stands twice in an object.
+
+    Args:
+        key: which.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the key {key!r} stands twice")
+        self.key = key
+
+
+def only_object(text: str) -> dict[str, Any]:
+    """The one JSON object in a text; fences and prose around it are passed over.
+
+    Raises:
+        NoObjectError, SeveralObjectsError, KeyTwiceError: as they say.
+        ValueError: the object is broken; the message says how, positions counted from its start.
+    """
     start = _OBJECT_START.search(text)
     if start is None:
-        shown = text.strip()[:80]
-        return BadReply("not_json", f"there is no JSON object in the reply {shown!r}")
-    decoder = json.JSONDecoder(
-        object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant
-    )
+        raise NoObjectError("there is no JSON object in the reply")
+    text = text[start.start() :]
+    decoder = json.JSONDecoder(object_pairs_hook=_no_key_twice, parse_constant=_refuse_constant)
     try:
-        value, end = decoder.raw_decode(text, start.start())
+        value, end = decoder.raw_decode(text)
         # What JSON can spell and UTF-8 or 64 bits cannot hold would fail much later, when it is stored.
         orjson.dumps(value)
     except RecursionError:
-        return BadReply("not_json", "the JSON in the reply is nested too deeply")
-    except (ValueError, TypeError) as error:
-        return BadReply("not_json", f"the JSON in the reply is broken: {error}"[:_DETAIL_CHARS])
+        raise ValueError("it is nested too deeply") from None
+    except TypeError as error:
+        raise ValueError(str(error)) from error
     if _OBJECT_START.search(text, end):
-        return BadReply("not_json", "the reply holds more than one JSON object")
+        raise SeveralObjectsError("the reply holds more than one JSON object")
     assert isinstance(value, dict)
     return value
 
 
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def only_values(text: str) -> list[Any] | None:
+    """JSON values that follow one another and are all of a text, a list's elements; None for any other text."""
+    decoder, at, values = json.JSONDecoder(), 0, []
+    text = text.strip()
+    while at < len(text):
+        if text[at] not in "{[":
+            return None
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return None
+        values.extend(value if isinstance(value, list) else [value])
+        while at < len(text) and text[at] in " \t\r\n,;":
+            at += 1
+    return values
+
+
+def _find_object(text: str) -> dict[str, Any] | BadReply:
+    try:
+        return only_object(text)
+    except NoObjectError as error:
+        return BadReply("not_json", f"{error} {text.strip()[:80]!r}")
+    except SeveralObjectsError as error:
+        return BadReply("not_json", str(error))
+    except ValueError as error:
+        return BadReply("not_json", f"the JSON in the reply is broken: {error}"[:_DETAIL_CHARS])
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} stands twice")
+        raise KeyTwiceError(next(name for name in names if names.count(name) > 1))
     return value
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from curate.dialogue import Message, ToolCall
+from curate.dialogue import Message, ToolCall, function_tool
 
 
 class Refused(Exception):
@@ -110,18 +110,8 @@ def _wire_call(call: ToolCall) -> dict[str, Any]:
 
 
 def _wire_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """OpenAI's function form; a bare function and Anthropic's `input_schema` are brought into it."""
-    if isinstance(tool.get("function"), Mapping):
-        wire = {"type": "function", **tool}
-        named = tool["function"]
-    else:
-        bare = {
-            ("parameters" if key == "input_schema" else key): value
-            for key, value in tool.items()
-            if key != "type"
-        }
-        wire, named = {"type": "function", "function": bare}, bare
-    if not isinstance(named.get("name"), str):
+    wire = function_tool(tool)
+    if not isinstance(wire["function"].get("name"), str):
         raise Refused(
             "tool_without_name", f"a tool definition has no name; its keys: {sorted(tool)}"
         )

@@ -12,7 +12,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from curate.dialogue import split_thinking
 from curate.engines.base import Request
+from curate.engines.structured import (
+    KeyTwiceError,
+    NoObjectError,
+    SeveralObjectsError,
+    only_object,
+)
 from curate.judging.reading import (
     Failure,
     Page,
@@ -23,13 +30,12 @@ from curate.judging.reading import (
     fault_of,
     listed,
     mismatch_of,
-    without_thinking,
 )
-from curate.judging.verdict import VERDICTS
 from curate.judging.wording import Texts
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
+    VERDICTS,
     ConversationLevel,
     ConversationScore,
     RubricScores,
@@ -138,7 +144,7 @@ def read_reply(text: str, scope: Scope, *, joint: bool = False) -> Reading:
         BadReplyError: not JSON, a key missing, unknown or twice, a score outside its scale, a turn
             missing, invented or scored twice, or a weakest turn that was not scored.
     """
-    reply = _first_object(text)
+    reply = _only_object(text)
     if "per_turn" in reply or "conversation_level" in reply:
         reply = _from_card(reply, scope)
         joint = False
@@ -175,27 +181,17 @@ def read_reply(text: str, scope: Scope, *, joint: bool = False) -> Reading:
     )
 
 
-def _first_object(text: str) -> dict[str, Any]:
-    text = without_thinking(text)
-    start = text.find("{")
-    if start < 0:
-        raise BadReplyError("there was no JSON object in it")
-    decoder = json.JSONDecoder(object_pairs_hook=_no_key_twice)
+def _only_object(text: str) -> dict[str, Any]:
     try:
-        value, _ = decoder.raw_decode(text[start:])
-    except BadReplyError:
-        raise
-    except (ValueError, RecursionError) as error:
+        return only_object(split_thinking(text)[0])
+    except NoObjectError as error:
+        raise BadReplyError("there was no JSON object in it") from error
+    except SeveralObjectsError as error:
+        raise BadReplyError("there was more than one JSON object in it") from error
+    except KeyTwiceError as error:
+        raise BadReplyError(f"{_shown(error.key)} stands in it twice") from error
+    except ValueError as error:
         raise BadReplyError(f"it was not valid JSON ({error})") from error
-    return _mapping(value, "the reply")
-
-
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    if twice:
-        raise BadReplyError(f"{_shown(twice[0])} stands in it twice")
-    return dict(pairs)
 
 
 def _from_card(reply: Mapping[str, Any], scope: Scope) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from curate.dialogue import Turn
+from curate.dialogue import Turn, split_thinking
 from curate.engines.base import Request
-from curate.judging.reading import Failure, Page, Session, fault_of, without_thinking
+from curate.judging.reading import Failure, Page, Session, fault_of
 
 CUT_MARK = "(The ledger was cut here.)"
 _TOKENS_A_WORD = 2  # A cautious ratio, so that a model that obeys the word limit is not cut.
@@ -56,7 +56,7 @@ class Ledger:
         completion = await self._session.ask_with_retries(self._request(turns, shown))
         fault = fault_of(completion)
         if fault is None:
-            text = without_thinking(completion.text).strip()
+            text = split_thinking(completion.text)[0].strip()
             if not text:
                 return Failure(
                     "bad_reply", f"the ledger of turns up to {turns[-1].number} was empty"

@@ -6,11 +6,10 @@ was. `Session` is one dialogue being judged: it counts requests and gathers rema
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from curate.dialogue import Dialogue, Turn
+from curate.dialogue import Dialogue, Turn, split_thinking
 from curate.engines.base import Ask, Completion, Request
 from curate.engines.layout import Trunk, nested, trunk
 from curate.errors import EngineError, UsageError
@@ -148,7 +147,7 @@ class Session:
         """Ask again, up to `retries` times, while the reply is empty; the last one is returned."""
         for sample in range(self.config.retries + 1):
             (completion,) = await self.ask([replace(request, sample=sample)])
-            if fault_of(completion) is not None or without_thinking(completion.text).strip():
+            if fault_of(completion) is not None or split_thinking(completion.text)[0].strip():
                 break
         return completion
 
@@ -218,11 +217,6 @@ def shared_reason(unscored: Sequence[UnscoredTurn], asked: int) -> Failure:
     reason = reasons.pop() if len(reasons) == 1 else "unscored_turns"
     named = "; ".join(f"turn {turn.turn}: {turn.detail or turn.reason}" for turn in unscored[:5])
     return Failure(reason, f"{len(unscored)} of {asked} turns unscored: {named}")
-
-
-def without_thinking(text: str) -> str:
-    """A reply without `<think>` blocks; one that never closes takes the rest with it."""
-    return re.sub(r"<think>.*?(</think>|$)", "", text, flags=re.DOTALL)
 
 
 def listed(numbers: Sequence[int]) -> str:

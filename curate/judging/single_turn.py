@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from curate.dialogue import Dialogue, Turn
+from curate.dialogue import Dialogue, Turn, split_thinking
 from curate.engines.base import Ask, Request
 from curate.errors import UsageError
 from curate.judging.config import RubricConfig
@@ -22,7 +22,6 @@ from curate.judging.reading import (
     open_session,
     refuse,
     shared_reason,
-    without_thinking,
 )
 from curate.judging.scoring import ask_scope
 from curate.judging.tokens_mode import turn_means
@@ -121,7 +120,7 @@ async def describe_issue(
 
 
 def _whole_sentences(text: str, *, cut: bool) -> str:
-    text = " ".join(without_thinking(text).split())
+    text = " ".join(split_thinking(text)[0].split())
     if not cut or not text:
         return text
     ends = [match.end() for match in re.finditer(r"[.!?。!?](?=\s|$)|[。!?]", text)]

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from curate.dialogue import split_thinking
 from curate.engines.base import Request
 from curate.judging.reading import (
     Page,
@@ -19,7 +20,6 @@ from curate.judging.reading import (
     Session,
     clip_words,
     fault_of,
-    without_thinking,
 )
 from curate.judging.verdict import is_weak, rule_verdict
 from curate.judging.wording import Texts
@@ -99,7 +99,7 @@ async def add_text(session: Session, page: Page, scope: Scope, reading: Reading)
         session.remark(f"text_lost: {fault.reason}")
         return reading
     cut = completion.finish == "length"
-    said = read_text(without_thinking(completion.text), cut=cut)
+    said = read_text(split_thinking(completion.text)[0], cut=cut)
     if cut:
         session.remark("text_lost: reply_cut")
     weak = [turn.turn for turn in reading.turns if is_weak(turn)]

@@ -24,11 +24,11 @@ from curate.engines.base import Completion, Request
 from curate.engines.labels import LabelMass, logsumexp, read_labels
 from curate.engines.layout import Trunk
 from curate.judging.reading import Failure, Page, Reading, Scope, Session, fault_of, mismatch_of
-from curate.judging.verdict import VERDICTS
 from curate.judging.wording import WORDINGS, Texts
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
+    VERDICTS,
     ConversationLevel,
     ConversationScore,
     LabelReading,

@@ -9,9 +9,6 @@ from collections.abc import Sequence
 
 from curate.records import TURN_DIMENSIONS, ConversationLevel, TurnScores, Verdict
 
-VERDICTS: tuple[Verdict, ...] = ("poor", "borderline", "good", "excellent")
-"""From worst to best."""
-
 
 def rule_verdict(per_turn: Sequence[TurnScores], conversation: ConversationLevel) -> Verdict:
     """The verdict the scores give, with precedence poor, borderline, excellent, good.

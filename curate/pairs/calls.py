@@ -17,6 +17,7 @@ import jsonschema
 
 from curate.dialogue import Message, ToolCall
 from curate.engines.base import Completion
+from curate.engines.structured import only_values
 
 _BLOCK = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
 _LIST = re.compile(r"\[TOOL_CALLS\]\s*(.*)\Z", re.DOTALL)
@@ -53,7 +54,7 @@ def read_calls(completion: Completion, text: str, offered: Collection[str]) -> R
     if found := _LIST.search(text):
         return _parsed(text[: found.start()].strip(), [found[1]])
     fenced = _FENCE.match(text)
-    objects = _objects(fenced[1] if fenced else text)
+    objects = only_values(fenced[1] if fenced else text)
     if objects and all(_names_one(value, offered) for value in objects):
         return _read("", objects)
     return ReadCalls(text)
@@ -106,28 +107,11 @@ def _definition(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 def _parsed(text: str, bodies: Sequence[str]) -> ReadCalls:
     found: list[Any] = []
     for body in bodies:
-        objects = _objects(body)
+        objects = only_values(body)
         if objects is None:
             return ReadCalls(text, problem=f"a tool call is no JSON: {body[:80]!r}")
         found.extend(objects)
     return _read(text, found)
-
-
-def _objects(text: str) -> list[Any] | None:
-    """JSON values that follow one another and are all there is, a list's elements; None for any other text."""
-    decoder, at, values = json.JSONDecoder(), 0, []
-    text = text.strip()
-    while at < len(text):
-        if text[at] not in "{[":
-            return None
-        try:
-            value, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            return None
-        values.extend(value if isinstance(value, list) else [value])
-        while at < len(text) and text[at] in " \t\r\n,;":
-            at += 1
-    return values
 
 
 def _names_one(value: Any, offered: Collection[str]) -> bool:

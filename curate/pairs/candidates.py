@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from curate.dialogue import Dialogue, Message
+from curate.dialogue import Dialogue, Message, split_thinking
 from curate.engines.base import Completion, Request
 from curate.engines.layout import defuse
 from curate.pairs.asks import ForkAsks
@@ -22,7 +22,6 @@ from curate.pairs.config import ForkConfig
 from curate.pairs.prompting import critique, revision
 from curate.pairs.wire import said_text, to_wire, tools_to_wire
 
-_THINK = re.compile(r"^\s*<think>(.*?)</think>", re.DOTALL)
 _ECHOED_FENCE = re.compile(r"^<reply>\n?(.*?)\n?</reply>$", re.DOTALL)
 _NO_FAULT = re.compile(r"\W*none\W*", re.IGNORECASE)
 _CRITIQUE_TOKENS = 160
@@ -133,7 +132,7 @@ async def criticise(prompt: Dialogue, original: Message, asks: ForkAsks, config:
         critique(prompt, original, config.principles), _CRITIQUE_TOKENS, purpose="pairs.critique"
     )
     [completion] = await asks.judging.judge([request])
-    text, _ = split_thinking(completion.text)
+    text = split_thinking(completion.text)[0].strip()
     if completion.fault is not None or _NO_FAULT.fullmatch(text):
         return ""
     return " ".join(text.split())
@@ -152,7 +151,7 @@ def _read(
         return _without(candidate, "engine_error", detail)
     if completion.finish == "length":
         return _without(candidate, "no_candidate", "cut by max_tokens")
-    text, reasoning = split_thinking(completion.text)
+    text, reasoning = split_thinking(completion.text.strip())
     if candidate.source == "revision":
         text = _ECHOED_FENCE.sub(r"\1", text).strip()
     is_call = bool(original.tool_calls)
@@ -177,21 +176,3 @@ def _read(
 
 def _without(candidate: Candidate, refusal: str, detail: str) -> Candidate:
     return replace(candidate, refusal=refusal, detail=detail)
-
-
-def split_thinking(text: str) -> tuple[str, str | None]:
-    """A reply without its thinking, and the thinking; both stripped.
-
-    Some chat templates open the block in the prompt, so that the reply holds only the closing tag. A
-    block that is never closed leaves no answer.
-    """
-    match = _THINK.match(text)
-    if match:
-        thinking, answer = match.group(1), text[match.end() :]
-    elif text.lstrip().startswith("<think>"):
-        thinking, answer = text.lstrip().removeprefix("<think>"), ""
-    elif "</think>" in text and "<think>" not in text:
-        thinking, _, answer = text.partition("</think>")
-    else:
-        return text.strip(), None
-    return answer.strip(), thinking.strip() or None

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from curate.dialogue import Message
+from curate.dialogue import Message, function_tool
 
 
 def to_wire(messages: Sequence[Message]) -> tuple[dict[str, Any], ...]:
@@ -59,24 +59,13 @@ def tools_to_wire(tools: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], .
 
     The exports write the same form, so the policy is offered exactly the exported tools.
     """
-    return tuple(_as_function(tool) for tool in tools)
+    return tuple(function_tool(tool) for tool in tools)
 
 
 def said_text(message: Message) -> str:
     """All that a message says, as text: its content, then a line for each tool call."""
     calls = [f"(calls tool) {call.name} {_as_text(call.arguments)}" for call in message.tool_calls]
     return "\n".join(filter(None, (message.content.strip(), *calls)))
-
-
-def _as_function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(tool.get("function"), Mapping):
-        return {"type": "function", **tool}
-    bare = {
-        ("parameters" if key == "input_schema" else key): value
-        for key, value in tool.items()
-        if key != "type"
-    }
-    return {"type": "function", "function": bare}
 
 
 def _as_text(arguments: dict[str, Any] | str) -> str:

@@ -29,11 +29,11 @@ from curate.publishing.untrusted import visible
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
+    VERDICTS,
     Calibration,
     CutPoints,
     Manifest,
 )
-from curate.selection.columns import VERDICTS
 
 _SIZES: Final = (
     (1_000, "n<1K"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
@@ -12,6 +12,8 @@ TURN_DIMENSIONS = ("context_use", "helpfulness", "safety")
 CONVERSATION_DIMENSIONS = ("coherence", "task_completion", "repair_handling")
 
 Verdict = Literal["excellent", "good", "borderline", "poor"]
+VERDICTS: tuple[Verdict, ...] = tuple(reversed(get_args(Verdict)))
+"""From worst to best: `verdict >= 'good'` compares in this order."""
 ScoringMode = Literal["json", "tokens"]
 ConversationScoreValue = int | Literal["n/a"]
 

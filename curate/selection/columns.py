@@ -11,13 +11,9 @@ from typing import Literal, get_args
 
 import polars as pl
 
-from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, Verdict, ViolationKind
+from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, VERDICTS, ViolationKind
 
 Stage = Literal["judge", "adherence"]
-
-VERDICTS: tuple[str, ...] = ("poor", "borderline", "good", "excellent")
-"""From worst to best: `verdict >= 'good'` compares in this order."""
-assert set(VERDICTS) == set(get_args(Verdict))
 
 VIOLATIONS: tuple[ViolationKind, ...] = get_args(ViolationKind)
 """Kinds of violations of a role, as the judge names them."""

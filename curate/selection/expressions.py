@@ -15,7 +15,8 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from curate.errors import UsageError
-from curate.selection.columns import LABEL_PREFIX, SCHEMA, STAGES_OF, VERDICTS, Stage
+from curate.records import VERDICTS
+from curate.selection.columns import LABEL_PREFIX, SCHEMA, STAGES_OF, Stage
 
 _TEXT = re.compile(r"'((?:[^']|'')*)'")
 _VERDICT_COLUMNS = frozenset({"verdict", "judge_verdict"})

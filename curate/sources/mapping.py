@@ -14,10 +14,10 @@ from typing import Annotated, Any
 import orjson
 from pydantic import AfterValidator, Field, model_validator
 
-from curate.dialogue import Message, Role, ToolCall
+from curate.dialogue import Message, Role, ToolCall, split_thinking
 from curate.records.config import Config
 from curate.sources.fields import as_texts
-from curate.sources.messages import read_arguments, read_role, read_tools, split_reasoning
+from curate.sources.messages import read_arguments, read_role, read_tools
 from curate.sources.reading import (
     Draft,
     Reading,
@@ -246,7 +246,7 @@ def _read_item(
         text = text[len(mapping.strip_prefix.rstrip()) :].lstrip()
     thoughts = text_of(select(item, mapping.reasoning), "reasoning") if mapping.reasoning else None
     if role == "assistant":
-        text, found = split_reasoning(text)
+        text, found = split_thinking(text)
         thoughts = "\n\n".join(part for part in (thoughts, found) if part)
     return [*messages, Message(role=role, content=text, reasoning=thoughts or None)]
 

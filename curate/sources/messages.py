@@ -6,14 +6,13 @@ several (an Anthropic user message holds tool results), never none.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from curate.dialogue import Message, Role, ToolCall
+from curate.dialogue import Message, Role, ToolCall, split_thinking
 from curate.sources.reading import UnreadableError, scalar_id, text_of, type_name
 
 ROLES: dict[str, Role] = {
@@ -62,15 +61,6 @@ READ_KEYS = frozenset(
         "tool_call_id",
     )
 )
-
-# A pair of tags, unless the text only talks about the tag (in backticks).
-THINK = re.compile(r"(?<!`)<think(?:ing)?>(.*?)</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
-# Templates that write the opening tag into the prompt leave a reply with the closing one only.
-THINK_TAIL = re.compile(
-    r"\A((?:(?!<think).)*?)(?<!`)</think(?:ing)?>\s*\n", re.DOTALL | re.IGNORECASE
-)
-# A reply that was cut while thinking has no answer.
-THINK_CUT = re.compile(r"\A\s*<think(?:ing)?>(.*)\Z", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -144,7 +134,7 @@ def read_message(raw: dict[str, Any]) -> list[Message]:
     text = _joined(parts.texts)
     reasoning = [*parts.reasoning, *_said_reasoning(raw)]
     if role == "assistant":
-        text, thoughts = split_reasoning(text)
+        text, thoughts = split_thinking(text)
         reasoning += [thoughts] if thoughts else []
     message = Message(
         role=role,
@@ -171,27 +161,6 @@ def read_role(said: Any) -> Role:
     if role is None:
         raise UnreadableError("unknown_role", f"'{said}' (known: {', '.join(ROLES)})")
     return role
-
-
-def split_reasoning(text: str) -> tuple[str, str | None]:
-    """Parse `<think>` blocks off an assistant's text.
-
-    Returns:
-        The text without them, and the thinking (None where there is none). A block that is never closed
-        leaves no text; one that was never opened is everything before a closing tag at a line's end.
-    """
-    if "think" not in text:
-        return text, None
-    found = [block.strip() for block in THINK.findall(text)]
-    rest = THINK.sub("", text) if found else text
-    for pattern in (THINK_TAIL, THINK_CUT):
-        match = pattern.match(rest)
-        if match:
-            found.append(match.group(1).strip())
-            rest = rest[match.end() :]
-    if not found:
-        return text, None
-    return rest.strip(), "\n\n".join(block for block in found if block) or None
 
 
 def _said_reasoning(raw: dict[str, Any]) -> list[str]:

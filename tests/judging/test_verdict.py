@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curate.judging.verdict import VERDICTS, rule_verdict, weakest_turn
-from curate.records import LabelReading, RubricScores, TurnScores
+from curate.judging.verdict import rule_verdict, weakest_turn
+from curate.records import VERDICTS, LabelReading, RubricScores, TurnScores
 from tests.judging.judge import level, scored
 
 score = st.integers(1, 5)

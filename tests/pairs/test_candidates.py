@@ -6,7 +6,7 @@ import pytest
 
 from curate.dialogue import Dialogue, Message, ToolCall
 from curate.engines.base import Completion
-from curate.pairs.candidates import criticise, resample, revise, split_thinking
+from curate.pairs.candidates import criticise, resample, revise
 from curate.pairs.config import ForkConfig
 from curate.pairs.wire import to_wire
 from tests.pairs.scripted import World, chat, fault, reply, say
@@ -49,20 +49,6 @@ async def test_unusable_replies_keep_their_reason() -> None:
     assert [candidate.detail for candidate in found] == [
         "cut by max_tokens", "empty reply", "server", "calls a tool instead of answering",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("text", "answer", "thinking"),
-    [
-        (" It is 45. ", "It is 45.", None),
-        ("<think>\nhm\n</think>\n\nIt is 45.", "It is 45.", "hm"),
-        ("hm\n</think>\nIt is 45.", "It is 45.", "hm"),
-        ("<think>never ends", "", "never ends"),
-        ("Use <think> and </think> tags.", "Use <think> and </think> tags.", None),
-    ],
-)
-def test_thinking_is_parsed_off(text: str, answer: str, thinking: str | None) -> None:
-    assert split_thinking(text) == (answer, thinking)
 
 
 async def test_the_reviser_is_told_the_issue_and_the_original() -> None:
