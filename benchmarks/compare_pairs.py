@@ -90,13 +90,23 @@ async def read_side(engine: Engine, prompt: Dialogue, side: Message, turn: int) 
     return [{"unscored": r.reason} if isinstance(r, Unscored) else dict(r.values) for r in read]
 
 
-async def read_twin(engine: Engine, twin: Twin) -> dict:
-    """All readings of a pair; `orders` are P(A), P(B) with the original first, then second."""
+async def read_twin(engine: Engine, twin: Twin, *, is_brief: bool) -> dict:
+    """All readings of a pair; `orders` are P(A), P(B) with the original first, then second.
+
+    A brief reading has scores only where the letters agree over both orders: elsewhere no rule on scores and
+    letters can pass the pair, whatever the scores are.
+    """
     prompt = with_messages(twin.dialogue, twin.prompt)
     original, degraded = twin.original, twin.degraded
     orders = await read_letters(
         engine, [comparison(prompt, original, degraded), comparison(prompt, degraded, original)]
     )
+    sides = {}
+    if not is_brief or _letters_agree(*orders):
+        sides = {
+            "original": await read_side(engine, prompt, original, twin.turn),
+            "degraded": await read_side(engine, prompt, degraded, twin.turn),
+        }
     return {
         "dialogue": twin.dialogue.id,
         "turn": twin.turn,
@@ -104,9 +114,17 @@ async def read_twin(engine: Engine, twin: Twin) -> dict:
         "task": twin.dialogue.labels.get("task") or twin.dialogue.metadata.get("task"),
         "orders": orders,
         "ratio": token_ratio(original, degraded),
-        "original": await read_side(engine, prompt, original, twin.turn),
-        "degraded": await read_side(engine, prompt, degraded, twin.turn),
+        **sides,
     }
+
+
+def _letters_agree(original_first: Scores, degraded_first: Scores) -> bool:
+    """True where the likelier letter is the same reply's in both orders."""
+    if not all({"A", "B"} <= order.keys() for order in (original_first, degraded_first)):
+        return False
+    return (original_first["A"] > original_first["B"]) == (
+        degraded_first["B"] > degraded_first["A"]
+    )
 
 
 async def ask(args: argparse.Namespace) -> None:
@@ -129,7 +147,7 @@ async def ask(args: argparse.Namespace) -> None:
         if number % parts != part or twin.dialogue.id in done:
             continue
         start = time.perf_counter()
-        line = await read_twin(engine, twin)
+        line = await read_twin(engine, twin, is_brief=args.brief)
         line["seconds"] = round(time.perf_counter() - start, 1)
         with args.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -144,7 +162,7 @@ class Reading:
     Attributes:
         is_better: the chosen side is the original.
         log_odds: that chosen is better, shown first and shown second.
-        chosen, rejected: scores by wording.
+        chosen, rejected: scores by wording; empty where they were not asked for.
     """
 
     dialogue: str
@@ -192,7 +210,10 @@ def read(files: Iterable[Path]) -> tuple[list[Reading], int]:
     for line in (line for file in files for line in file.read_text(encoding="utf-8").splitlines()):
         held = json.loads(line)
         first, second = held["orders"]
-        sides: tuple[list[Scores], list[Scores]] = (held["original"], held["degraded"])
+        sides: tuple[list[Scores], list[Scores]] = (
+            held.get("original", []),
+            held.get("degraded", []),
+        )
         is_read = all(order.keys() >= {"A", "B"} for order in (first, second))
         if is_read and not any("unscored" in scores for side in sides for scores in side):
             odds = (first["A"] - first["B"], second["B"] - second["A"])
@@ -203,7 +224,7 @@ def read(files: Iterable[Path]) -> tuple[list[Reading], int]:
 
 
 def passes_margin_and_letters(of: Reading) -> bool:
-    if of.margin < max(0.3, 2 * of.noise(_compared)) or not passes_letters(of):
+    if not passes_letters(of) or of.margin < max(0.3, 2 * of.noise(_compared)):
         return False
     for name in TURN_DIMENSIONS:
         value = itemgetter(name)
@@ -217,8 +238,11 @@ def passes_letters(of: Reading) -> bool:
 
 
 def held_out(pairs: Sequence[Reading]) -> list[HeldOut]:
-    """Each pair by a curve of other kinds and other dialogues."""
-    known = [KnownPair(of.preference, of.margin, of.dialogue, of.kind) for of in pairs]
+    """Each pair by a curve of other kinds and other dialogues; by the preference alone where scores are missing."""
+    scored = all(of.chosen for of in pairs)
+    known = [
+        KnownPair(of.preference, of.margin if scored else 0.0, of.dialogue, of.kind) for of in pairs
+    ]
     return CrossValidation(known, hold_out_kinds=True).held_out(PRECISION)
 
 
@@ -242,7 +266,7 @@ def report(args: argparse.Namespace) -> None:
         ],
     }
     ranked = {
-        "margin": [of.margin for of in both],
+        **({"margin": [of.margin for of in both]} if all(of.chosen for of in pairs) else {}),
         "less sure of both letters": [min(of.log_odds) for of in both],
         "preference": [of.preference for of in both],
         "curve of other kinds and dialogues": [
@@ -335,6 +359,11 @@ def main() -> None:
         "--scenario",
         default="A person talks with an assistant, which should answer every message correctly and heed "
         "all that was said before.",
+    )
+    asking.add_argument(
+        "--brief",
+        action="store_true",
+        help="ask for scores only where the letters agree: a third of the time, and the report then has no margin",
     )
     asking.add_argument("--part", default="0/1", help="N/M: every Mth pair from the Nth on")
     asking.add_argument("--context", type=int, default=8192)
