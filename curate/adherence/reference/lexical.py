@@ -1,7 +1,7 @@
 """Methods that count words: KL divergence of vocabularies, and the baselines ROUGE-L and BLEU.
 
-No package beyond the standard library is needed. KL is fitted on the references of a role; the other two
-compare a turn with its own references. The paper considered ROUGE and BLEU and discarded them, because they
+KL is fitted on the references of a role; the other two compare a turn with its own references, by rapidfuzz and
+sacrebleu. The paper considered ROUGE and BLEU and discarded them, because they
 punish paraphrase: they are here to be compared with.
 """
 
@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, TOO_FEW, Case, Reading
@@ -124,13 +125,15 @@ class Overlap:
 
 def rouge_l(candidate: str, references: Sequence[str]) -> float:
     """F1 of the longest common subsequence of words (Lin 2004), the best over the references, in [0, 1]."""
+    from rapidfuzz.distance import Indel
+
     words = _WORDS.findall(candidate.lower())
-    best = 0.0
-    for reference in references:
-        others = _WORDS.findall(reference.lower())
-        if words and others:
-            best = max(best, 2 * _common_subsequence(words, others) / (len(words) + len(others)))
-    return best
+    others = [_WORDS.findall(reference.lower()) for reference in references]
+    # 1 - distance / (both lengths together), in insertions and deletions: twice the subsequence over the lengths.
+    return max(
+        (Indel.normalized_similarity(words, other) for other in others if words and other),
+        default=0.0,
+    )
 
 
 def bleu(candidate: str, references: Sequence[str]) -> float:
@@ -140,38 +143,21 @@ def bleu(candidate: str, references: Sequence[str]) -> float:
     length (ties to the shorter). Orders above one are smoothed by adding one (Lin and Och 2004); a
     candidate shorter than four tokens is measured on the orders it has.
     """
-    words = _TOKENS.findall(candidate.lower())
-    others = [_TOKENS.findall(reference.lower()) for reference in references]
+    words, *others = (" ".join(_TOKENS.findall(text.lower())) for text in (candidate, *references))
     if not words or not any(others):
         return 0.0
-    logs = []
-    for order in range(1, min(BLEU_ORDER, len(words)) + 1):
-        mine = _ngrams(words, order)
-        most: Counter[tuple[str, ...]] = Counter()
-        for other in others:
-            most |= _ngrams(other, order)
-        added = 0 if order == 1 else 1
-        found = (mine & most).total() + added
-        if not found:
-            return 0.0
-        logs.append(math.log(found / (mine.total() + added)))
-    nearest = min((abs(len(other) - len(words)), len(other)) for other in others)[1]
-    brevity = min(0.0, 1 - nearest / len(words))
-    return math.exp(brevity + math.fsum(logs) / len(logs))
+    measure = _bleu_of_order(min(BLEU_ORDER, words.count(" ") + 1))
+    return float(measure.sentence_score(words, others).score) / 100
 
 
-def _ngrams(words: Sequence[str], order: int) -> Counter[tuple[str, ...]]:
-    return Counter(tuple(words[start : start + order]) for start in range(len(words) - order + 1))
+@cache
+def _bleu_of_order(order: int) -> Any:
+    from sacrebleu.metrics.bleu import BLEU
 
-
-def _common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
-    """Length of the longest common subsequence, bit-parallel: one row of the table is one integer."""
-    places: dict[str, int] = {}
-    for index, word in enumerate(first):
-        places[word] = places.get(word, 0) | 1 << index
-    full = (1 << len(first)) - 1
-    row = full
-    for word in second:
-        matched = row & places.get(word, 0)
-        row = ((row + matched) | (row - matched)) & full
-    return len(first) - row.bit_count()
+    return BLEU(
+        tokenize="none",
+        smooth_method="add-k",
+        smooth_value=1,
+        max_ngram_order=order,
+        effective_order=True,
+    )
