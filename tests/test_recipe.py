@@ -250,6 +250,13 @@ def test_a_typo_is_named(tmp_path: Path, line: str, message: str) -> None:
         ("source: chats.jsonl", ["source.0: a mapping is expected (got 'chats.jsonl')"]),
         ("source: {}", ["source.0.path: this key is needed"]),
         (
+            "fork: {min_margin: 0.3}",
+            [
+                "fork.min_margin: no such key any more; `curve`, a file that `curate calibrate` writes, says from "
+                "which evidence on a pair passes"
+            ],
+        ),
+        (
             "models: {judge: {engine: scripted, replies: [], replis: 1}}",
             ["models.judge.replis: no such key; did you mean 'replies'?"],
         ),

@@ -42,6 +42,10 @@ def read_curve(value: Any) -> Any:
 class VerifyConfig(Config):
     """When a pair passes. Forks and natural pairs are held to the same rules."""
 
+    gone: ClassVar[Mapping[str, str]] = {
+        "min_margin": "`curve`, a file that `curate calibrate` writes, says from which evidence on a pair passes"
+    }
+
     wordings: int = Field(
         3,
         ge=2,

@@ -28,9 +28,11 @@ class Config(Frozen):
 
     Attributes:
         off: what the section is when it is switched off; None where it has no such state of its own.
+        gone: keys that it had once, and what to write in their place.
     """
 
     off: ClassVar[Mapping[str, Any] | None] = None
+    gone: ClassVar[Mapping[str, str]] = {}
 
     @model_validator(mode="before")
     @classmethod

@@ -93,7 +93,10 @@ def _walk(location: Location, roots: Models) -> tuple[str, Models, Models]:
 
 
 def _hint(key: str, models: Models, roots: Models) -> str:
-    """The key nearest to one that a section does not know, or the engine that knows it."""
+    """What replaced a key that a section does not know, the nearest to it, or the engine that knows it."""
+    for model in models:
+        if key in (gone := getattr(model, "gone", {})):
+            return f" any more; {gone[key]}"
     tagged = [model for model in models if _tag(model) is not None]
     others = [model for model in _models_in_all(roots) if _tag(model) and key in model.model_fields]
     if len(tagged) == len(models) == 1 and others:
