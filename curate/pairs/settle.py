@@ -12,6 +12,7 @@ Two things cannot be known of one pair by itself:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import pstdev
@@ -19,7 +20,7 @@ from statistics import pstdev
 from curate.pairs.config import VerifyConfig
 from curate.pairs.verify import Finding, hold
 from curate.records import LabelAgreement, PairCheck, PreferencePair
-from curate.statistics import wilson
+from curate.statistics import effective_size, wilson
 
 UNCALIBRATED = (
     "Pairs are decided without a curve: the judge's preference alone, held against the spread of its taste for "
@@ -54,13 +55,13 @@ class Survey:
 
     Attributes:
         pulls: how far the position moved each comparison.
-        compared: natural pairs that the judge compared.
+        compared: natural pairs that the judge compared, by dialogue.
         agreed: those whose better side by the data it prefers; letters that hang on the order are half a one.
         decided_by: what decided the pairs that were compared.
     """
 
     pulls: list[float] = field(default_factory=list)
-    compared: int = 0
+    compared: Counter[str] = field(default_factory=Counter)
     agreed: float = 0.0
     decided_by: set[str] = field(default_factory=set)
 
@@ -75,7 +76,7 @@ class Survey:
             self.pulls.append(pull)
         agreed = _agreed(check)
         if pair.basis != "judge" and agreed is not None:
-            self.compared += 1
+            self.compared[pair.content_hash] += 1
             self.agreed += agreed
 
     @property
@@ -88,10 +89,11 @@ class Survey:
         """How often the judge prefers the side that the data calls better; None where nothing was compared."""
         if not self.compared:
             return None
-        share = self.agreed / self.compared
-        return LabelAgreement(
-            pairs=self.compared, share=share, interval=wilson(share, self.compared)
-        )
+        pairs = self.compared.total()
+        share = self.agreed / pairs
+        # Pairs of one dialogue are alike, so many of them count as few.
+        interval = wilson(share, effective_size(list(self.compared.values())))
+        return LabelAgreement(pairs=pairs, share=share, interval=interval)
 
     def required(self, check: PairCheck) -> float:
         """The preference that a pair without a curve needs: more than the position makes by itself."""

@@ -17,7 +17,8 @@ from curate.pairs.settle import (
     settle,
     survey,
 )
-from curate.records import PairCheck, PreferencePair
+from curate.records import LabelAgreement, PairCheck, PreferencePair
+from curate.statistics import wilson
 from tests.pairs.scripted import say
 
 CONFIG = VerifyConfig()
@@ -163,9 +164,27 @@ def test_agreement_counts_natural_pairs_that_were_compared() -> None:
 @pytest.mark.parametrize(("agreed", "is_shown"), [(14, False), (15, True)])
 def test_agreement_is_shown_where_the_interval_is_above_a_coin(agreed: int, is_shown: bool) -> None:
     """Of 20, by Wilson's interval: 14 is .48 to .85, 15 is .53 to .89."""
-    found = survey(pair(*[1.0 if at < agreed else -1.0] * 2, "rank") for at in range(20))
+    found = survey(
+        pair(*[1.0 if at < agreed else -1.0] * 2, "rank", content_hash=f"d{at}") for at in range(20)
+    )
     assert found.agreement is not None
     assert found.agreement.is_shown is is_shown
+
+
+def test_many_pairs_of_one_dialogue_count_as_few() -> None:
+    def agreement(dialogues: int) -> LabelAgreement:
+        pairs = (
+            pair(*[1.0 if at % 20 < 15 else -1.0] * 2, "rank", content_hash=f"d{at % dialogues}")
+            for at in range(100)
+        )
+        found = survey(pairs).agreement
+        assert found is not None
+        assert (found.pairs, found.share) == (100, 0.75)
+        return found
+
+    assert agreement(20).interval == pytest.approx(wilson(0.75, 20))
+    assert agreement(100).interval == pytest.approx(wilson(0.75, 100))
+    assert not agreement(2).is_shown
 
 
 def test_pairs_left_to_the_data_lose_the_judges_refusals_alone() -> None:
