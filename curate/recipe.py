@@ -358,8 +358,15 @@ def left_out_of_cost(roles: Sequence[str]) -> str:
     return f"without {parts}: no prices given for {'it' if len(roles) == 1 else 'them'}"
 
 
-def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(
+    path: str | Path, overrides: Sequence[str] = (), *, without: Sequence[tuple[str, ...]] = ()
+) -> Recipe:
     """Read a recipe file, what it extends, and `key.path=value` overrides (values are YAML).
+
+    Args:
+        path: of the file.
+        overrides: put over what the file says.
+        without: keys to read it without, as `("fork", "curve")`: of files that are yet to be written.
 
     Raises:
         UsageError: file missing, broken YAML, unknown keys, wrong values; says which and why.
@@ -368,6 +375,8 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     data = _read(path, seen=())
     for override in overrides:
         _apply(data, override, path.parent)
+    for keys in without:
+        _drop(data, keys)
     if data.get("name") is None:
         data["name"] = re.sub(r"[^\w.-]+", "-", path.stem)
     return parse_recipe(data, where=str(path))
@@ -464,6 +473,13 @@ def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
         merged[key] = _merge(merged[key], value) if both and "engine" not in value else value
     return merged
+
+
+def _drop(data: Any, keys: Sequence[str]) -> None:
+    for key in keys[:-1]:
+        data = data.get(key) if isinstance(data, dict) else None
+    if isinstance(data, dict):
+        data.pop(keys[-1], None)
 
 
 def _apply(data: dict[str, Any], override: str, folder: Path) -> None:

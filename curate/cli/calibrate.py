@@ -25,7 +25,7 @@ def calibrate(
         Path,
         typer.Argument(
             metavar="RUN",
-            help="Run folder, or JSONL of adherence records; with --twins a recipe.",
+            help="Run folder, or JSONL of adherence records; with --twins a recipe, with --pairs either.",
         ),
     ],
     gold: Annotated[
@@ -33,7 +33,8 @@ def calibrate(
         typer.Argument(
             metavar="[GOLD]",
             help="CSV, JSONL or Parquet of labels: id or content, dimension (or verdict, accept, adherence), "
-            "value; turn and rater where there are some.",
+            "value; turn and rater where there are some. With --pairs: prompt, chosen, rejected for a recipe's "
+            "judge to be asked about, or pair_id and better (chosen or rejected) of a run.",
         ),
     ] = None,
     scale: Annotated[
@@ -76,7 +77,10 @@ def calibrate(
     ] = None,
     pairs: Annotated[
         bool,
-        typer.Option("--pairs", help="The same, to the natural pairs of a run that it verified."),
+        typer.Option(
+            "--pairs",
+            help="The same, to labelled pairs: those of GOLD, else the natural pairs that a run verified.",
+        ),
     ] = False,
     precision: Annotated[
         float,
@@ -87,7 +91,7 @@ def calibrate(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="With --twins: say what it would cost, without a model call."
+            "--dry-run", help="With a recipe: say what it would cost, without a model call."
         ),
     ] = False,
     out: Annotated[
@@ -102,7 +106,8 @@ def calibrate(
     the same judge and is not fitted now is kept. With --twins or --pairs: the curve that decides about pairs.
     """
     if twins is not None or pairs:
-        _of_pairs(scores, twins, pairs, precision, out or Path("pair-curve.json"), dry_run, as_json)
+        out = out or Path("pair-curve.json")
+        _of_pairs(scores, gold, twins, pairs, precision, out, dry_run, as_json)
         return
     out = out or Path("calibration.json")
     from curate.recipe import parse_source
@@ -151,6 +156,7 @@ def calibrate(
 
 def _of_pairs(
     place: Path,
+    gold: Path | None,
     twins: int | None,
     pairs: bool,
     precision: float,
@@ -158,18 +164,22 @@ def _of_pairs(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from curate.cli.calibrate_pairs import calibrate_by_pairs, calibrate_by_twins
+    from curate.cli.calibrate_pairs import calibrate_by_asking, calibrate_by_run
 
-    if twins is not None and pairs:
-        raise UsageError("a curve is fitted to one kind of pairs", got="--twins and --pairs")
+    if twins is not None and (pairs or gold is not None):
+        got = "--twins and --pairs" if pairs else f"--twins and {gold}"
+        raise UsageError("a curve is fitted to one kind of pairs", got=got)
     if not 0.5 < precision < 1:
         raise UsageError("--precision is a share", got=precision, expected="above 0.5 and below 1")
-    if twins is None:
-        calibrate_by_pairs(place, precision=precision, out=out, as_json=as_json)
-    else:
-        calibrate_by_twins(
-            place, twins, precision=precision, out=out, dry_run=dry_run, as_json=as_json
-        )
+    known = gold if twins is None else twins
+    if known is None or (gold is not None and place.is_dir()):
+        if dry_run:
+            raise UsageError("nobody is asked about the pairs of a run", got="--dry-run")
+        calibrate_by_run(place, gold, precision=precision, out=out, as_json=as_json)
+        return
+    calibrate_by_asking(
+        place, known, precision=precision, out=out, dry_run=dry_run, as_json=as_json
+    )
 
 
 def _shares(text: str) -> dict[str, dict[int, float]]:

@@ -1,4 +1,4 @@
-"""The two ways of `curate calibrate` that fit a judge's pair curve: to planted twins, to a run's labelled pairs."""
+"""How `curate calibrate` fits a judge's pair curve: by asking about twins or labelled pairs, or from a run's pairs."""
 
 from __future__ import annotations
 
@@ -13,30 +13,42 @@ from curate.cli.console import ERR, OUT, print_json, resumable
 
 if TYPE_CHECKING:
     from curate.records import PairCurve
-    from curate.run.pair_curves import TwinPlan
+    from curate.run.pair_curves import PairPlan
+    from curate.trust.gold import Unused
 
 COARSE = "Twins prove coarse differences only: labelled pairs go before them"
 
 
-def calibrate_by_twins(
-    recipe: Path, twins: int, *, precision: float, out: Path, dry_run: bool, as_json: bool
+def calibrate_by_asking(
+    recipe: Path, known: int | Path, *, precision: float, out: Path, dry_run: bool, as_json: bool
 ) -> None:
-    """Plant twins in the recipe's dialogues, say what they cost, ask its judge, write the curve."""
+    """Say what it costs, ask a recipe's judge about so many twins or a file's pairs, write the curve."""
     from curate.recipe import load_recipe
     from curate.run.outputs import NATURAL_PAIRS
-    from curate.run.pair_curves import fit_from_twins, plan_twins, write_curve
+    from curate.run.pair_curves import (
+        fit_by_asking,
+        plan_labelled,
+        plan_twins,
+        write_curve,
+    )
+    from curate.trust.gold import Unused
 
-    loaded = load_recipe(recipe, [])
+    # The curve that the recipe names may be the one to be written.
+    curves = (("fork", "curve"), ("natural", "verify", "curve"))
+    loaded = load_recipe(recipe, without=curves)
     run = Path("runs") / loaded.name
-    plan = plan_twins(loaded, twins, run)
+    plan = (
+        plan_twins(loaded, known, run) if isinstance(known, int) else plan_labelled(loaded, known)
+    )
     if dry_run and as_json:
         print_json(
             {
-                "twins": plan.kinds,
+                "twins" if plan.fitted_on == "twins" else "pairs": plan.kinds,
                 "requests": round(plan.load.requests),
                 "prompt_tokens": round(plan.load.prompt),
                 "cost": plan.cost,
                 "chosen_from": plan.chosen_from,
+                "unused": plan.unused.counts,
             }
         )
         return
@@ -45,8 +57,8 @@ def calibrate_by_twins(
     if dry_run:
         return
     with resumable(), Progress(console=ERR, transient=True, disable=as_json) as shown:
-        task = shown.add_task("twins", total=len(plan.twins))
-        curve = fit_from_twins(
+        task = shown.add_task("pairs", total=2 * len(plan.pairs))
+        curve = fit_by_asking(
             loaded,
             plan,
             run / "replies.sqlite",
@@ -54,8 +66,9 @@ def calibrate_by_twins(
             progress=lambda done, _: shown.update(task, completed=done),
         )
     write_curve(out, curve)
-    _show(curve, out, as_json=as_json)
-    if not as_json and (run / "pairs" / f"{NATURAL_PAIRS}.jsonl").is_file():
+    _show(curve, out, plan.unused if as_json else Unused(), as_json=as_json)
+    pairs = run / "pairs" / f"{NATURAL_PAIRS}.jsonl"
+    if not as_json and plan.fitted_on == "twins" and pairs.is_file():
         OUT.print(
             f"{escape(str(run))} has natural pairs: where its recipe has them verified, "
             f"`curate calibrate {escape(str(run))} --pairs` fits the curve to their labels.",
@@ -63,37 +76,57 @@ def calibrate_by_twins(
         )
 
 
-def calibrate_by_pairs(run: Path, *, precision: float, out: Path, as_json: bool) -> None:
-    """Fit the curve to the labelled pairs of a run that its judge compared; nobody is asked."""
-    from curate.run.pair_curves import fit_from_run, write_curve
+def calibrate_by_run(
+    run: Path, gold: Path | None, *, precision: float, out: Path, as_json: bool
+) -> None:
+    """Fit the curve to the pairs of a run that its judge compared, by labels of the data or of a file; no calls."""
+    from curate.run.pair_curves import fit_from_choices, fit_from_run, write_curve
+    from curate.trust.gold import Unused
 
-    curve = fit_from_run(run, precision=precision)
+    if gold is None:
+        curve, unused = fit_from_run(run, precision=precision), Unused()
+    else:
+        curve, unused = fit_from_choices(run, gold, precision=precision)
     write_curve(out, curve)
-    _show(curve, out, as_json=as_json)
+    _show(curve, out, unused, as_json=as_json)
 
 
-def _show_plan(plan: TwinPlan) -> None:
+def _show_plan(plan: PairPlan) -> None:
     kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(plan.kinds.items()))
     cost = "" if plan.cost is None else f", cost at most {plan.cost:.4f} at the recipe's prices"
-    OUT.print(f"{len(plan.twins)} twins, planted in {plan.chosen_from}: {kinds}", soft_wrap=True)
+    what = "twins, planted in" if plan.fitted_on == "twins" else "labelled pairs of"
     OUT.print(
-        f"asked of the judge: {plan.load.requests:,.0f} requests, about {plan.load.prompt:,.0f} prompt tokens "
-        f"(4 characters a token){cost}",
+        f"{len(plan.pairs)} {what} {escape(plan.chosen_from)}: {kinds} (of {plan.dialogues} dialogues)",
+        soft_wrap=True,
+    )
+    _show_unused(plan.unused)
+    OUT.print(
+        f"asked of the judge, at most: {plan.load.requests:,.0f} requests, about {plan.load.prompt:,.0f} prompt "
+        f"tokens (4 characters a token){cost}",
         soft_wrap=True,
     )
 
 
-def _show(curve: PairCurve, out: Path, *, as_json: bool) -> None:
+def _show_unused(unused: Unused) -> None:
+    for reason, number in unused.counts.items():
+        OUT.print(
+            f"[yellow]not used:[/yellow] {number:,}: {escape(reason)}; the first is {escape(unused.first[reason])}",
+            soft_wrap=True,
+        )
+
+
+def _show(curve: PairCurve, out: Path, unused: Unused, *, as_json: bool) -> None:
     if as_json:
-        print_json(curve.model_dump(mode="json"))
+        print_json(curve.model_dump(mode="json") | {"unused": unused.counts})
         return
     judge = curve.identity
     truth = "labelled pairs" if curve.fitted_on == "labels" else "planted twins"
     OUT.print(
-        f"{escape(judge.model)} ({judge.engine}): fitted to {curve.pairs} {truth} of {curve.dialogues} dialogues, "
-        "figures by cross-validation",
+        f"{escape(judge.model)} ({judge.engine}): fitted to {curve.pairs} {truth} of {curve.dialogues} dialogues "
+        f"({escape(curve.source)}), figures by cross-validation",
         soft_wrap=True,
     )
+    _show_unused(unused)
     figures = Table(box=None, pad_edge=False)
     for column in ("", "figure", "95 %"):
         figures.add_column(column, justify="right" if column else "left")

@@ -109,7 +109,9 @@ class LabelAgreement(Frozen):
 
     pairs: int
     share: float = Field(ge=0, le=1)
-    interval: tuple[float, float] = Field(description="95 %, Wilson's.")
+    interval: tuple[float, float] = Field(
+        description="95 %, Wilson's, with the effective number of dialogues: pairs of one are taken for alike."
+    )
 
     @property
     def is_shown(self) -> bool:
@@ -147,6 +149,7 @@ class PairCurve(Frozen):
         description="labels: pairs of the user's data. twins: planted flaws, which prove coarse "
         "differences only."
     )
+    source: str = Field("", description="The file, run or recipe that the pairs are of.")
     preference_weight: float
     margin_weight: float
     precision: float = Field(
@@ -180,7 +183,7 @@ class PairCurve(Frozen):
         truth = "labelled pairs" if self.fitted_on == "labels" else "planted twins"
         reached = self.reached_precision
         return (
-            f"a curve fitted to {self.pairs} {truth}: AUC {self.auc:.2f} ({_range(self.auc_interval)}), threshold "
+            f"a curve fitted to {self.pairs} {truth}{f' of {self.source}' if self.source else ''}: AUC {self.auc:.2f} ({_range(self.auc_interval)}), threshold "
             f"{self.threshold:.2f}, precision {'-' if reached is None else f'{reached:.2f}'} "
             f"({_range(self.precision_interval)}), recall {self.recall:.2f} ({_range(self.recall_interval)}), "
             f"cross-validated{'' if self.fitted_on == 'labels' else ' (twins prove coarse differences only)'}"

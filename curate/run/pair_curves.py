@@ -1,21 +1,24 @@
-"""Fit a judge's pair curve: to planted twins that it is asked about, or to the labelled pairs of a run.
+"""Fit a judge's pair curve: to planted twins or labelled pairs that it is asked about, or to the pairs of a run.
 
 The statistics are `trust.pair_curve`, the flaws `trust.twins`, the questions those of verification. Here they are
-joined to a recipe's source, its judge and a run folder.
+joined to a recipe's source, its judge and a run folder. Cheapest first: the comparisons are asked of all pairs, and
+a judge whose preference tells nothing is not asked for the scores, which cost several times as much.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from statistics import fmean
+from typing import Literal, TypeGuard
 
 import orjson
 import polars as pl
 
-from curate.dialogue import Dialogue
+from curate.dialogue import Dialogue, Message
 from curate.engines.accounting import Accounting, Budget, cost_of
 from curate.engines.base import EngineIdentity, Usage
 from curate.engines.cache import ReplyCache
@@ -26,17 +29,21 @@ from curate.judging.config import RubricConfig
 from curate.models import Asks, EngineFacts, open_models
 from curate.pairs.asks import JudgeAsks
 from curate.pairs.config import VerifyConfig
+from curate.pairs.natural import gather_groups, natural_candidates
 from curate.pairs.prefix import with_messages
 from curate.pairs.verify import compare_orders, cut_after, score_side
 from curate.planning.metering import CHARACTERS_PER_TOKEN, Load, Meter, TokenCounter, plain_text
-from curate.recipe import Recipe
+from curate.recipe import Recipe, parse_source
 from curate.records import JudgeIdentity, PairCheck, PairCurve, PreferencePair, Unscored
-from curate.run.outputs import NATURAL_PAIRS, REFUSED_PAIRS, SCORES, read_pairs
+from curate.run.outputs import NATURAL_PAIRS, PAIRS, REFUSED_PAIRS, SCORES, read_pairs
 from curate.run.read_back import read_manifest
 from curate.sources import open_source
+from curate.sources.units import Tally
+from curate.statistics import sigmoid
 from curate.steps import bind_judge, judge_step, pair_identity
 from curate.storage.files import atomic_file
-from curate.trust.pair_curve import LEAST_PAIRS, KnownPair, fit_pair_curve
+from curate.trust.gold import Unused, read_rows
+from curate.trust.pair_curve import LEAST_PAIRS, KnownPair, check_signal, fit_pair_curve
 from curate.trust.twins import Twin, plant_twins
 
 _POOL = 50
@@ -44,33 +51,73 @@ _POOL = 50
 
 
 @dataclass(frozen=True, slots=True)
-class TwinPlan:
-    """The twins of a recipe and what asking about them takes.
+class KnownSides:
+    """Two replies to one prompt, of which it is known which is better.
 
     Attributes:
-        twins: at most one of a dialogue.
-        load: of all of them, tokens counted at 4 characters each.
-        cost: at the recipe's prices and without a prefix cache; None where the judge has none.
-        chosen_from: what is known of the dialogues they are planted in.
+        prompt: the dialogue with exactly what stands before both.
+        turn: number of the turn that both are part of.
+        kind: what is wrong with the worse one; of labelled pairs what says so.
+        group: content hash of the whole dialogue.
     """
 
-    twins: tuple[Twin, ...]
+    prompt: Dialogue
+    better: Message
+    worse: Message
+    turn: int
+    kind: str
+    group: str
+
+    @classmethod
+    def of_twin(cls, twin: Twin) -> KnownSides:
+        """The original and its degraded copy."""
+        return cls(
+            with_messages(twin.dialogue, twin.prompt),
+            twin.original,
+            twin.degraded,
+            twin.turn,
+            twin.kind,
+            twin.dialogue.content_hash,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PairPlan:
+    """The pairs that a judge is to be asked about, and what that takes.
+
+    Attributes:
+        pairs: of which it is known which side is better.
+        fitted_on: what says so.
+        load: of all of them, tokens counted at 4 characters each.
+        cost: at the recipe's prices and without a prefix cache; None where the judge has none.
+        chosen_from: what is known of the dialogues that twins are planted in, or the file of labelled pairs.
+        unused: what of the file gives no pair.
+    """
+
+    pairs: tuple[KnownSides, ...]
+    fitted_on: Literal["labels", "twins"]
     load: Load
     cost: float | None
     chosen_from: str
+    unused: Unused = field(default_factory=Unused)
 
     @property
     def kinds(self) -> Counter[str]:
-        """Twins by kind."""
-        return Counter(twin.kind for twin in self.twins)
+        """Pairs by kind."""
+        return Counter(pair.kind for pair in self.pairs)
+
+    @property
+    def dialogues(self) -> int:
+        """How many dialogues they are of."""
+        return len({pair.group for pair in self.pairs})
 
 
-def plan_twins(recipe: Recipe, count: int, run: Path | None = None, seed: int = 42) -> TwinPlan:
+def plan_twins(recipe: Recipe, wanted: int, run: Path | None = None, seed: int = 42) -> PairPlan:
     """Plant twins in the recipe's own dialogues; no model is asked.
 
     Args:
         recipe: its sources are read from the start, as far as needed.
-        count: twins wanted.
+        wanted: how many twins.
         run: a run folder of the recipe; where it has scores, twins are planted in its best dialogues by mean
             score, half of them or as many as are wanted, for a flaw is to be a dialogue's only one. Without, in
             all dialogues.
@@ -79,73 +126,127 @@ def plan_twins(recipe: Recipe, count: int, run: Path | None = None, seed: int = 
     Raises:
         UsageError: no judge is named; too few twins for a curve.
     """
-    if recipe.models.judge is None:
-        raise UsageError("no judge is named", expected="models.judge")
-    good = None if run is None else _best(run, count)
+    _check_judge(recipe)
+    good = None if run is None else _best(run, wanted)
     dialogues: list[Dialogue] = []
     for source in recipe.source:
         read = open_source(source).read(recipe.role, recipe.scenario, recipe.role_from)
         for dialogue in (held for unit in read for held in unit.dialogues):
             if good is None or dialogue.content_hash in good:
                 dialogues.append(dialogue)
-            if len(dialogues) >= _POOL * count:
+            if len(dialogues) >= _POOL * wanted:
                 break
-    twins = plant_twins(dialogues, count, seed=seed) if dialogues else []
+    twins = plant_twins(dialogues, wanted, seed=seed) if dialogues else []
     chosen_from = "dialogues whose quality is not known"
     if good is not None:
         chosen_from = f"the {len(good)} best dialogues of {run}, by mean score"
     if len(twins) < LEAST_PAIRS:
         raise UsageError(
             "too few twins to fit a curve to",
-            got=f"{len(twins)} twins, {count} wanted, in {len(dialogues)} dialogues",
-            expected=f"at least {LEAST_PAIRS}, one a dialogue, in assistant replies of 60 characters or more",
+            got=f"{len(twins)} twins, {wanted} wanted, in {len(dialogues)} dialogues",
+            expected=f"at least {LEAST_PAIRS}, at most two a dialogue, in assistant replies of 60 characters or more",
         )
-    load = run_in_loop(_measured(twins, recipe))
-    prices = recipe.models.judge.prices
+    return _planned(recipe, list(map(KnownSides.of_twin, twins)), "twins", chosen_from)
+
+
+def plan_labelled(recipe: Recipe, gold: Path) -> PairPlan:
+    """Read labelled pairs from a file of their own; no model is asked.
+
+    Args:
+        recipe: its judge is to be asked, and its role and scenario are those of pairs that carry none.
+        gold: JSONL, CSV or Parquet in any shape that gives natural pairs, as rows of prompt, chosen and rejected.
+
+    Raises:
+        UsageError: no judge is named; the file cannot be read or holds too few pairs.
+    """
+    _check_judge(recipe)
+    opened = open_source(parse_source({"path": str(gold)}))
+    tally, unused = Tally(), Unused()
+    dialogues: list[Dialogue] = []
+    for unit in opened.read(recipe.role, recipe.scenario, recipe.role_from):
+        tally.add(unit)
+        dialogues += unit.dialogues
+        for row in unit.quarantined:
+            unused.add(f"cannot be read: {row.reason}", f"{gold.name}, row {row.row}")
+    opened.check_read(tally)
+    for dialogue in dialogues:
+        if dialogue.group is None:
+            unused.add("no other reply to hold it against", f"dialogue {dialogue.id}")
+    pairs: list[KnownSides] = []
+    config = recipe.natural.model_copy(update={"enabled": True})
+    for pair, dialogue in natural_candidates(gather_groups(dialogues), config):
+        if pair.refusal is not None or pair.chosen is None or pair.turn is None:
+            unused.add(f"refused: {pair.refusal or 'no_reply'}", f"dialogue {pair.dialogue_id}")
+            continue
+        prompt = with_messages(dialogue, pair.prompt)
+        key = dialogue.group or dialogue.content_hash
+        pairs.append(KnownSides(prompt, pair.chosen, pair.rejected, pair.turn, pair.basis, key))
+    if len(pairs) < LEAST_PAIRS:
+        said = "; ".join(f"{number} {reason}" for reason, number in unused.counts.items())
+        raise UsageError(
+            "too few labelled pairs to fit a curve to",
+            got=f"{len(pairs)} pairs in {gold}" + (f"; not used: {said}" if said else ""),
+            expected=f"at least {LEAST_PAIRS}: rows of prompt, chosen and rejected",
+        )
+    return replace(_planned(recipe, pairs, "labels", gold.name), unused=unused)
+
+
+def _check_judge(recipe: Recipe) -> None:
+    if recipe.models.judge is None:
+        raise UsageError("no judge is named", expected="models.judge")
+
+
+def _planned(
+    recipe: Recipe,
+    pairs: Sequence[KnownSides],
+    fitted_on: Literal["labels", "twins"],
+    chosen_from: str,
+) -> PairPlan:
+    load = run_in_loop(_measured(pairs, recipe))
+    prices = recipe.models.judge.prices if recipe.models.judge else None
     cost = None
     if prices is not None:
         usage = Usage(prompt_tokens=round(load.prompt), completion_tokens=round(load.completion))
         cost = cost_of(usage, prices)
-    return TwinPlan(tuple(twins), load, cost, chosen_from)
+    return PairPlan(tuple(pairs), fitted_on, load, cost, chosen_from)
 
 
-async def _measured(twins: Sequence[Twin], recipe: Recipe) -> Load:
-    """What is asked about the twins, of a judge that gives log-probabilities; no other gets a curve."""
+async def _measured(pairs: Sequence[KnownSides], recipe: Recipe) -> Load:
+    """What is asked about the pairs, of a judge that gives log-probabilities; no other gets a curve."""
     rubric = (recipe.judge or RubricConfig()).model_copy(update={"mode": "tokens"})
     meter = Meter(TokenCounter(plain_text, lambda text: len(text) / CHARACTERS_PER_TOKEN, ""))
     nobody = EngineFacts(EngineIdentity(engine="", model=""), frozenset(), 1)
     asks = bind_judge(meter, rubric, nobody)
-    for twin in twins:
-        await _read_twin(twin, asks, _verification(recipe))
+    for pair in pairs:
+        await _preference(pair, asks, _verification(recipe))
+        await _margin(pair, asks, _verification(recipe))
     return meter.take()
 
 
-def fit_from_twins(
+def fit_by_asking(
     recipe: Recipe,
-    plan: TwinPlan,
+    plan: PairPlan,
     replies: Path,
     *,
     precision: float = 0.9,
     progress: Callable[[int, int], None] | None = None,
 ) -> PairCurve:
-    """Ask the recipe's judge about planted twins and fit its curve.
+    """Ask the recipe's judge about pairs of which it is known which side is better, and fit its curve.
 
     Args:
         recipe: names the judge and how it scores; prices, budget and redaction hold as in a run.
         plan: of the same recipe.
         replies: file that keeps the replies, so that none is asked for twice.
         precision: share of truly better pairs asked for among those that pass.
-        progress: told twins done and all twins.
+        progress: told steps done and all steps, two a pair: its comparison, then its scores.
 
     Raises:
         UsageError: as `fit_pair_curve`; a judge without log-probabilities, or one that answers too seldom.
         EngineError: the judge cannot be reached or used.
     """
     asked = recipe.checked().model_copy(update={"fork": False})
-    known: list[KnownPair] = []
-    unread: Counter[str] = Counter()
 
-    async def ask_all() -> JudgeIdentity:
+    async def ask_all() -> tuple[JudgeIdentity, list[KnownPair]]:
         async with open_models(asked) as models:
             rubric = asked.judge or RubricConfig()
             step = judge_step(rubric, models.judge)
@@ -155,34 +256,87 @@ def fit_from_twins(
             budget = Budget(**asked.budget.model_dump())
             with ReplyCache(replies) as cache:
                 ask = Asks(asked, models, cache, Accounting(), budget).judge
-                config = _verification(asked)
                 judging = bind_judge(ask, resolved, models.judge)
+                reader = _Reader(
+                    plan, judging, _verification(asked), models.judge.open_dialogues, progress
+                )
+                return pair_identity(step.identity), await reader.read()
 
-                async def one(twin: Twin) -> KnownPair | str:
-                    return await _read_twin(twin, judging, config)
+    identity, known = run_in_loop(ask_all())
+    return fit_pair_curve(
+        known,
+        identity,
+        fitted_on=plan.fitted_on,
+        source=plan.chosen_from if plan.fitted_on == "labels" else asked.name,
+        precision=precision,
+    )
 
-                def done(_: Twin, read: KnownPair | str) -> None:
-                    if isinstance(read, KnownPair):
-                        known.append(read)
-                    else:
-                        unread[read] += 1
-                    if progress is not None:
-                        progress(len(known) + unread.total(), len(plan.twins))
 
-                await for_each(plan.twins, one, done, open_at_once=models.judge.open_dialogues)
-            return pair_identity(step.identity)
+@dataclass(slots=True)
+class _Reader:
+    """Asks the judge about a plan's pairs: the comparison of each, and then, if that tells anything, the scores."""
 
-    identity = run_in_loop(ask_all())
-    if len(known) < LEAST_PAIRS:
-        said = ", ".join(f"{reason} {number}" for reason, number in unread.most_common())
+    plan: PairPlan
+    asks: JudgeAsks
+    config: VerifyConfig
+    open_at_once: int
+    progress: Callable[[int, int], None] | None
+    unread: Counter[str] = field(default_factory=Counter)
+    _steps: Iterator[int] = field(default_factory=lambda: count(1))
+
+    async def read(self) -> list[KnownPair]:
+        """The readings of all pairs that the judge could answer about.
+
+        Raises:
+            UsageError: these are too few, or its preference does not tell the sides apart.
+        """
+        compared: list[tuple[KnownSides, float]] = []
+        known: list[KnownPair] = []
+
+        async def compare(pair: KnownSides) -> float | str:
+            return await _preference(pair, self.asks, self.config)
+
+        def take_preference(pair: KnownSides, said: float | str) -> None:
+            if self._is_read(said):
+                compared.append((pair, said))
+
+        async def score(item: tuple[KnownSides, float]) -> float | str:
+            return await _margin(item[0], self.asks, self.config)
+
+        def take_margin(item: tuple[KnownSides, float], said: float | str) -> None:
+            pair, preference = item
+            if self._is_read(said):
+                known.append(KnownPair(preference, said, pair.group, pair.kind))
+
+        await for_each(self.plan.pairs, compare, take_preference, open_at_once=self.open_at_once)
+        self._check_enough(len(compared))
+        by_preference = sorted((p.group, p.kind, preference) for p, preference in compared)
+        check_signal(
+            [KnownPair(preference, 0.0, group, kind) for group, kind, preference in by_preference],
+            [sigmoid(preference) for *_, preference in by_preference],
+            self.plan.fitted_on,
+        )
+        await for_each(compared, score, take_margin, open_at_once=self.open_at_once)
+        self._check_enough(len(known))
+        # Replies come back in any order; the fit must not depend on it.
+        return sorted(known, key=lambda pair: (pair.group, pair.kind, pair.preference, pair.margin))
+
+    def _is_read(self, said: float | str) -> TypeGuard[float]:
+        if isinstance(said, str):
+            self.unread[said] += 1
+        if self.progress is not None:
+            self.progress(next(self._steps), 2 * len(self.plan.pairs))
+        return not isinstance(said, str)
+
+    def _check_enough(self, number: int) -> None:
+        if number >= LEAST_PAIRS:
+            return
+        said = ", ".join(f"{reason} {held}" for reason, held in self.unread.most_common())
         raise UsageError(
-            "the judge could answer about too few twins",
-            got=f"{len(known)} of {len(plan.twins)}; unscored: {said}",
+            "the judge could answer about too few pairs",
+            got=f"{number} of {len(self.plan.pairs)}; unscored: {said}",
             expected=f"at least {LEAST_PAIRS}",
         )
-    # Replies come back in any order; the fit must not depend on it.
-    known.sort(key=lambda pair: (pair.group, pair.kind))
-    return fit_pair_curve(known, identity, fitted_on="twins", precision=precision)
 
 
 def fit_from_run(run: Path, *, precision: float = 0.9) -> PairCurve:
@@ -196,7 +350,7 @@ def fit_from_run(run: Path, *, precision: float = 0.9) -> PairCurve:
         known
         for name in (NATURAL_PAIRS, REFUSED_PAIRS)
         for pair in read_pairs(run, name)
-        if (known := _known(pair)) is not None
+        if pair.basis != "judge" and (known := _known(pair)) is not None
     ]
     if not pairs:
         raise UsageError(
@@ -208,7 +362,66 @@ def fit_from_run(run: Path, *, precision: float = 0.9) -> PairCurve:
     identity = manifest.identities.get("natural")
     if identity is None:
         raise UsageError("the run does not say which judge compared its pairs", got=run)
-    return fit_pair_curve(pairs, identity, fitted_on="labels", precision=precision)
+    return fit_pair_curve(pairs, identity, fitted_on="labels", source=run.name, precision=precision)
+
+
+def fit_from_choices(run: Path, gold: Path, *, precision: float = 0.9) -> tuple[PairCurve, Unused]:
+    """Fit the curve to people's choices between the sides of a run's pairs; no model is asked.
+
+    Args:
+        run: its pairs, forked and natural, passed and dropped, as far as the judge compared them.
+        gold: JSONL, CSV or Parquet with `pair_id` and `better`, `chosen` or `rejected`; of several rows about a
+            pair the majority.
+
+    Returns:
+        The curve, and the rows that gave nothing.
+
+    Raises:
+        UsageError: no finished run folder; a file that cannot be read; as `fit_pair_curve`.
+    """
+    manifest = read_manifest(run)
+    rows = read_rows(gold)
+    columns = {name for row in rows for name in row}
+    if not columns >= {"pair_id", "better"}:
+        raise UsageError(
+            f"{gold} does not say which side is better",
+            got=f"columns: {', '.join(sorted(columns)) or 'none'}",
+            expected="`pair_id` and `better`; rows of prompt, chosen and rejected are asked about with a recipe in "
+            "place of the run",
+        )
+    compared = {
+        pair.pair_id: (pair, known)
+        for name in (PAIRS, NATURAL_PAIRS, REFUSED_PAIRS)
+        for pair in read_pairs(run, name)
+        if (known := _known(pair)) is not None
+    }
+    unused = Unused()
+    votes: dict[str, list[tuple[bool, str]]] = defaultdict(list)
+    for number, row in enumerate(rows, start=1):
+        key, better = (str(row.get(name) or "").strip() for name in ("pair_id", "better"))
+        place = f"{gold.name}:{number}"
+        if better not in ("chosen", "rejected"):
+            unused.add(f"better is neither chosen nor rejected: {better[:40]!r}", place)
+        elif key not in compared:
+            unused.add("the run's judge compared no pair of that id by log-probabilities", place)
+        else:
+            votes[key].append((better == "chosen", place))
+    pairs = []
+    for key, cast in votes.items():
+        in_favour = sum(is_chosen for is_chosen, _ in cast)
+        if 2 * in_favour == len(cast):
+            unused.add("as many say chosen as rejected", cast[0][1], len(cast))
+            continue
+        _, known = compared[key]
+        pairs.append(known if 2 * in_favour > len(cast) else known.turned())
+    judge = manifest.identities.get("judge")
+    identity = manifest.identities.get("natural") or (judge and pair_identity(judge.uncalibrated()))
+    if identity is None:
+        raise UsageError("the run does not say which judge compared its pairs", got=run)
+    curve = fit_pair_curve(
+        pairs, identity, fitted_on="labels", source=gold.name, precision=precision
+    )
+    return curve, unused
 
 
 def write_curve(path: Path, curve: PairCurve) -> None:
@@ -226,38 +439,36 @@ def _verification(recipe: Recipe) -> VerifyConfig:
     return recipe.fork or recipe.natural.verification or VerifyConfig()
 
 
-def _best(run: Path, count: int) -> frozenset[str] | None:
-    """Content hashes of the better-scored half of a run, or of `count` where that is more; None without scores."""
+def _best(run: Path, wanted: int) -> frozenset[str] | None:
+    """Content hashes of the better-scored half of a run, or of `wanted` where that is more; None without scores."""
     if not (run / SCORES).is_file():
         return None
     scores = pl.read_parquet(run / SCORES, columns=["content_hash", "mean_score"]).drop_nulls()
     if scores.is_empty():
         return None
     best = scores.sort("mean_score", descending=True, maintain_order=True)
-    return frozenset(best["content_hash"].head(max(count, len(scores) // 2)))
+    return frozenset(best["content_hash"].head(max(wanted, len(scores) // 2)))
 
 
-async def _read_twin(twin: Twin, asks: JudgeAsks, config: VerifyConfig) -> KnownPair | str:
-    """The judge's readings of a twin; where it could not answer why, a code of `records.Unscored`."""
-    prompt = with_messages(twin.dialogue, twin.prompt)
-    sides = []
-    for side in (twin.original, twin.degraded):
-        scores = await score_side(cut_after(prompt, side), twin.turn, asks, config.wordings)
-        if isinstance(scores, Unscored):
-            return scores.reason
-        sides.append(scores)
-    finding = await compare_orders(prompt, twin.original, twin.degraded, PairCheck(), asks, config)
+async def _preference(pair: KnownSides, asks: JudgeAsks, config: VerifyConfig) -> float | str:
+    """How far the judge prefers the better side; where it could not answer why, a code of `records.Unscored`."""
+    finding = await compare_orders(pair.prompt, pair.better, pair.worse, PairCheck(), asks, config)
     if finding.check.unscored is not None:
         return finding.check.unscored
     if finding.check.preference is None:
         raise _letters_alone()
-    better, worse = sides
-    return KnownPair(
-        preference=finding.check.preference,
-        margin=fmean(a - b for a, b in zip(better.compared, worse.compared, strict=True)),
-        group=twin.dialogue.content_hash,
-        kind=twin.kind,
-    )
+    return finding.check.preference
+
+
+async def _margin(pair: KnownSides, asks: JudgeAsks, config: VerifyConfig) -> float | str:
+    """By how much the judge scores the better side higher, or why it could not."""
+    compared = []
+    for side in (pair.better, pair.worse):
+        scores = await score_side(cut_after(pair.prompt, side), pair.turn, asks, config.wordings)
+        if isinstance(scores, Unscored):
+            return scores.reason
+        compared.append(scores.compared)
+    return fmean(better - worse for better, worse in zip(*compared, strict=True))
 
 
 def _letters_alone() -> UsageError:
@@ -269,8 +480,8 @@ def _letters_alone() -> UsageError:
 
 
 def _known(pair: PreferencePair) -> KnownPair | None:
-    """What a natural pair says; None of a forked one, and where the judge gave no log-odds."""
+    """The readings of a run's pair, its chosen side taken for the better; None where the judge gave no log-odds."""
     check = pair.check
-    if pair.basis == "judge" or check is None or check.preference is None or check.margin is None:
+    if check is None or check.preference is None or check.margin is None:
         return None
     return KnownPair(check.preference, check.margin, group=pair.content_hash, kind=pair.basis)

@@ -145,16 +145,7 @@ def read_gold(path: str | Path) -> list[GoldRow]:
         UsageError: no such file, another kind, or columns that are missing.
     """
     path = Path(path)
-    if not path.is_file():
-        raise UsageError(
-            "no such file of labels", got=path, expected="a CSV, JSONL or Parquet file"
-        )
-    try:
-        rows = list(_table(path))
-    except (PolarsError, orjson.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(
-            "the labels cannot be read", got=f"{path}: {str(error).splitlines()[0]}"
-        ) from error
+    rows = read_rows(path)
     columns = {name for row in rows for name in row}
     if not (columns & {"id", "dialogue_id", "content", "content_hash"}) or not (
         {"dimension", "value"} <= columns
@@ -165,6 +156,24 @@ def read_gold(path: str | Path) -> list[GoldRow]:
             expected="`id` or `content`, `dimension`, `value`; where needed `turn` and `rater`",
         )
     return [_row(f"{path.name}:{number}", row) for number, row in enumerate(rows, 1)]
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a CSV, JSON Lines or Parquet file.
+
+    Raises:
+        UsageError: no such file, another kind, or one that cannot be read.
+    """
+    if not path.is_file():
+        raise UsageError(
+            "no such file of labels", got=path, expected="a CSV, JSONL or Parquet file"
+        )
+    try:
+        return list(_table(path))
+    except (PolarsError, orjson.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(
+            "the labels cannot be read", got=f"{path}: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def labels_in_data(dialogues: Iterable[Dialogue], label: str, dimension: str) -> list[GoldRow]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from curate.errors import UsageError
@@ -49,6 +49,10 @@ class KnownPair:
     margin: float
     group: str
     kind: str = ""
+
+    def turned(self) -> KnownPair:
+        """The same readings, the other side the better one."""
+        return replace(self, preference=-self.preference, margin=-self.margin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ def fit_pair_curve(
     identity: JudgeIdentity,
     *,
     fitted_on: Literal["labels", "twins"],
+    source: str = "",
     precision: float = 0.9,
 ) -> PairCurve:
     """Fit the curve and the least probability at which so large a share of what passes is truly better.
@@ -107,6 +112,7 @@ def fit_pair_curve(
         pairs: at least 40, of at least 5 dialogues.
         identity: whose readings they are.
         fitted_on: where the truth comes from.
+        source: names the pairs: a file, a run, a recipe.
         precision: share asked for, above .5 and below 1.
 
     Raises:
@@ -122,17 +128,7 @@ def fit_pair_curve(
         )
     validation = CrossValidation(pairs, hold_out_kinds=fitted_on == "twins")
     probabilities = validation.probabilities()
-    area = area_under(probabilities)
-    interval = bootstrap_pairs(pairs, lambda rows: area_under([probabilities[at] for at in rows]))
-    if area is None or interval[0] <= 0.5:
-        what = "planted twins" if fitted_on == "twins" else "the better side of labelled pairs"
-        raise UsageError(
-            f"this judge cannot tell {what} apart",
-            got=f"AUC {area or 0:.2f} (95 % {interval[0]:.2f} to {interval[1]:.2f}) on {len(pairs)} pairs;"
-            " a coin has .50",
-            expected="an interval above .50",
-            fix="use a better judge: no threshold makes one of this",
-        )
+    area, interval = check_signal(pairs, probabilities, fitted_on)
     threshold = least_threshold(probabilities, precision)
     if threshold is None:
         raise UsageError(
@@ -147,6 +143,7 @@ def fit_pair_curve(
     return PairCurve(
         identity=identity,
         fitted_on=fitted_on,
+        source=source,
         preference_weight=preference_weight,
         margin_weight=margin_weight,
         precision=precision,
@@ -165,6 +162,30 @@ def fit_pair_curve(
         ),
         kinds=_by_kind(pairs, held_out),
     )
+
+
+def check_signal(
+    pairs: Sequence[KnownPair],
+    probabilities: Sequence[float],
+    fitted_on: Literal["labels", "twins"],
+) -> tuple[float, tuple[float, float]]:
+    """The AUC of pairs by these probabilities, with its interval.
+
+    Raises:
+        UsageError: the lower end of the interval is not above .5: this judge cannot tell the sides apart.
+    """
+    area = area_under(probabilities)
+    interval = bootstrap_pairs(pairs, lambda rows: area_under([probabilities[at] for at in rows]))
+    if area is None or interval[0] <= 0.5:
+        what = "planted twins" if fitted_on == "twins" else "the better side of labelled pairs"
+        raise UsageError(
+            f"this judge cannot tell {what} apart",
+            got=f"AUC {area or 0:.2f} (95 % {interval[0]:.2f} to {interval[1]:.2f}) on {len(pairs)} pairs;"
+            " a coin has .50",
+            expected="an interval above .50",
+            fix="use a better judge: no threshold makes one of this",
+        )
+    return area, interval
 
 
 def fit_weights(pairs: Sequence[KnownPair]) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -38,6 +38,7 @@ TWIN_KINDS: tuple[TwinKind, ...] = get_args(TwinKind)
 
 LENGTH_SLACK = 0.1
 """Most by which a twin's length may differ from the original's, as a share of it."""
+_PER_DIALOGUE = 2
 _LEAST_CHARACTERS = 60
 """A shorter reply has no room for a flaw of the same length."""
 
@@ -185,11 +186,13 @@ def plant_twins(
     kinds: Sequence[TwinKind] = TWIN_KINDS,
     seed: int = 42,
 ) -> list[Twin]:
-    """Plant one flaw in one reply of up to `count` dialogues, the kinds as even as the dialogues allow.
+    """Plant one flaw each in up to `count` replies, the kinds as even as the dialogues allow.
+
+    A dialogue gives one twin; where there are too few dialogues a second, of another turn and another kind.
 
     Args:
         dialogues: that are good as they are; the flaw is meant to be their only one.
-        count: most twins; fewer where fewer dialogues have a place for a flaw. A dialogue gives one at most.
+        count: most twins; fewer where fewer dialogues have a place for a flaw.
         kinds: which flaws.
         seed: of the draws; equal arguments give equal twins.
 
@@ -202,19 +205,22 @@ def plant_twins(
     order = draw.sample(range(len(dialogues)), len(dialogues))
     replies = [(at, text) for at in order for text in _replies(dialogues[at])]
     planted: Counter[TwinKind] = Counter()
-    twins: list[Twin] = []
-    for at in order:
-        if len(twins) == count:
+    twins: dict[int, list[Twin]] = {at: [] for at in order}
+    for at in order * _PER_DIALOGUE:
+        if planted.total() == count:
             break
         others = [text for other, text in _sampled(replies, draw) if other != at]
+        used = {twin.kind for twin in twins[at]}
         # The kind with fewest twins so far first; ties by chance.
         for kind in sorted(draw.sample(kinds, len(kinds)), key=planted.__getitem__):
-            twin = _plant(dialogues[at], kind, others, draw)
+            if kind in used:
+                continue
+            twin = _plant(dialogues[at], kind, others, draw, {twin.turn for twin in twins[at]})
             if twin is not None:
                 planted[kind] += 1
-                twins.append(twin)
+                twins[at].append(twin)
                 break
-    return twins
+    return [twin for of_dialogue in twins.values() for twin in of_dialogue]
 
 
 def _sampled(replies: Sequence[tuple[int, str]], draw: random.Random) -> Sequence[tuple[int, str]]:
@@ -228,14 +234,18 @@ def _replies(dialogue: Dialogue) -> Iterator[str]:
 
 
 def _plant(
-    dialogue: Dialogue, kind: TwinKind, others: Sequence[str], draw: random.Random
+    dialogue: Dialogue,
+    kind: TwinKind,
+    others: Sequence[str],
+    draw: random.Random,
+    used: Collection[int],
 ) -> Twin | None:
-    """The twin of one kind at some reply of the dialogue, later replies as likely as early ones."""
+    """The twin of one kind at some reply of a turn not yet used, later replies as likely as early ones."""
     calls = kind in ("wrong_tool", "wrong_argument")
     places = [
         _Place(dialogue, turn.start + offset, turn.number, others, draw)
         for turn in dialogue.turns
-        if turn.in_rubric
+        if turn.in_rubric and turn.number not in used
         for offset, message in enumerate(turn.messages)
         if message.role == "assistant"
         and (

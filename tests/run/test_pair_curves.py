@@ -10,6 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -21,10 +22,17 @@ from curate.engines.base import Capability, Completion, Request
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.errors import UsageError
 from curate.publishing.card import _decisions
-from curate.recipe import Recipe, parse_recipe
+from curate.recipe import Recipe, load_recipe, parse_recipe
 from curate.records import PairCurve, PreferencePair
 from curate.records.validation import validate_record
-from curate.run.pair_curves import fit_from_run, fit_from_twins, plan_twins, write_curve
+from curate.run.pair_curves import (
+    fit_by_asking,
+    fit_from_choices,
+    fit_from_run,
+    plan_labelled,
+    plan_twins,
+    write_curve,
+)
 from curate.run.pipeline import RunResult, run_recipe
 
 DIALOGUES = 70
@@ -184,9 +192,9 @@ def test_a_plan_foretells_what_is_asked_and_asks_nobody(judge: Judge, tmp_path: 
     recipe = twins_recipe(tmp_path)
     plan = plan_twins(recipe, 60)
     assert not judge.requests
-    assert (len(plan.twins), sum(plan.kinds.values())) == (60, 60)
+    assert (len(plan.pairs), sum(plan.kinds.values())) == (60, 60)
     assert plan.cost is None
-    fit_from_twins(recipe, plan, tmp_path / "replies.sqlite")
+    fit_by_asking(recipe, plan, tmp_path / "replies.sqlite")
     assert len(judge.requests) == plan.load.requests
     characters = sum(len(str(r.messages[0]["content"])) + len(r.prefill) for r in judge.requests)
     assert plan.load.prompt == pytest.approx(characters / 4, rel=0.01)
@@ -196,15 +204,15 @@ def test_twins_give_a_curve_and_a_second_time_asks_nothing(judge: Judge, tmp_pat
     recipe = twins_recipe(tmp_path)
     plan, replies = plan_twins(recipe, 60), tmp_path / "replies.sqlite"
     told: list[tuple[int, int]] = []
-    curve = fit_from_twins(recipe, plan, replies, progress=lambda *done: told.append(done))
+    curve = fit_by_asking(recipe, plan, replies, progress=lambda *done: told.append(done))
     assert (curve.fitted_on, curve.pairs, curve.dialogues) == ("twins", 60, 60)
     assert curve.auc > 0.9
     assert curve.preference_weight > 0
-    assert told[-1] == (60, 60)
+    assert told[-1] == (120, 120)
     assert set(curve.kinds) == set(plan.kinds)
     validate_record("pair-curve", curve.model_dump(mode="json"))
     asked = len(judge.requests)
-    assert fit_from_twins(recipe, plan, replies) == curve
+    assert fit_by_asking(recipe, plan, replies) == curve
     assert len(judge.requests) == asked
 
 
@@ -213,12 +221,10 @@ def test_the_best_dialogues_of_a_run_get_the_flaws(judge: Judge, tmp_path: Path)
     run = run_recipe(recipe, out=tmp_path / "run").folder
     plan = plan_twins(recipe, 40, run)
     assert "the 40 best dialogues" in plan.chosen_from
-    import polars as pl
-
     scores = pl.read_parquet(run / "scores.parquet")
     least = scores["mean_score"].sort(descending=True)[39]
     of = dict(zip(scores["content_hash"], scores["mean_score"], strict=True))
-    assert all(of[twin.dialogue.content_hash] >= least for twin in plan.twins)
+    assert all(of[pair.group] >= least for pair in plan.pairs)
     assert "not known" in plan_twins(recipe, 40, tmp_path / "absent").chosen_from
 
 
@@ -228,12 +234,12 @@ def test_a_judge_that_sees_no_flaw_gets_an_error_with_the_figure(
     judge.signal = 0.0
     recipe = twins_recipe(tmp_path)
     with pytest.raises(UsageError, match=r"cannot tell planted twins apart[\s\S]*AUC 0\.\d\d"):
-        fit_from_twins(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
+        fit_by_asking(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
 
 
 def test_too_few_twins_are_refused_before_anybody_is_asked(judge: Judge, tmp_path: Path) -> None:
     few = recipe_of(tmp_path / "few.jsonl", [chat(at) for at in range(12)])
-    with pytest.raises(UsageError, match="12 twins"):
+    with pytest.raises(UsageError, match="24 twins"):
         plan_twins(few, 60)
     no_judge = few.model_copy(update={"models": few.models.model_copy(update={"judge": None})})
     with pytest.raises(UsageError, match="no judge is named"):
@@ -244,14 +250,137 @@ def test_too_few_twins_are_refused_before_anybody_is_asked(judge: Judge, tmp_pat
 def test_a_judge_of_letters_alone_gets_no_curve(judge: Judge, tmp_path: Path) -> None:
     recipe = twins_recipe(tmp_path, judge={"mode": "json", "text": "off"})
     with pytest.raises(UsageError, match="log-probabilities"):
-        fit_from_twins(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
+        fit_by_asking(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
     assert not judge.requests
 
 
 def test_a_judge_that_can_answer_about_too_few_says_why(judge: Judge, tmp_path: Path) -> None:
     recipe = twins_recipe(tmp_path, scenario=None)
     with pytest.raises(UsageError, match="0 of 60; unscored: missing_scenario 60"):
-        fit_from_twins(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
+        fit_by_asking(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
+
+
+def test_a_judge_without_preference_is_not_asked_for_scores(judge: Judge, tmp_path: Path) -> None:
+    judge.signal = 0.0
+    recipe = twins_recipe(tmp_path)
+    with pytest.raises(UsageError, match="cannot tell planted twins apart"):
+        fit_by_asking(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
+    assert len(judge.requests) == 2 * 60
+    assert all(request.purpose.endswith(".compare") for request in judge.requests)
+
+
+def test_few_dialogues_give_two_twins_each_and_are_kept_together(
+    judge: Judge, tmp_path: Path
+) -> None:
+    recipe = recipe_of(tmp_path / "few.jsonl", [chat(at) for at in range(30)])
+    plan = plan_twins(recipe, 50)
+    assert (len(plan.pairs), plan.dialogues) == (50, 30)
+    curve = fit_by_asking(recipe, plan, tmp_path / "replies.sqlite")
+    assert (curve.pairs, curve.dialogues) == (50, 30)
+
+
+# --- labelled pairs of a file
+
+
+def preferences(path: Path, agreeing: int, of: int) -> Path:
+    """Rows of prompt, chosen and rejected; the original is the chosen side in so many of them."""
+    rows = []
+    for number in range(of):
+        sides = [reply(number, 0), reply(number, 0).replace("You will", "You will not")]
+        chosen, rejected = sides if number < agreeing else reversed(sides)
+        prompt = f"Where is the thing of case {100 + number}, for the time 0?"
+        rows.append({"id": f"g{number}", "prompt": prompt, "chosen": chosen, "rejected": rejected})
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".csv":
+        pl.DataFrame(rows).write_csv(path)
+    else:
+        pl.DataFrame(rows).write_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_a_file_of_labelled_pairs_is_asked_about_and_gives_a_curve(
+    judge: Judge, tmp_path: Path, kind: str
+) -> None:
+    gold = preferences(tmp_path / f"gold.{kind}", agreeing=50, of=50)
+    recipe = twins_recipe(tmp_path)
+    plan = plan_labelled(recipe, gold)
+    assert not judge.requests
+    curve = fit_by_asking(recipe, plan, tmp_path / "replies.sqlite")
+    assert len(judge.requests) == plan.load.requests
+    assert (curve.fitted_on, curve.source, curve.pairs) == ("labels", gold.name, 50)
+    assert curve.auc > 0.9
+    assert f"50 labelled pairs of {gold.name}" in curve.described
+
+
+def test_rows_of_a_file_that_give_no_pair_are_counted_and_named(
+    judge: Judge, tmp_path: Path
+) -> None:
+    gold = preferences(tmp_path / "gold.jsonl", agreeing=50, of=50)
+    same = {"id": "same", "prompt": "And?", "chosen": "So it is.", "rejected": "So it is."}
+    with gold.open("a") as file:
+        file.write(json.dumps(same) + "\n{broken\n")
+    recipe = as_file(twins_recipe(tmp_path), tmp_path / "r.yaml")
+    said = run_cli("calibrate", recipe, str(gold), "--pairs", "--dry-run")
+    assert not judge.requests
+    assert "50 labelled pairs of gold.jsonl" in said
+    assert "not used: 1: refused: identical; the first is dialogue same" in said
+    assert re.search(r"not used: 1: cannot be read: \w+; the first is gold.jsonl, row 52", said)
+    assert re.search(r"[\d,]+ requests", said)
+    few = preferences(tmp_path / "few.jsonl", agreeing=9, of=9)
+    with pytest.raises(UsageError, match="9 pairs"):
+        plan_labelled(twins_recipe(tmp_path), few)
+
+
+def test_a_judge_that_disagrees_with_a_file_of_pairs_gets_no_curve(
+    judge: Judge, tmp_path: Path
+) -> None:
+    gold = preferences(tmp_path / "gold.jsonl", agreeing=25, of=50)
+    recipe = twins_recipe(tmp_path)
+    with pytest.raises(UsageError, match="cannot tell the better side of labelled pairs apart"):
+        fit_by_asking(recipe, plan_labelled(recipe, gold), tmp_path / "replies.sqlite")
+
+
+def test_choices_about_a_runs_pairs_give_a_curve_without_asking(
+    judge: Judge, tmp_path: Path
+) -> None:
+    """The data has the sides wrong in 20 of 50, and people say so."""
+    run = verified(tmp_path, agreeing=30).folder
+    asked = len(judge.requests)
+    pairs = written(run, "natural_pairs") + written(run, "refused_pairs")
+    rows = [
+        {
+            "pair_id": pair.pair_id,
+            "better": "chosen" if is_right(pair) else "rejected",
+            "rater": "a",
+        }
+        for pair in pairs
+    ]
+    first = rows[0]
+    rows += [first | {"better": "chosen"}, first | {"better": "rejected"}, first]
+    rows += [{"pair_id": "none", "better": "chosen"}, first | {"better": "both"}]
+    gold = tmp_path / "choices.csv"
+    pl.DataFrame(rows).write_csv(gold)
+    curve, unused = fit_from_choices(run, gold)
+    assert len(judge.requests) == asked
+    assert (curve.fitted_on, curve.source, curve.pairs) == ("labels", "choices.csv", 50)
+    assert curve.auc > 0.9
+    assert unused.counts == {
+        "the run's judge compared no pair of that id by log-probabilities": 1,
+        "better is neither chosen nor rejected: 'both'": 1,
+    }
+    said = run_cli("calibrate", str(run), str(gold), "--pairs")
+    assert "choices.csv" in said
+    assert "not used: 1:" in said
+    wrong = preferences(tmp_path / "gold.jsonl", agreeing=50, of=50)
+    with pytest.raises(UsageError, match="`pair_id` and `better`"):
+        fit_from_choices(run, wrong)
+
+
+def is_right(pair: PreferencePair) -> bool:
+    assert pair.chosen is not None
+    return pair.chosen.content in ORIGINALS
 
 
 # --- labels
@@ -329,7 +458,7 @@ def test_a_curve_decides_by_its_threshold_and_changing_it_asks_nothing(
                 assert 0.5 < pair.check.probability < curve.threshold
     assert not any("without a curve" in warning for warning in result.manifest.warnings)
     # Summary, manifest and card say which curve decided, with its figures.
-    said = f"{result.manifest.natural_pairs} by a curve fitted to 50 labelled pairs: AUC {curve.auc:.2f}"
+    said = f"{result.manifest.natural_pairs} by a curve fitted to 50 labelled pairs of run: AUC {curve.auc:.2f}"
     assert result.manifest.pair_decisions["natural"].startswith(said)
     assert said in shown(result)
     card = _decisions(result.manifest)
@@ -405,7 +534,7 @@ def test_calibrate_twins_says_the_cost_asks_and_writes_the_curve(
     shown = json.loads(
         run_cli("calibrate", recipe, "--twins", "60", "--precision", "0.8", "--json")
     )
-    assert shown == curve.model_dump(mode="json")
+    assert shown == curve.model_dump(mode="json") | {"unused": {}}
     assert len(judge.requests) == asked
 
 
@@ -415,6 +544,19 @@ def test_calibrate_pairs_reads_a_run(judge: Judge, tmp_path: Path) -> None:
     assert "fitted to 50 labelled pairs" in said
     assert "coarse" not in said
     assert fit_from_run(run) == PairCurve.model_validate_json((tmp_path / "c.json").read_bytes())
+
+
+def test_a_recipe_that_names_the_curve_to_be_written_is_calibrated(
+    judge: Judge, tmp_path: Path
+) -> None:
+    recipe = json.loads(Path(as_file(twins_recipe(tmp_path), tmp_path / "r.json")).read_text())
+    recipe["natural"] = {"verify": {"curve": "pair-curve.json"}}
+    recipe["fork"] = {"curve": "pair-curve.json"}
+    recipe["models"]["policy"] = SCRIPTED
+    path = tmp_path / "named.yaml"
+    path.write_text(json.dumps(recipe))
+    run_cli("calibrate", str(path), "--twins", "60")
+    assert load_recipe(path).natural.verification is not None
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,21 @@ def test_the_kinds_come_out_as_even_as_the_dialogues_allow() -> None:
         plant_twins(sample(), 0)
 
 
+def test_where_dialogues_are_too_few_each_gives_a_second_twin() -> None:
+    one, more = plant_twins(sample(), 24), plant_twins(sample(), 64)
+    assert len({twin.dialogue.id for twin in one}) == 24
+    assert 40 <= len(more) <= 64
+    of_dialogue: dict[str, list[Twin]] = {}
+    for twin in more:
+        of_dialogue.setdefault(twin.dialogue.id, []).append(twin)
+    assert len(of_dialogue) > 24
+    assert max(map(len, of_dialogue.values())) == 2
+    for twins in of_dialogue.values():
+        assert (
+            len({twin.turn for twin in twins}) == len({twin.kind for twin in twins}) == len(twins)
+        )
+
+
 def test_changed_amounts_change_every_number_and_nothing_else() -> None:
     twin = planted(
         "changed_amounts",
