@@ -47,6 +47,7 @@ from curate.engines.asking import Asker
 from curate.engines.base import Ask, Request
 from curate.engines.cache import ReplyCache
 from curate.engines.config import EngineConfig, LlamaCppConfig, open_engine
+from curate.engines.layout import Trunk
 from curate.trust.agreement import Interval, auc, bootstrap_interval, paired_interval
 
 ROLE = Path(__file__).resolve().parent / "role"
@@ -67,7 +68,7 @@ Scores = list[float | None]
 def paper_request(turn: LabelledTurn) -> Request:
     """The paper's own prompt: the role, then the reply."""
     text = PAPER.format(role=turn.case.role, assistant=turn.case.candidate)
-    return Request(messages=({"role": "user", "content": text},), max_tokens=1, labels=LABELS)
+    return Request(Trunk(text), max_tokens=1, labels=LABELS)
 
 
 def our_request(turn: LabelledTurn) -> Request:

@@ -65,7 +65,8 @@ async def read_letters(engine: Engine, questions: list[ClosedQuestion]) -> list[
     """Log-probability by letter, and `coverage`."""
     requests = [
         Request(
-            question.messages(as_json=False),
+            question.trunk,
+            question.question(as_json=False),
             max_tokens=1,
             prefill=ANSWER_PREFIX,
             labels=question.labels,

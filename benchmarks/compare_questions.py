@@ -165,7 +165,7 @@ async def _read(engine: Engine, item: Gold, texts: Texts, only: str) -> AsyncIte
             continue
         rating = item.overall if view.turn is None else item.turns[view.turn]
         requests = [
-            Request(view.trunk.ask(v.question), 1, prefill=v.prefix, labels=tuple(v.values))
+            Request(view.trunk, v.question, max_tokens=1, prefill=v.prefix, labels=tuple(v.values))
             for v in asked
         ]
         for variant, completion in zip(asked, await engine.complete(requests), strict=True):

@@ -234,9 +234,10 @@ async def run_aiohttp(url: str, count: int, width: int) -> None:
 
 def make_request(index: int, trunk: str = TRUNK) -> Any:
     from curate.engines.base import Request
+    from curate.engines.layout import Trunk
 
     return Request(
-        messages=({"role": "user", "content": question(index, trunk)},),
+        Trunk(question(index, trunk)),
         max_tokens=1,
         labels=("1", "2", "3", "4", "5"),
         purpose="judge.turns",

@@ -37,6 +37,7 @@ from curate.engines.asking import Asker
 from curate.engines.base import Completion, Request, Usage
 from curate.engines.cache import ReplyCache
 from curate.engines.config import OpenAIConfig, open_engine
+from curate.engines.layout import Trunk
 from curate.engines.replies import completion_to_json
 
 PRAGMAS = {
@@ -123,7 +124,7 @@ async def count_requests(port_file: Path, log: Path) -> None:
 
 
 def make_request(number: int) -> Request:
-    return Request(messages=({"role": "user", "content": f"call {number}"},), max_tokens=1)
+    return Request(Trunk(f"call {number}"), max_tokens=1)
 
 
 async def ask_all(url: str, cache_file: Path) -> None:

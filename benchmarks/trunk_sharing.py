@@ -35,7 +35,7 @@ from curate.adherence.config import AdherenceConfig
 from curate.dialogue import Dialogue
 from curate.engines.base import Capability, Completion, Engine, Request
 from curate.engines.config import LlamaCppConfig, open_engine
-from curate.engines.layout import DIALOGUE_CLOSE, DIALOGUE_OPEN
+from curate.engines.layout import DIALOGUE_CLOSE, DIALOGUE_OPEN, Trunk
 from curate.engines.scripted import ScriptedEngine
 from curate.engines.tokens import PromptTokens
 from curate.judging.config import RubricConfig
@@ -138,10 +138,7 @@ async def timed(engine: Engine, requests: Sequence[Request]) -> tuple[float, int
 def number_first(requests: Sequence[Request]) -> list[Request]:
     """The same prompts with something that varies before the rubric."""
     return [
-        replace(
-            request,
-            messages=({"role": "user", "content": f"[{index}] {request.messages[0]['content']}"},),
-        )
+        replace(request, trunk=Trunk(f"[{index}] {request.messages[0]['content']}"), question="")
         for index, request in enumerate(requests)
     ]
 

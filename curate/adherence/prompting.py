@@ -94,11 +94,12 @@ def answer_request(on: Trunk, config: AdherenceConfig, problem: str | None = Non
     """
     continuous = config.output_mode == "continuous"
     if problem is None:
-        step, messages = str(config.evaluation_granularity), on.end_at_the_dialogue()
+        step, asked, question = str(config.evaluation_granularity), on.ending_with_dialogue(), ""
     else:
-        step, messages = "retry", on.ask(fill(prompt("retry"), problem=problem))
+        step, asked, question = "retry", on, fill(prompt("retry"), problem=problem)
     return Request(
-        messages=messages,
+        asked,
+        question,
         max_tokens=1 if continuous else config.max_reply_tokens,
         prefill=config.answer_prefix or "",
         labels=LABELS if continuous else (),
@@ -150,7 +151,8 @@ def reason_request(
     if problem is not None:
         question += fill(prompt("reason_retry"), problem=problem)
     return Request(
-        messages=on.ask(question),
+        on,
+        question,
         max_tokens=config.max_reason_tokens,
         schema=schema,
         purpose="adherence.reason",

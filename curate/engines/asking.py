@@ -23,7 +23,6 @@ from curate.engines.base import (
     Request,
     Splitting,
     Usage,
-    request_keys,
 )
 from curate.engines.config import Prices
 from curate.engines.redaction import redact_request
@@ -127,7 +126,7 @@ class Asker:
         """Answer siblings, in order."""
         if self._redact is not None:
             requests = [redact_request(request, self._redact) for request in requests]
-        keys = request_keys(requests, self._identity)
+        keys = [request.key(self._identity) for request in requests]
         kept = await self._look_up(keys, requests)
         missing: dict[str, Request] = {}
         for key, request in zip(keys, requests, strict=True):

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import orjson
+
+from curate.engines.layout import Chat, Trunk
 
 
 class Capability(StrEnum):
@@ -54,8 +56,8 @@ class Request:
     """One question to a model.
 
     Attributes:
-        messages: chat messages in OpenAI's wire form. Whatever requests about one dialogue share
-            stands first, byte for byte (see `engines.layout`).
+        trunk: what the request shares with others about the same dialogue, or a whole chat.
+        question: what stands behind the trunk; empty where the trunk asks all, and behind a chat.
         max_tokens: bound of the reply.
         prefill: forced start of the reply, not part of `Completion.text`. An engine without
             `Capability.PREFILL` leaves it out, so the question must stand without it; so does every
@@ -70,12 +72,11 @@ class Request:
         affinity: names what the request is about (a dialogue's content hash): an engine with several
             servers sends equal affinities to one of them. Not part of the key.
         turns: numbers of the turns that the reply scores; empty where it scores none. Not part of the key.
-        verbatim: the messages are a chat as it stands, as a policy is asked; else an only message is one of
-            `engines.layout`, in which an engine may take apart what its tokenizer holds for a special token. Not
-            part of the key.
     """
 
-    messages: tuple[Mapping[str, Any], ...]
+    trunk: Trunk | Chat
+    question: str = ""
+    _: KW_ONLY
     max_tokens: int
     prefill: str = ""
     temperature: float = 0.0
@@ -87,18 +88,21 @@ class Request:
     purpose: str = ""
     affinity: str = ""
     turns: tuple[int, ...] = ()
-    verbatim: bool = False
+
+    @property
+    def messages(self) -> tuple[Mapping[str, Any], ...]:
+        """The chat messages, in OpenAI's form."""
+        if isinstance(self.trunk, Chat):
+            return self.trunk.messages
+        return ({"role": "user", "content": self.trunk.text + self.question},)
 
     def key(self, identity: EngineIdentity) -> str:
-        """Cache key: 128-bit hash of the engine's identity and the canonical request."""
-        return hash_texts([self.canonical(identity)])[0]
+        """Cache key: 128-bit hash of the engine's identity and the request, as sorted JSON, in 32 hex digits.
 
-    def canonical(self, identity: EngineIdentity) -> bytes:
-        """What the cache key is the hash of: the engine's identity and the request, as sorted JSON."""
-        return _canonical(
+        What siblings share is hashed once, with their trunk.
+        """
+        rest = _canonical(
             [
-                identity.key,
-                self.messages,
                 self.max_tokens,
                 self.prefill,
                 self.temperature,
@@ -108,12 +112,21 @@ class Request:
                 self.sample,
                 self.tools,
             ]
-        )
+        )[1:]
+        if isinstance(self.trunk, Chat):
+            start = _canonical([identity.key, self.trunk.messages])[:-1]
+            return hashlib.blake2b(start + b"," + rest, digest_size=16).hexdigest()
+        state = self.trunk.derived(identity.key, lambda text: _begin_key(identity, text)).copy()
+        state.update(b'%b","role":"user"}],%b' % (orjson.dumps(self.question)[1:-1], rest))
+        key: str = state.hexdigest()
+        return key
 
 
-def request_keys(requests: Sequence[Request], identity: EngineIdentity) -> list[str]:
-    """The key of each of some siblings, `Request.key`, at the cost of hashing their trunk once."""
-    return hash_texts([request.canonical(identity) for request in requests])
+def _begin_key(identity: EngineIdentity, text: str) -> Any:
+    content = orjson.dumps(text)[1:-1]
+    return hashlib.blake2b(
+        b'["%b",[{"content":"%b' % (identity.key.encode(), content), digest_size=16
+    )
 
 
 FaultKind = Literal[
@@ -243,53 +256,16 @@ Ask = Callable[[Sequence[Request]], Awaitable[list[Completion]]]
 
 @lru_cache(maxsize=256)
 def _identity_key(identity: EngineIdentity) -> str:
-    return _hash(
-        [
-            identity.engine,
-            identity.model,
-            identity.revision,
-            identity.quantisation,
-            *map(list, identity.detail),
-        ]
-    )
-
-
-def _hash(value: object) -> str:
-    return hash_texts([_canonical(value)])[0]
+    described = [
+        identity.engine,
+        identity.model,
+        identity.revision,
+        identity.quantisation,
+        *map(list, identity.detail),
+    ]
+    return hashlib.blake2b(_canonical(described), digest_size=16).hexdigest()
 
 
 def _canonical(value: object) -> bytes:
     # `default` is for mappings that are no dicts.
     return orjson.dumps(value, default=dict, option=orjson.OPT_SORT_KEYS)
-
-
-_PIECE = 256
-"""Bytes by which a common start is found; a multiple of the hash's block of 128."""
-
-
-def hash_texts(texts: Sequence[bytes]) -> list[str]:
-    """128-bit blake2b of each text, in 32 hex digits; what all begin with is hashed once."""
-    shared = _common_start(texts[0], texts[1]) if len(texts) > 1 else 0
-    start = texts[0][:shared] if texts else b""
-    state = hashlib.blake2b(start, digest_size=16)
-    keys = []
-    for text in texts:
-        if text.startswith(start):
-            mine = state.copy()
-            mine.update(text[shared:])
-        else:
-            mine = hashlib.blake2b(text, digest_size=16)
-        keys.append(mine.hexdigest())
-    return keys
-
-
-def _common_start(one: bytes, other: bytes) -> int:
-    """Length of a start that both have, in whole pieces."""
-    known, beyond = 0, min(len(one), len(other)) // _PIECE + 1
-    while beyond - known > 1:
-        middle = (known + beyond) // 2
-        if one[known * _PIECE : middle * _PIECE] == other[known * _PIECE : middle * _PIECE]:
-            known = middle
-        else:
-            beyond = middle
-    return known * _PIECE

@@ -16,15 +16,16 @@ there: joining segments then never changes the tokens of what stands before.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from curate.dialogue import Dialogue, Message, Turn
-from curate.engines.base import Request
+
+T = TypeVar("T")
 
 DIALOGUE_OPEN = "<dialogue>\n"
 DIALOGUE_CLOSE = "</dialogue>\n"
@@ -62,20 +63,12 @@ def special_pattern(tokens: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, whole)) or r"(?!)")
 
 
-def take_apart(request: Request, special: re.Pattern[str]) -> tuple[Mapping[str, Any], ...]:
-    """A request's messages, its data free of what its engine's tokenizer takes for special tokens.
+def take_apart(text: str, special: re.Pattern[str]) -> str:
+    """A prompt's text free of what its engine's tokenizer takes for special tokens.
 
-    In a prompt of this module, an only message of the user, all such strings come from the data: each gets a
-    blank behind its first sign. A chat that is asked as it stands stays so.
+    All such strings come from the data: each gets a blank behind its first sign.
     """
-    if request.verbatim or request.tools or len(request.messages) != 1:
-        return request.messages
-    [message] = request.messages
-    content = message.get("content")
-    if message.get("role") != "user" or not isinstance(content, str):
-        return request.messages
-    text, count = special.subn(lambda found: f"{found[0][0]} {found[0][1:]}", content)
-    return ({**message, "content": text},) if count else request.messages
+    return special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,23 +149,43 @@ def fenced(tag: str, text: str | None) -> Defused:
 
 
 @dataclass(frozen=True, slots=True)
+class Chat:
+    """Chat messages as they stand, as a policy is asked, in OpenAI's form."""
+
+    messages: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Trunk:
-    """The shared start of a prompt, fence closed; a question is all that is missing."""
+    """The shared start of prompts, fence closed; a question is all that is missing.
+
+    What is worked out about it (hash, token ids, redacted text) hangs on it, so that it is worked out once
+    for all questions.
+    """
 
     text: str
-    neutralised: int
+    neutralised: int = 0
+    _derived: dict[Hashable, Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
-    def ask(self, question: str) -> tuple[Mapping[str, str], ...]:
-        """The chat messages of one request on this trunk."""
-        return ({"role": "user", "content": f"{self.text}{question}"},)
+    def derived(self, owner: Hashable, make: Callable[[str], T]) -> T:
+        """What `make` gives for the text, made once for each owner."""
+        if owner not in self._derived:
+            self._derived[owner] = make(self.text)
+        value: T = self._derived[owner]
+        return value
 
-    def end_at_the_dialogue(self) -> tuple[Mapping[str, str], ...]:
-        """The chat messages of a request whose rubric asks all: its last words are the dialogue's.
+    def ending_with_dialogue(self) -> Trunk:
+        """The trunk of a request whose rubric asks all: its last words are the dialogue's.
 
         The fence stays open, since nothing follows it; nothing in the dialogue can close it. No line break
         ends it either: that alone made a small judge's answers worse (docs/adherence.md has the figures).
         """
-        return ({"role": "user", "content": self.text.removesuffix(DIALOGUE_CLOSE).rstrip()},)
+        return Trunk(self.text.removesuffix(DIALOGUE_CLOSE).rstrip(), self.neutralised)
+
+    def __reduce__(self) -> tuple[type[Trunk], tuple[str, int]]:
+        return Trunk, (self.text, self.neutralised)
 
 
 def nested(

@@ -42,7 +42,7 @@ from curate.engines.base import (
 from curate.engines.chat_completions import chat_body, failed, read_chat, read_error
 from curate.engines.config import LlamaCppConfig
 from curate.engines.gguf import find_model, hash_model, special_tokens
-from curate.engines.layout import special_pattern, take_apart
+from curate.engines.layout import Trunk, special_pattern, take_apart
 from curate.engines.structured import strict
 from curate.errors import EngineError
 
@@ -103,7 +103,10 @@ class LlamaCppEngine:
         self._server = None
 
     async def _answer(self, request: Request) -> Completion:
-        request = replace(request, messages=take_apart(request, self._special))
+        if isinstance(request.trunk, Trunk):
+            trunk = request.trunk.derived(self, lambda text: Trunk(take_apart(text, self._special)))
+            question = take_apart(request.question, self._special)
+            request = replace(request, trunk=trunk, question=question)
         try:
             body = to_body(
                 request,
@@ -132,7 +135,7 @@ class LlamaCppEngine:
     async def probe(self) -> None:
         """One token from the model: that it runs, and that its template lets a reply be begun."""
         hello = Request(
-            messages=({"role": "user", "content": "Say yes."},),
+            Trunk("Say yes."),
             max_tokens=1,
             prefill="Answer:",
             labels=("yes",),

@@ -19,6 +19,7 @@ import orjson
 from curate.engines.base import Capability, Completion, Fault, Request
 from curate.engines.config import OpenAIConfig
 from curate.engines.endpoints import BrokenReplyError, Endpoint
+from curate.engines.layout import Trunk
 from curate.engines.limiter import Limiter
 from curate.engines.openai import OpenAIEngine, read_key
 from curate.engines.openai_requests import CONTINUING, Dialect, read_message, to_body
@@ -33,7 +34,7 @@ _SECOND_LOOKS = 2
 _MOST_LISTED = 20
 _SELF_HOSTED = ("vllm", "sglang", "llamacpp")
 _HELLO = Request(
-    messages=({"role": "user", "content": "Is water wet? Answer yes or no."},),
+    Trunk("Is water wet? Answer yes or no."),
     max_tokens=1,
     prefill="Answer:",
     labels=("yes", "no"),
@@ -45,9 +46,7 @@ _SCHEMA = {
     "required": ["answer"],
     "additionalProperties": False,
 }
-_SCHEMA_HELLO = Request(
-    messages=({"role": "user", "content": "Greet me, in JSON."},), max_tokens=64, schema=_SCHEMA
-)
+_SCHEMA_HELLO = Request(Trunk("Greet me, in JSON."), max_tokens=64, schema=_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)

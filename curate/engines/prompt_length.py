@@ -11,13 +11,13 @@ where that bound does not settle it.
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 import orjson
 
 from curate.engines.base import Completion, Request
 from curate.engines.chat_completions import failed
+from curate.engines.layout import Trunk
 from curate.engines.tokens import PromptRefused, PromptTokens
 
 CountOnServer = Callable[[str, str], Awaitable[int | Completion]]
@@ -25,7 +25,6 @@ CountOnServer = Callable[[str, str], Awaitable[int | Completion]]
 
 _PROMPT, _MESSAGE, _TOOLS = 64, 16, 256
 """Tokens that a chat template puts around a prompt, a message, and a list of tools."""
-_KEPT = 256
 _WORD = re.compile(r"(?<![A-Za-z0-9])[A-Za-z][a-z]+(?![A-Z0-9])")
 
 
@@ -50,7 +49,6 @@ class PromptRoom:
         self.context = context
         self._prompts = prompts
         self._count = count
-        self._counted: OrderedDict[str, tuple[str, int]] = OrderedDict()
 
     @property
     def description(self) -> str:
@@ -66,27 +64,33 @@ class PromptRoom:
                 return self.refuse_tokens(len(self._prompts.prompt_ids(request)), request)
             except PromptRefused:
                 pass  # the server renders it by a template of its own
-        text = _text_of(request)
         around = _PROMPT + _MESSAGE * len(request.messages) + (_TOOLS if request.tools else 0)
         least_room = self.context - request.max_tokens - around
-        if token_bound(text) <= least_room:
+        shared, own = _texts_of(request)
+        own_bound = token_bound(own)
+        trunk = request.trunk
+        bound = own_bound
+        if isinstance(trunk, Trunk):
+            bound += trunk.derived(token_bound, token_bound)
+        if bound <= least_room:
             return None
         if self._count is None or least_room <= 0:
-            return self.refuse_tokens(token_bound(text) + around, request, "at most ")
-        known = self._counted.get(request.affinity)
-        if known is not None:
-            # What siblings begin with was counted; a token more or less where it is cut in the middle.
-            shared = _shared(known[0], text)
-            if known[1] + token_bound(text[shared:]) + 1 <= least_room:
+            return self.refuse_tokens(bound + around, request, "at most ")
+        if isinstance(trunk, Trunk):
+            # What siblings share is counted once; a token more or less where it is cut.
+            counts: list[int] = trunk.derived(self, lambda _: [])
+            if not counts:
+                counted = await self._count(shared, request.affinity)
+                if isinstance(counted, Completion):
+                    return counted
+                counts.append(counted)
+            if counts[0] + own_bound + 1 <= least_room:
                 return None
-            if (least := known[1] - token_bound(known[0][shared:]) - 1) > least_room:
-                return self.refuse_tokens(least + around, request, "at least ")
-        counted = await self._count(text, request.affinity)
+            if counts[0] - 1 > least_room:
+                return self.refuse_tokens(counts[0] - 1 + around, request, "at least ")
+        counted = await self._count(shared + own, request.affinity)
         if isinstance(counted, Completion):
             return counted
-        self._counted[request.affinity] = text, counted
-        while len(self._counted) > _KEPT:
-            self._counted.popitem(last=False)
         return self.refuse_tokens(counted + around, request)
 
     def refuse_tokens(self, prompt: int, request: Request, about: str = "") -> Completion | None:
@@ -100,27 +104,16 @@ class PromptRoom:
         )
 
 
-def _text_of(request: Request) -> str:
-    """All that a chat template would print of a request."""
+def _texts_of(request: Request) -> tuple[str, str]:
+    """All that a chat template would print of a request: what it shares with others, and the rest."""
+    tools = _json(request.tools) if request.tools else ""
+    if isinstance(request.trunk, Trunk):
+        return request.trunk.text, f"{request.question}{tools}{request.prefill}"
     parts: list[str] = []
     for message in request.messages:
         for key, value in message.items():
-            parts.append(value if isinstance(value, str) else _json(value))
-            parts.append(key)
-    parts += [_json(request.tools)] if request.tools else []
-    return "\n".join([*parts, request.prefill])
-
-
-def _shared(one: str, other: str) -> int:
-    """How many characters two texts begin with in common."""
-    same, beyond = 0, min(len(one), len(other)) + 1
-    while beyond - same > 1:
-        middle = (same + beyond) // 2
-        if one[same:middle] == other[same:middle]:
-            same = middle
-        else:
-            beyond = middle
-    return same
+            parts += [value if isinstance(value, str) else _json(value), key]
+    return "", "\n".join([*parts, tools, request.prefill])
 
 
 def _json(value: object) -> str:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from curate.engines.base import Request
+from curate.engines.layout import Chat, Trunk
 from curate.engines.personal_data import PersonalData, replace_personal_data
 
 Redact = Callable[[str], str]
@@ -35,9 +36,16 @@ def redact_request(request: Request, redact: Redact) -> Request:
     is. Names of tools and ids of calls stay such as servers take them, and equal where they were equal.
     """
     ids: dict[str, str] = {}
+    trunk: Trunk | Chat
+    if isinstance(request.trunk, Chat):
+        trunk = Chat(tuple(_redact_message(one, redact, ids) for one in request.trunk.messages))
+    else:
+        neutralised = request.trunk.neutralised
+        trunk = request.trunk.derived(redact, lambda text: Trunk(redact(text), neutralised))
     return replace(
         request,
-        messages=tuple(_redact_message(message, redact, ids) for message in request.messages),
+        trunk=trunk,
+        question=redact(request.question),
         prefill=redact(request.prefill),
         schema=None if request.schema is None else _redact_values(request.schema, redact),
         tools=tuple(_redact_tool(tool, redact) for tool in request.tools),

@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import pairwise
 from pathlib import Path
@@ -31,7 +31,7 @@ from typing import Any
 import orjson
 
 from curate.engines.base import Request
-from curate.engines.layout import special_pattern, take_apart
+from curate.engines.layout import Chat, Trunk, special_pattern, take_apart
 from curate.errors import EngineError, UsageError, first_line, missing_extra
 
 KEPT_IDS = 2_000_000
@@ -134,35 +134,53 @@ class PromptTokens:
             PromptRefused: the template does not take these messages.
         """
         prefill = "" if request.schema is not None else request.prefill
-        messages = take_apart(request, self._special)
-        if self._trim is not None and not request.tools and len(messages) == 1:
-            [message] = messages
-            content = message.get("content")
-            if message.get("role") == "user" and isinstance(content, str) and len(message) == 2:
-                return f"{self._head}{self._trim(content)}{self._tail}{prefill}"
-        return self._render(messages, request.tools) + prefill
+        if self._trim is not None and isinstance(request.trunk, Trunk) and not request.tools:
+            content = self._trim(take_apart(request.trunk.text + request.question, self._special))
+            return f"{self._head}{content}{self._tail}{prefill}"
+        return self._render(self._taken_apart(request), request.tools) + prefill
 
     def prompt_ids(self, request: Request) -> list[int]:
         """Token ids of `prompt_text`, equal to those of tokenising it whole without special tokens.
 
+        Those of a trunk are made once for all its questions.
+
         Raises:
             PromptRefused: the template does not take these messages.
         """
-        return self.encode(self.prompt_text(request))
+        trunk = request.trunk
+        is_split = self._trim is not None and self.is_segmentable and not request.tools
+        if isinstance(trunk, Chat) or not is_split or not request.question.strip():
+            return self.encode(self.prompt_text(request))
+        ids, rest = trunk.derived(self, self._begin)
+        prefill = "" if request.schema is not None else request.prefill
+        question = take_apart(request.question, self._special)
+        assert self._trim is not None
+        content = self._trim(f"x{question}")[1:]  # x stands for the trunk: only the end is trimmed
+        return ids + self._join(f"{rest}{content}{self._tail}{prefill}", is_first=not ids)
+
+    def _begin(self, text: str) -> tuple[list[int], str]:
+        """Ids of a trunk up to its last segment, and that segment's text, which a question goes on."""
+        assert self._trim is not None
+        text = self._head + self._trim(f"{take_apart(text, self._special)}x")[:-1]
+        *_, (last, _) = _segments(text)
+        return (self._join(text[:last], is_first=True) if last else []), text[last:]
+
+    def _taken_apart(self, request: Request) -> tuple[Mapping[str, Any], ...]:
+        if isinstance(request.trunk, Chat):
+            return request.messages
+        text = take_apart(request.trunk.text + request.question, self._special)
+        return ({"role": "user", "content": text},)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text that holds its own special tokens, from kept segments where possible."""
         if not self.is_segmentable:
             return list(self._encode(text))
+        return self._join(text, is_first=True)
+
+    def _join(self, text: str, *, is_first: bool) -> list[int]:
         ids: list[int] = []
-        start = 0
-        for found in _BOUNDARY.finditer(text):
-            stop = found.end()
-            if stop < 2 or text[stop - 2].isspace():
-                continue
-            ids += self._segment_ids(text[start:stop], is_first=start == 0)
-            start = stop
-        ids += self._segment_ids(text[start:], is_first=start == 0)
+        for start, stop in _segments(text):
+            ids += self._segment_ids(text[start:stop], is_first=is_first and start == 0)
         return ids
 
     def label_ids(self, request: Request) -> dict[int, str]:
@@ -312,6 +330,17 @@ class PromptTokens:
             kwargs = orjson.dumps(self._kwargs, option=orjson.OPT_SORT_KEYS).decode()
             detail.append(("chat_template_kwargs", kwargs))
         return tuple(detail)
+
+
+def _segments(text: str) -> Iterator[tuple[int, int]]:
+    """Start and stop of each segment of a text; a single empty one for no text."""
+    start = 0
+    for found in _BOUNDARY.finditer(text):
+        stop = found.end()
+        if stop >= 2 and not text[stop - 2].isspace():
+            yield start, stop
+            start = stop
+    yield start, len(text)
 
 
 def load_tokenizer(path_or_hub_id: str, revision: str | None = None) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 from curate.engines.base import Capability, EngineIdentity, Request
 from curate.engines.config import TransformersConfig
 from curate.engines.gguf import hash_model
+from curate.engines.layout import Trunk
 from curate.engines.token_tree import TokenTree, attention_kinds
 from curate.engines.tokens import PromptTokens, load_tokenizer
 from curate.engines.transformers import TransformersEngine
@@ -29,7 +30,7 @@ async def open_transformers(config: TransformersConfig) -> TransformersEngine:
     """
     engine = await asyncio.to_thread(_load, config)
     hello = Request(
-        messages=({"role": "user", "content": "Say yes."},),
+        Trunk("Say yes."),
         max_tokens=1,
         prefill="Answer:",
         labels=("yes",),

@@ -305,7 +305,8 @@ async def ask_json(
     trunk = session.trunk(page)
     for attempt in range(config.retries + 1):
         request = Request(
-            messages=trunk.ask(f"{text}{amendment}"),
+            trunk,
+            f"{text}{amendment}",
             max_tokens=reply_tokens(scope, joint=joint),
             schema=reply_schema(scope, joint=joint),
             sample=attempt,

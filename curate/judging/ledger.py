@@ -90,7 +90,8 @@ class Ledger:
             words=session.config.ledger_max_tokens // _TOKENS_A_WORD,
         )
         return Request(
-            messages=session.trunk(Page(tuple(shown), self.text)).ask(question),
+            session.trunk(Page(tuple(shown), self.text)),
+            question,
             max_tokens=session.config.ledger_max_tokens,
             purpose="judge.ledger",
         )

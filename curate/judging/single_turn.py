@@ -104,9 +104,8 @@ async def describe_issue(
     turns = shown_up_to(dialogue, turn_number)
     while True:
         request = Request(
-            messages=session.trunk(Page(turns)).ask(
-                session.texts.question("issue", turn=turn_number)
-            ),
+            session.trunk(Page(turns)),
+            session.texts.question("issue", turn=turn_number),
             max_tokens=config.issue_max_tokens,
             purpose="judge.issue",
         )

@@ -89,7 +89,8 @@ async def add_text(session: Session, page: Page, scope: Scope, reading: Reading)
     if not lines:
         return reading
     request = Request(
-        messages=session.trunk(page).ask(session.texts.question("text", lines="\n".join(lines))),
+        session.trunk(page),
+        session.texts.question("text", lines="\n".join(lines)),
         max_tokens=session.config.text_max_tokens,
         purpose="judge.text",
     )

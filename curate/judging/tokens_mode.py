@@ -122,7 +122,8 @@ def items_of(scope: Scope, texts: Texts, *, wording: int = 0) -> list[Item]:
 def request_of(item: Item, trunk: Trunk, answer_prefix: str) -> Request:
     """The request that reads one item."""
     return Request(
-        messages=trunk.ask(item.question),
+        trunk,
+        item.question,
         max_tokens=1,
         prefill=answer_prefix,
         labels=item.labels,

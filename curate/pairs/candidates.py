@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from curate.dialogue import Dialogue, Message, split_thinking
 from curate.engines.base import Completion, Request
-from curate.engines.layout import defuse
+from curate.engines.layout import Chat, defuse
 from curate.pairs.asks import ForkAsks
 from curate.pairs.calls import misfit, read_calls, tool_names, with_ids_of
 from curate.pairs.config import ForkConfig
@@ -77,14 +77,13 @@ async def resample(
     }
     requests = [
         Request(
-            messages,
-            config.max_tokens,
+            Chat(messages),
+            max_tokens=config.max_tokens,
             temperature=config.temperature,
             top_p=config.top_p,
             sample=sample,
             tools=offered,
             purpose="pairs.resample",
-            verbatim=True,
         )
         for sample in (range(config.resamples) if samples is None else samples)
     ]
@@ -117,10 +116,9 @@ async def revise(
     if defuse(said_text(original)).count:
         detail = "the original holds control strings, not shown as is"
         return _without(candidate, "no_candidate", detail)
-    messages = revision(prompt, original, issue, config.principles)
-    [completion] = await asks.reviser(
-        [Request(messages, config.max_tokens, purpose="pairs.revise")]
-    )
+    asked = revision(prompt, original, issue, config.principles)
+    request = Request(*asked, max_tokens=config.max_tokens, purpose="pairs.revise")
+    [completion] = await asks.reviser([request])
     return _read(candidate, completion, original, prompt.tools)
 
 
@@ -129,7 +127,9 @@ async def criticise(prompt: Dialogue, original: Message, asks: ForkAsks, config:
     if not config.principles:
         return ""
     request = Request(
-        critique(prompt, original, config.principles), _CRITIQUE_TOKENS, purpose="pairs.critique"
+        *critique(prompt, original, config.principles),
+        max_tokens=_CRITIQUE_TOKENS,
+        purpose="pairs.critique",
     )
     [completion] = await asks.judging.judge([request])
     text = split_thinking(completion.text)[0].strip()

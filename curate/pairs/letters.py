@@ -130,7 +130,8 @@ async def _ask_json(questions: Sequence[ClosedQuestion], asks: JudgeAsks) -> lis
 
 def _label_request(question: ClosedQuestion) -> Request:
     return Request(
-        question.messages(as_json=False),
+        question.trunk,
+        question.question(as_json=False),
         max_tokens=1,
         prefill=ANSWER_PREFIX,
         labels=question.labels,
@@ -140,7 +141,8 @@ def _label_request(question: ClosedQuestion) -> Request:
 
 def _json_request(question: ClosedQuestion) -> Request:
     return Request(
-        question.messages(as_json=True),
+        question.trunk,
+        question.question(as_json=True),
         max_tokens=_REPLY_TOKENS,
         schema=question.schema,
         purpose=question.purpose,

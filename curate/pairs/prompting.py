@@ -61,13 +61,13 @@ class ClosedQuestion:
     purpose: str
     neutralised: int
 
-    def messages(self, *, as_json: bool) -> tuple[Mapping[str, Any], ...]:
-        """The chat messages, ending with how to answer."""
+    def question(self, *, as_json: bool) -> str:
+        """What stands behind the trunk, ending with how to answer."""
         example = '{"answer": "#"}'
         how = _section(
             "answer.json" if as_json else "answer", labels=listed(self.labels), example=example
         )
-        return self.trunk.ask(f"{self.text}{how}\n")
+        return f"{self.text}{how}\n"
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -183,22 +183,20 @@ def failed_questions(
     ]
 
 
-def critique(
-    prompt: Dialogue, original: Message, principles: Sequence[str]
-) -> tuple[Mapping[str, Any], ...]:
-    """Chat messages that ask the judge which principles a message breaks, in words."""
+def critique(prompt: Dialogue, original: Message, principles: Sequence[str]) -> tuple[Trunk, str]:
+    """Trunk and question that ask the judge which principles a message breaks, in words."""
     text = _section(
         "critique",
         message=fenced_message("reply", original).text,
         principles=_numbered(principles),
     )
-    return examined(prompt).ask(f"{text}\n")
+    return examined(prompt), f"{text}\n"
 
 
 def revision(
     prompt: Dialogue, original: Message, issue: str, principles: Sequence[str] = ()
-) -> tuple[Mapping[str, Any], ...]:
-    """Chat messages that ask for a minimal revision of `original`, told the issue.
+) -> tuple[Trunk, str]:
+    """Trunk and question that ask for a minimal revision of `original`, told the issue.
 
     Of a message that calls tools the calls are mended, and asked for as JSON objects.
     """
@@ -206,7 +204,7 @@ def revision(
     shown = trunk(REVISE_CALL if is_call else REVISE, prompt, prompt.turns)
     given = _fenced_tools(prompt).text if is_call else ""
     kept = f"Principles it must hold to:\n{_numbered(principles)}\n" if principles else ""
-    return shown.ask(
+    return shown, (
         f"{given}The message to mend\n{fenced_message('reply', original).text}"
         f"{kept}Issue: {defuse(' '.join(issue.split())).text}\n"
         f"Write the mended {'calls' if is_call else 'message'}.\n"

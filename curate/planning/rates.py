@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from curate.dialogue import Dialogue
 from curate.engines.base import Engine, Request, Usage
+from curate.engines.layout import Trunk
 from curate.errors import EngineError, UsageError
 from curate.planning.metering import Meter, token_counter
 from curate.recipe import Recipe
@@ -98,8 +99,7 @@ async def measure_rates(recipe: Recipe, sample: Sequence[Dialogue], engine: Engi
     number = min(max(2, min(engine.open_dialogues, 8)), len(sample))
     prompts = [await _longest_prompt(recipe, dialogue, engine) for dialogue in sample[:number]]
     first = [replace(prompt, max_tokens=1, schema=None) for prompt in prompts]
-    counting = ({"role": "user", "content": _COUNT},)
-    more = [Request(counting, max_tokens=_COUNTED, sample=index) for index in range(number)]
+    more = [Request(Trunk(_COUNT), max_tokens=_COUNTED, sample=index) for index in range(number)]
     filled, prefill_seconds = await _timed(engine, first)
     decoded, decode_seconds = await _timed(engine, more)
     done, out = filled.prompt_tokens - filled.cached_tokens, decoded.completion_tokens

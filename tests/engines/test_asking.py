@@ -8,6 +8,7 @@ from curate.engines.asking import Asker
 from curate.engines.base import Capability, Completion, Fault, Request, Usage
 from curate.engines.cache import ReplyCache
 from curate.engines.config import OpenAIConfig, Prices, open_engine
+from curate.engines.layout import Chat, Trunk
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.errors import BudgetReached, CurateError, EngineError
 from tests.servers import CountingServer, answer_by_hash, chat_completion
@@ -15,7 +16,7 @@ from tests.servers import CountingServer, answer_by_hash, chat_completion
 
 def make_request(text: str, **fields) -> Request:
     fields.setdefault("purpose", "judge.turn")
-    return Request(messages=({"role": "user", "content": text},), max_tokens=8, **fields)
+    return Request(Trunk(text), max_tokens=8, **fields)
 
 
 def text_of(request: Request) -> str:
@@ -285,14 +286,18 @@ async def test_texts_are_redacted_before_they_leave_and_in_the_key(cache):
     await plain([make_request("call Ann")])
     ask = make_asker(engine, cache, redact=lambda text: text.replace("Ann", "[name]"))
     request = Request(
-        messages=(
-            {"role": "user", "content": [{"type": "text", "text": "hi Ann"}]},
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": '{"n": "Ann"}'}}],
-            },
-            {"role": "user", "content": "call Ann"},
+        Chat(
+            (
+                {"role": "user", "content": [{"type": "text", "text": "hi Ann"}]},
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [
+                        {"id": "1", "function": {"name": "f", "arguments": '{"n": "Ann"}'}}
+                    ],
+                },
+                {"role": "user", "content": "call Ann"},
+            )
         ),
         max_tokens=1,
         prefill="Dear Ann",

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from curate.engines.base import Completion, Request, Usage
 from curate.engines.chat_completions import KEPT_TOKENS, chat_body, read_chat, read_error
+from curate.engines.layout import Trunk
 
-REQUEST = Request(messages=({"role": "user", "content": "q"},), max_tokens=5, labels=("yes", "no"))
-PLAIN = Request(messages=REQUEST.messages, max_tokens=5)
+REQUEST = Request(Trunk("q"), max_tokens=5, labels=("yes", "no"))
+PLAIN = Request(REQUEST.trunk, max_tokens=5)
 CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
@@ -256,7 +257,7 @@ def test_details_are_bounded():
 
 
 def test_a_body_has_only_what_the_request_says():
-    plain = Request(messages=({"role": "user", "content": "q"},), max_tokens=5)
+    plain = Request(Trunk("q"), max_tokens=5)
     assert chat_body(plain) == {
         "messages": [{"role": "user", "content": "q"}],
         "max_tokens": 5,

@@ -11,6 +11,7 @@ from curate.engines import endpoints
 from curate.engines.base import Completion, Fault, Request
 from curate.engines.config import OpenAIConfig, open_engine
 from curate.engines.endpoints import Endpoint, by_preference
+from curate.engines.layout import Trunk
 from curate.engines.limiter import Limiter
 from curate.errors import EngineError, UsageError
 from tests.servers import CountingServer, answer_by_hash
@@ -36,7 +37,7 @@ def homes(endpoints: list[Endpoint], count: int = 600) -> list[str]:
 
 
 def ask(text: str, affinity: str = "") -> Request:
-    return Request(messages=({"role": "user", "content": text},), max_tokens=4, affinity=affinity)
+    return Request(Trunk(text), max_tokens=4, affinity=affinity)
 
 
 DOWN = Completion(finish="error", fault=Fault("connection"))

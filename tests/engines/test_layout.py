@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message, ToolCall
+from curate.engines.base import Request
 from curate.engines.layout import DIALOGUE_CLOSE, defuse, fenced, render_message, trunk
 from tests.growth import growth
 
@@ -139,11 +140,9 @@ def test_the_trunk_closes_its_fence_once_and_last(text):
 def test_questions_share_the_trunk_byte_for_byte():
     dialogue = make_dialogue(["hello"])
     shared = trunk("Judge this.", dialogue, dialogue.turns)
-    [one], [other] = shared.ask("Is it safe?"), shared.ask("Is it good?")
-    assert one["role"] == "user"
-    assert one["content"].removesuffix("Is it safe?") == other["content"].removesuffix(
-        "Is it good?"
-    )
+    for question in ("Is it safe?", "Is it good?"):
+        [message] = Request(shared, question, max_tokens=1).messages
+        assert message == {"role": "user", "content": shared.text + question}
 
 
 def test_role_and_scenario_are_shown_and_what_was_changed_in_them_is_counted():

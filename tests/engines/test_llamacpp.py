@@ -12,6 +12,7 @@ from curate.engines.base import Capability, Request
 from curate.engines.config import LlamaCppConfig, OpenAIConfig, open_engine
 from curate.engines.gguf import special_tokens
 from curate.engines.labels import read_labels
+from curate.engines.layout import Chat, Trunk
 from curate.engines.structured import BadReply, read_object
 from curate.errors import EngineError, UsageError
 
@@ -45,7 +46,8 @@ SCHEMA = {
 
 def make_request(text: str, **fields) -> Request:
     fields.setdefault("max_tokens", 8)
-    return Request(messages=({"role": "user", "content": text},), **fields)
+    chat = Chat(({"role": "user", "content": text},))
+    return Request(chat if fields.pop("is_chat", False) else Trunk(text), **fields)
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +175,7 @@ class TestEmbedded:
     ):
         # Why `layout.defuse` exists: the template tokenises what stands in a message as it stands. Of the
         # second only this model's own vocabulary knows that it is one.
-        chat = await ask(engine, token * 20, max_tokens=1, verbatim=True)
+        chat = await ask(engine, token * 20, max_tokens=1, is_chat=True)
         data = await ask(engine, token * 20, max_tokens=1)
         assert data.usage.prompt_tokens > chat.usage.prompt_tokens + 40
 

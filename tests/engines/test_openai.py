@@ -6,6 +6,7 @@ from aiohttp import web
 
 from curate.engines.base import Capability, Request
 from curate.engines.config import OpenAIConfig, open_engine
+from curate.engines.layout import Trunk
 from curate.engines.limiter import Limiter
 from curate.engines.openai_requests import Dialect, read_message, read_retry_after, to_body
 from curate.errors import EngineError, UsageError
@@ -19,9 +20,9 @@ SCHEMA = {
 }
 
 
-def make_request(text: str = "question", **fields) -> Request:
+def make_request(trunk: str | Trunk = "question", question: str = "", **fields) -> Request:
     fields.setdefault("max_tokens", 8)
-    return Request(messages=({"role": "user", "content": text},), **fields)
+    return Request(Trunk(trunk) if isinstance(trunk, str) else trunk, question, **fields)
 
 
 def make_config(server: CountingServer, **options) -> OpenAIConfig:
@@ -426,12 +427,13 @@ async def test_what_siblings_begin_with_is_counted_once(open_on):
     server = CountingServer(context=600, tokenize=lambda text: len(text.split()), owned_by="vllm")
     engine = await open_on(server)
     server.tokenized = 0
+    shared, longer = Trunk("word " * 300), Trunk("word " * 700)
     for question in ("first?", "second?", "third?"):
-        [reply] = await engine.complete([make_request("word " * 300 + question, affinity="d")])
+        [reply] = await engine.complete([make_request(shared, question, affinity="d")])
         assert reply.fault is None
     assert server.tokenized == 1
     for question in ("first?", "second?", "third?"):
-        [reply] = await engine.complete([make_request("word " * 700 + question, affinity="e")])
+        [reply] = await engine.complete([make_request(longer, question, affinity="e")])
         assert reply.fault.kind == "context_overflow"
     assert server.tokenized == 2
 

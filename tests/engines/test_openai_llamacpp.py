@@ -22,6 +22,7 @@ from curate.engines.base import Capability, Request
 from curate.engines.config import LlamaCppConfig, OpenAIConfig, open_engine
 from curate.engines.gguf import find_model
 from curate.engines.labels import read_labels
+from curate.engines.layout import Trunk
 from curate.errors import UsageError
 from tests.engines.families import FAMILIES, small_tokenizer
 
@@ -67,7 +68,7 @@ async def engine(address, tokenizer):
 
 def label_read(question: str, prefill: str = "Score:") -> Request:
     return Request(
-        messages=({"role": "user", "content": TRUNK + question},),
+        Trunk(TRUNK + question),
         max_tokens=1,
         labels=DIGITS,
         prefill=prefill,

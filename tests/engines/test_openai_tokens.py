@@ -13,6 +13,7 @@ from curate.engines.asking import Asker
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.cache import ReplyCache
 from curate.engines.config import OpenAIConfig, open_engine
+from curate.engines.layout import Trunk
 from curate.engines.openai_requests import Dialect, is_label_read, read_list
 from curate.engines.tokens import PromptTokens
 from curate.errors import UsageError
@@ -34,7 +35,7 @@ def prompts() -> PromptTokens:
 
 def label_read(text: str, **fields: Any) -> Request:
     fields = {"max_tokens": 1, "labels": YES_NO, **fields}
-    return Request(messages=({"role": "user", "content": TRUNK + text},), **fields)
+    return Request(Trunk(TRUNK + text), **fields)
 
 
 def without_counts(body: Body) -> Body:
@@ -185,7 +186,7 @@ async def test_a_prompt_that_is_known_to_be_too_long_is_not_sent(open_on):
     server = CountingServer(without_counts, owned_by="vllm", token_prompts="exact", context=70)
     engine = await open_on(server)
     good, bad = await engine.complete([label_read("a?"), label_read("yes " * 70)])
-    text = await engine.complete([Request(({"role": "user", "content": "yes " * 60},), 20)])
+    text = await engine.complete([Request(Trunk("yes " * 60), max_tokens=20)])
     assert [len(body["prompt"]) for body in server.requests] == [1]
     assert good.exact_labels
     assert [bad.fault.kind, text[0].fault.kind] == ["context_overflow"] * 2

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from curate.engines.base import Request
 from curate.engines.config import OpenAIConfig
+from curate.engines.layout import Chat, Trunk
 from curate.engines.redaction import redact_request, redactor
 from curate.recipe import parse_recipe
 from curate.run.pipeline import run_recipe
@@ -87,18 +88,24 @@ def every_string() -> Request:
     }
     function = {"name": f"mail {email}", "description": f"rings {phone}", "parameters": parameters}
     return Request(
-        messages=(
-            {"role": "system", "content": f"You serve {email}."},
-            {"role": "user", "name": email, "content": [{"type": "text", "text": f"I am {phone}"}]},
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {
-                "role": "tool",
-                "name": f"mail {email}",
-                "tool_call_id": f"call-{phone}",
-                "content": json.dumps({"x": f"a\t{phone}", "y": "ann@shop.org"}).replace(
-                    "@", "\\u0040"
-                ),
-            },
+        Chat(
+            (
+                {"role": "system", "content": f"You serve {email}."},
+                {
+                    "role": "user",
+                    "name": email,
+                    "content": [{"type": "text", "text": f"I am {phone}"}],
+                },
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {
+                    "role": "tool",
+                    "name": f"mail {email}",
+                    "tool_call_id": f"call-{phone}",
+                    "content": json.dumps({"x": f"a\t{phone}", "y": "ann@shop.org"}).replace(
+                        "@", "\\u0040"
+                    ),
+                },
+            )
         ),
         max_tokens=1,
         prefill=f"Dear {email}",
@@ -135,15 +142,32 @@ async def test_a_server_receives_no_personal_data_in_any_string() -> None:
     assert json.loads(body["messages"][3]["content"]) == {"x": "a\t[phone]", "y": "[email]"}
 
 
+def test_a_trunk_is_redacted_once_for_all_its_questions() -> None:
+    asked: list[str] = []
+
+    def redact(text: str) -> str:
+        asked.append(text)
+        return text.replace("Ann", "[name]")
+
+    trunk = Trunk("Ann says hi.\n", 2)
+    for question in ("Is Ann kind?", "Is she polite?"):
+        request = redact_request(Request(trunk, question, max_tokens=1), redact)
+        assert request.trunk == Trunk("[name] says hi.\n", 2)
+        assert request.question == question.replace("Ann", "[name]")
+    assert asked.count(trunk.text) == 1
+
+
 def test_a_request_without_personal_data_stays_as_it_is() -> None:
     redact = redactor(ALL)
     assert redact is not None
     arguments = '{ "n":1.50,  "when": "2024-05-20",  "é": "\\u00e9" }'
     call = {"id": "call_8f", "type": "function", "function": {"name": "f", "arguments": arguments}}
     request = Request(
-        messages=(
-            {"role": "user", "content": '{"a":  1}'},
-            {"role": "assistant", "content": None, "tool_calls": [call]},
+        Chat(
+            (
+                {"role": "user", "content": '{"a":  1}'},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+            )
         ),
         max_tokens=1,
         tools=({"type": "function", "function": {"name": "f", "parameters": {"default": 3}}},),

@@ -2,12 +2,13 @@ import pytest
 
 from curate.engines.base import Capability, Completion, Engine, Fault, Request
 from curate.engines.config import ScriptedConfig, open_engine
+from curate.engines.layout import Trunk
 from curate.engines.scripted import ScriptedEngine, write_recording
 from curate.errors import EngineError, UsageError
 
 
 def make_request(text: str, **fields) -> Request:
-    return Request(messages=({"role": "user", "content": text},), max_tokens=8, **fields)
+    return Request(Trunk(text), max_tokens=8, **fields)
 
 
 async def test_a_list_is_replied_in_order_and_an_empty_one_raises():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message, ToolCall
 from curate.engines.base import Request
-from curate.engines.layout import DIALOGUE_CLOSE, Trunk, trunk
+from curate.engines.layout import DIALOGUE_CLOSE, Chat, Trunk, trunk
 from curate.engines.tokens import PromptTokens
 from tests.engines.families import FAMILIES, tokenizer_of
 
@@ -110,7 +110,7 @@ def prompts(
 
 
 def _request(on: Trunk, question: str) -> Request:
-    return Request(messages=on.ask(question), max_tokens=1, prefill="(", labels=("1", "2", "N"))
+    return Request(on, question, max_tokens=1, prefill="(", labels=("1", "2", "N"))
 
 
 def _whole(prompts: PromptTokens, text: str) -> list[int]:
@@ -174,8 +174,7 @@ def test_prompts_that_end_at_the_dialogue_share_all_but_its_last_message(
     turns = dialogue.turns
     trunks = [trunk(RUBRIC, dialogue, turns[: stop + 1]) for stop in range(len(turns))]
     asked = [
-        Request(messages=on.end_at_the_dialogue(), max_tokens=1, labels=("yes", "no"))
-        for on in trunks
+        Request(on.ending_with_dialogue(), max_tokens=1, labels=("yes", "no")) for on in trunks
     ]
     for request in asked:
         assert prompts.prompt_ids(request) == _whole(prompts, prompts.prompt_text(request))
@@ -194,7 +193,7 @@ def test_any_text_at_all_is_tokenised_as_a_whole(prompts: PromptTokens, text: st
 
 def test_labels_have_tokens_in_every_family(prompts: PromptTokens) -> None:
     labels = ("1", "5", "N", "A", "Z", "yes", "Yes", "No", "NO")
-    found = prompts.label_ids(Request(messages=(), max_tokens=1, labels=labels))
+    found = prompts.label_ids(Request(Chat(()), max_tokens=1, labels=labels))
     assert {text.strip() for text in found.values()} >= set(labels)
     for index, text in found.items():
         # Behind a word, since SentencePiece swallows the blank of a text's first token.

@@ -11,6 +11,7 @@ import pytest
 
 from curate.engines import tokens
 from curate.engines.base import Request
+from curate.engines.layout import Chat, Trunk
 from curate.engines.tokens import PromptRefused, PromptTokens, load_tokenizer
 from curate.errors import EngineError, UsageError
 
@@ -28,7 +29,7 @@ def tokenizer() -> Any:
 
 
 def ask(content: str, **fields: Any) -> Request:
-    return Request(messages=({"role": "user", "content": content},), **{"max_tokens": 1, **fields})
+    return Request(Trunk(content), **{"max_tokens": 1, **fields})
 
 
 def whole(tokenizer: Any, text: str) -> list[int]:
@@ -83,10 +84,12 @@ def test_template_options_reach_the_template(tokenizer):
 def test_a_conversation_is_rendered_whole_with_arguments_as_objects(tokenizer):
     call = {"type": "function", "function": {"name": "f", "arguments": '{"a": [1]}'}}
     request = Request(
-        messages=(
-            {"role": "user", "content": "[hi]\n<b>\n"},
-            {"role": "assistant", "content": "", "tool_calls": [call]},
-            {"role": "tool", "content": "1\n[2]"},
+        Chat(
+            (
+                {"role": "user", "content": "[hi]\n<b>\n"},
+                {"role": "assistant", "content": "", "tool_calls": [call]},
+                {"role": "tool", "content": "1\n[2]"},
+            )
         ),
         max_tokens=1,
     )
@@ -100,7 +103,7 @@ def test_messages_that_the_template_refuses():
     prompts = PromptTokens(small_tokenizer(template))
     message = {"role": "user", "content": "x"}
     with pytest.raises(PromptRefused, match="one only"):
-        prompts.prompt_ids(Request(messages=(message, message), max_tokens=1))
+        prompts.prompt_ids(Request(Chat((message, message)), max_tokens=1))
     with pytest.raises(UsageError, match="fails on a single user message"):
         PromptTokens(small_tokenizer("{{ raise_exception('never') }}"))
 
@@ -202,7 +205,7 @@ def test_special_tokens_of_the_tokenizer_are_ordinary_text_in_a_dialogue(splits)
     assert not {own.convert_tokens_to_ids(token) for token in ("~!odd!~", "<role_x>")} & set(ids)
     assert ids.count(own.eos_token_id) == plain.count(own.eos_token_id)
     assert prompts.prompt_text(ask("~!odd!~")).count("~ !odd!~") == 1
-    chat = replace(ask("~!odd!~"), verbatim=True)
+    chat = replace(ask(""), trunk=Chat(({"role": "user", "content": "~!odd!~"},)))
     assert prompts.prompt_text(chat).count("~!odd!~") == 1
 
 
@@ -213,4 +216,4 @@ def test_an_exact_prefix_for_a_policy_keeps_its_text(tokenizer):
     rendered = tokenizer.apply_chat_template(
         list(messages), tokenize=False, add_generation_prompt=True
     )
-    assert prompts.prompt_text(Request(messages=messages, max_tokens=1)) == rendered
+    assert prompts.prompt_text(Request(Chat(messages), max_tokens=1)) == rendered

@@ -19,6 +19,7 @@ import pytest
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.config import TransformersConfig, open_engine
 from curate.engines.labels import read_labels
+from curate.engines.layout import Chat, Trunk
 from curate.errors import EngineError, UsageError
 
 torch = pytest.importorskip("torch", reason="needs the extra [transformers]")
@@ -60,7 +61,7 @@ SCHEMA = {
 
 def ask(trunk_turns: int, question: str, **fields: Any) -> Request:
     content = f"Rubric.\n<dialogue>\n{''.join(TURNS[:trunk_turns])}</dialogue>\n{question}"
-    return Request(messages=({"role": "user", "content": content},), **{"max_tokens": 1, **fields})
+    return Request(Trunk(content), **{"max_tokens": 1, **fields})
 
 
 def siblings(**fields: Any) -> list[Request]:
@@ -176,8 +177,8 @@ async def test_nested_prefixes_asked_one_by_one_pay_only_what_is_new(open_tiny):
 async def test_dialogues_that_take_turns_keep_their_trunks(open_tiny):
     engine = await open_tiny()
     first = siblings()[0]
-    other = {"role": "user", "content": "Rubric.\n" + "Another dialogue, yes and no. " * 8}
-    second = replace(first, messages=(other,))
+    other = Trunk("Rubric.\n" + "Another dialogue, yes and no. " * 8)
+    second = replace(first, trunk=other)
     await engine.complete([first])
     await engine.complete([second])
     again = (await one(engine, first)).usage
@@ -190,8 +191,7 @@ async def test_what_is_kept_is_bounded(open_tiny):
     engine = await open_tiny(cache_tokens=300)
     for number in range(6):
         await one(engine, ask(5, "x", labels=LABELS, prefill=str(number)))
-        message = {"role": "user", "content": f"{number} is another one. " * 5}
-        await one(engine, Request(messages=(message,), max_tokens=2))
+        await one(engine, Request(Trunk(f"{number} is another one. " * 5), max_tokens=2))
         assert sum(len(tree) for tree in engine._kept) <= 300
 
 
@@ -261,9 +261,9 @@ async def test_bad_requests_are_data_and_leave_siblings_alone(open_tiny, tmp_pat
     refusing = PLAIN + "{% if messages | length > 1 %}{{ raise_exception('one only') }}{% endif %}"
     folder = save_tiny(tmp_path / "refusing", template=refusing)
     engine = await open_engine(TransformersConfig(model=str(folder)))
-    two = Request(messages=({"role": "user", "content": "a"},) * 2, max_tokens=4)
+    two = Request(Chat(({"role": "user", "content": "a"},) * 2), max_tokens=4)
     bad_schema = ask(1, "x", schema={"type": "nonsense"}, max_tokens=9)
-    long = Request(messages=({"role": "user", "content": "yes " * 700},), max_tokens=4)
+    long = Request(Trunk("yes " * 700), max_tokens=4)
     good = nested()[0]
     completions = await engine.complete([two, bad_schema, long, good])
     kinds = [completion.fault and completion.fault.kind for completion in completions]
@@ -437,7 +437,7 @@ async def test_the_small_model_judges(small_model, dtype):
 
     def make(question: str, **fields: Any) -> Request:
         content = f"{trunk}</dialogue>\n{question}"
-        return Request(messages=({"role": "user", "content": content},), **fields)
+        return Request(Trunk(content), **fields)
 
     reads = [
         make(f"Score turn {turn} from 1 to 5.\n", max_tokens=1, prefill="(", labels=tuple("12345"))

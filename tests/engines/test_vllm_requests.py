@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from curate.engines import vllm
 from curate.engines.base import Request
 from curate.engines.config import VllmConfig, open_engine
+from curate.engines.layout import Trunk
 from curate.engines.replies import completion_from_json, completion_to_json
 from curate.engines.vllm_requests import (
     engine_args,
@@ -46,7 +47,7 @@ def make_config(**fields):
 
 def make_request(**fields):
     fields.setdefault("max_tokens", 1)
-    return Request(messages=({"role": "user", "content": "hello"},), **fields)
+    return Request(Trunk("hello"), **fields)
 
 
 class TestEngineArgs:

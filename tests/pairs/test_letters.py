@@ -31,7 +31,7 @@ async def choose(
     taste: Sequence[float] = (0.0,) * 6,
 ) -> Choice:
     """By a judge to whom each meaning is worth so much, and each letter so much on top of it."""
-    of = {order.messages(as_json=False)[0]["content"]: order for order in orders}
+    of = {order.trunk.text + order.question(as_json=False): order for order in orders}
 
     async def judge(requests: Sequence[Request]) -> list[Completion]:
         answers = []
@@ -71,7 +71,7 @@ def test_every_option_stands_at_every_place_once(details: int) -> None:
     for place in zip(*(order.meanings for order in orders), strict=True):
         assert sorted(place) == sorted({*orders[0].meanings})
     for order in orders:
-        text = order.messages(as_json=False)[0]["content"]
+        text = order.question(as_json=False)
         for letter, meaning in zip(order.labels, order.meanings, strict=True):
             said = "none of them is made up" if meaning == NONE else meaning
             assert f"\n{letter} = {said}\n" in text

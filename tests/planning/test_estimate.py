@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Capability, Completion, Request, Usage
+from curate.engines.layout import Trunk
 from curate.engines.scripted import ScriptedEngine
 from curate.errors import EngineError, UsageError
 from curate.models import ForkModels
@@ -227,7 +228,7 @@ def test_prefilled_is_what_a_prompt_does_not_share_with_the_one_before() -> None
         meter = Meter(CHARACTERS)
         loads = []
         for text in texts:
-            await meter([Request(({"role": "user", "content": text},), max_tokens=4)])
+            await meter([Request(Trunk(text), max_tokens=4)])
             loads.append(meter.take())
         assert [load.prompt for load in loads] == [len(text) for text in texts]
         return [load.prefilled for load in loads]
@@ -260,7 +261,7 @@ def test_the_engines_own_tokenizer_counts_where_there_is_one() -> None:
     assert token_counter(engine).count("eight characters") == 4
     engine.prompts = Words()  # type: ignore[attr-defined]
     counter = token_counter(engine)
-    asked = Request(({"role": "user", "content": "one two three"},), max_tokens=1)
+    asked = Request(Trunk("one two three"), max_tokens=1)
     assert counter.count(counter.render(asked)) == 4
     assert "own tokenizer" in counter.described
 

@@ -20,6 +20,7 @@ from curate.engines.asking import Asker
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.config import VllmConfig, open_engine
 from curate.engines.labels import read_labels
+from curate.engines.layout import Trunk
 from curate.engines.structured import BadReply, read_object
 from curate.engines.tokens import PromptTokens
 from curate.engines.vllm import VllmEngine
@@ -52,7 +53,7 @@ SCHEMA = {
 
 def make_request(text: str, **fields: object) -> Request:
     fields.setdefault("max_tokens", 8)
-    return Request(messages=({"role": "user", "content": text},), **fields)  # type: ignore[arg-type]
+    return Request(Trunk(text), **fields)  # type: ignore[arg-type]
 
 
 def label_read(question: str, **fields: object) -> Request:

@@ -24,6 +24,7 @@ from curate.engines.asking import Asker
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.config import OpenAIConfig, open_engine
 from curate.engines.labels import read_labels
+from curate.engines.layout import Trunk
 from curate.engines.openai import OpenAIEngine
 from curate.engines.structured import BadReply, read_object
 from curate.errors import UsageError
@@ -137,7 +138,7 @@ async def tokens(server: Server) -> AsyncIterator[OpenAIEngine]:
 
 def make_request(text: str, **fields: object) -> Request:
     fields.setdefault("max_tokens", 8)
-    return Request(messages=({"role": "user", "content": text},), **fields)  # type: ignore[arg-type]
+    return Request(Trunk(text), **fields)  # type: ignore[arg-type]
 
 
 def label_read(question: str) -> Request:
