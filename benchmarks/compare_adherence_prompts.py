@@ -43,9 +43,9 @@ from curate.benchmark.figures import figures
 from curate.benchmark.turns import ADHERENT, LabelledTurn, labelled_turns
 from curate.dialogue import Dialogue
 from curate.engines.accounting import Accounting
-from curate.engines.asking import Asker
 from curate.engines.base import Ask, Request
 from curate.engines.cache import ReplyCache
+from curate.engines.client import Client
 from curate.engines.config import EngineConfig, LlamaCppConfig, open_engine
 from curate.engines.layout import Trunk
 from curate.trust.agreement import Interval, auc, bootstrap_interval, paired_interval
@@ -128,7 +128,7 @@ async def score_all(
     engine = await open_engine(model)
     try:
         with ReplyCache(replies) as cache:
-            ask = Asker(engine, cache, accounting=Accounting())
+            ask = Client(engine, cache, accounting=Accounting())
             return {name: await score(name, prompt, turns, ask) for name, prompt in prompts.items()}
     finally:
         await engine.close()

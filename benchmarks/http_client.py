@@ -260,8 +260,8 @@ async def run_engine(url: str, count: int, width: int) -> None:
 
 async def run_asker(url: str, count: int, width: int) -> None:
     from curate.engines.accounting import Accounting
-    from curate.engines.asking import Asker
     from curate.engines.cache import ReplyCache
+    from curate.engines.client import Client
     from curate.engines.config import OpenAIConfig, open_engine
 
     engine = await open_engine(OpenAIConfig(model=MODEL, base_url=url, in_flight=width))
@@ -270,7 +270,7 @@ async def run_asker(url: str, count: int, width: int) -> None:
         tempfile.TemporaryDirectory() as folder,
         ReplyCache(Path(folder) / "replies.sqlite") as cache,
     ):
-        asker = Asker(engine, cache, accounting=Accounting())
+        asker = Client(engine, cache, accounting=Accounting())
 
         async def dialogue(_: int) -> None:
             nonlocal asked

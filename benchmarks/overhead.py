@@ -95,8 +95,8 @@ async def run_engine(url: str, rate: float, seconds: int) -> None:
 
 async def run_asker(url: str, rate: float, seconds: int) -> None:
     from curate.engines.accounting import Accounting, Budget
-    from curate.engines.asking import Asker
     from curate.engines.cache import ReplyCache
+    from curate.engines.client import Client
     from curate.engines.config import OpenAIConfig, open_engine
 
     engine = await open_engine(OpenAIConfig(model=shared.MODEL, base_url=url, in_flight=WIDTH))
@@ -105,7 +105,7 @@ async def run_asker(url: str, rate: float, seconds: int) -> None:
         tempfile.TemporaryDirectory() as folder,
         ReplyCache(Path(folder) / "replies.sqlite") as cache,
     ):
-        asker = Asker(engine, cache, accounting=Accounting(), budget=Budget(), deadline=600)
+        asker = Client(engine, cache, accounting=Accounting(), budget=Budget(), deadline=600)
 
         async def dialogue(_: int) -> None:
             nonlocal asked

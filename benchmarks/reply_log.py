@@ -8,7 +8,7 @@ others commit each row: SQLite as it comes (`DELETE` journal, `synchronous=FULL`
 `synchronous=NORMAL`, which is the best that a commit a row can do and gives the same promise.
 
 Kills: a process asks a loopback server that counts its requests, with so many calls in flight, through
-`Asker` and the log; it is killed at a random moment and started again until all is answered. Calls lost
+`Client` and the log; it is killed at a random moment and started again until all is answered. Calls lost
 are those whose reply had not been put into the log when the kill came (asked, and found in no log
 afterwards); calls re-issued are those that the server saw again. Their ratio is to be exactly 1.
 """
@@ -33,9 +33,9 @@ from typing import Any
 import http_client as shared
 
 from curate.engines.accounting import Accounting
-from curate.engines.asking import Asker
 from curate.engines.base import Completion, Request, Usage
 from curate.engines.cache import ReplyCache
+from curate.engines.client import Client
 from curate.engines.config import OpenAIConfig, open_engine
 from curate.engines.layout import Trunk
 from curate.engines.replies import completion_to_json
@@ -132,7 +132,7 @@ async def ask_all(url: str, cache_file: Path) -> None:
         OpenAIConfig(model=shared.MODEL, base_url=url, in_flight=IN_FLIGHT, revision="1")
     )
     with ReplyCache(cache_file) as cache:
-        asker = Asker(engine, cache, accounting=Accounting())
+        asker = Client(engine, cache, accounting=Accounting())
         await shared.in_workers(lambda index: asker([make_request(index)]), CALLS, IN_FLIGHT)
     await engine.close()
 

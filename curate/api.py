@@ -26,9 +26,9 @@ from curate.adherence.reference.scorer import ReferenceScorer
 from curate.adherence.reference.scorer import check as check_method
 from curate.dialogue import Dialogue, Message
 from curate.engines.accounting import Accounting
-from curate.engines.asking import Asker
 from curate.engines.base import Ask, Engine
 from curate.engines.cache import ReplyCache
+from curate.engines.client import Client
 from curate.engines.config import (
     EngineConfig,
     LlamaCppConfig,
@@ -422,11 +422,11 @@ async def _in_order(
     return [results[index] for index in range(len(dialogues))]
 
 
-def _asker(engine: Engine, model: Engine | EngineConfig, cache: ReplyCache | None) -> Asker:
+def _asker(engine: Engine, model: Engine | EngineConfig, cache: ReplyCache | None) -> Client:
     """As patient as the config says; an open engine has none, so that it gets the defaults."""
     if isinstance(model, Engine):
-        return Asker(engine, cache, accounting=Accounting())
-    return Asker(
+        return Client(engine, cache, accounting=Accounting())
+    return Client(
         engine,
         cache,
         accounting=Accounting(),

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from curate.engines.accounting import Accounting
-from curate.engines.asking import Asker, CallBudget, Replies
 from curate.engines.base import Ask, Capability, Engine, EngineIdentity
+from curate.engines.client import CallBudget, Client, Replies
 from curate.engines.config import EngineConfig, OpenAIConfig, open_engine
 from curate.engines.redaction import redactor
 from curate.errors import EngineError, UsageError
@@ -177,8 +177,8 @@ class Asks:
         if judge_config is None:
             raise UsageError("no judge is named", expected="models.judge")
 
-        def asker(engine: Engine, config: EngineConfig, refresh: Collection[str] = ()) -> Asker:
-            return Asker(
+        def asker(engine: Engine, config: EngineConfig, refresh: Collection[str] = ()) -> Client:
+            return Client(
                 engine,
                 cache,
                 retries=config.retries,

@@ -43,12 +43,12 @@ def test_a_config_given_to_the_api_says_how_often_a_call_is_repeated(
 ) -> None:
     patience: list[tuple[int | None, float | None]] = []
 
-    class Noted(api.Asker):
+    class Noted(api.Client):
         def __init__(self, *args: Any, **options: Any) -> None:
             patience.append((options.get("retries"), options.get("deadline")))
             super().__init__(*args, **options)
 
-    monkeypatch.setattr(api, "Asker", Noted)
+    monkeypatch.setattr(api, "Client", Noted)
     judge = model(server) | {"retries": 1, "deadline": 7.0}
     dialogues = curate.load_dialogues(SAMPLE).dialogues[:1]
     judgments = curate.judge_dialogues(dialogues, judge)

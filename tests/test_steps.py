@@ -12,7 +12,7 @@ import pytest
 from curate.adherence.config import AdherenceConfig
 from curate.dialogue import Dialogue, Message
 from curate.engines.accounting import Accounting
-from curate.engines.asking import Asker
+from curate.engines.client import Client
 from curate.engines.scripted import ScriptedEngine
 from curate.judging.config import RubricConfig
 from curate.steps import adherence_step, code_version, judge_step
@@ -34,7 +34,7 @@ def make_dialogue(name: str) -> Dialogue:
 
 async def test_all_requests_about_a_dialogue_share_an_affinity_of_its_own():
     engine = ScriptedEngine(lambda request: "yes")
-    ask = Asker(engine, None, accounting=Accounting())
+    ask = Client(engine, None, accounting=Accounting())
     homes = []
     for dialogue in (make_dialogue("one"), make_dialogue("two")):
         engine.requests.clear()
@@ -51,7 +51,7 @@ async def test_all_requests_about_a_dialogue_share_an_affinity_of_its_own():
 async def test_the_affinity_is_no_part_of_the_key():
     engine = ScriptedEngine(lambda request: "yes")
     await adherence_step(AdherenceConfig(output_mode="binary"), engine).work(
-        make_dialogue("one"), Asker(engine, None, accounting=Accounting())
+        make_dialogue("one"), Client(engine, None, accounting=Accounting())
     )
     request = engine.requests[0]
     assert request.affinity

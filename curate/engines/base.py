@@ -2,7 +2,7 @@
 
 An engine is a thin thing: it turns a `Request` into a `Completion`. What fails in a call is data
 (`Completion.fault`), so that a stage can say why a row is unscored; only an engine that cannot work at
-all raises `EngineError`. Replies, retries and accounting are `engines.asking`, not the engine.
+all raises `EngineError`. Replies, retries and accounting are `engines.client`, not the engine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Any server that speaks OpenAI's `/chat/completions`.
 
 A bounded number of calls in flight to each address, a deadline for each call. Retrying is not done here
-(`engines.asking` does it for every engine), but for one thing: where several addresses serve the model
+(`engines.client` does it for every engine), but for one thing: where several addresses serve the model
 and one is gone, the next is asked at once. The key is read from its environment variable, lives in the
 prebuilt headers alone, and is taken out of whatever a server says.
 """

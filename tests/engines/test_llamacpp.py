@@ -7,8 +7,8 @@ import jsonschema
 import pytest
 
 from curate.engines.accounting import Accounting
-from curate.engines.asking import Asker
 from curate.engines.base import Capability, Request
+from curate.engines.client import Client
 from curate.engines.config import LlamaCppConfig, OpenAIConfig, open_engine
 from curate.engines.gguf import special_tokens
 from curate.engines.labels import read_labels
@@ -181,7 +181,7 @@ class TestEmbedded:
 
     async def test_asked_through_the_asker_siblings_share_the_trunk(self, engine):
         accounting = Accounting()
-        asker = Asker(engine, None, accounting=accounting)
+        asker = Client(engine, None, accounting=accounting)
         await asker([make_request(f"Other. {TRUNK}Question {n}?", max_tokens=1) for n in range(4)])
         total = accounting.total
         assert total.sent == 4

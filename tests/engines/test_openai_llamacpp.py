@@ -17,8 +17,8 @@ pytest.importorskip("transformers", reason="needs the extra [transformers]")
 import xllamacpp
 
 from curate.engines.accounting import Accounting
-from curate.engines.asking import Asker
 from curate.engines.base import Capability, Request
+from curate.engines.client import Client
 from curate.engines.config import LlamaCppConfig, OpenAIConfig, open_engine
 from curate.engines.gguf import find_model
 from curate.engines.labels import read_labels
@@ -97,7 +97,7 @@ async def test_a_list_of_prompts_gives_what_chats_give(engine, address):
 
 async def test_one_prompt_that_does_not_fit_leaves_the_others_answered(engine):
     """The server refuses the whole list, so the asker takes it apart."""
-    ask = Asker(engine, None, accounting=Accounting())
+    ask = Client(engine, None, accounting=Accounting())
     good, bad = await ask([label_read("Good?"), label_read("word " * CONTEXT)])
     assert good.fault is None
     assert bad.fault.kind == "context_overflow"

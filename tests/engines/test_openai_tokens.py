@@ -9,9 +9,9 @@ import pytest
 
 from curate.engines import openai_probe
 from curate.engines.accounting import Accounting
-from curate.engines.asking import Asker
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.cache import ReplyCache
+from curate.engines.client import Client
 from curate.engines.config import OpenAIConfig, open_engine
 from curate.engines.layout import Trunk
 from curate.engines.openai_requests import Dialect, is_label_read, read_list
@@ -93,7 +93,7 @@ async def test_through_the_asker_siblings_stay_one_call(open_on):
     server = CountingServer(without_counts, owned_by="vllm", token_prompts="exact")
     engine = await open_on(server)
     accounting = Accounting()
-    ask = Asker(engine, None, accounting=accounting)
+    ask = Client(engine, None, accounting=accounting)
     await ask([label_read(f"{index}?") for index in range(12)])
     assert len(server.requests) == 1
     assert accounting.total.sent == 12
@@ -174,7 +174,7 @@ def read_alone(prompts: PromptTokens, reply: Any) -> list[Completion]:
 async def test_one_prompt_that_is_too_long_does_not_fail_its_siblings(open_on):
     server = CountingServer(without_counts, owned_by="vllm", token_prompts="exact", context=70)
     engine = await open_on(server, context=4096)  # more than it has: the server refuses
-    ask = Asker(engine, None, accounting=Accounting())
+    ask = Client(engine, None, accounting=Accounting())
     good, bad, other = await ask([label_read("a?"), label_read("yes " * 70), label_read("b?")])
     assert [len(body["prompt"]) for body in server.requests] == [3, 1, 1, 1]
     assert good.exact_labels
@@ -206,7 +206,7 @@ async def test_replies_are_kept_call_by_call_not_when_the_last_one_is_there(open
     reads = [label_read(f"{index}?") for index in range(40)]
     text = label_read("Say?", labels=(), max_tokens=9)
     with ReplyCache(tmp_path / "replies.sqlite") as cache:
-        task = asyncio.create_task(Asker(engine, cache, accounting=Accounting())([*reads, text]))
+        task = asyncio.create_task(Client(engine, cache, accounting=Accounting())([*reads, text]))
         keys = [request.key(engine.identity) for request in reads]
         async with asyncio.timeout(10):
             while len(cache.get_many(keys)) < len(keys):  # noqa: ASYNC110 - nothing tells of it

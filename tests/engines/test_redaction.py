@@ -115,7 +115,7 @@ def every_string() -> Request:
 
 
 async def test_a_server_receives_no_personal_data_in_any_string() -> None:
-    from curate.engines.asking import Accounting, Asker
+    from curate.engines.client import Accounting, Client
     from curate.engines.config import open_engine
 
     with live_server() as server:
@@ -123,7 +123,7 @@ async def test_a_server_receives_no_personal_data_in_any_string() -> None:
         engine = await open_engine(config)
         before = len(server.requests)
         try:
-            ask = Asker(engine, None, accounting=Accounting(), redact=redactor(ALL))
+            ask = Client(engine, None, accounting=Accounting(), redact=redactor(ALL))
             await ask([every_string()])
         finally:
             await engine.close()

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from curate.engines.accounting import Accounting
-from curate.engines.asking import Asker
 from curate.engines.base import Capability, Completion
 from curate.engines.cache import ReplyCache
+from curate.engines.client import Client
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 
 ROOT = Path(__file__).parents[2]
@@ -298,7 +298,7 @@ async def test_a_question_that_was_answered_is_not_asked_again(
     runs = []
     for stop in (3, 6):
         with ReplyCache(tmp_path / "replies.sqlite") as cache:
-            ask = Asker(engine, cache, accounting=Accounting())
+            ask = Client(engine, cache, accounting=Accounting())
             runs.append(await compare.score("ours", compare.our_request, turns[:stop], ask))
     assert len(engine.requests) == 6
     assert runs[0] == runs[1][:3]

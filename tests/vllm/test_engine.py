@@ -16,8 +16,8 @@ import pytest
 from curate.adherence.config import AdherenceConfig
 from curate.dialogue import Dialogue
 from curate.engines.accounting import Accounting
-from curate.engines.asking import Asker
 from curate.engines.base import Capability, Completion, Request
+from curate.engines.client import Client
 from curate.engines.config import VllmConfig, open_engine
 from curate.engines.labels import read_labels
 from curate.engines.layout import Trunk
@@ -216,7 +216,7 @@ async def test_a_cancelled_request_leaves_vllm(engine: VllmEngine) -> None:
 
 async def test_dialogues_are_judged_by_exact_labels(engine: VllmEngine) -> None:
     accounting, seen = Accounting(), SeenRequests()
-    asker = Asker(engine, None, accounting=accounting)
+    asker = Client(engine, None, accounting=accounting)
 
     async def ask_seen(requests: Sequence[Request]) -> list[Completion]:
         seen.add(engine, requests)

@@ -20,8 +20,8 @@ import pytest_asyncio
 from curate.adherence.config import AdherenceConfig
 from curate.dialogue import Dialogue
 from curate.engines.accounting import Accounting
-from curate.engines.asking import Asker
 from curate.engines.base import Capability, Completion, Request
+from curate.engines.client import Client
 from curate.engines.config import OpenAIConfig, open_engine
 from curate.engines.labels import read_labels
 from curate.engines.layout import Trunk
@@ -204,7 +204,7 @@ async def test_a_prompt_that_does_not_fit_is_a_fault_also_in_a_list(
     long = make_request("word " * (CONTEXT + 100), labels=DIGITS, max_tokens=1)
     for engine in (chats, tokens):
         # The server refuses the whole list; what can be answered is asked for again by itself.
-        asker = Asker(engine, None, accounting=Accounting())
+        asker = Client(engine, None, accounting=Accounting())
         good, bad = await asker([label_read("Good?"), long])
         assert good.fault is None
         assert bad.fault is not None
@@ -223,7 +223,7 @@ def read_dialogue() -> Dialogue:
 async def test_adherence_over_token_prompts(tokens: OpenAIEngine) -> None:
     accounting, dialogue = Accounting(), read_dialogue()
     step = adherence_step(AdherenceConfig(output_mode="continuous"), tokens)
-    score = await step.work(dialogue, Asker(tokens, None, accounting=accounting))
+    score = await step.work(dialogue, Client(tokens, None, accounting=accounting))
     assert isinstance(score, AdherenceScore), score
     assert len(score.per_turn) == len(dialogue.turns)
     tally = accounting.stages["adherence"]

@@ -4,9 +4,9 @@ import math
 import pytest
 
 from curate.engines.accounting import Accounting, Budget
-from curate.engines.asking import Asker
 from curate.engines.base import Capability, Completion, Fault, Request, Usage
 from curate.engines.cache import ReplyCache
+from curate.engines.client import Client
 from curate.engines.config import OpenAIConfig, Prices, open_engine
 from curate.engines.layout import Chat, Trunk
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
@@ -29,9 +29,9 @@ def cache(tmp_path):
         yield cache
 
 
-def make_asker(engine, cache=None, **options) -> Asker:
+def make_asker(engine, cache=None, **options) -> Client:
     options.setdefault("accounting", Accounting())
-    return Asker(engine, cache, base_delay=0.001, **options)
+    return Client(engine, cache, base_delay=0.001, **options)
 
 
 async def test_only_misses_are_sent_and_answers_keep_their_order(cache):
