@@ -1,1 +1,1 @@
-"""Models behind one protocol: `base` is the contract, one module an engine, `asking` what stages use."""
+"""Models behind one protocol: `base` is the contract, one module an engine, `client` what stages use."""

@@ -93,7 +93,7 @@ class LlamaCppEngine:
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer one after the other, each on the slot that has most of it cached.
 
-        One request a call leaves the choice of what comes between to the caller (see `asking`).
+        One request a call leaves the choice of what comes between to the caller (see `client`).
         """
         return [await self._answer(request) for request in requests]
 
