@@ -38,7 +38,7 @@ from curate import load_dialogues
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Engine, Request
 from curate.engines.config import EngineConfig, LlamaCppConfig, open_engine
-from curate.engines.labels import read_labels
+from curate.engines.label_mass import read_labels
 from curate.judging.config import RubricConfig
 from curate.judging.single_turn import score_turn
 from curate.pairs.prefix import with_messages

@@ -32,7 +32,7 @@ from pydantic import TypeAdapter
 from curate.dialogue import Turn
 from curate.engines.base import Engine, Request
 from curate.engines.config import EngineConfig, LlamaCppConfig, open_engine
-from curate.engines.labels import read_labels
+from curate.engines.label_mass import read_labels
 from curate.engines.layout import Trunk, trunk
 from curate.judging.config import RubricConfig
 from curate.judging.wording import Texts, resolve_texts

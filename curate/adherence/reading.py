@@ -12,7 +12,7 @@ from curate.adherence.config import AdherenceConfig
 from curate.adherence.prompting import reason_schema
 from curate.dialogue import split_thinking
 from curate.engines.base import Completion
-from curate.engines.labels import read_labels
+from curate.engines.label_mass import read_labels
 from curate.engines.structured import BadReply, read_object
 from curate.records import AdherenceReason
 

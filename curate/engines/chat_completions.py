@@ -223,6 +223,22 @@ def failed(
     )
 
 
+def cut_by_context(prompt: int, room: int, request: Request, context: int) -> Completion:
+    """The fault of a reply that met the end of the context before its own limit.
+
+    Args:
+        prompt: tokens of the prompt.
+        room: tokens that the reply could have.
+        request: what was asked.
+        context: tokens of both together.
+    """
+    return failed(
+        "context_overflow",
+        f"the prompt of {prompt} tokens left room for {room} of {request.max_tokens} reply tokens "
+        f"in a context of {context}",
+    )
+
+
 def malformed(problem: str, error: ValueError) -> Completion:
     """The fault of a 200 reply that is not what was asked for."""
     said = str(error)

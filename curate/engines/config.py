@@ -25,6 +25,11 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 class _Keyless(Config):
     """What all engines' settings share: no key stands in them."""
 
+    @property
+    def is_hosted(self) -> bool:
+        """Whether texts leave this machine: they are redacted for hosted engines."""
+        return False
+
     @model_validator(mode="before")
     @classmethod
     def _holds_no_key(cls, data: Any) -> Any:
@@ -58,11 +63,6 @@ class LlamaCppConfig(_Keyless):
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     retries: int = Field(0, ge=0)
     prices: Prices | None = None
-
-    @property
-    def is_hosted(self) -> bool:
-        """False: nothing leaves this machine."""
-        return False
 
 
 class OpenAIConfig(_Keyless):
@@ -171,11 +171,6 @@ class VllmConfig(_Keyless):
     retries: int = Field(2, ge=0)
     prices: Prices | None = None
 
-    @property
-    def is_hosted(self) -> bool:
-        """False: nothing leaves this machine."""
-        return False
-
 
 class TransformersConfig(_Keyless):
     """A Hugging Face model run in this process by transformers: exact log-probabilities."""
@@ -202,11 +197,6 @@ class TransformersConfig(_Keyless):
     retries: int = Field(0, ge=0)
     prices: Prices | None = None
 
-    @property
-    def is_hosted(self) -> bool:
-        """False: nothing leaves this machine."""
-        return False
-
 
 class ScriptedConfig(_Keyless):
     """Fixed replies, for tests and for replaying a recording."""
@@ -218,11 +208,6 @@ class ScriptedConfig(_Keyless):
     context: int | None = None
     retries: int = Field(0, ge=0)
     prices: Prices | None = None
-
-    @property
-    def is_hosted(self) -> bool:
-        """False: nothing leaves this process."""
-        return False
 
 
 EngineConfig = Annotated[

@@ -39,11 +39,11 @@ from curate.engines.base import (
     EngineIdentity,
     Request,
 )
-from curate.engines.chat_completions import chat_body, failed, read_chat, read_error
+from curate.engines.chat_completions import chat_body, cut_by_context, failed, read_chat, read_error
 from curate.engines.config import LlamaCppConfig
-from curate.engines.gguf import find_model, hash_model, special_tokens
 from curate.engines.layout import Trunk, special_pattern, take_apart
-from curate.engines.structured import strict
+from curate.engines.model_files import find_model, hash_model, special_tokens
+from curate.engines.structured import for_grammar
 from curate.errors import EngineError
 
 ALTERNATIVES = 1000
@@ -62,33 +62,19 @@ class LlamaCppEngine:
         special: re.Pattern[str],
     ) -> None:
         self._server = server
-        self._identity = identity
         self._config = config
-        self._context = context
+        self.identity = identity
+        self.context_tokens = context
+        self.open_dialogues = config.slots
         self._special = special
         self._threads = ThreadPoolExecutor(config.slots, thread_name_prefix="llamacpp")
         self._has_prefill = True
-
-    @property
-    def identity(self) -> EngineIdentity:
-        """File name, file hash, quantisation, chat template."""
-        return self._identity
 
     @property
     def capabilities(self) -> frozenset[Capability]:
         """All but exact labels, token prompts and parallel siblings."""
         known = {Capability.JSON_SCHEMA, Capability.TOP_LOGPROBS, Capability.SEED}
         return frozenset(known | {Capability.PREFILL} if self._has_prefill else known)
-
-    @property
-    def open_dialogues(self) -> int:
-        """One a slot."""
-        return self._config.slots
-
-    @property
-    def context_tokens(self) -> int:
-        """Tokens a slot holds, prompt and reply; llama.cpp bounds it by what the model was trained on."""
-        return self._context
 
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer one after the other, each on the slot that has most of it cached.
@@ -119,7 +105,7 @@ class LlamaCppEngine:
         reply = await loop.run_in_executor(self._threads, self._call, body)
         if isinstance(reply, Completion):
             return reply
-        return read_reply(reply, request, self._context, body)
+        return read_reply(reply, request, self.context_tokens, body)
 
     def _call(self, body: dict[str, Any]) -> dict[str, Any] | Completion:
         if self._server is None:
@@ -147,7 +133,7 @@ class LlamaCppEngine:
         if completion.fault is not None or not completion.first_token:
             await self.close()
             detail = completion.fault.detail if completion.fault else "no log-probabilities"
-            raise EngineError(f"the model {self._identity.model} does not answer", got=detail)
+            raise EngineError(f"the model {self.identity.model} does not answer", got=detail)
 
 
 def to_body(request: Request, *, prefill: bool, template_kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -196,11 +182,7 @@ def read_reply(
         and usage.completion_tokens < request.max_tokens
         and used >= context
     ):
-        return failed(
-            "context_overflow",
-            f"the prompt of {usage.prompt_tokens} tokens left room for {usage.completion_tokens} of "
-            f"{request.max_tokens} reply tokens in a context of {context}",
-        )
+        return cut_by_context(usage.prompt_tokens, usage.completion_tokens, request, context)
     return completion
 
 
@@ -208,13 +190,7 @@ def read_reply(
 def _grammar(schema: bytes) -> str:
     from xllamacpp import json_schema_to_grammar
 
-    plain = orjson.loads(schema)
-    jsonschema.Draft202012Validator.check_schema(plain)
-    # Free whitespace is what a small model fills with newlines until its tokens are spent.
-    spacing = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-    grammar: str = json_schema_to_grammar(
-        orjson.dumps({**strict(plain), "x-guidance": spacing}).decode()
-    )
+    grammar: str = json_schema_to_grammar(orjson.dumps(for_grammar(orjson.loads(schema))).decode())
     # Builds without llguidance give GBNF, where whitespace is a rule of its own.
     return "\n".join(
         'space ::= " "?' if line.startswith("space ::=") else line for line in grammar.split("\n")

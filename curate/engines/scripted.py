@@ -59,36 +59,16 @@ class ScriptedEngine:
         self._function = replies if callable(replies) else None
         self._queue: list[Reply] = []
         self._recorded: dict[str, Completion] = {}
-        self._capabilities = frozenset(capabilities)
-        self._open_dialogues = open_dialogues
-        self._context_tokens = context_tokens
+        self.capabilities = frozenset(capabilities)
+        self.open_dialogues = open_dialogues
+        self.context_tokens = context_tokens
         revision = ""
         if isinstance(replies, (Path, str)):
             revision = self._load(Path(replies))
         elif not callable(replies):
             self._queue.extend(replies)
         self._given = len(self._queue)
-        self._identity = EngineIdentity("scripted", model, revision)
-
-    @property
-    def identity(self) -> EngineIdentity:
-        """The model's name and, for a recording, the file's hash."""
-        return self._identity
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """As claimed at the start."""
-        return self._capabilities
-
-    @property
-    def open_dialogues(self) -> int:
-        """As given."""
-        return self._open_dialogues
-
-    @property
-    def context_tokens(self) -> int | None:
-        """As given."""
-        return self._context_tokens
+        self.identity = EngineIdentity("scripted", model, revision)
 
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer from the script.
@@ -102,7 +82,7 @@ class ScriptedEngine:
             if self._keep_requests:
                 self.requests.append(request)
             completion = _as_completion(self._reply(request))
-            if Capability.TOP_LOGPROBS not in self._capabilities and completion.first_token:
+            if Capability.TOP_LOGPROBS not in self.capabilities and completion.first_token:
                 raise EngineError(
                     "the script gives first-token log-probabilities, which the engine says it has not",
                     fix="add Capability.TOP_LOGPROBS to its capabilities",

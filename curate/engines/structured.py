@@ -85,6 +85,20 @@ def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+# Free blanks are what a small model fills with newlines until its tokens are spent.
+_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+def for_grammar(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The strict schema for llguidance, which spaces a reply like ordinary JSON.
+
+    Raises:
+        jsonschema.SchemaError: it is none. (A grammar made of it could bind nothing.)
+    """
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return {**strict(schema), "x-guidance": _SPACING}
+
+
 def _strict_part(part: Any) -> Any:
     return strict(part) if isinstance(part, Mapping) else part
 

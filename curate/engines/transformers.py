@@ -22,9 +22,9 @@ import jsonschema
 import orjson
 
 from curate.engines.base import Capability, Completion, EngineIdentity, Fault, Request, Usage
-from curate.engines.chat_completions import failed
+from curate.engines.chat_completions import cut_by_context, failed
 from curate.engines.config import TransformersConfig
-from curate.engines.structured import strict
+from curate.engines.structured import for_grammar
 from curate.engines.token_tree import TokenTree
 from curate.engines.tokens import PromptRefused, PromptTokens
 from curate.errors import EngineError
@@ -32,9 +32,16 @@ from curate.errors import EngineError
 if TYPE_CHECKING:
     import torch
 
-# What llguidance may put between the parts of an object: free blanks are what a small model fills with
-# newlines until its tokens are spent.
-_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+_CAPABILITIES = frozenset(
+    {
+        Capability.LABEL_LOGPROBS,
+        Capability.PREFILL,
+        Capability.TOKEN_PROMPTS,
+        Capability.SEED,
+        Capability.BATCH,
+    }
+)
 
 
 @dataclass
@@ -86,46 +93,20 @@ class TransformersEngine:
         grammars: Any = None,
     ) -> None:
         self._model = model
-        self._prompts = prompts
-        self._identity = identity
         self._config = config
-        self._context = context
+        self.prompts = prompts
+        self.identity = identity
+        self.context_tokens = context
+        # One is in the model while the next is being rendered and tokenised.
+        self.open_dialogues = 2
+        # Labels are read exactly, so there are no TOP_LOGPROBS; siblings come together, not side by side.
+        self.capabilities = _CAPABILITIES | (
+            {Capability.JSON_SCHEMA} if grammars is not None else set()
+        )
         self._stops = stops
         self._grammars = grammars
         self._kept: deque[TokenTree] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="transformers")
-
-    @property
-    def identity(self) -> EngineIdentity:
-        """Model, hash of its files or commit, type of the weights, template and tokenizer."""
-        return self._identity
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """All but top_logprobs (labels are read exactly) and parallel siblings (they come together)."""
-        known = {
-            Capability.LABEL_LOGPROBS,
-            Capability.PREFILL,
-            Capability.TOKEN_PROMPTS,
-            Capability.SEED,
-            Capability.BATCH,
-        }
-        return frozenset(known if self._grammars is None else known | {Capability.JSON_SCHEMA})
-
-    @property
-    def open_dialogues(self) -> int:
-        """Two: one is in the model while the next is being rendered and tokenised."""
-        return 2
-
-    @property
-    def context_tokens(self) -> int:
-        """Tokens of prompt and reply together."""
-        return self._context
-
-    @property
-    def prompts(self) -> PromptTokens:
-        """Its tokenizer and chat template, for whoever counts tokens before asking."""
-        return self._prompts
 
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer siblings together, each token they share read once."""
@@ -157,14 +138,14 @@ class TransformersEngine:
 
     def _prepare(self, request: Request) -> _Row | Completion:
         try:
-            ids = self._prompts.prompt_ids(request)
+            ids = self.prompts.prompt_ids(request)
         except PromptRefused as error:
             return failed("bad_request", str(error))
-        room = self._context - len(ids)
+        room = self.context_tokens - len(ids)
         if room < 1:
             return failed(
                 "context_overflow",
-                f"the prompt has {len(ids)} tokens, the context {self._context}",
+                f"the prompt has {len(ids)} tokens, the context {self.context_tokens}",
             )
         row = _Row(request, ids, min(request.max_tokens, self._config.max_new, room))
         if request.schema is not None and self._grammars is not None:
@@ -222,7 +203,7 @@ class TransformersEngine:
             row.slot = tree.grow(row.slot, kept)
 
     def _read_labels(self, request: Request, logits: torch.Tensor) -> tuple[tuple[str, float], ...]:
-        wanted = self._prompts.label_ids(request)
+        wanted = self.prompts.label_ids(request)
         logprobs = logits.log_softmax(-1)
         found = [(text, float(logprobs[index])) for index, text in wanted.items()]
         return tuple(sorted(found, key=lambda pair: -pair[1]))
@@ -232,13 +213,9 @@ class TransformersEngine:
         if row.fault is not None:
             return Completion(finish="error", usage=usage, fault=row.fault)
         if row.is_cut and row.limit < min(row.request.max_tokens, self._config.max_new):
-            return failed(
-                "context_overflow",
-                f"the prompt of {len(row.ids)} tokens left room for {row.limit} of "
-                f"{row.request.max_tokens} reply tokens in a context of {self._context}",
-            )
+            return cut_by_context(len(row.ids), row.limit, row.request, self.context_tokens)
         return Completion(
-            text=self._prompts.tokenizer.decode(row.reply, skip_special_tokens=True),
+            text=self.prompts.tokenizer.decode(row.reply, skip_special_tokens=True),
             finish="length" if row.is_cut else "stop",
             first_token=row.first_token,
             exact_labels=bool(row.request.labels),
@@ -305,10 +282,8 @@ def _matcher(grammars: Any, request: Request) -> Any:
     from llguidance import LLMatcher
 
     assert request.schema is not None
-    schema = dict(request.schema)
-    jsonschema.Draft202012Validator.check_schema(schema)
-    spaced = {**strict(schema), "x-guidance": _SPACING}
-    grammar = LLMatcher.grammar_from_json_schema(orjson.dumps(spaced).decode())
+    schema = for_grammar(request.schema)
+    grammar = LLMatcher.grammar_from_json_schema(orjson.dumps(schema).decode())
     matcher = LLMatcher(grammars, grammar)
     if matcher.is_error():
         raise ValueError(matcher.get_error()[:300])

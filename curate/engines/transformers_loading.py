@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from pathlib import Path
 from typing import Any
 
 from curate.engines.base import Capability, EngineIdentity, Request
 from curate.engines.config import TransformersConfig
-from curate.engines.gguf import hash_model
 from curate.engines.layout import Trunk
+from curate.engines.model_files import hash_folder
 from curate.engines.token_tree import TokenTree, attention_kinds
 from curate.engines.tokens import PromptTokens, load_tokenizer
 from curate.engines.transformers import TransformersEngine
 from curate.errors import EngineError, UsageError, first_line
 
-_HASHED = (".safetensors", ".bin", "config.json")
 _TOLERANCE = {"float32": 1e-3}
 _TOLERANCE_OF_HALVES = 0.5
 
@@ -172,18 +170,9 @@ def _identify(config: TransformersConfig, model: Any, prompts: PromptTokens) -> 
     return EngineIdentity(
         engine="transformers",
         model=folder.resolve().name if folder.is_dir() else config.model,
-        revision=_hash_folder(folder)
+        revision=hash_folder(folder)
         if folder.is_dir()
         else str(getattr(model.config, "_commit_hash", None) or config.revision or ""),
         quantisation=f"{method}/{dtype}" if method else dtype,
         detail=prompts.identity_detail,
     )
-
-
-def _hash_folder(folder: Path) -> str:
-    """Hash of a model folder's config and weights; large files by size and both ends."""
-    files = sorted(path for path in folder.iterdir() if path.name.endswith(_HASHED))
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(f"{path.name}\0{hash_model(path)}\n".encode())
-    return f"sha256-files:{digest.hexdigest()}"

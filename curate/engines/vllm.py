@@ -12,10 +12,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
-import hashlib
 import itertools
 import os
-import re
 import typing
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +24,7 @@ import jsonschema
 from curate.engines.base import Capability, Completion, EngineIdentity, Request
 from curate.engines.chat_completions import failed
 from curate.engines.config import VllmConfig
-from curate.engines.gguf import hash_model
+from curate.engines.model_files import find_folder, hash_checkpoint
 from curate.engines.tokens import PromptRefused, PromptTokens
 from curate.engines.vllm_requests import (
     engine_args,
@@ -41,8 +39,6 @@ from curate.errors import EngineError, UsageError
 TRUNK_TOKENS = 4096
 """What a dialogue is taken to need of the KV cache when it is settled how many are kept open."""
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf", "config.json", "params.json")
 _CAPABILITIES = frozenset(
     {
         Capability.JSON_SCHEMA,
@@ -70,38 +66,14 @@ class VllmEngine:
         self, llm: Any, settings: Any, prompts: PromptTokens, identity: EngineIdentity
     ) -> None:
         self._llm = llm
-        self._prompts = prompts
-        self._identity = identity
-        self._context = int(settings.model_config.max_model_len)
+        self.prompts = prompts
+        self.identity = identity
+        self.capabilities = _CAPABILITIES
+        self.context_tokens = int(settings.model_config.max_model_len)
         self._replicas = int(settings.parallel_config.data_parallel_size)
-        self._open_dialogues = open_dialogues(settings)
+        self.open_dialogues = open_dialogues(settings)
         self._numbers = itertools.count()
         self._running: set[asyncio.Task[Completion]] = set()
-
-    @property
-    def identity(self) -> EngineIdentity:
-        """Folder or Hub id, hash or commit, quantisation, dtype, tokenizer, template, other arguments."""
-        return self._identity
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """All but top-k first tokens, which exact label reads make needless, and batches."""
-        return _CAPABILITIES
-
-    @property
-    def open_dialogues(self) -> int:
-        """As many as vLLM runs requests at once, and whose trunks the KV cache can hold."""
-        return self._open_dialogues
-
-    @property
-    def context_tokens(self) -> int:
-        """Tokens that prompt and reply may have together."""
-        return self._context
-
-    @property
-    def prompts(self) -> PromptTokens:
-        """Its tokenizer and chat template, for whoever counts tokens before asking."""
-        return self._prompts
 
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer all at once; completions in order. Cancelling it takes the requests out of vLLM.
@@ -145,8 +117,8 @@ class VllmEngine:
 
     async def _answer(self, request: Request) -> Completion:
         try:
-            ids = self._prompts.prompt_ids(request)
-            labels = self._prompts.label_ids(request) if request.labels else {}
+            ids = self.prompts.prompt_ids(request)
+            labels = self.prompts.label_ids(request) if request.labels else {}
             args = sampling_args(request, labels)
         except PromptRefused as error:
             return failed("bad_request", str(error))
@@ -155,13 +127,13 @@ class VllmEngine:
         if request.labels and not labels:
             detail = f"no label of {request.labels} is a single token of this model"
             return failed("bad_request", detail)
-        too_long = overflow(len(ids), self._context)
+        too_long = overflow(len(ids), self.context_tokens)
         if too_long is not None:
             return too_long
         output = await self._generate(ids, args, replica_of(request, self._replicas))
         if isinstance(output, Completion):
             return output
-        return read_output(output, request, labels, self._context)
+        return read_output(output, request, labels, self.context_tokens)
 
     async def _generate(self, ids: list[int], args: dict[str, Any], replica: int | None) -> Any:
         from vllm.exceptions import GracefulHTTPError, VLLMClientError
@@ -179,7 +151,7 @@ class VllmEngine:
                 last = output
         except EngineDeadError as error:
             raise EngineError(
-                f"the vLLM process of {self._identity.model} has ended",
+                f"the vLLM process of {self.identity.model} has ended",
                 got=str(error),
                 fix="its own message stands above; a lower context or engine_args.gpu_memory_utilization helps "
                 "where memory ran out. Then run again: replies received so far are kept",
@@ -240,23 +212,6 @@ async def open_vllm(config: VllmConfig) -> VllmEngine:
         llm.shutdown()
         raise
     return VllmEngine(llm, settings, prompts, identity)
-
-
-def find_folder(model: str) -> Path | None:
-    """The model's folder, None for what looks like a Hub id.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    folder = Path(model).expanduser()
-    if folder.is_dir():
-        return folder
-    if _HUB_ID.fullmatch(model):
-        return None
-    raise UsageError(
-        f"there is no model folder {model}",
-        expected="the folder of a Hugging Face model, or a Hub id such as owner/name",
-    )
 
 
 def _settings(config: VllmConfig, folder: Path | None) -> Any:
@@ -329,17 +284,6 @@ def _revision(config: VllmConfig, settings: Any, folder: Path | None) -> str:
         return hash_checkpoint(folder)
     commit = getattr(settings.model_config.hf_config, "_commit_hash", None)
     return str(commit or config.revision or "")
-
-
-def hash_checkpoint(folder: Path) -> str:
-    """What tells one checkpoint from another: a hash over its config and its weight files.
-
-    Large files are hashed at both ends, see `gguf.hash_model`; the tokenizer is described apart.
-    """
-    digest = hashlib.blake2b(digest_size=16)
-    for path in sorted({path for pattern in _WEIGHTS for path in folder.glob(pattern)}):
-        digest.update(f"{path.name}\0{hash_model(path)}\0".encode())
-    return f"files:{digest.hexdigest()}"
 
 
 def _identity(

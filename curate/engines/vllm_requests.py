@@ -22,13 +22,12 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-import jsonschema
 import orjson
 
 from curate.engines.base import Completion, Request, Usage
-from curate.engines.chat_completions import failed
+from curate.engines.chat_completions import cut_by_context, failed
 from curate.engines.config import VllmConfig
-from curate.engines.structured import strict
+from curate.engines.structured import for_grammar
 from curate.errors import UsageError
 
 FIELDS = {
@@ -81,7 +80,6 @@ _NEUTRAL = frozenset(
     }
 )
 _LOWEST = -9999.0
-_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _STRUCTURED = {"backend": "guidance", "disable_any_whitespace": True}
 _CPU_BLOCK = 32
 """vLLM's own choice on a CPU is 128, which leaves up to 127 tokens of a shared start unshared."""
@@ -175,12 +173,9 @@ def wire_schema(schema: bytes) -> str:
         schema: JSON text.
 
     Raises:
-        jsonschema.SchemaError: it is none. (A grammar made of it could bind nothing.)
+        jsonschema.SchemaError: it is none.
     """
-    plain = orjson.loads(schema)
-    jsonschema.Draft202012Validator.check_schema(plain)
-    bare: Any = _without_lengths(strict(plain))
-    return orjson.dumps({**bare, "x-guidance": _SPACING}).decode()
+    return orjson.dumps(_without_lengths(for_grammar(orjson.loads(schema)))).decode()
 
 
 def _without_lengths(schema: Any) -> Any:
@@ -241,11 +236,7 @@ def read_output(
     was_cut = reply.finish_reason == "length"
     used = usage.prompt_tokens + usage.completion_tokens
     if was_cut and usage.completion_tokens < request.max_tokens and used >= context:
-        return failed(
-            "context_overflow",
-            f"the prompt of {usage.prompt_tokens} tokens left room for {usage.completion_tokens} of "
-            f"{request.max_tokens} reply tokens in a context of {context}",
-        )
+        return cut_by_context(usage.prompt_tokens, usage.completion_tokens, request, context)
     first_token: tuple[tuple[str, float], ...] = ()
     if label_ids:
         found = _read_labels(reply.logprobs, label_ids)

@@ -21,7 +21,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from curate.engines.base import Completion, Request
-from curate.engines.labels import LabelMass, logsumexp, read_labels
+from curate.engines.label_mass import LabelMass, logsumexp, read_labels
 from curate.engines.layout import Trunk
 from curate.judging.reading import Failure, Page, Reading, Scope, Session, fault_of, mismatch_of
 from curate.judging.wording import WORDINGS, Texts

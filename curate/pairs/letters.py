@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from curate.engines.base import Completion, Request
-from curate.engines.labels import logsumexp, read_labels
+from curate.engines.label_mass import logsumexp, read_labels
 from curate.engines.structured import BadReply, read_object
 from curate.pairs.asks import JudgeAsks
 from curate.pairs.prompting import ANSWER_PREFIX, ClosedQuestion

@@ -503,4 +503,4 @@ class ScriptedLike(ScriptedEngine):
 
     def __init__(self, engine):
         super().__init__([], capabilities=engine.capabilities)
-        self._identity = engine.identity
+        self.identity = engine.identity

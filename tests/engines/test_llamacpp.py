@@ -10,9 +10,9 @@ from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, Request
 from curate.engines.client import Client
 from curate.engines.config import LlamaCppConfig, OpenAIConfig, open_engine
-from curate.engines.gguf import special_tokens
-from curate.engines.labels import read_labels
+from curate.engines.label_mass import read_labels
 from curate.engines.layout import Chat, Trunk
+from curate.engines.model_files import special_tokens
 from curate.engines.structured import BadReply, read_object
 from curate.errors import EngineError, UsageError
 
@@ -221,7 +221,7 @@ class TestEmbedded:
 
 @pytest.fixture(scope="module")
 def address():
-    from curate.engines.gguf import find_model
+    from curate.engines.model_files import find_model
 
     params = xllamacpp.CommonParams()
     params.model.path = str(find_model(LlamaCppConfig(model="smollm2")))

@@ -18,7 +18,7 @@ import pytest
 
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.config import TransformersConfig, open_engine
-from curate.engines.labels import read_labels
+from curate.engines.label_mass import read_labels
 from curate.engines.layout import Chat, Trunk
 from curate.errors import EngineError, UsageError
 
@@ -446,10 +446,10 @@ async def test_the_small_model_judges(small_model, dtype):
     completions = await engine.complete(reads)
     model = transformers.AutoModelForCausalLM.from_pretrained(small_model).eval()
     for request, completion in zip(reads, completions, strict=True):
-        ids = torch.tensor([engine._prompts.prompt_ids(request)])
+        ids = torch.tensor([engine.prompts.prompt_ids(request)])
         with torch.inference_mode():
             logprobs = model(ids).logits[0, -1].log_softmax(-1)
-        expected = engine._prompts.label_ids(request)
+        expected = engine.prompts.label_ids(request)
         by_text = {text: float(logprobs[index]) for index, text in expected.items()}
         assert dict(completion.first_token) == pytest.approx(by_text, abs=1e-4)
         assert read_labels(completion, tuple("12345")).coverage > 0.05

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curate.engines import vllm
+from curate.engines import model_files, vllm
 from curate.engines.base import Request
 from curate.engines.config import VllmConfig, open_engine
 from curate.engines.layout import Trunk
@@ -284,11 +284,11 @@ def test_as_many_dialogues_as_run_at_once_and_fit_into_the_cache(settings, expec
 
 
 def test_a_folder_that_is_not_there_is_told_from_a_hub_id(tmp_path):
-    assert vllm.find_folder(str(tmp_path)) == tmp_path
-    assert vllm.find_folder("Qwen/Qwen3-8B") is None
+    assert model_files.find_folder(str(tmp_path)) == tmp_path
+    assert model_files.find_folder("Qwen/Qwen3-8B") is None
     for missing in ("./judge", "judge", str(tmp_path / "judge"), "~/no/such"):
         with pytest.raises(UsageError, match="no model folder"):
-            vllm.find_folder(missing)
+            model_files.find_folder(missing)
 
 
 def test_a_checkpoint_is_known_by_its_weights_and_not_by_its_place(tmp_path):
@@ -298,7 +298,7 @@ def test_a_checkpoint_is_known_by_its_weights_and_not_by_its_place(tmp_path):
         (folder / "config.json").write_text("{}")
         (folder / "model-1.safetensors").write_bytes(weights)
         (folder / "README.md").write_text(name)
-        return vllm.hash_checkpoint(folder)
+        return model_files.hash_checkpoint(folder)
 
     first = make("a", b"one")
     assert make("b", b"one") == first

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from curate.engines.base import Completion, Request
-from curate.engines.labels import logsumexp
+from curate.engines.label_mass import logsumexp
 from curate.pairs.letters import Choice, ask_choice
 from curate.pairs.prompting import NONE, ClosedQuestion, specifics_questions, suffices_questions
 from tests.pairs.scripted import World, chat, fault, reply, say

@@ -19,7 +19,7 @@ from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.client import Client
 from curate.engines.config import VllmConfig, open_engine
-from curate.engines.labels import read_labels
+from curate.engines.label_mass import read_labels
 from curate.engines.layout import Trunk
 from curate.engines.structured import BadReply, read_object
 from curate.engines.tokens import PromptTokens
@@ -253,7 +253,7 @@ class SeenRequests:
         self._prompts: list[list[int]] = []
 
     def add(self, engine: VllmEngine, requests: Sequence[Request]) -> None:
-        self._prompts += [engine._prompts.prompt_ids(request) for request in requests]
+        self._prompts += [engine.prompts.prompt_ids(request) for request in requests]
 
     @property
     def bound(self) -> int:

