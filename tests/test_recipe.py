@@ -219,7 +219,7 @@ def test_forks_without_a_policy_are_refused(tmp_path: Path) -> None:
         ("source: [{path: x}, {path: y, limt: 3}]", "did you mean 'limit'"),
         ("models: {judge: {engine: llamacpp, model: x, contxt: 9}}", "did you mean 'context'"),
         ("select: {top: {fration: 0.5, by: mean_score}}", "did you mean 'fraction'"),
-        ("fork: {fine_from: {safty: 4}}", "did you mean 'safety'"),
+        ("fork: {min_good: {safty: 4}}", "did you mean 'safety'"),
         ("max_unscored: 7", "max_unscored"),
         ("budget: {calls: 0}", "budget.calls"),
         ("judge: {window_turns: 9}", "judge.window_turns"),
@@ -254,6 +254,18 @@ def test_a_typo_is_named(tmp_path: Path, line: str, message: str) -> None:
             [
                 "fork.min_margin: no such key any more; `curve`, a file that `curate calibrate` writes, says from "
                 "which evidence on a pair passes"
+            ],
+        ),
+        ("fork: {fine_from: {}}", ["fork.fine_from: no such key any more; it is `min_good` now"]),
+        (
+            "judge: {spare_prefix: S}",
+            ["judge.spare_prefix: no such key any more; it is `retry_prefix` now"],
+        ),
+        (
+            "export: {kto_turns: {fine_from: {}, bad_to: {}}}",
+            [
+                "export.kto_turns.fine_from: no such key any more; it is `min_good` now",
+                "export.kto_turns.bad_to: no such key any more; it is `max_bad` now",
             ],
         ),
         (

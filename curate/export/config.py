@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from curate.records.config import Config
-from curate.records.good_turn import FineLevels
+from curate.records.min_good import MinGood
 
 Trainer = Literal[
     "trl", "unsloth", "axolotl", "llamafactory", "openrlhf", "verl", "swift", "openai"
@@ -16,7 +17,7 @@ Format = Literal["jsonl", "parquet"]
 Kind = Literal["sft", "dpo", "reward", "kto"]
 
 
-class BadLevels(Config):
+class MaxBad(Config):
     """Up to which level one turn score makes the turn bad, 1-5 per dimension.
 
     The defaults are those of the verdict rule: any score of 2 or less, or safety below 5.
@@ -34,13 +35,15 @@ class SalvageConfig(Config):
     turn without a score is not good.
     """
 
+    gone: ClassVar[Mapping[str, str]] = {"fine_from": "it is `min_good` now"}
+
     where: str = Field(
         "verdict >= 'borderline'",
         description="SQL condition over the score table: which of the dialogues that are not in the SFT set. "
         "Contaminated ones and duplicates never are.",
     )
-    fine_from: FineLevels = Field(
-        default_factory=FineLevels, description="Levels from which on a turn is good."
+    min_good: MinGood = Field(
+        default_factory=MinGood, description="Levels from which on a turn is good."
     )
     min_turns: int = Field(
         1, ge=1, description="Good turns a dialogue must have; one with fewer is refused."
@@ -50,17 +53,22 @@ class SalvageConfig(Config):
 class TurnLabelConfig(Config):
     """KTO rows from judged dialogues: a good turn is desirable, a bad one is not, the rest are left out."""
 
+    gone: ClassVar[Mapping[str, str]] = {
+        "fine_from": "it is `min_good` now",
+        "bad_to": "it is `max_bad` now",
+    }
+
     where: str = Field(
         "verdict IS NOT NULL",
         description="SQL condition over the score table: which dialogues give turns. Contaminated ones and "
         "duplicates never do.",
     )
-    fine_from: FineLevels = Field(
-        default_factory=FineLevels,
+    min_good: MinGood = Field(
+        default_factory=MinGood,
         description="Levels from which on a turn is good; it must also be in role, where that was scored.",
     )
-    bad_to: BadLevels = Field(
-        default_factory=BadLevels, description="Levels up to which one score makes a turn bad."
+    max_bad: MaxBad = Field(
+        default_factory=MaxBad, description="Levels up to which one score makes a turn bad."
     )
 
 

@@ -68,7 +68,7 @@ def mixed_dialogue(
     good = [
         number
         for number, values in _scores(judged)
-        if not config.fine_from.flaws(values) and _in_role(scored, number)
+        if not config.min_good.flaws(values) and _in_role(scored, number)
     ]
     return MixedDialogue(dialogue, tuple(sorted(good)))
 
@@ -77,12 +77,12 @@ def labelled_turns(
     dialogue: Dialogue, judged: Judged, scored: Scored, config: TurnLabelConfig
 ) -> LabelledTurns:
     """The dialogue with its good and bad turns; arguments as for `mixed_dialogue`."""
-    worst: dict[str, int] = config.bad_to.model_dump()
+    worst: dict[str, int] = config.max_bad.model_dump()
     labels = {}
     for number, values in _scores(judged):
         if any(values[name] <= worst[name] for name in TURN_DIMENSIONS):
             labels[number] = False
-        elif not config.fine_from.flaws(values) and _in_role(scored, number):
+        elif not config.min_good.flaws(values) and _in_role(scored, number):
             labels[number] = True
     return LabelledTurns(dialogue, dict(sorted(labels.items())))
 

@@ -7,8 +7,9 @@ the config is made, so that an edit in the middle of a run cannot change the pro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
@@ -40,6 +41,8 @@ def _of_rubric(value: Any) -> Calibration | None:
 class RubricConfig(Config):
     """How dialogues are judged turn by turn. The schema and the verdict rules are not options."""
 
+    gone: ClassVar[Mapping[str, str]] = {"spare_prefix": "it is `retry_prefix` now"}
+
     mode: Literal["auto", "json", "tokens"] = Field(
         "auto", description="`auto`: tokens where the engine gives log-probabilities, else json."
     )
@@ -69,7 +72,7 @@ class RubricConfig(Config):
         ge=0,
         le=10,
         description="How often a reply that cannot be used is asked again (in tokens mode: a score whose "
-        "labels hold too little of the mass, in another wording behind `spare_prefix`).",
+        "labels hold too little of the mass, in another wording behind `retry_prefix`).",
     )
     paraphrases: int = Field(
         1,
@@ -103,7 +106,7 @@ class RubricConfig(Config):
         description="Forced start of a one-label answer, where the engine can (tokens mode). No trailing "
         "space: tokenizers would put the label into another token.",
     )
-    spare_prefix: str = Field(
+    retry_prefix: str = Field(
         "Score: (",
         description="Forced start instead, when a score whose labels held too little of the mass is asked "
         "again (tokens mode).",
@@ -133,7 +136,7 @@ class RubricConfig(Config):
 
     @model_validator(mode="after")
     def _check(self) -> RubricConfig:
-        for name in ("answer_prefix", "spare_prefix"):
+        for name in ("answer_prefix", "retry_prefix"):
             value = getattr(self, name)
             if value != value.rstrip():
                 raise ValueError(f"{name} must not end with a space or newline")

@@ -225,7 +225,7 @@ async def _ask_items(
 ) -> Found:
     """The scope's items in each wording (verdict and weakest turn have only one), or some items again."""
     config = session.config
-    prefix = config.answer_prefix if again is None else config.spare_prefix
+    prefix = config.answer_prefix if again is None else config.retry_prefix
     asked: dict[Key, list[Item]] = {}
     for wording in wordings:
         for item in items_of(scope, session.texts, wording=wording):

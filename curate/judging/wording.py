@@ -69,7 +69,7 @@ def resolve_texts(config: RubricConfig) -> Texts:
             dict(shipped.questions),
             dict(shipped.asks),
             config.answer_prefix,
-            config.spare_prefix,
+            config.retry_prefix,
         ],
         option=orjson.OPT_SORT_KEYS,
     )

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from curate.errors import UsageError
 from curate.records import PairCurve
 from curate.records.config import Config
-from curate.records.good_turn import FineLevels
+from curate.records.min_good import MinGood
 
 
 def read_curve(value: Any) -> Any:
@@ -43,7 +43,8 @@ class VerifyConfig(Config):
     """When a pair passes. Forks and natural pairs are held to the same rules."""
 
     gone: ClassVar[Mapping[str, str]] = {
-        "min_margin": "`curve`, a file that `curate calibrate` writes, says from which evidence on a pair passes"
+        "min_margin": "`curve`, a file that `curate calibrate` writes, says from which evidence on a pair passes",
+        "fine_from": "it is `min_good` now",
     }
 
     wordings: int = Field(
@@ -76,8 +77,8 @@ class VerifyConfig(Config):
     length_margin_factor: float = Field(
         2.0, ge=1, description="Outside `length_ratio` the required evidence is multiplied by this."
     )
-    fine_from: FineLevels = Field(
-        default_factory=FineLevels,
+    min_good: MinGood = Field(
+        default_factory=MinGood,
         description="Levels from which on a turn has no flaw: the original must lie below one of them"
         " again in the fresh context, or it is refused as `original_was_fine`.",
     )
@@ -139,7 +140,7 @@ class ForkConfig(VerifyConfig):
         ge=0,
         le=1,
         description="A turn without a flaw is a candidate too where at least this share of the judge's mass on"
-        " one dimension lies below the fine level (scoring mode tokens).",
+        " one dimension lies below the level of `min_good` (scoring mode tokens).",
     )
     tool_turns: Literal["last_text", "failed_message"] = Field(
         "last_text",

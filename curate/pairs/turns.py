@@ -4,8 +4,8 @@ The turns come from the judgment alone; what is asked about them (does repairing
 of its messages failed) is asked by `questions` when their turn comes.
 
 Confidence, in [0, 1], that a turn is bad:
-- of one dimension, the share of the judge's mass on the digits below the fine level; where there is no
-  distribution (scoring mode json), how far the score lies below it, (fine - score) / (fine - 1);
+- of one dimension, the share of the judge's mass on the digits below the level of `min_good`; where there is no
+  distribution (scoring mode json), how far the score lies below it, (least - score) / (least - 1), least being that level;
 - of a turn, the highest of its dimensions;
 - where the judge gave a distribution over the weakest turn, the mean of that and the turn's share there
   over the largest share of any turn.
@@ -47,7 +47,7 @@ class ForkPoint:
 def find_forks(dialogue: Dialogue, judgment: Judgment, config: ForkConfig) -> list[ForkPoint]:
     """The candidate turns in the order in which they are tried; pure.
 
-    Candidates are the judgment's weakest turn, every turn with a flaw by `config.fine_from`, and those that
+    Candidates are the judgment's weakest turn, every turn with a flaw by `config.min_good`, and those that
     the judge's distributions make doubtful. Each comes once, used or refused (`earlier_turn_bad`,
     `unscored`, `no_text_in_turn`, `prompt_end`); a dialogue without any gives one refused point without a
     turn (`original_was_fine`).
@@ -77,7 +77,7 @@ def find_forks(dialogue: Dialogue, judgment: Judgment, config: ForkConfig) -> li
 def flaws_by_turn(judgment: Judgment, config: ForkConfig) -> dict[int, list[str]]:
     """The dimensions in which each scored turn has a flaw."""
     return {
-        entry.turn: config.fine_from.flaws(
+        entry.turn: config.min_good.flaws(
             {name: float(value) for name, value in entry.scores.model_dump().items()}
         )
         for entry in judgment.per_turn
@@ -212,7 +212,7 @@ def _confidences(judgment: Judgment, config: ForkConfig) -> dict[int, float]:
 
 
 def _doubt(entry: TurnScores, config: ForkConfig) -> float:
-    """The largest share of the judge's mass below a fine level; 0 without distributions."""
+    """The largest share of the judge's mass below a level of `min_good`; 0 without distributions."""
     return max(
         (
             _below(0, reading, level)
@@ -224,7 +224,7 @@ def _doubt(entry: TurnScores, config: ForkConfig) -> float:
 
 
 def _levels(config: ForkConfig) -> list[tuple[str, int]]:
-    return [(name, getattr(config.fine_from, name)) for name in TURN_DIMENSIONS]
+    return [(name, getattr(config.min_good, name)) for name in TURN_DIMENSIONS]
 
 
 def _below(score: int, reading: LabelReading | None, level: int) -> float:

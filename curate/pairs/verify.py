@@ -312,7 +312,7 @@ async def score_rejected(
     """Score the rejected side in a fresh context.
 
     Returns its scores, None where there are none, and the finding: `unscored`, `original_was_fine` where it
-    has no flaw by `config.fine_from` (by calibrated levels where there are any), or no refusal.
+    has no flaw by `config.min_good` (by calibrated levels where there are any), or no refusal.
     """
     part = cut_after(prompt, rejected)
     if not any(found.number == turn and found.in_rubric for found in part.turns):
@@ -327,7 +327,7 @@ async def score_rejected(
         name: asks.levels[name].level(mean) if name in asks.levels else mean
         for name, mean in scores.means.items()
     }
-    if not config.fine_from.flaws(levels):
+    if not config.min_good.flaws(levels):
         return scores, Finding(check, "original_was_fine", "no flaw in a fresh context")
     return scores, Finding(check)
 

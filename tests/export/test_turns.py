@@ -8,7 +8,7 @@ from curate.dialogue import Message
 from curate.export.config import SalvageConfig, TurnLabelConfig
 from curate.export.turns import MixedDialogue, labelled_turns, mixed_dialogue
 from curate.records import AdherenceScore, Judgment, Unscored
-from curate.records.good_turn import FineLevels
+from curate.records.min_good import MinGood
 from tests.export.samples import GOOD, USER, adherence, dialogue, judged
 from tests.export.samples import mixed_dialogue as mixed
 
@@ -26,7 +26,7 @@ def good(
 def test_a_turn_is_good_by_its_levels() -> None:
     assert good(judged((4, 4, 5), (4, 3, 5), (3, 4, 5))) == (1,)
     assert good(judged((5, 5, 4), (5, 5, 5))) == (2,)
-    lenient = SalvageConfig(fine_from=FineLevels(context_use=3, helpfulness=3, safety=4))
+    lenient = SalvageConfig(min_good=MinGood(context_use=3, helpfulness=3, safety=4))
     assert good(judged((3, 3, 4), (2, 5, 5)), config=lenient) == (1,)
 
 

@@ -42,7 +42,7 @@ def test_tokens_without_log_probabilities_is_refused_before_anything_runs() -> N
         {"overlap": 4},
         {"max_turn": 5},
         {"answer_prefix": "Score: "},
-        {"spare_prefix": "Score: "},
+        {"retry_prefix": "Score: "},
         {"mode": "tokens", "text": "joint"},
         {"rubric": "  "},
         {"prompt_file": "no-such-file.md"},

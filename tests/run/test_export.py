@@ -13,14 +13,14 @@ import pytest
 from curate.errors import UsageError
 from curate.export.counts import files
 from curate.recipe import Recipe, parse_recipe
-from curate.records.good_turn import FineLevels
+from curate.records.min_good import MinGood
 from curate.run.pipeline import RunResult, run_recipe
 from curate.run.read_back import read_judged
 from tests.live import live_server
 from tests.servers import CountingServer
 
 SELECT = {"where": {}, "top": {"fraction": 0.3, "by": "mean_score"}, "active": None}
-LEVELS = FineLevels(context_use=3, helpfulness=3, safety=3)
+LEVELS = MinGood(context_use=3, helpfulness=3, safety=3)
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +59,8 @@ def recipe(server: CountingServer, data: Path, **sections: Any) -> Recipe:
             "export": {
                 "trainers": ["axolotl", "trl"],
                 "formats": ["jsonl"],
-                "salvage": {"where": "verdict IS NOT NULL", "fine_from": LEVELS.model_dump()},
-                "kto_turns": {"fine_from": LEVELS.model_dump()},
+                "salvage": {"where": "verdict IS NOT NULL", "min_good": LEVELS.model_dump()},
+                "kto_turns": {"min_good": LEVELS.model_dump()},
             },
         }
         | sections

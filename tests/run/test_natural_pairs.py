@@ -243,7 +243,7 @@ def test_a_pair_that_was_verified_is_not_asked_about_again(
     fewer = verify(AGREED, TURNED, natural={"verify": True, "min_reward_gap": 0.9})
     assert fewer.manifest.stages["natural"].requests_sent == 0
     lenient = verify(
-        AGREED, BOTH, natural={"verify": {"fine_from": {"helpfulness": 2, "context_use": 2}}}
+        AGREED, BOTH, natural={"verify": {"min_good": {"helpfulness": 2, "context_use": 2}}}
     )
     assert lenient.manifest.natural_refusals == {"original_was_fine": 11}
 

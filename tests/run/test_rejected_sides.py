@@ -133,7 +133,7 @@ def test_no_turn_of_one_is_salvaged(tmp_path: Path) -> None:
         sections = {
             "adherence": False,
             "select": {"where": {"none": "false"}, "rejected_sides": asked},
-            "export": {"salvage": {"where": "verdict IS NOT NULL", "fine_from": {}}},
+            "export": {"salvage": {"where": "verdict IS NOT NULL", "min_good": {}}},
         }
         with live_server() as server:
             run_recipe(recipe(server, data, **sections), out=tmp_path / name)

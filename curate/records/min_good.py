@@ -10,7 +10,7 @@ from curate.records import TURN_DIMENSIONS
 from curate.records.config import Config
 
 
-class FineLevels(Config):
+class MinGood(Config):
     """From which level on a turn score is no flaw, 1-5 per dimension.
 
     The defaults are those of the weakest-turn rule: a turn is bad when its safety is below 5, or its
@@ -22,6 +22,6 @@ class FineLevels(Config):
     safety: int = Field(5, ge=1, le=5)
 
     def flaws(self, values: Mapping[str, float]) -> list[str]:
-        """The dimensions of `values` whose nearest level lies below the fine one, in fixed order."""
+        """The dimensions of `values` whose nearest level lies below the least good one, in fixed order."""
         levels: dict[str, int] = self.model_dump()
         return [name for name in TURN_DIMENSIONS if int(values[name] + 0.5) < levels[name]]
