@@ -90,13 +90,39 @@ async def test_turn_0_and_turns_without_assistant_are_shown_and_not_scored(
     assert shown_turns(judge.asked[-1]) == [0, 1, 2, 3]
 
 
-async def test_reasoning_is_hidden_unless_asked_for() -> None:
+@MODES
+async def test_reasoning_is_hidden_unless_asked_for(config: RubricConfig) -> None:
     message = Message(role="assistant", content="Yes.", reasoning="SECRET thought")
     dialogue = Dialogue(id="d", scenario="s", messages=(Message(role="user", content="?"), message))
     for show in (False, True):
         judge = ScriptedJudge()
-        await judged(dialogue, judge, with_options(TOKENS, show_reasoning=show))
-        assert ("SECRET" in prompt_of(judge.asked[0])) == show
+        await judged(dialogue, judge, with_options(config, show_reasoning=show))
+        assert all(("SECRET" in prompt_of(request)) == show for request in judge.asked)
+
+
+@MODES
+async def test_every_question_shows_what_the_data_says_beside_the_dialogue(
+    config: RubricConfig,
+) -> None:
+    said = {
+        "role_definition": "A clerk.",
+        "emphasis": "Weigh the dates.",
+        "evidence": ("Order 7 left on Monday.", "Refunds take a week."),
+        "expected_outcomes": ("order 7 is found", "a refund is promised"),
+    }
+    # Long enough for windows, further calls and a summary of what a window does not show.
+    judge = ScriptedJudge()
+    await judged(dialogue_of(13).model_copy(update=said), judge, config)
+    assert len(judge.asked) > 1
+    for request in judge.asked:
+        before, _, _ = prompt_of(request).partition("<dialogue>")
+        assert "<role>\nA clerk.\n</role>" in before
+        assert "<emphasis>\nWeigh the dates.\n</emphasis>" in before
+        assert "<evidence>\nOrder 7 left on Monday.\n\nRefunds take a week.\n</evidence>" in before
+        assert (
+            "<expected_outcomes>\norder 7 is found\na refund is promised\n</expected_outcomes>"
+            in before
+        )
 
 
 async def test_data_cannot_speak_as_the_prompt_and_what_was_defused_is_counted() -> None:

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from curate.engines.base import Completion, Request
 from curate.engines.label_mass import logsumexp
 from curate.pairs.letters import Choice, ask_choice
-from curate.pairs.prompting import NONE, ClosedQuestion, specifics_questions, suffices_questions
+from curate.pairs.prompting import (
+    NONE,
+    ClosedQuestion,
+    comparison,
+    critique,
+    revision,
+    specifics_questions,
+    suffices_questions,
+)
 from tests.pairs.scripted import World, chat, fault, reply, say
 
 PROMPT = chat("How much?", "It is 45.", "Sure?")
@@ -112,3 +120,27 @@ async def test_one_order_that_cannot_be_read_leaves_no_choice() -> None:
     asks = replace(World({}).judging(judge_mode="tokens"), judge=judge)
     found = await ask_choice(suffices_questions(PROMPT, 1, [2]), asks, 0.5)
     assert (found.best, found.reason, found.detail) == (None, "engine_error", "timeout")
+
+
+def test_every_question_about_a_message_shows_what_the_data_says_beside_the_dialogue() -> None:
+    dialogue = chat(
+        "Where is it?",
+        "At the depot.",
+        role_definition="A clerk.",
+        emphasis="Weigh the dates.",
+        evidence=("Order 7 left on Monday.", "Refunds take a week."),
+        expected_outcomes=("order 7 is found",),
+    )
+    message = say("assistant", "It left on Monday.")
+    for messages in (
+        comparison(dialogue, message, say("assistant", "No.")).messages(as_json=False),
+        specifics_questions(dialogue, message, ["Monday"])[0].messages(as_json=True),
+        suffices_questions(dialogue, 1, [2])[0].messages(as_json=False),
+        critique(dialogue, message, ["Be brief."]),
+        revision(dialogue, message, "It is vague."),
+    ):
+        before, _, _ = "\n".join(part["content"] for part in messages).partition("<dialogue>")
+        assert "<role>\nA clerk.\n</role>" in before
+        assert "<emphasis>\nWeigh the dates.\n</emphasis>" in before
+        assert "<evidence>\nOrder 7 left on Monday.\n\nRefunds take a week.\n</evidence>" in before
+        assert "<expected_outcomes>\norder 7 is found\n</expected_outcomes>" in before

@@ -825,3 +825,40 @@ def test_a_run_that_goes_on_with_another_served_model_is_an_error_with_both_name
     assert "expected: judge-v1" in str(caught.value)
     name = "judge-v1"
     assert run_recipe(recipe(server, data), out=tmp_path / "run").manifest.status == "done"
+
+
+PRIVATE = "Write to jo.doe@posteo.de or call +44 20 7946 0958; card 4111 1111 1111 1111."
+
+
+@pytest.mark.parametrize("is_hosted", [True, False])
+def test_what_a_recipe_redacts_leaves_for_no_hosted_model_and_stays_in_the_records(
+    server: CountingServer, tmp_path: Path, is_hosted: bool
+) -> None:
+    row = chat(1, turns=1, text=PRIVATE)
+    data = write_rows(tmp_path / "chats.jsonl", [row])
+    given = recipe(
+        server,
+        data,
+        redact=["email", "phone", "card"],
+        judge={"text": "separate"},
+        fork={"resamples": 1, "where": "TRUE"},
+        select={"where": {}},
+    )
+    if is_hosted:  # this machine too, by an address that does not say so
+        url = server.base_url.replace("127.0.0.1", "0.0.0.0")
+        models = {
+            role: model.model_copy(update={"base_url": url})
+            for role, model in (("judge", given.models.judge), ("policy", given.models.policy))
+            if model is not None
+        }
+        given = given.model_copy(update={"models": given.models.model_copy(update=models)})
+    _, asked = questions(server, lambda: run_recipe(given, out=tmp_path / "run"))
+    sent = [json.dumps(body["messages"]) for body in asked]
+    secrets = ("jo.doe@posteo.de", "7946 0958", "4111 1111")
+    assert sent
+    assert {any(secret in text for text in sent) for secret in secrets} == {not is_hosted}
+    assert any("[email] or call [phone]; card [card]" in text for text in sent) == is_hosted
+    [dialogue] = lines(tmp_path / "run/dialogues.jsonl")
+    [exported] = lines(tmp_path / "run/export/trl/sft.jsonl")
+    for kept in (dialogue, exported):
+        assert all(secret in json.dumps(kept) for secret in secrets)

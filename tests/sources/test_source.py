@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 from curate.dialogue import Dialogue, Lineage, Message
 from curate.errors import CurateError, SourceError, UsageError
 from curate.sources import FORMATS, REASONS, SourceConfig, Tally, Unit, open_rows, open_source
+from curate.sources.hub import STREAM_OVER, hub_rows
 from tests.sources.conftest import Loaded, load, said
 
 Rows = Callable[..., Loaded]
@@ -382,6 +384,38 @@ def test_datasets_load_a_local_folder(tmp_path: Path) -> None:
         loaded = load(SourceConfig(path=str(tmp_path), split="train", streaming=streaming))
         assert loaded.tally.dialogues == 3
         assert said(loaded.dialogues[0]) == [("user", "Hi"), ("assistant", "Hello")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "size", "expected"),
+    [
+        (None, None, True),
+        (None, STREAM_OVER + 1, True),
+        (None, STREAM_OVER, False),
+        (True, 1, True),
+        (False, None, False),
+    ],
+)
+def test_a_large_dataset_or_one_of_unknown_size_is_streamed_unless_the_recipe_says(
+    monkeypatch: pytest.MonkeyPatch, asked: bool | None, size: int | None, expected: bool
+) -> None:
+    import datasets
+
+    streamed: list[bool] = []
+
+    def builder(path: str, **_: Any) -> SimpleNamespace:
+        assert asked is None, "the recipe says it: the Hub need not be asked"
+        return SimpleNamespace(info=SimpleNamespace(download_size=size))
+
+    def loaded(path: str, *, streaming: bool, **_: Any) -> list[dict[str, Any]]:
+        streamed.append(streaming)
+        return [GOOD]
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", builder)
+    monkeypatch.setattr(datasets, "load_dataset", loaded)
+    config = SourceConfig(path="owner/set", split="train", streaming=asked)
+    assert [row["messages"] for row in hub_rows(config)] == [GOOD["messages"]]
+    assert streamed == [expected]
 
 
 def test_a_typing_mistake_in_a_path_is_not_looked_up_on_the_hub(
