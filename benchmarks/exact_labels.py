@@ -22,11 +22,12 @@ from curate.adherence.config import AdherenceConfig
 from curate.dialogue import Dialogue
 from curate.engines.base import Request
 from curate.engines.config import TransformersConfig, open_engine
+from curate.engines.pool import Asks
 from curate.engines.tokens import PromptTokens, load_tokenizer
 from curate.judging.config import RubricConfig
 from curate.sources import open_source
 from curate.sources.config import SourceConfig
-from curate.steps import adherence_step, judge_step
+from curate.stages import WorkItem, adherence_stage, judge_stage
 
 SAMPLE = ROOT / "recipes" / "sample" / "support.jsonl"
 
@@ -110,11 +111,11 @@ async def measure(folder: Path, number: int) -> Counts:
     engine = await open_engine(TransformersConfig(model=str(folder), dtype="float32"))
     capture = Capture(engine)
     try:
-        judged = judge_step(RubricConfig(mode="tokens", text="off"), engine)
-        adherence = adherence_step(AdherenceConfig(output_mode="continuous"), engine)
+        judged = judge_stage(RubricConfig(mode="tokens", text="off"), engine)
+        adherence = adherence_stage(AdherenceConfig(output_mode="continuous"), engine)
         for dialogue in dialogues:
-            await judged.work(dialogue, capture)
-            await adherence.work(dialogue, capture)
+            await judged.run(WorkItem(dialogue), Asks.of(capture))
+            await adherence.run(WorkItem(dialogue), Asks.of(capture))
     finally:
         await engine.close()
     model = AutoModelForCausalLM.from_pretrained(str(folder), dtype="float32").eval()

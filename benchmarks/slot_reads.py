@@ -20,11 +20,12 @@ from material import MODEL, ROOT, Capture, figure, parser, report, small_gguf
 from curate.dialogue import Dialogue
 from curate.engines.base import Engine
 from curate.engines.config import LlamaCppConfig, open_engine
+from curate.engines.pool import Asks
 from curate.judging.config import RubricConfig
 from curate.records import TURN_DIMENSIONS, Judgment
 from curate.sources import open_source
 from curate.sources.config import SourceConfig
-from curate.steps import judge_step
+from curate.stages import WorkItem, judge_stage
 
 SAMPLE = ROOT / "recipes" / "sample" / "support.jsonl"
 
@@ -47,12 +48,12 @@ async def judge(
     text: Literal["off", "separate"],
 ) -> Outcome:
     """Judge all dialogues in one mode."""
-    step = judge_step(RubricConfig(mode=mode, text=text), engine)
+    step = judge_stage(RubricConfig(mode=mode, text=text), engine)
     outcome = Outcome()
     for dialogue in dialogues:
         capture = Capture(engine)
         started = time.perf_counter()
-        record = await step.work(dialogue, capture)
+        record = await step.run(WorkItem(dialogue), Asks.of(capture))
         outcome.seconds += time.perf_counter() - started
         if isinstance(record, Judgment):
             outcome.judgments[dialogue.id] = record

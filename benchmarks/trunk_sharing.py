@@ -39,8 +39,7 @@ from curate.engines.layout import DIALOGUE_CLOSE, DIALOGUE_OPEN, Trunk
 from curate.engines.scripted import ScriptedEngine
 from curate.engines.tokens import PromptTokens
 from curate.judging.config import RubricConfig
-from curate.planning.metering import Meter, token_counter
-from curate.steps import adherence_step, judge_step
+from curate.stages import adherence_stage, judge_stage
 
 BLOCK = 16
 TURNS = 10
@@ -50,13 +49,13 @@ RUBRIC = RubricConfig(mode="tokens")
 LABELS = frozenset({Capability.TOP_LOGPROBS, Capability.PREFILL})
 
 
-async def requests_of(dialogue: Dialogue, stage: str) -> list[Request]:
+def requests_of(dialogue: Dialogue, stage: str) -> list[Request]:
     """What a stage asks about a dialogue, in its order."""
     engine = ScriptedEngine([], capabilities=LABELS)
-    step = adherence_step(ADHERENCE, engine) if stage == "adherence" else judge_step(RUBRIC, engine)
-    asked: list[Request] = []
-    await step.work(dialogue, Meter(token_counter(engine), on_request=asked.append))
-    return asked
+    asking = (
+        adherence_stage(ADHERENCE, engine) if stage == "adherence" else judge_stage(RUBRIC, engine)
+    )
+    return [call.request for call in asking.expected_load(dialogue)]
 
 
 def dialogue_end(text: str, request: Request) -> int:
@@ -110,7 +109,7 @@ async def counted(tokens: PromptTokens, stage: str, number: int) -> tuple[float,
     """Mean over dialogues of prefilled / bound, and the absolute figures in words."""
     ratios, unshared, prefilled = [], [], []
     for seed in range(number):
-        asked = await requests_of(make_dialogue(seed, TURNS, WORDS), stage)
+        asked = requests_of(make_dialogue(seed, TURNS, WORDS), stage)
         cache, least = BlockCache(), bound(tokens, asked)
         prompts = [tokens.prompt_ids(request) for request in asked]
         prefilled.append(sum(cache.prefill(ids) for ids in prompts))
@@ -160,14 +159,14 @@ async def measure(tokens: PromptTokens, number: int, timings: int) -> list[dict[
     shared_seconds, unshared_seconds, prefilled_share = [], [], []
     try:
         for seed in range(1000, 1000 + timings):
-            asked = await requests_of(make_dialogue(seed, TURNS, WORDS), "adherence")
+            asked = requests_of(make_dialogue(seed, TURNS, WORDS), "adherence")
             seconds, prompt, cached = await timed(engine, asked)
             shared_seconds.append(seconds)
             prefilled_share.append((prompt - cached) / bound(tokens, asked))
             unshared_seconds.append((await timed(engine, number_first(asked)))[0])
         rubric = []
         for seed in range(2000, 2000 + timings):
-            asked = await requests_of(make_dialogue(seed, TURNS, WORDS), "rubric")
+            asked = requests_of(make_dialogue(seed, TURNS, WORDS), "rubric")
             _, prompt, cached = await timed(engine, asked)
             rubric.append((prompt - cached) / bound(tokens, asked))
     finally:

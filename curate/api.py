@@ -5,14 +5,23 @@
 
 A model is an open engine, or what a recipe's `models.judge` says; a config is what the recipe's section of that
 stage says. Both may be a mapping, the config's own class, or the path of a recipe, which is read for that part.
-Nothing is written to disk unless a `replies` folder is named; `run_recipe` is the way to run folders and resume.
+Redaction, prices and the budget hold as in a run. Nothing is written to disk unless a `replies` folder is
+named; `run_recipe` is the way to run folders and resume.
 """
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -25,10 +34,8 @@ from curate.adherence.decay import AdherenceTally
 from curate.adherence.reference.scorer import ReferenceScorer
 from curate.adherence.reference.scorer import check as check_method
 from curate.dialogue import Dialogue, Message
-from curate.engines.accounting import Accounting
-from curate.engines.base import Ask, Engine
-from curate.engines.cache import ReplyCache
-from curate.engines.client import Client
+from curate.engines.accounting import Accounting, Budget
+from curate.engines.base import Engine
 from curate.engines.config import (
     EngineConfig,
     LlamaCppConfig,
@@ -36,8 +43,9 @@ from curate.engines.config import (
     ScriptedConfig,
     TransformersConfig,
     VllmConfig,
-    open_engine,
 )
+from curate.engines.personal_data import PersonalData
+from curate.engines.pool import Asks, ModelPool
 from curate.errors import (
     BudgetReached,
     CurateError,
@@ -51,10 +59,9 @@ from curate.executors.local import for_each
 from curate.executors.loop import run as run_in_loop
 from curate.export.config import ExportConfig
 from curate.judging.config import RubricConfig
-from curate.models import ForkModels
 from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.pairs.settle import settle, survey
-from curate.recipe import Recipe, load_recipe, parse_source
+from curate.recipe import BudgetConfig, Recipe, check_budget, load_recipe, parse_source
 from curate.records import (
     AdherenceScore,
     Calibration,
@@ -73,7 +80,7 @@ from curate.selection.config import SelectConfig
 from curate.selection.rules import select as select_rows
 from curate.selection.table import score_table
 from curate.sources import Detection, Source, SourceConfig, Tally, open_rows, open_source
-from curate.steps import Step, adherence_step, fork_step, judge_step
+from curate.stages import Stage, WorkItem, adherence_stage, fork_stage, judge_stage
 from curate.trust.gold import read_gold
 
 __all__ = [
@@ -125,6 +132,12 @@ C = TypeVar("C", bound=BaseModel)
 
 Given = Mapping[str, Any] | str | Path | None
 """A section of a recipe: as a mapping, or the path of a recipe that has it; None for its defaults."""
+
+Redact = Sequence[PersonalData] | None
+"""Kinds of personal data; None for what a recipe says that is named for a model."""
+
+Bounds = BudgetConfig | Mapping[str, Any] | None
+"""A recipe's section `budget`; None for that of a recipe that is named for a model."""
 
 Model = Engine | EngineConfig | Mapping[str, Any] | str | Path
 """An open engine (which stays open), its config, or the path of a recipe that names it."""
@@ -204,6 +217,8 @@ def judge_dialogues(
     config: RubricConfig | Given = None,
     *,
     replies: str | Path | None = None,
+    redact: Redact = None,
+    budget: Bounds = None,
     keep_going: bool = False,
 ) -> list[Judgment | Unscored]:
     """Judge dialogues turn by turn; one record a dialogue, in order.
@@ -213,17 +228,21 @@ def judge_dialogues(
         model: the judge.
         config: as the recipe's section `judge`.
         replies: folder of a reply log; a reply in it is not asked for again.
+        redact: kinds of personal data taken out of what a hosted model is sent, as a recipe's `redact`; None: as
+            the recipe says that `model` names, if it names one.
+        budget: as a recipe's section `budget`, for this call; None: likewise.
         keep_going: go on where the first 50 dialogues all came to nothing for one reason.
 
     Raises:
         UsageError: a key is wrong, or the engine cannot serve the scoring mode asked for.
         EngineError: the model cannot be reached or used, or nothing came of the first 50 dialogues.
+        BudgetReached: a limit is used up; what was received is in `replies`.
     """
     rubric = _section(RubricConfig, config, "judge")
     return _score(
         dialogues,
-        _model(model, "judge"),
-        lambda engine: judge_step(rubric, engine),
+        _Models.of(redact, budget, judge=model),
+        lambda engine: judge_stage(rubric, engine),
         replies,
         FirstRows("judge", keep_going=keep_going),
     )
@@ -235,6 +254,8 @@ def score_adherence(
     config: AdherenceConfig | Given = None,
     *,
     replies: str | Path | None = None,
+    redact: Redact = None,
+    budget: Bounds = None,
     embeddings: str | Path | None = None,
     keep_going: bool = False,
 ) -> list[AdherenceScore | Unscored]:
@@ -248,6 +269,7 @@ def score_adherence(
         model: the judge; not needed where `scoring_method` compares with references.
         config: as the recipe's section `adherence`.
         replies: folder of a reply log; a reply in it is not asked for again.
+        redact, budget: as in `judge_dialogues`.
         embeddings: file that keeps what the encoders of reference methods made; memory by default.
         keep_going: as in `judge_dialogues`.
     """
@@ -263,9 +285,9 @@ def score_adherence(
         return [scorer.score(dialogue) for dialogue in held]
     if model is None:
         raise UsageError("scoring_method llm_judge needs a judge", expected="model")
-    judge = _model(model, "judge")
+    judge = _Models.of(redact, budget, judge=model)
     first = FirstRows("adherence", keep_going=keep_going)
-    found = _score(dialogues, judge, lambda engine: adherence_step(chosen, engine), replies, first)
+    found = _score(dialogues, judge, lambda engine: adherence_stage(chosen, engine), replies, first)
     tally = AdherenceTally()
     if chosen.on_missing == "half" or chosen.include_reason:
         for record in found:
@@ -324,6 +346,8 @@ def fork_pairs(
     judging: RubricConfig | Given = None,
     adherence: AdherenceConfig | Given = None,
     replies: str | Path | None = None,
+    redact: Redact = None,
+    budget: Bounds = None,
     keep_going: bool = False,
 ) -> list[PreferencePair]:
     """Fork every judged dialogue given; refused pairs come back too, with their `refusal` code.
@@ -338,39 +362,27 @@ def fork_pairs(
         judging: as the recipe's section `judge`, with which the judgments were made.
         adherence: as the recipe's section `adherence`: how the judge scores role adherence; without it the role is not checked.
         replies: folder of a reply log.
+        redact, budget: as in `judge_dialogues`; of several recipes that models are named by, all that they redact
+            and the first one's budget.
         keep_going: as in `judge_dialogues`.
     """
     scored = {record.content_hash: record for record in judgments if isinstance(record, Judgment)}
     rubric, fork = _section(RubricConfig, judging, "judge"), _section(ForkConfig, config, "fork")
     role = None if adherence is None else _section(AdherenceConfig, adherence, "adherence")
-    judge, policy = _model(judge, "judge"), _model(policy, "policy")
-    reviser = None if reviser is None else _model(reviser, "reviser")
+    writers = {"policy": policy} | ({} if reviser is None else {"reviser": reviser})
+    models = _Models.of(redact, budget, judge=judge, **writers)
 
     async def run() -> list[PreferencePair]:
-        async with contextlib.AsyncExitStack() as stack:
-            models = ForkModels(
-                await _opened(judge, stack),
-                await _opened(policy, stack),
-                await _opened(reviser if reviser is not None else policy, stack),
-            )
-            cache = _cache(replies, stack)
-            judged = judge_step(rubric, models.judge)
-            work, _ = fork_step(fork, rubric, judged, models, role or False)
-            asks: list[Ask] = [
-                _asker(engine, model, cache)
-                for engine, model in (
-                    (models.judge, judge),
-                    (models.policy, policy),
-                    (models.reviser, policy if reviser is None else reviser),
-                )
-            ]
+        async with models.asking(replies) as (pool, asks):
+            judged = judge_stage(rubric, pool.judge)
+            stage = fork_stage(fork, rubric, judged, pool, role or False)
 
             async def one(dialogue: Dialogue) -> list[PreferencePair]:
-                return await work(dialogue, scored[dialogue.content_hash], *asks)
+                return await stage.run(WorkItem(dialogue, scored[dialogue.content_hash]), asks)
 
             chosen = [dialogue for dialogue in dialogues if dialogue.content_hash in scored]
             first = FirstRows("fork", keep_going=keep_going)
-            made = await _in_order(chosen, one, models.judge.open_dialogues, first)
+            made = await _in_order(chosen, one, pool.judge.open_dialogues, first)
         pairs = [pair for pairs in made for pair in pairs]
         found = survey(pairs)
         return [settle(pair, found, fork) for pair in pairs]
@@ -380,25 +392,25 @@ def fork_pairs(
 
 def _score(
     dialogues: Iterable[Dialogue],
-    model: Engine | EngineConfig,
-    bind: Callable[[Engine], Step[R]],
+    models: _Models,
+    bind: Callable[[Engine], Stage[R]],
     replies: str | Path | None,
     first: FirstRows,
 ) -> list[R]:
     async def run() -> list[R]:
-        async with contextlib.AsyncExitStack() as stack:
-            engine = await _opened(model, stack)
-            step = bind(engine)
-            if step.warning:
-                warnings.warn(step.warning, stacklevel=2)
-            ask = _asker(engine, model, _cache(replies, stack))
+        async with models.asking(replies) as (pool, asks):
+            stage = bind(pool.judge)
+            if stage.warning:
+                warnings.warn(stage.warning, stacklevel=2)
             rows = await _in_order(
                 list(dialogues),
-                lambda dialogue: step.work(dialogue, ask),
-                engine.open_dialogues,
+                lambda dialogue: stage.run(WorkItem(dialogue), asks),
+                pool.judge.open_dialogues,
                 first,
             )
-            return rows if step.calibrated is None else [step.calibrated.apply(row) for row in rows]
+            return (
+                rows if stage.calibrated is None else [stage.calibrated.apply(row) for row in rows]
+            )
 
     return run_in_loop(run())
 
@@ -422,31 +434,49 @@ async def _in_order(
     return [results[index] for index in range(len(dialogues))]
 
 
-def _asker(engine: Engine, model: Engine | EngineConfig, cache: ReplyCache | None) -> Client:
-    """As patient as the config says; an open engine has none, so that it gets the defaults."""
-    if isinstance(model, Engine):
-        return Client(engine, cache, accounting=Accounting())
-    return Client(
-        engine,
-        cache,
-        accounting=Accounting(),
-        retries=model.retries,
-        deadline=model.deadline if isinstance(model, OpenAIConfig) else None,
-    )
+@dataclass(frozen=True, slots=True)
+class _Models:
+    """Whom a call of this API asks, and within what bounds."""
+
+    pool: ModelPool
+    limits: BudgetConfig
+
+    @classmethod
+    def of(cls, redact: Redact, budget: Bounds, **given: Model) -> _Models:
+        """The models of a call by role.
+
+        What a recipe says that is named for a model, of redaction and of the budget, holds unless it is said anew.
+        """
+        recipes = {
+            str(model): load_recipe(model)
+            for model in given.values()
+            if isinstance(model, str | Path)
+        }
+        named = {role: _model(model, role, recipes) for role, model in given.items()}
+        if redact is None:
+            redact = tuple(kind for recipe in recipes.values() for kind in recipe.redact)
+        kinds = validated(tuple[PersonalData, ...], redact, "these cannot be redacted")
+        if budget is None:
+            limits = next((recipe.budget for recipe in recipes.values()), BudgetConfig())
+        else:
+            limits = validated(BudgetConfig, budget, "not a section `budget`")
+        unpriced = [role for role, model in named.items() if getattr(model, "prices", None) is None]
+        check_budget(limits, unpriced)
+        return cls(ModelPool(**named, redact=kinds), limits)
+
+    @contextlib.asynccontextmanager
+    async def asking(self, replies: str | Path | None) -> AsyncIterator[tuple[ModelPool, Asks]]:
+        """The models, open, and how they are asked."""
+        kept = None if replies is None else Path(replies)
+        budget = Budget(**self.limits.model_dump())
+        async with self.pool as pool, pool.asking(kept, Accounting(), budget) as asks:
+            yield pool, asks
 
 
-async def _opened(model: Engine | EngineConfig, stack: contextlib.AsyncExitStack) -> Engine:
-    if isinstance(model, Engine):
-        return model
-    engine = await open_engine(model)
-    stack.push_async_callback(engine.close)
-    return engine
-
-
-def _model(given: Model, role: str) -> Engine | EngineConfig:
+def _model(given: Model, role: str, recipes: Mapping[str, Recipe]) -> Engine | EngineConfig:
     """An engine, or its config; of a recipe the model of that role."""
     if isinstance(given, str | Path):
-        named: EngineConfig | None = getattr(load_recipe(given).models, role)
+        named: EngineConfig | None = getattr(recipes[str(given)].models, role)
         if named is None:
             raise UsageError(f"{given} names no models.{role}", expected=f"models.{role}")
         return named
@@ -465,11 +495,3 @@ def _section(kind: type[C], given: C | Given, section: str) -> C:
         return named
     config: C = validated(kind, {} if given is None else given, f"not a section `{section}`")
     return config
-
-
-def _cache(replies: str | Path | None, stack: contextlib.AsyncExitStack) -> ReplyCache | None:
-    return (
-        None
-        if replies is None
-        else stack.enter_context(contextlib.closing(ReplyCache(Path(replies))))
-    )

@@ -240,13 +240,7 @@ class Recipe(Config):
                 got=self.reuse.run,
                 expected="a run folder, which holds a manifest.json",
             )
-        if self.budget.money is not None and self.unpriced:
-            raise UsageError(
-                "a budget of money cannot bound what has no prices",
-                got=f"a cost {left_out_of_cost(self.unpriced)}",
-                expected="prices: {input: ..., output: ...} per million tokens, on each model that is asked",
-                fix="write them (0 for a model that costs nothing), or bound tokens or calls instead",
-            )
+        check_budget(self.budget, self.unpriced)
         if self.compared_adherence is not False:
             check_method(self.compared_adherence)
         if self.fork is not False:
@@ -350,6 +344,17 @@ class Recipe(Config):
                         expected="turns that were judged, of dialogues that went through selection",
                         fix=f"leave out `{stage}: false`, or the section '{place}'",
                     )
+
+
+def check_budget(budget: BudgetConfig, unpriced: Sequence[str]) -> None:
+    """Refuse a budget of money where a model that is asked has no prices; `unpriced` are their roles."""
+    if budget.money is not None and unpriced:
+        raise UsageError(
+            "a budget of money cannot bound what has no prices",
+            got=f"a cost {left_out_of_cost(unpriced)}",
+            expected="prices: {input: ..., output: ...} per million tokens, on each model that is asked",
+            fix="write them (0 for a model that costs nothing), or bound tokens or calls instead",
+        )
 
 
 def left_out_of_cost(roles: Sequence[str]) -> str:

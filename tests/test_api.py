@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import polars as pl
 import pytest
 
 import curate
-from curate import api
 from curate.adherence.config import AdherenceConfig
+from curate.engines import pool
+from curate.engines.base import Completion, Request, Usage
 from curate.engines.scripted import ScriptedEngine
 from curate.errors import UsageError
 from curate.pairs.config import ForkConfig
@@ -41,20 +43,156 @@ def model(server: CountingServer) -> dict[str, Any]:
 def test_a_config_given_to_the_api_says_how_often_a_call_is_repeated(
     server: CountingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patience: list[tuple[int | None, float | None]] = []
+    patience: set[tuple[str, int | None, float | None]] = set()
 
-    class Noted(api.Client):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            patience.append((options.get("retries"), options.get("deadline")))
-            super().__init__(*args, **options)
+    class Noted(pool.Client):
+        def __init__(self, engine: Any, *args: Any, **options: Any) -> None:
+            given = (options.get("retries"), options.get("deadline"))
+            patience.add((engine.identity.model, *given))
+            super().__init__(engine, *args, **options)
 
-    monkeypatch.setattr(api, "Client", Noted)
+    monkeypatch.setattr(pool, "Client", Noted)
     judge = model(server) | {"retries": 1, "deadline": 7.0}
     dialogues = curate.load_dialogues(SAMPLE).dialogues[:1]
     judgments = curate.judge_dialogues(dialogues, judge)
+    assert patience == {("fake-judge", 1, 7.0)}
+    patience.clear()
     policy = ScriptedEngine(lambda request: "Yes.", capabilities=frozenset())
     curate.fork_pairs(dialogues, judgments, judge=judge, policy=policy, reviser=model(server))
-    assert patience == [(1, 7.0), (1, 7.0), (None, None), (4, 900.0)]
+    assert patience == {
+        ("fake-judge", 1, 7.0),
+        ("scripted", None, None),
+        ("fake-judge", 4, 900.0),
+    }
+
+
+HOSTED = {
+    "engine": "openai",
+    "model": "big",
+    "base_url": "https://api.example.com/v1",
+    "prices": {"input": 1.0, "output": 2.0},
+}
+MAILED = [
+    {"role": "user", "content": "Write to ann@shop.org, please."},
+    {"role": "assistant", "content": "I have written to ann@shop.org."},
+]
+
+
+@dataclass
+class Opened:
+    """Stands in for `open_engine`: the configs that were opened, the engines made and those closed."""
+
+    configs: list[Any] = field(default_factory=list)
+    engines: list[ScriptedEngine] = field(default_factory=list)
+    closed: list[ScriptedEngine] = field(default_factory=list)
+
+    async def __call__(self, config: Any) -> ScriptedEngine:
+        opened = self
+
+        class Closing(ScriptedEngine):
+            async def close(self) -> None:
+                opened.closed.append(self)
+
+        def answer(request: Request) -> Completion:
+            return Completion(text="yes", usage=Usage(1000, 0, 10))
+
+        self.configs.append(config)
+        self.engines.append(Closing(answer, capabilities=frozenset(), model=config.model))
+        return self.engines[-1]
+
+    @property
+    def asked(self) -> list[Request]:
+        return [request for engine in self.engines for request in engine.requests]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
+    stand_in = Opened()
+    monkeypatch.setattr(pool, "open_engine", stand_in)
+    return stand_in
+
+
+def test_each_distinct_model_is_opened_once_and_closed(opened: Opened) -> None:
+    other = HOSTED | {"model": "other"}
+    for judge, policy, reviser, distinct in (
+        (HOSTED, HOSTED, None, ["big"]),
+        (HOSTED, HOSTED | {"prices": None}, HOSTED, ["big"]),
+        (HOSTED, other, None, ["big", "other"]),
+        (HOSTED, other, other, ["big", "other"]),
+        (HOSTED, other, HOSTED, ["big", "other"]),
+    ):
+        opened.configs.clear()
+        opened.engines.clear()
+        opened.closed.clear()
+        curate.fork_pairs([], [], judge=judge, policy=policy, reviser=reviser)
+        assert [config.model for config in opened.configs] == distinct
+        assert {*map(id, opened.closed)} == {*map(id, opened.engines)}
+
+
+def hosted_recipe(tmp_path: Path, **sections: Any) -> Path:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"messages": MAILED}))
+    file = tmp_path / "hosted.yaml"
+    given = {"source": {"path": str(tmp_path / "rows.jsonl")}, "models": {"judge": HOSTED}}
+    file.write_text(json.dumps(given | {"judge": False, "role": "A clerk."} | sections))
+    return file
+
+
+@pytest.mark.parametrize("way", ["run", "recipe", "argument", "open engine"])
+def test_what_a_hosted_judge_is_sent_is_redacted_by_run_and_api_alike(
+    way: str, opened: Opened, tmp_path: Path
+) -> None:
+    redact = [] if way in ("argument", "open engine") else ["email"]
+    file = hosted_recipe(tmp_path, redact=redact)
+    dialogues = curate.load_dialogues([{"messages": MAILED}], role="A clerk.").dialogues
+    engine = ScriptedEngine(lambda request: "yes", capabilities=frozenset())
+    if way == "run":
+        curate.run_recipe(file, out=tmp_path / "out")
+    elif way == "open engine":
+        curate.score_adherence(dialogues, engine, redact=["email"])
+    else:
+        curate.score_adherence(dialogues, file, redact=["email"] if way == "argument" else None)
+    asked = engine.requests if way == "open engine" else opened.asked
+    assert asked
+    for request in asked:
+        assert "[email]" in str(request.messages)
+        assert "ann@" not in str(request.messages)
+
+
+def test_what_stays_on_this_machine_is_not_redacted(opened: Opened) -> None:
+    dialogues = curate.load_dialogues([{"messages": MAILED}], role="A clerk.").dialogues
+    local = HOSTED | {"base_url": "http://localhost:8000/v1"}
+    curate.score_adherence(dialogues, local, redact=["email"])
+    assert "ann@shop.org" in str(opened.asked[0].messages)
+
+
+@pytest.mark.parametrize("limits", [{"calls": 1}, {"tokens": 900}, {"money": 0.001}])
+@pytest.mark.parametrize("way", ["recipe", "argument"])
+def test_a_budget_stops_a_call_of_the_api(
+    limits: dict[str, Any], way: str, opened: Opened, tmp_path: Path
+) -> None:
+    file = hosted_recipe(tmp_path, budget=limits if way == "recipe" else {})
+    dialogues = curate.load_dialogues(SAMPLE, role="A clerk.", limit=3).dialogues
+    budget = limits if way == "argument" else None
+    kept = tmp_path / "replies"
+    with pytest.raises(curate.BudgetReached):
+        curate.score_adherence(dialogues, file, replies=kept, budget=budget)
+    # one reply came to 1,010 tokens and .00102 of money, and is kept
+    assert len(opened.asked) == 1
+    scores = curate.score_adherence(dialogues[:1], file, replies=kept, budget={"calls": 99})
+    assert isinstance(scores[0], AdherenceScore)
+    assert len(opened.asked) == len(scores[0].per_turn)
+
+
+def test_bounds_that_cannot_hold_are_refused(tmp_path: Path) -> None:
+    unpriced = {key: value for key, value in HOSTED.items() if key != "prices"}
+    with pytest.raises(UsageError, match="the judge's part"):
+        curate.judge_dialogues([], unpriced, budget={"money": 1})
+    with pytest.raises(UsageError, match="the judge's part"):
+        curate.judge_dialogues([], ScriptedEngine([]), budget={"money": 1})
+    with pytest.raises(UsageError, match="did you mean 'calls'"):
+        curate.judge_dialogues([], HOSTED, budget={"call": 1})
+    with pytest.raises(UsageError, match="these cannot be redacted"):
+        curate.judge_dialogues([], HOSTED, redact=["emails"])  # type: ignore[list-item]
 
 
 def test_every_name_of_the_package_is_there() -> None:

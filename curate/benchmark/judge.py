@@ -12,15 +12,13 @@ from pathlib import Path
 from curate.adherence.config import AdherenceConfig
 from curate.benchmark.methods import Method, MethodScores
 from curate.benchmark.turns import LabelledTurn
-from curate.engines.cache import ReplyCache
+from curate.engines.pool import Asks, ModelPool, trust_warning
 from curate.errors import UsageError
 from curate.executors.local import for_each
-from curate.executors.work import StageWorker, WorkItem
-from curate.models import Asks, ForkModels, open_models, trust_warning
 from curate.recipe import Recipe
 from curate.records import AdherenceScore, JudgeIdentity, Unscored
 from curate.run.runlog import RunLog
-from curate.steps import adherence_step
+from curate.stages import WorkItem, adherence_stage, make_row, model_pool
 
 Progress = Callable[[str, int, int], None]
 """Told a method's name, how many turns it has scored, and how many there are."""
@@ -61,35 +59,28 @@ async def judge_turns(
         BudgetReached: the recipe's budget; replies so far are kept.
     """
     log = RunLog(recipe)
-    async with open_models(recipe) as models:
+    async with model_pool(recipe) as models:
         log.warn(trust_warning(models.judge.identity))
-        with ReplyCache(replies) as cache:
-            asks = Asks(recipe, models, cache, log.accounting, log.budget)
-            found = [
-                await _score(method, turns, recipe, models, asks, log, progress)
-                for method in methods
-            ]
+        async with models.asking(replies, log.accounting, log.budget) as asks:
+            found = [await _score(method, turns, models, asks, log, progress) for method in methods]
     return found, list(log.warnings)
 
 
 async def _score(
     method: Method,
     turns: Sequence[LabelledTurn],
-    recipe: Recipe,
-    models: ForkModels,
+    models: ModelPool,
     asks: Asks,
     log: RunLog,
     progress: Progress,
 ) -> MethodScores:
     config = _for_one_turn(method.config)
-    step = adherence_step(config, models.judge)
-    log.warn(step.warning)
-    alone = recipe.model_copy(update={"judge": False, "fork": False, "adherence": config})
-    worker = StageWorker(alone, models, asks)
+    stage = adherence_stage(config, models.judge)
+    log.warn(stage.warning)
     rows: dict[int, tuple[float | None, str | None]] = {}
 
     async def work(at: int) -> tuple[float | None, str | None]:
-        return _last_turn(await worker(WorkItem("adherence", turns[at].dialogue)))
+        return _last_turn(await make_row(stage, WorkItem(turns[at].dialogue), asks))
 
     def done(at: int, row: tuple[float | None, str | None]) -> None:
         rows[at] = row
@@ -102,8 +93,8 @@ async def _score(
         scores=tuple(score for score, _ in ordered),
         origin="run here",
         needs_references=False,
-        model=step.identity.model,
-        detail=_described(step.identity, config),
+        model=stage.identity.model,
+        detail=_described(stage.identity, config),
         reasons=tuple(reason for _, reason in ordered),
     )
 

@@ -7,7 +7,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 
 from curate.errors import EngineError
-from curate.executors.work import WorkItem
+from curate.records import StageName
+from curate.stages import WorkItem
 
 MOST_LOSSES = 3
 """After so many deaths of a worker over one dialogue, or one after the other, a run gives up."""
@@ -17,6 +18,7 @@ class Feed:
     """Hands items out to workers: each to the worker its hash names, as long as that keeps all busy.
 
     Args:
+        stage: whose items they are.
         items: pulled when they are needed.
         workers: how many there are.
         ahead: how many items may be held for workers that have not asked for them yet.
@@ -25,7 +27,10 @@ class Feed:
         over: set when every item is finished, or when it was stopped and what was out is finished.
     """
 
-    def __init__(self, items: Iterable[WorkItem], workers: int, ahead: int) -> None:
+    def __init__(
+        self, stage: StageName, items: Iterable[WorkItem], workers: int, ahead: int
+    ) -> None:
+        self._stage = stage
         self._items: Iterator[WorkItem] | None = iter(items)
         self._held: list[deque[WorkItem]] = [deque() for _ in range(workers)]
         self._returned: deque[WorkItem] = deque()
@@ -73,7 +78,7 @@ class Feed:
         if self._losses[key] >= MOST_LOSSES:
             raise EngineError(
                 f"a worker died {MOST_LOSSES} times while it worked on dialogue {item.dialogue.id} "
-                f"({item.stage})",
+                f"({self._stage})",
                 fix="look for the reason in Ray's logs (memory, most often) and run again",
             )
         self._returned.append(item)

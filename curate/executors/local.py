@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from curate.engines.accounting import Accounting, Budget
-from curate.engines.cache import ReplyCache
+from curate.engines.base import Completion, Request
+from curate.engines.pool import Asks, ModelFacts
 from curate.errors import BudgetReached
-from curate.executors.work import StageWorker, WorkItem
-from curate.models import Asks, ModelFacts, check_served, open_models
 from curate.recipe import Recipe
+from curate.stages import Stage, WorkItem, make_row, model_pool
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -22,14 +22,39 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class LocalExecutor:
-    """Stage functions in this process; see `work.Executor`."""
+    """Stages in this process; see `work.Executor`."""
 
     models: ModelFacts
-    worker: StageWorker
+    asks: Asks
 
-    async def run(self, items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]) -> None:
-        """As `work.Executor.run`; as many dialogues are open as the judge's engine likes best."""
-        await for_each(items, self.worker, done, open_at_once=self.models.judge.open_dialogues)
+    async def run(
+        self, stage: Stage[Any], items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]
+    ) -> None:
+        """As `work.Runner.run`; as many dialogues are open as the judge's engine likes best."""
+
+        async def work(item: WorkItem) -> Any:
+            return await make_row(stage, item, self.asks)
+
+        await for_each(items, work, done, open_at_once=self.models.judge.open_dialogues)
+
+
+class AskingNobody:
+    """Runs a stage that asks no model. Those it uses itself were open when it was bound."""
+
+    async def run(
+        self, stage: Stage[Any], items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]
+    ) -> None:
+        """As `work.Runner.run`."""
+        nobody = Asks.of(_refuse)
+
+        async def work(item: WorkItem) -> Any:
+            return await make_row(stage, item, nobody)
+
+        await for_each(items, work, done, open_at_once=1)
+
+
+async def _refuse(requests: Sequence[Request]) -> list[Completion]:
+    raise AssertionError(f"a stage that asks nobody made {len(requests)} requests")
 
 
 @asynccontextmanager
@@ -37,15 +62,11 @@ async def open_local(
     recipe: Recipe, replies: Path, accounting: Accounting, budget: Budget
 ) -> AsyncIterator[LocalExecutor]:
     """Open the recipe's models in this process, behind the reply log `replies` (a SQLite file)."""
-    async with open_models(recipe) as models:
-        with ReplyCache(replies) as cache:
-            for facts in models.facts.served:
-                check_served(facts, cache.first_served(facts.identity.key, facts.served))
-            asks = Asks(recipe, models, cache, accounting, budget)
-            try:
-                yield LocalExecutor(models.facts, StageWorker(recipe, models, asks))
-            finally:
-                accounting.damaged += cache.damaged
+    async with (
+        model_pool(recipe) as models,
+        models.asking(replies, accounting, budget) as asks,
+    ):
+        yield LocalExecutor(models.facts, asks)
 
 
 async def for_each(

@@ -1,6 +1,6 @@
 """Spread a stage's work over actors on a Ray cluster, one set of engines an actor.
 
-An actor runs `work.StageWorker`, as this process does in a local run; replies, budget and counts go
+An actor binds and runs `stages`, as this process does in a local run; replies, budget and counts go
 through `keeper`; rows come back one by one to this process, the run folder's only writer.
 
 Actors of Ray core, and not Ray Data's `map_batches`, although that restarts killed actors and repeats
@@ -34,14 +34,14 @@ from typing import Any
 
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import EngineIdentity
+from curate.engines.pool import ModelFacts, check_served
 from curate.errors import BudgetReached, CurateError, EngineError, first_line
 from curate.executors.feed import MOST_LOSSES, Feed
 from curate.executors.keeper import Batch, Keeper, checked, sweep
 from curate.executors.ray_cluster import count_workers, joined, losses
 from curate.executors.ray_worker import Worker
-from curate.executors.work import WorkItem
-from curate.models import ModelFacts, check_served
 from curate.recipe import Recipe
+from curate.stages import Stage, WorkItem
 from curate.storage.files import write_atomically
 
 _AHEAD = 4
@@ -124,13 +124,15 @@ class RayExecutor:
                 raise first
             check_served(facts, first)
 
-    async def run(self, items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]) -> None:
-        """As `work.Executor.run`; each actor has as many dialogues open as its judge likes best."""
+    async def run(
+        self, stage: Stage[Any], items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]
+    ) -> None:
+        """As `work.Runner.run`; each actor has as many dialogues open as its judge likes best."""
         slots = self.models.judge.open_dialogues
-        feed = Feed(items, len(self._actors), _AHEAD * slots * len(self._actors))
+        feed = Feed(stage.name, items, len(self._actors), _AHEAD * slots * len(self._actors))
         reached: list[BudgetReached] = []
         tasks = [
-            asyncio.create_task(self._serve(index, feed, done, reached))
+            asyncio.create_task(self._serve(stage, index, feed, done, reached))
             for index in range(len(self._actors))
             for _ in range(slots)
         ]
@@ -152,6 +154,7 @@ class RayExecutor:
 
     async def _serve(
         self,
+        stage: Stage[Any],
         index: int,
         feed: Feed,
         done: Callable[[WorkItem, Any], None],
@@ -162,7 +165,7 @@ class RayExecutor:
         await _finished(actor.reviving)
         while (item := await feed.take(index)) is not None:
             try:
-                row = await actor.handle.work.remote(item)
+                row = await actor.handle.work.remote(stage.name, stage.fingerprint, item)
             except self._lost as error:
                 if actor.reviving is None or actor.reviving.done():
                     actor.sweeping = asyncio.create_task(self._bury(actor, error))

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from curate.engines.accounting import Accounting, Budget
+from curate.engines.pool import Asks, ModelFacts
 from curate.errors import CurateError, first_line
 from curate.executors.keeper import Answer, Batch, KeptReplies, Spool
-from curate.executors.work import StageWorker, WorkItem
-from curate.models import Asks, ModelFacts, open_models
 from curate.recipe import Recipe
+from curate.records import StageName
+from curate.stages import Stages, WorkItem, bind_stages, make_row, model_pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,16 @@ class Started:
     models: ModelFacts
     node: str
     process: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What an actor works with."""
+
+    models: ModelFacts
+    stages: Stages
+    asks: Asks
+    kept: KeptReplies
 
 
 class Worker:
@@ -36,46 +47,50 @@ class Worker:
         self._keeper = keeper
         self._spool = spool
         self._stack = AsyncExitStack()
-        self._opening: asyncio.Task[tuple[StageWorker, ModelFacts, KeptReplies]] | None = None
+        self._opening: asyncio.Task[_Opened] | None = None
 
     async def start(self) -> Started | CurateError:
         """Open the engines, once; an error comes back as a value, so that it stays what it is."""
         import ray
 
         try:
-            _, models, _ = await self._opened()
+            opened = await self._opened()
         except CurateError as error:
             return error
-        return Started(models, ray.get_runtime_context().get_node_id(), os.getpid())
+        return Started(opened.models, ray.get_runtime_context().get_node_id(), os.getpid())
 
-    async def work(self, item: WorkItem) -> Any:
-        """The row of an item, or the CurateError that stops the run."""
+    async def work(self, name: StageName, fingerprint: str, item: WorkItem) -> Any:
+        """The row of an item, or the CurateError that stops the run.
+
+        Args:
+            name: of its stage.
+            fingerprint: that stage's where the run's rows are kept; another one here is refused.
+        """
         try:
-            worker, _, _ = await self._opened()
-            return await worker(item)
+            opened = await self._opened()
+            return await make_row(opened.stages.of(name, fingerprint), item, opened.asks)
         except CurateError as error:
             return error
 
     async def settle(self) -> None:
         """Hand the last counts to the keeper."""
-        _, _, kept = await self._opened()
-        await kept.settle()
+        await (await self._opened()).kept.settle()
 
     async def close(self) -> None:
         """Close the engines; what comes after this is not kept."""
-        _, _, kept = await self._opened()
+        kept = (await self._opened()).kept
         await self._stack.aclose()
         await kept.close()
 
-    async def _opened(self) -> tuple[StageWorker, ModelFacts, KeptReplies]:
+    async def _opened(self) -> _Opened:
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
         return await asyncio.shield(self._opening)
 
-    async def _open(self) -> tuple[StageWorker, ModelFacts, KeptReplies]:
+    async def _open(self) -> _Opened:
         import ray
 
-        models = await self._stack.enter_async_context(open_models(self._recipe))
+        models = await self._stack.enter_async_context(model_pool(self._recipe))
         accounting, keeper = Accounting(), ray.get_actor(self._keeper)
 
         async def exchange(batch: Batch) -> Answer:
@@ -91,5 +106,5 @@ class Worker:
 
         limits = Budget(**self._recipe.budget.model_dump())
         kept = KeptReplies(exchange, Spool(self._spool), accounting, limits)
-        asks = Asks(self._recipe, models, kept, accounting, kept)
-        return StageWorker(self._recipe, models, asks), models.facts, kept
+        asks = models.asks(kept, accounting, kept)
+        return _Opened(models.facts, bind_stages(self._recipe, models), asks, kept)

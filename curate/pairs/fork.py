@@ -52,7 +52,7 @@ class _Names:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fork:
+class Fork:
     """A fork, what it asks, and what its records have in common.
 
     Attributes:
@@ -68,6 +68,7 @@ class _Fork:
 
     @property
     def turn(self) -> int:
+        """The number of the turn that is forked."""
         assert self.point.turn is not None, "a fork that asks has a turn"
         return self.point.turn
 
@@ -171,18 +172,20 @@ def refuse_forks(
     ]
 
 
-def _open(dialogue: Dialogue, point: ForkPoint, names: _Names, config: ForkConfig) -> _Fork:
+def open_fork(
+    dialogue: Dialogue, point: ForkPoint, config: ForkConfig, names: _Names | None = None
+) -> Fork:
     """The fork at a point; a refused one without a message stands at the dialogue's end."""
     index = len(dialogue.messages) if point.index is None else point.index
     prompt = prompt_messages(dialogue.messages[:index], keep_reasoning=config.prompt_reasoning)
     rejected = Message(role="assistant") if point.index is None else dialogue.messages[index]
-    return _Fork(dialogue, point, with_messages(dialogue, prompt), rejected, names)
+    return Fork(dialogue, point, with_messages(dialogue, prompt), rejected, names or _Names())
 
 
 def _refusal(
     dialogue: Dialogue, point: ForkPoint, names: _Names, config: ForkConfig
 ) -> PreferencePair:
-    return _open(dialogue, point, names, config).record(None, point.refusal, point.detail)
+    return open_fork(dialogue, point, config, names).record(None, point.refusal, point.detail)
 
 
 async def _fork_at(
@@ -194,7 +197,7 @@ async def _fork_at(
     config: ForkConfig,
 ) -> list[PreferencePair]:
     """Fork at one candidate turn; one record where it is refused, else one for each candidate."""
-    fork = _open(dialogue, point, names, config)
+    fork = open_fork(dialogue, point, config, names)
     finding = await repair_suffices(dialogue, judgment, point, asks, config)
     if finding.refusal is not None:
         return fork.refused(finding)
@@ -202,7 +205,7 @@ async def _fork_at(
     if isinstance(named, Finding):
         return fork.refused(named)
     point, how = named
-    fork = _open(dialogue, point, names, config)
+    fork = open_fork(dialogue, point, config, names)
     if point.refusal is not None:
         return fork.refused(Finding(PairCheck(), point.refusal, point.detail))
     rejected, finding = await score_rejected(
@@ -211,28 +214,29 @@ async def _fork_at(
     if rejected is None or finding.refusal is not None:
         return fork.refused(finding)
     issues = next((entry.issues for entry in judgment.per_turn if entry.turn == fork.turn), ())
-    fork = replace(fork, issue=_joined(how, *issues))
+    fork = replace(fork, issue=joined(how, *issues))
     if config.early_stop:
         return await _first_to_pass(fork, rejected, asks, config)
     if config.guided_revision:
-        fork = replace(fork, issue=await _whole_issue(fork, asks, config))
+        fork = replace(fork, issue=await whole_issue(fork, asks, config))
     candidates = [candidate async for candidate in _candidates(fork, asks, config)]
     return await _best_to_pass(fork, candidates, rejected, asks, config)
 
 
-async def _whole_issue(fork: _Fork, asks: ForkAsks, config: ForkConfig) -> str:
+async def whole_issue(fork: Fork, asks: ForkAsks, config: ForkConfig) -> str:
     """The flaw in words for a reviser: what is known of it and the principles it breaks, else asked for."""
     broken = await criticise(fork.prompt, fork.rejected, asks, config)
     if fork.issue or broken:
-        return _joined(fork.issue, broken)
+        return joined(fork.issue, broken)
     return await asks.describe_issue(cut_after(fork.prompt, fork.rejected), fork.turn)
 
 
-def _joined(*parts: str) -> str:
+def joined(*parts: str) -> str:
+    """What is known of a flaw, in one line."""
     return "; ".join(part.strip() for part in parts if part.strip())
 
 
-async def _candidates(fork: _Fork, asks: ForkAsks, config: ForkConfig) -> AsyncIterator[Candidate]:
+async def _candidates(fork: Fork, asks: ForkAsks, config: ForkConfig) -> AsyncIterator[Candidate]:
     """Candidates as they are asked for: resamples one by one with `early_stop`, else all in one call.
 
     With `early_stop` the issue is asked for when it comes to the revision, which may never be.
@@ -242,12 +246,12 @@ async def _candidates(fork: _Fork, asks: ForkAsks, config: ForkConfig) -> AsyncI
         for candidate in await resample(fork.prompt, fork.rejected, asks, config, samples):
             yield candidate
     if config.guided_revision:
-        issue = await _whole_issue(fork, asks, config) if config.early_stop else fork.issue
+        issue = await whole_issue(fork, asks, config) if config.early_stop else fork.issue
         yield await revise(fork.prompt, fork.rejected, issue, asks, config)
 
 
 async def _first_to_pass(
-    fork: _Fork, rejected: SideScores, asks: ForkAsks, config: ForkConfig
+    fork: Fork, rejected: SideScores, asks: ForkAsks, config: ForkConfig
 ) -> list[PreferencePair]:
     """Make and verify candidates one after the other, up to the first that passes."""
     records: list[PreferencePair] = []
@@ -268,7 +272,7 @@ async def _first_to_pass(
 
 
 async def _best_to_pass(
-    fork: _Fork,
+    fork: Fork,
     candidates: Sequence[Candidate],
     rejected: SideScores,
     asks: ForkAsks,
@@ -297,7 +301,7 @@ async def _best_to_pass(
 
 
 async def _compare_best(
-    fork: _Fork, ranked: list[_Scored], asks: ForkAsks, config: ForkConfig
+    fork: Fork, ranked: list[_Scored], asks: ForkAsks, config: ForkConfig
 ) -> list[_Scored]:
     """The candidates, the best two turned round where they are close and the judge prefers the second.
 
@@ -336,7 +340,7 @@ class _Scored:
 
 
 async def _score(
-    fork: _Fork,
+    fork: Fork,
     candidate: Candidate,
     earlier: Sequence[Candidate],
     rejected: SideScores,
@@ -345,7 +349,7 @@ async def _score(
 ) -> _Scored | PreferencePair:
     """The candidate with the judge's readings, or the record of its refusal."""
     message = candidate.message
-    refusal, detail = _unusable(fork.rejected, candidate, earlier)
+    refusal, detail = unusable(fork.rejected, candidate, earlier)
     if refusal is not None or message is None:
         return fork.record(candidate, refusal, detail)
     scores, finding = await score_chosen(
@@ -365,7 +369,7 @@ async def _score(
     return _Scored(candidate, message, ratio, finding.check)
 
 
-async def _confirm(fork: _Fork, entry: _Scored, asks: ForkAsks, config: ForkConfig) -> Finding:
+async def _confirm(fork: Fork, entry: _Scored, asks: ForkAsks, config: ForkConfig) -> Finding:
     """The role of both sides; with `at: earliest` also the candidate in the dialogue it repairs."""
     sides = (entry.message, fork.rejected)
     finding = await check_role(fork.prompt, sides, fork.turn, entry.check, asks.judging, config)
@@ -385,7 +389,7 @@ async def _confirm(fork: _Fork, entry: _Scored, asks: ForkAsks, config: ForkConf
     return Finding(check)
 
 
-def _unusable(
+def unusable(
     original: Message, candidate: Candidate, earlier: Sequence[Candidate]
 ) -> tuple[str | None, str]:
     """Why a candidate is not looked at: it has no message, another's, or nothing new."""

@@ -1,7 +1,7 @@
 """What a run will ask for, before it asks: requests, tokens, time and money, scaled up from a sample.
 
-The stage functions themselves are run over a sample drawn evenly from the whole source (`Reservoir`)
-against `metering.Meter`, which answers at once and counts. The spread over the sample gives a 95 % interval
+Each stage says what it is expected to ask about a dialogue (`Stage.expected_load`); that is counted over a sample
+drawn evenly from the whole source (`Reservoir`). The spread over the sample gives a 95 % interval
 of each total: mean +- t * s / sqrt(n), with the correction for a finite source. The interval is of the
 sampling alone; what is assumed beside it is listed in `Estimate.assumptions`.
 """
@@ -10,53 +10,42 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Protocol
+from typing import Any, Protocol
 
 import polars as pl
 
 from curate.dialogue import Dialogue
-from curate.engines.accounting import Accounting, Budget, cost_of
-from curate.engines.base import Ask, Capability, Completion, EngineIdentity, Request, Usage
+from curate.engines.accounting import cost_of
+from curate.engines.base import Completion, EngineIdentity, Request, Usage
 from curate.engines.cache import ReplyCache
+from curate.engines.pool import ModelsByRole
+from curate.engines.redaction import Redact, redact_request, redactor
+from curate.engines.stand_in import FREE_REPLY_TOKENS, Expected, LookUp, nothing_kept
 from curate.errors import CurateError
-from curate.models import Asks, ForkModels, ModelFacts
-from curate.pairs.config import ForkConfig
-from curate.pairs.prefix import with_messages
-from curate.planning.metering import (
-    FREE_REPLY_TOKENS,
-    Load,
-    Meter,
-    TokenCounter,
-    plain_text,
-    token_counter,
-)
+from curate.planning.metering import Load, Meter, TokenCounter, token_counter
 from curate.recipe import Recipe
 from curate.records import (
     Estimate,
-    Judgment,
-    PreferencePair,
     Rates,
-    RubricScores,
     StageEstimate,
+    StageName,
 )
 from curate.run.read_back import last_manifest
 from curate.selection.rules import matches
+from curate.stages import Stage, bind_stages
 from curate.statistics import student_t
-from curate.steps import NaturalWork, adherence_step, fork_step, judge_step, natural_step
 from curate.storage.files import readable
 
 SAMPLE = 50
 ASSUMED_FORK_SHARE = 0.25
 """Share of dialogues that are forked, where no earlier run tells."""
-_MARK = "granted"
-"""Tells the side that is to win, where a pair is made up."""
 
 Loads = Mapping[str, Load]
 """What one dialogue asks in one stage, by model role."""
@@ -102,7 +91,7 @@ class PairShare:
 def last_pair_share(folder: Path) -> PairShare:
     """The share that the last run of a folder verified."""
     manifest = last_manifest(folder)
-    natural = None if manifest is None else manifest.stages.get("natural")
+    natural = None if manifest is None else manifest.stages.get(StageName.NATURAL)
     if manifest is None or natural is None or not manifest.dialogues:
         return PairShare()
     return PairShare(natural.rows / manifest.dialogues, f"as in the last run of {folder}")
@@ -146,16 +135,16 @@ class Kept(Protocol):
         """The kept replies; None where there are none."""
         ...
 
-    def owed(self, stage: str, print_: str) -> Owed:
+    def owed(self, stage: StageName, fingerprint: str) -> Owed:
         """What of a stage, by its fingerprint, has no row yet."""
         ...
 
 
-async def estimate(
+def estimate(
     recipe: Recipe,
     sample: Sequence[Dialogue],
     total: int,
-    models: ForkModels | ModelFacts,
+    models: ModelsByRole,
     *,
     rates: Rates | None = None,
     fork_share: ForkShare | None = None,
@@ -174,23 +163,23 @@ async def estimate(
     """
     counter = token_counter(models.judge)
     fork_share, pair_share = fork_share or ForkShare(), pair_share or PairShare()
-    shares = {"fork": fork_share.value, "natural": pair_share.value}
+    shares = {StageName.FORK: fork_share.value, StageName.NATURAL: pair_share.value}
     assumptions = [f"tokens are counted by {counter.described}"]
     stages: dict[str, list[Loads]] = {}
-    for stage in _stages(recipe, models, counter):
-        loads = await stage.measure(sample)
+    for stage in bind_stages(recipe, models):
         share = shares.get(stage.name, 1.0)
-        stages[stage.name] = [
-            {role: load.times(share) for role, load in of.items()} for of in loads
+        stages[stage.name.value] = [
+            {role: load.times(share) for role, load in of.items()}
+            for of in _loads(stage, sample, counter)
         ]
-    if "fork" in stages:
+    if StageName.FORK in stages:
         assumptions.append(
             f"{fork_share.value:.0%} of the dialogues are forked ({fork_share.source})"
         )
         assumptions.append(
             "of a fork's candidates each is scored and compared, the best two with each other, and one passes"
         )
-    if "natural" in stages:
+    if StageName.NATURAL in stages:
         assumptions.append(
             f"{pair_share.value:.2f} natural pairs a dialogue are verified ({pair_share.source}), each to the end"
         )
@@ -200,11 +189,11 @@ async def estimate(
     return _scaled_up(recipe, stages, len(sample), total, rates, assumptions)
 
 
-async def estimate_left(
+def estimate_left(
     recipe: Recipe,
     sample: Sequence[Dialogue],
     total: int,
-    models: ForkModels | ModelFacts,
+    models: ModelsByRole,
     kept: Kept,
     *,
     rates: Rates | None = None,
@@ -223,15 +212,18 @@ async def estimate_left(
     counter = token_counter(models.judge)
     parts: dict[str, tuple[_Scale, list[Loads]]] = {}
     with ExitStack() as opened:
-        found = None if kept.replies is None else opened.enter_context(ReplyCache(kept.replies))
-        for stage in _stages(recipe, models, counter, found):
-            owed = kept.owed(stage.name, stage.print_)
+        look_up = nothing_kept
+        if kept.replies is not None:
+            cache = opened.enter_context(ReplyCache(kept.replies))
+            look_up = partial(_kept_reply, cache, models.judge.identity, _redaction(recipe))
+        for stage in bind_stages(recipe, models):
+            owed = kept.owed(stage.name, stage.fingerprint)
             missing = frozenset(
                 owed.missing.filter(owed.missing.is_in([d.content_hash for d in sample]))
             )
             some = [dialogue for dialogue in sample if dialogue.content_hash in missing] or sample
-            loads = await stage.measure(some) if owed.count else []
-            parts[stage.name] = _Scale(len(loads), owed.count), loads
+            loads = _loads(stage, some, counter, look_up) if owed.count else []
+            parts[stage.name.value] = _Scale(len(loads), owed.count), loads
     stages = {
         name: scale.stage([sum(of.values(), Load()) for of in loads])
         for name, (scale, loads) in parts.items()
@@ -263,52 +255,6 @@ async def estimate_left(
         cost_without_cache=over_stages(with_cache=False),
         unpriced=recipe.unpriced,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """A stage that asks: its name, its fingerprint, and what each of some dialogues asks in it."""
-
-    name: str
-    print_: str
-    measure: Callable[[Sequence[Dialogue]], Awaitable[list[Loads]]]
-
-
-def _stages(
-    recipe: Recipe,
-    models: ForkModels | ModelFacts,
-    counter: TokenCounter,
-    kept: ReplyCache | None = None,
-) -> Iterator[_Stage]:
-    """The stages that ask models, in order; with `kept` replies, those of judge and adherence are not counted."""
-    judged = judge_step(recipe.judge, models.judge) if recipe.judge else None
-    ask_first = None if kept is None else partial(_kept_first, recipe, models, kept)
-    if judged is not None:
-        measure = partial(_loads, work=judged.work, counter=counter, ask_first=ask_first)
-        yield _Stage("judge", judged.fingerprint, measure)
-    if recipe.judged_adherence:
-        step = adherence_step(recipe.judged_adherence, models.judge)
-        measure = partial(_loads, work=step.work, counter=counter, ask_first=ask_first)
-        yield _Stage("adherence", step.fingerprint, measure)
-    if recipe.fork and recipe.judge and judged is not None:
-        _, print_ = fork_step(recipe.fork, recipe.judge, judged, models, recipe.judged_adherence)
-        # The stand-in calls no tools, so a fork at a call would find no candidate.
-        config = recipe.fork.model_copy(update={"tool_turns": "last_text"})
-        work, _ = fork_step(config, recipe.judge, judged, models, recipe.judged_adherence)
-
-        async def fork(dialogue: Dialogue, at: int, meters: Mapping[str, Meter]) -> None:
-            found = await judged.work(dialogue, Meter(counter))
-            if isinstance(found, Judgment) and found.per_turn:
-                await work(dialogue, _flawed(found, at, config), *meters.values())
-
-        forks = partial(_fork_loads, fork=fork, config=config, counter=counter)
-        yield _Stage("fork", print_, forks)
-    if recipe.natural.verification is not None:
-        verify, print_ = natural_step(
-            recipe.natural, recipe.judge, models.judge, recipe.judged_adherence
-        )
-        pairs = partial(_verify_loads, verify=verify, counter=counter)
-        yield _Stage("natural", print_, pairs)
 
 
 def _scaled_up(
@@ -387,162 +333,36 @@ class _Scale:
         )
 
 
-async def _loads(
+def _loads(
+    stage: Stage[Any],
     sample: Sequence[Dialogue],
-    work: Callable[[Dialogue, Ask], Awaitable[object]],
     counter: TokenCounter,
-    ask_first: Callable[[Meter], Ask] | None = None,
+    look_up: LookUp = nothing_kept,
 ) -> list[Loads]:
-    """The judge's load a dialogue. What all dialogues share is in the cache from the start.
-
-    Args:
-        ask_first: who is asked before the meter is, if anybody.
-    """
-    meter = Meter(counter)
-    ask: Ask = meter if ask_first is None else ask_first(meter)
-    loads: list[Loads] = []
-    for dialogue in [*sample[-1:], *sample]:
-        await work(dialogue, ask)
-        loads.append({"judge": meter.take()})
-    return loads[1:]
-
-
-def _kept_first(
-    recipe: Recipe, models: ForkModels | ModelFacts, kept: ReplyCache, meter: Meter
-) -> Ask:
-    """The judge as a run asks it, kept replies first; but what they do not hold is put to the meter."""
-    engine = _Metered(models.judge.identity, meter)
-    roles = ForkModels(engine, engine, engine)
-    return Asks(recipe, roles, _Unchanged(kept), Accounting(), Budget()).judge
-
-
-@dataclass(frozen=True, slots=True)
-class _Metered:
-    """A meter in the place of an engine."""
-
-    identity: EngineIdentity
-    meter: Meter
-    capabilities: frozenset[Capability] = frozenset()
-    open_dialogues: int = 1
-    context_tokens: int | None = None
-
-    async def complete(self, requests: Sequence[Request]) -> list[Completion]:
-        return await self.meter(requests)
-
-    async def close(self) -> None:
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Unchanged:
-    """Kept replies that a stand-in's are not added to."""
-
-    kept: ReplyCache
-
-    def get_many(self, keys: Sequence[str]) -> dict[str, Completion]:
-        return self.kept.get_many(keys)
-
-    def put(self, *_: object) -> None:
-        return None
-
-
-async def _fork_loads(
-    sample: Sequence[Dialogue],
-    fork: Callable[[Dialogue, int, Mapping[str, Meter]], Awaitable[None]],
-    config: ForkConfig,
-    counter: TokenCounter,
-) -> list[Loads]:
-    """What each role is asked when the original is bad and every candidate good; with `early_stop` only the last."""
-    meters = {role: Meter(counter) for role in ("judge", "policy", "reviser")}
-    judge, is_mended = meters["judge"], False
-    asked: Counter[str] = Counter()
-    losing = (config.resamples + config.guided_revision - 1) * config.early_stop
-
-    def mend(_: Request) -> None:
-        nonlocal is_mended
-        is_mended = True
-
-    def steer(request: Request) -> None:
-        judge.scores_high = is_mended
-        step = request.purpose.removeprefix("fork.")
-        if step in ("compare", "suffices"):
-            # What is to win is the first letter of the first order, and the last of the second.
-            asked[step] += 1
-            wins = step == "suffices" or asked[step] > 2 * losing
-            judge.scores_high = (asked[step] % 2 == 1) != wins
-
-    meters["policy"].on_request = meters["reviser"].on_request = mend
-    judge.on_request = steer
+    """What each dialogue asks in a stage. What all dialogues share is in the cache from the start."""
+    meters: dict[str, Meter] = defaultdict(lambda: Meter(counter))
     loads: list[Loads] = []
     for at, dialogue in enumerate([*sample[-1:], *sample]):
-        is_mended = False
-        asked.clear()
-        await fork(dialogue, at, meters)
-        loads.append({role: meter.take() for role, meter in meters.items()})
+        calls: dict[str, list[Expected]] = defaultdict(list)
+        for call in stage.expected_load(dialogue, at=at, look_up=look_up):
+            calls[call.role].append(call)
+        loads.append({role: meters[role].load(of) for role, of in calls.items()})
     return loads[1:]
 
 
-async def _verify_loads(
-    sample: Sequence[Dialogue], verify: NaturalWork, counter: TokenCounter
-) -> list[Loads]:
-    """The judge's load for a pair like the last answer of each dialogue, when the pair passes."""
-    judge, compared = Meter(counter), 0
-
-    def side_with_chosen(request: Request) -> None:
-        nonlocal compared
-        if request.purpose == "natural.compare":
-            # chosen is A first, then B
-            compared += 1
-            judge.scores_high = compared % 2 == 0
-        else:
-            judge.scores_high = _MARK in plain_text(request)
-
-    judge.on_request = side_with_chosen
-    loads: list[Loads] = []
-    for dialogue in [*sample[-1:], *sample]:
-        turn = next((turn for turn in reversed(dialogue.turns) if turn.in_rubric), None)
-        place = None if turn is None else turn.last_assistant_text
-        if turn is not None and place is not None:
-            said = dialogue.messages[place]
-            prompt = with_messages(dialogue, dialogue.messages[:place])
-            pair = PreferencePair(
-                pair_id="",
-                dialogue_id=dialogue.id,
-                content_hash=dialogue.content_hash,
-                source="natural",
-                basis="preference",
-                turn=turn.number,
-                prompt=prompt.messages,
-                chosen=said.model_copy(update={"content": f"{said.content} {_MARK}"}),
-                rejected=said,
-            )
-            await verify(pair, prompt, judge)
-        loads.append({"judge": judge.take()})
-    return loads[1:]
+def _redaction(recipe: Recipe) -> Redact | None:
+    judge = recipe.models.judge
+    return redactor(recipe.redact) if judge is not None and judge.is_hosted else None
 
 
-def _flawed(judgment: Judgment, at: int, config: ForkConfig) -> Judgment:
-    """A judgment whose weakest turn is one of the dialogue's, another for each `at`, and the rest fine.
-
-    With `at: earliest` the turns after it are bad too, since it is asked whether they follow from it.
-    """
-    fine = RubricScores(context_use=5, helpfulness=5, safety=5)
-    bad = RubricScores(context_use=2, helpfulness=2, safety=5)
-    weakest = at % len(judgment.per_turn)
-    last_bad = len(judgment.per_turn) if config.at == "earliest" else weakest
-    turns = [
-        turn.model_copy(
-            update={"scores": bad if weakest <= place <= last_bad else fine, "readings": {}}
-        )
-        for place, turn in enumerate(judgment.per_turn)
-    ]
-    return judgment.model_copy(
-        update={
-            "per_turn": tuple(turns),
-            "weakest_turn": turns[weakest].turn,
-            "weakest_probabilities": {},
-        }
-    )
+def _kept_reply(
+    cache: ReplyCache, identity: EngineIdentity, redact: Redact | None, request: Request
+) -> tuple[Request, Completion | None]:
+    """A request as it is sent, and the reply to it that is kept."""
+    if redact is not None:
+        request = redact_request(request, redact)
+    key = request.key(identity)
+    return request, cache.get_many([key]).get(key)
 
 
 def _costs(

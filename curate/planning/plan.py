@@ -12,7 +12,6 @@ from curate.dialogue import Dialogue
 from curate.engines.base import EngineIdentity
 from curate.errors import CurateError, UsageError
 from curate.executors.opening import call_on_worker
-from curate.models import open_models
 from curate.planning.doctor import examine_folder
 from curate.planning.estimate import (
     SAMPLE,
@@ -23,13 +22,13 @@ from curate.planning.estimate import (
 )
 from curate.planning.rates import Measured, measure_rates, rates_of
 from curate.recipe import Recipe
-from curate.records import Estimate, JudgeIdentity, Rates
+from curate.records import SCORING, Estimate, JudgeIdentity, Rates
 from curate.run.ingest import sample_sources
 from curate.run.owed import KeptRows, Reused, reuse_gaps, taken_over_gaps, told_of_gaps
 from curate.run.pipeline import open_sources
 from curate.run.read_back import read_manifest
 from curate.sources import Source
-from curate.steps import adherence_step, judge_step
+from curate.stages import bind_stages, model_pool
 from curate.storage.store import KeyLog
 
 
@@ -147,27 +146,24 @@ async def _with_models(
 ) -> Plan:
     """The plan with what only open models tell; all that is read from this machine is given."""
     recipe = plan.recipe
-    async with open_models(recipe) as models:
+    async with model_pool(recipe) as models:
         plan.warnings.extend(models.facts.warnings)
-        judged = judge_step(recipe.judge, models.judge) if recipe.judge else None
-        if judged is not None:
-            plan.identities["judge"] = judged.identity
-        if recipe.judged_adherence:
-            step = adherence_step(recipe.judged_adherence, models.judge)
-            plan.identities["adherence"] = step.identity
-            plan.warnings.extend([step.warning] if step.warning else [])
+        stages = bind_stages(recipe, models)
+        for stage in (stage for stage in stages if stage.name in SCORING):
+            plan.identities[stage.name.value] = stage.identity
+            plan.warnings.extend([stage.warning] if stage.warning else [])
         measured = await measure_rates(recipe, sample.kept, models.judge) if measure else None
         rates = measured.rates if measured else rates
         left = None
         if not kept.is_empty:
-            left = await estimate_left(recipe, sample.kept, sample.seen, models, kept, rates=rates)
+            left = estimate_left(recipe, sample.kept, sample.seen, models, kept, rates=rates)
         gaps = reuse_gaps(recipe, models, kept, reused)
         plan.warnings.extend(told_of_gaps(recipe, gaps, left))
         return replace(
             plan,
             policy=models.policy.identity if recipe.fork else None,
             measured=measured,
-            estimate=await estimate(
+            estimate=estimate(
                 recipe,
                 sample.kept,
                 sample.seen,

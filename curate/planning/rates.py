@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from curate.dialogue import Dialogue
 from curate.engines.base import Engine, Request, Usage
 from curate.engines.layout import Trunk
+from curate.engines.pool import ModelPool
+from curate.engines.stand_in import plain_text
 from curate.errors import EngineError, UsageError
-from curate.planning.metering import Meter, token_counter
 from curate.recipe import Recipe
-from curate.records import Manifest, Rates
-from curate.steps import adherence_step, judge_step
+from curate.records import SCORING, Manifest, Rates
+from curate.stages import bind_stages
 
 _COUNTED = 64
 _COUNT = "Count from 1 to 200, in figures separated by commas. Write nothing else."
@@ -71,17 +72,6 @@ class Measured:
     usage: Usage
 
 
-@dataclass(slots=True)
-class _Longest:
-    request: Request | None = None
-    size: int = -1
-
-    def see(self, request: Request) -> None:
-        size = sum(len(str(message.get("content") or "")) for message in request.messages)
-        if size > self.size and not request.tools:
-            self.request, self.size = request, size
-
-
 async def measure_rates(recipe: Recipe, sample: Sequence[Dialogue], engine: Engine) -> Measured:
     """Ask the judge a few real questions, as many at once as a run would (2 to 8), and take the time.
 
@@ -97,7 +87,7 @@ async def measure_rates(recipe: Recipe, sample: Sequence[Dialogue], engine: Engi
         EngineError: a call failed, or the engine reports no token counts.
     """
     number = min(max(2, min(engine.open_dialogues, 8)), len(sample))
-    prompts = [await _longest_prompt(recipe, dialogue, engine) for dialogue in sample[:number]]
+    prompts = [_longest_prompt(recipe, dialogue, engine) for dialogue in sample[:number]]
     first = [replace(prompt, max_tokens=1, schema=None) for prompt in prompts]
     more = [Request(Trunk(_COUNT), max_tokens=_COUNTED, sample=index) for index in range(number)]
     filled, prefill_seconds = await _timed(engine, first)
@@ -122,20 +112,22 @@ async def measure_rates(recipe: Recipe, sample: Sequence[Dialogue], engine: Engi
     return Measured(Rates(prefill=prefill, decode=decode, source=source), 2 * number, usage)
 
 
-async def _longest_prompt(recipe: Recipe, dialogue: Dialogue, engine: Engine) -> Request:
-    longest = _Longest()
-    meter = Meter(token_counter(engine), on_request=longest.see)
-    if recipe.judge:
-        await judge_step(recipe.judge, engine).work(dialogue, meter)
-    if recipe.judged_adherence:
-        await adherence_step(recipe.judged_adherence, engine).work(dialogue, meter)
-    if longest.request is None:
+def _longest_prompt(recipe: Recipe, dialogue: Dialogue, engine: Engine) -> Request:
+    stages = bind_stages(recipe, ModelPool(engine))
+    requests = [
+        call.request
+        for stage in stages
+        if stage.name in SCORING
+        for call in stage.expected_load(dialogue)
+        if not call.request.tools
+    ]
+    if not requests:
         raise UsageError(
             "the rates cannot be measured",
             got=f"dialogue {dialogue.id}, about which nothing is asked",
             expected="dialogues with a scenario or a role",
         )
-    return longest.request
+    return max(requests, key=lambda request: len(plain_text(request)))
 
 
 async def _timed(engine: Engine, requests: Sequence[Request]) -> tuple[Usage, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, Literal, get_args
 
 from pydantic import Field
@@ -16,6 +17,19 @@ VERDICTS: tuple[Verdict, ...] = tuple(reversed(get_args(Verdict)))
 """From worst to best: `verdict >= 'good'` compares in this order."""
 ScoringMode = Literal["json", "tokens"]
 ConversationScoreValue = int | Literal["n/a"]
+
+
+class StageName(StrEnum):
+    """The stages that make rows, as they are called in run folders, manifests and messages."""
+
+    JUDGE = "judge"
+    ADHERENCE = "adherence"
+    FORK = "fork"
+    NATURAL = "natural"
+
+
+SCORING = (StageName.JUDGE, StageName.ADHERENCE)
+"""The stages whose rows are scores of dialogues; the others make or verify pairs."""
 
 
 class JudgeIdentity(Frozen):

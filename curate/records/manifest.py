@@ -94,19 +94,9 @@ class Estimate(Frozen):
     assumptions: tuple[str, ...] = ()
 
 
-class Manifest(Frozen):
-    """What a run was and what came of it. Counts are of the whole run, requests and tokens of its last
-    process: a resumed run asks only for what is missing.
-    """
+class SourcesReport(Frozen):
+    """What reading the sources came to."""
 
-    name: str
-    status: Literal["running", "done", "failed", "budget", "unscored"]
-    started: str
-    finished: str | None = None
-    seconds: float = 0.0
-    seconds_by_stage: dict[str, float] = Field(
-        default_factory=dict, description="Wall time of each part of the run, in order."
-    )
     rows_in: int = Field(0, description="Always rows_used + quarantined.")
     rows_used: int = 0
     quarantined: int = 0
@@ -120,17 +110,12 @@ class Manifest(Frozen):
         description="Dialogues by where their role definition is from: `field`, `system` (message), "
         "`recipe`, or `none`.",
     )
-    unscored: int = Field(0, description="Dialogues without a score in some judging stage.")
-    unscored_shares: dict[str, float] = Field(
-        default_factory=dict,
-        description="By stage; of `fork` and `natural` the rows that gave no pair since the judge could "
-        "not answer. Errors of the data left out.",
-    )
-    levels: str = Field(
-        "",
-        description="Whether verdicts go by calibrated levels, in a sentence; empty without a judge.",
-    )
-    verdicts: dict[str, int] = Field(default_factory=dict)
+    sources: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class SelectionReport(Frozen):
+    """What selection came to."""
+
     selected: int = Field(0, description="Dialogues in the SFT set.")
     sets: dict[str, int] = Field(default_factory=dict)
     rejections: dict[str, int] = Field(
@@ -141,6 +126,11 @@ class Manifest(Frozen):
         default_factory=dict,
         description="Dialogues not selected that have the reason at all: one counts for each it has.",
     )
+
+
+class PairsReport(Frozen):
+    """What became of all pairs, made and found."""
+
     pairs: int = Field(0, description="Made and verified by the judge.")
     natural_pairs: int = Field(
         0,
@@ -175,6 +165,32 @@ class Manifest(Frozen):
         description="Checks over all pairs made by the judge (`judge`), held by the data (`natural`), and "
         "both together (`all`), where there are any.",
     )
+
+
+class Manifest(SourcesReport, SelectionReport, PairsReport):
+    """What a run was and what came of it. Counts are of the whole run, requests and tokens of its last
+    process: a resumed run asks only for what is missing.
+    """
+
+    name: str
+    status: Literal["running", "done", "failed", "budget", "unscored"]
+    started: str
+    finished: str | None = None
+    seconds: float = 0.0
+    seconds_by_stage: dict[str, float] = Field(
+        default_factory=dict, description="Wall time of each part of the run, in order."
+    )
+    unscored: int = Field(0, description="Dialogues without a score in some judging stage.")
+    unscored_shares: dict[str, float] = Field(
+        default_factory=dict,
+        description="By stage; of `fork` and `natural` the rows that gave no pair since the judge could "
+        "not answer. Errors of the data left out.",
+    )
+    levels: str = Field(
+        "",
+        description="Whether verdicts go by calibrated levels, in a sentence; empty without a judge.",
+    )
+    verdicts: dict[str, int] = Field(default_factory=dict)
     requests: int = Field(0, description="Calls sent; kept replies are not counted.")
     tokens_in: int = 0
     tokens_cached: int = Field(0, description="Of tokens_in, found in the engine's prefix cache.")
@@ -191,7 +207,6 @@ class Manifest(Frozen):
     )
     stages: dict[str, StageCounts] = Field(default_factory=dict)
     exports: dict[str, dict[str, int]] = Field(default_factory=dict)
-    sources: list[dict[str, Any]] = Field(default_factory=list)
     identities: dict[str, JudgeIdentity] = Field(default_factory=dict)
     fingerprints: dict[str, str] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)

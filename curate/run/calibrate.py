@@ -27,6 +27,7 @@ from curate.records import (
     JudgeCalibration,
     JudgeIdentity,
     Judgment,
+    StageName,
     Unscored,
 )
 from curate.records.calibration_file import read_calibration
@@ -345,7 +346,7 @@ def _relabelled(run: Path, labelled: Iterable[Dialogue]) -> list[Dialogue]:
 
 def _read_scores(path: Path) -> list[AdherenceScore | Unscored]:
     if path.is_dir():
-        rows = _rows(path, "adherence", AdherenceScore)
+        rows = _rows(path, StageName.ADHERENCE, AdherenceScore)
         if rows is None:
             raise UsageError("the run has no adherence scores", got=path)
         return [record for _, record in rows]
@@ -359,7 +360,7 @@ def _read_scores(path: Path) -> list[AdherenceScore | Unscored]:
         ) from error
 
 
-def _rows(run: Path, stage: str, kind: type[S]) -> list[tuple[str, S | Unscored]] | None:
+def _rows(run: Path, stage: StageName, kind: type[S]) -> list[tuple[str, S | Unscored]] | None:
     """The rows of a judging stage with their content hashes; None of a run without it.
 
     Raises:
@@ -377,14 +378,14 @@ def _rows(run: Path, stage: str, kind: type[S]) -> list[tuple[str, S | Unscored]
 
 def _judgments(run: Path) -> dict[str, Judgment]:
     """The judgments of a run by content hash; those that were not scored are left out."""
-    rows = _rows(run, "judge", Judgment)
+    rows = _rows(run, StageName.JUDGE, Judgment)
     if rows is None:
         raise UsageError("the run has no judgments", got=run, expected="a run with a rubric judge")
     return {key: row for key, row in rows if isinstance(row, Judgment)}
 
 
 def _adherence_scores(run: Path, *, needed: bool) -> dict[str, AdherenceScore]:
-    rows = _rows(run, "adherence", AdherenceScore)
+    rows = _rows(run, StageName.ADHERENCE, AdherenceScore)
     if rows is None and needed:
         raise UsageError("the run has no adherence scores", got=run)
     return {key: row for key, row in rows or () if isinstance(row, AdherenceScore)}

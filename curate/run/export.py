@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import TypeVar, get_args
 
 import polars as pl
 
@@ -23,7 +22,7 @@ from curate.export.turns import (
     mixed_dialogue,
 )
 from curate.export.writing import ExportData, write_export
-from curate.records import AdherenceScore, Judgment, Unscored
+from curate.records import AdherenceScore, Judgment, StageName, Unscored
 from curate.run.ingest import read_dialogues, read_index
 from curate.run.outputs import (
     NATURAL_PAIRS,
@@ -33,6 +32,7 @@ from curate.run.outputs import (
     export_parts,
     read_pairs,
 )
+from curate.run.scoring import Scores
 from curate.selection.columns import NOT_SCORED, REJECTED_SIDES
 from curate.selection.config import Removal
 from curate.selection.rules import matching, narrowed
@@ -40,18 +40,9 @@ from curate.storage.store import StageRows
 
 C = TypeVar("C")
 T = TypeVar("T")
-Stage = Literal["judge", "adherence"]
 
 Judged = Judgment | Unscored | None
 Scored = AdherenceScore | Unscored | None
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """What the scoring stages left on disk, compacted in the order of the dialogues; None without the stage."""
-
-    judgments: StageRows[Judgment | Unscored] | None = None
-    adherence: StageRows[AdherenceScore | Unscored] | None = None
 
 
 def export_run(
@@ -151,13 +142,13 @@ class _Turns:
         if part.side is not None:
             wanted = wanted & part.side
         dialogues = read_dialogues(self.run, wanted)
-        judged = self._rows(self.scores.judgments, "judge", wanted)
-        scored = self._rows(self.scores.adherence, "adherence", wanted)
+        judged = self._rows(self.scores.judgments, StageName.JUDGE, wanted)
+        scored = self._rows(self.scores.adherence, StageName.ADHERENCE, wanted)
         for dialogue, judgment, score in zip(dialogues, judged, scored, strict=True):
             yield make(dialogue, judgment, score, config)
 
     def _rows(
-        self, rows: StageRows[T | Unscored] | None, stage: Stage, wanted: pl.Series
+        self, rows: StageRows[T | Unscored] | None, stage: StageName, wanted: pl.Series
     ) -> Iterator[T | Unscored | None]:
         """Of each wanted dialogue its row; None where the stage is not part of the run."""
         if rows is None:

@@ -9,6 +9,7 @@ a group reads that, and parses no dialogue.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -23,7 +24,7 @@ import polars as pl
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.recipe import load_recipe, parse_source
-from curate.records import QuarantinedRow
+from curate.records import QuarantinedRow, SourcesReport
 from curate.selection.table import CHUNK, facts_frame, facts_row
 from curate.sources import Source, Tally, open_source
 from curate.sources.config import RoleFrom
@@ -70,6 +71,23 @@ class SourceReport:
             "reasons": dict(tally.reasons),
             "part_reasons": dict(tally.part_reasons),
         }
+
+
+def summed(reports: Sequence[SourceReport]) -> SourcesReport:
+    """What reading all sources came to."""
+
+    def total(name: str) -> int:
+        return sum(getattr(report.tally, name) for report in reports)
+
+    return SourcesReport(
+        rows_in=total("rows_in"),
+        rows_used=total("rows_used"),
+        quarantined=total("quarantined"),
+        dialogues=total("dialogues"),
+        not_sampled=total("not_sampled"),
+        roles=dict(sum((report.tally.roles for report in reports), Counter())),
+        sources=[report.as_dict() for report in reports],
+    )
 
 
 def read_sources(

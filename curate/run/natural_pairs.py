@@ -1,8 +1,8 @@
 """The natural pairs of a run: found in its dialogues, looked at without a model, verified where asked for.
 
-They are found anew whenever they are wanted, one group of dialogues at a time, in the same order; only what
-a judge said of one is kept, in the rows of the stage `natural`, by `pair_id`. So a changed rule of finding or
-a changed eval set asks nothing for pairs that were verified before.
+Where a judge is to verify them they are found once, before it is asked, and kept as rows: those that pass without a
+model each with the dialogue that the judge is shown. What it says of one is a row of the stage `natural`, by
+`pair_id`; so a changed rule of finding or a changed eval set asks nothing for pairs that were verified before.
 """
 
 from __future__ import annotations
@@ -11,65 +11,109 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import orjson
 import polars as pl
 
-from curate.dialogue import Dialogue
-from curate.executors.work import WorkItem
+from curate.dialogue import Dialogue, Frozen
 from curate.pairs.config import NaturalConfig
 from curate.pairs.natural import natural_candidates
 from curate.pairs.prefix import with_messages
-from curate.records import PreferencePair
+from curate.records import PreferencePair, StageName
 from curate.run.cleaning_inputs import Cleaning
 from curate.run.outputs import grouped_dialogues
-from curate.storage.store import StageRows
+from curate.stages import WorkItem
+from curate.storage.files import atomic_file, read_records
+from curate.storage.store import KeyLog, StageRows
+
+_FILE = f"{StageName.NATURAL}/candidates.jsonl"
+
+
+def find_natural(
+    run: Path, config: NaturalConfig, cleaning: Cleaning | None
+) -> Iterator[tuple[PreferencePair, Dialogue]]:
+    """Every natural pair of a run's dialogues, passed or refused without a model, with its dialogue.
+
+    Args:
+        run: the run folder, its dialogues read.
+        config: the recipe's section `natural`.
+        cleaning: refuses pairs that share text with an eval set.
+    """
+    for pair, dialogue in natural_candidates(grouped_dialogues(run), config):
+        if cleaning is None:
+            yield pair, dialogue
+        else:
+            yield next(cleaning.refuse_contaminated([pair])), dialogue
+
+
+def natural_keys(run: Path, config: NaturalConfig, cleaning: Cleaning | None) -> pl.Series:
+    """The ids of the pairs that a judge is to verify, in order."""
+    keys = KeyLog()
+    for pair, _ in find_natural(run, config, cleaning):
+        if pair.refusal is None:
+            keys.append(pair.pair_id)
+    return keys.column()
+
+
+class _Candidate(Frozen):
+    """A natural pair, and of one that a judge may be asked about the dialogue, without its messages."""
+
+    pair: PreferencePair
+    dialogue: Dialogue | None
 
 
 @dataclass(frozen=True, slots=True)
-class NaturalPairs:
-    """What the dialogues of a run folder hold.
+class NaturalRows:
+    """The natural pairs of a run as they were found.
 
     Attributes:
-        run: the run folder, its dialogues read.
-        config: the recipe's section `natural`.
-        cleaning: refuses pairs that share text with an eval set, before a judge is asked.
+        run: the run folder.
+        keys: ids of the pairs that a judge is to verify, in order.
     """
 
     run: Path
-    config: NaturalConfig
-    cleaning: Cleaning | None
+    keys: pl.Series
 
-    def found(self) -> Iterator[tuple[PreferencePair, Dialogue]]:
-        """Every record, passed or refused without a model, with its dialogue."""
-        for pair, dialogue in natural_candidates(grouped_dialogues(self.run), self.config):
-            if self.cleaning is None:
-                yield pair, dialogue
-            else:
-                yield next(self.cleaning.refuse_contaminated([pair])), dialogue
-
-    def keys(self) -> pl.Series:
-        """The ids of the pairs that a judge is to verify, in order."""
-        ids = [pair.pair_id for pair, _ in self.found() if pair.refusal is None]
-        return pl.Series("pair_id", ids, dtype=pl.String)
+    @classmethod
+    def found(cls, run: Path, config: NaturalConfig, cleaning: Cleaning | None) -> NaturalRows:
+        """Find them, see `find_natural`, and keep them in the run folder."""
+        keys = KeyLog()
+        with atomic_file(run / _FILE) as out:
+            for pair, dialogue in find_natural(run, config, cleaning):
+                shown = None
+                if pair.refusal is None:
+                    keys.append(pair.pair_id)
+                    shown = with_messages(dialogue, ())
+                line = {
+                    "pair": pair.model_dump(mode="json"),
+                    "dialogue": shown and shown.model_dump(mode="json", exclude_defaults=True),
+                }
+                out.write(orjson.dumps(line) + b"\n")
+        return cls(run, keys.column())
 
     def items(self, done: Container[str], again: Container[str]) -> Iterator[WorkItem]:
         """The pairs that are owed: those not in `done`; of `again` no kept reply is used."""
-        for pair, dialogue in self.found():
-            if pair.refusal is None and pair.pair_id not in done:
+        for candidate in self._read():
+            pair, dialogue = candidate.pair, candidate.dialogue
+            if dialogue is not None and pair.pair_id not in done:
                 prompt = with_messages(dialogue, pair.prompt)
-                yield WorkItem("natural", prompt, pair=pair, again=pair.pair_id in again)
+                yield WorkItem(prompt, pair=pair, again=pair.pair_id in again)
 
-    def pairs(self, verified: StageRows[PreferencePair] | None) -> Iterator[PreferencePair]:
+    def pairs(self, verified: StageRows[PreferencePair]) -> Iterator[PreferencePair]:
         """Every record, those that passed as the judge left them.
 
         Args:
-            verified: the rows of all `keys`, in their order; None where nobody was asked.
+            verified: the rows of `keys`, in their order.
         """
-        rows = iter(()) if verified is None else verified.aligned(self.keys())
-        for pair, _ in self.found():
-            if verified is None or pair.refusal is not None:
+        rows = verified.aligned(self.keys)
+        for candidate in self._read():
+            pair = candidate.pair
+            if pair.refusal is not None:
                 yield pair
             elif (row := next(rows)) is not None:
                 yield row
             else:
                 # an early end left it without a row: it is not to pass for verified
                 yield pair.model_copy(update={"refusal": "unscored", "detail": "not verified yet"})
+
+    def _read(self) -> Iterator[_Candidate]:
+        return read_records(self.run / _FILE, _Candidate.model_validate_json)

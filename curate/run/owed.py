@@ -14,22 +14,21 @@ from typing import Any
 import orjson
 import polars as pl
 
+from curate.engines.pool import ModelsByRole
 from curate.errors import CurateError, UsageError
-from curate.models import ForkModels, ModelFacts
 from curate.planning.estimate import ForkShare, Owed, PairShare, last_fork_share, last_pair_share
 from curate.recipe import Recipe
-from curate.records import AdherenceScore, Estimate, Judgment, Manifest
+from curate.records import SCORING, AdherenceScore, Estimate, Judgment, Manifest, StageName
 from curate.run.cleaning_inputs import prepare_cleaning
 from curate.run.ingest import INDEX, read_index
-from curate.run.natural_pairs import NaturalPairs
+from curate.run.natural_pairs import natural_keys
 from curate.run.outputs import SCORES
 from curate.run.read_back import read_manifest
 from curate.run.staging import fork_rows, scored_rows, verified_rows
 from curate.selection.rules import matches
-from curate.steps import Step, adherence_step, judge_step
+from curate.stages import Stage, adherence_stage, judge_stage
 from curate.storage.files import read_lines, readable
 
-_STAGES = ("judge", "adherence", "fork", "natural")
 _SHOWN = 60  # characters of a value in a message
 _NO_KEYS = pl.Series("key", [], dtype=pl.String)
 
@@ -49,16 +48,26 @@ class KeptRows:
     dialogues: pl.DataFrame
     fork_share: ForkShare
     pair_share: PairShare
-    _done: dict[tuple[str, str], pl.Series] = field(default_factory=dict)
+    _done: dict[tuple[StageName, str], pl.Series] = field(default_factory=dict)
     _forks: tuple[pl.Series, pl.Series] | None = None
     _natural: pl.Series | None = None
     _judge: str = ""
 
     @classmethod
-    def of(cls, recipe: Recipe, folder: Path, dialogues: pl.DataFrame) -> KeptRows:
-        """The rows of a folder, with the shares that its last run tells."""
+    def of(
+        cls,
+        recipe: Recipe,
+        folder: Path,
+        dialogues: pl.DataFrame,
+        natural: pl.Series | None = None,
+    ) -> KeptRows:
+        """The rows of a folder, with the shares that its last run tells.
+
+        Args:
+            natural: ids of the natural pairs to verify, where they have been found already.
+        """
         shares = last_fork_share(recipe, folder), last_pair_share(folder)
-        return cls(recipe, folder, dialogues, *shares)
+        return cls(recipe, folder, dialogues, *shares, _natural=natural)
 
     @property
     def replies(self) -> Path | None:
@@ -74,46 +83,50 @@ class KeptRows:
     def settled(self) -> KeptRows:
         """This, with all of it read; it needs the folder no more."""
         for folder in self._folders():
-            self.done(folder.parent.name, folder.name)
+            self.done(StageName(folder.parent.name), folder.name)
         self._forkable()
         self._natural_keys()
         return self
 
-    def done(self, stage: str, print_: str) -> pl.Series:
+    def done(self, stage: StageName, fingerprint: str) -> pl.Series:
         """Keys of a stage's rows under a fingerprint, each once."""
-        if (stage, print_) not in self._done:
+        if (stage, fingerprint) not in self._done:
             reused = self.recipe.reused_run
             runs = [self.folder] if reused is None else [self.folder, reused]
-            found = [_keys(run, stage, print_) for run in runs if (run / stage / print_).is_dir()]
-            self._done[stage, print_] = pl.concat([_NO_KEYS, *found]).unique()
-        return self._done[stage, print_]
+            found = [
+                _keys(run, stage, fingerprint)
+                for run in runs
+                if (run / stage / fingerprint).is_dir()
+            ]
+            self._done[stage, fingerprint] = pl.concat([_NO_KEYS, *found]).unique()
+        return self._done[stage, fingerprint]
 
-    def owed(self, stage: str, print_: str) -> Owed:
+    def owed(self, stage: StageName, fingerprint: str) -> Owed:
         """What of a stage has no row yet; of the judge it is to be asked first."""
-        done = self.done(stage, print_)
+        done = self.done(stage, fingerprint)
         hashes = self.dialogues["content_hash"].unique()
-        if stage == "natural":
+        if stage is StageName.NATURAL:
             keys = self._natural_keys()
             if keys is not None:
                 return Owed(keys.filter(~keys.is_in(done.implode())).n_unique(), _NO_KEYS)
             count = self.pair_share.value * self.dialogues.height - len(done)
             return Owed(max(0.0, count), _NO_KEYS)
-        if stage == "fork":
+        if stage is StageName.FORK:
             scored, forkable = self._forkable()
             known = hashes.is_in(scored.implode())
-            known &= hashes.is_in(self.done("judge", self._judge).implode())
+            known &= hashes.is_in(self.done(StageName.JUDGE, self._judge).implode())
             left = known & hashes.is_in(forkable.implode()) & ~hashes.is_in(done.implode())
             return Owed(int(left.sum()) + self.fork_share.value * int((~known).sum()), _NO_KEYS)
-        if stage == "judge":
-            self._judge = print_
+        if stage is StageName.JUDGE:
+            self._judge = fingerprint
         missing = hashes.filter(~hashes.is_in(done.implode()))
         return Owed(len(missing), missing)
 
     def _folders(self) -> Iterator[Path]:
         reused = self.recipe.reused_run
-        for stage in _STAGES:
+        for stage in StageName:
             yield from filter(Path.is_dir, (self.folder / stage).glob("*"))
-            if reused is not None and stage in ("judge", "adherence"):
+            if reused is not None and stage in SCORING:
                 yield from filter(Path.is_dir, (reused / stage).glob("*"))
 
     def _forkable(self) -> tuple[pl.Series, pl.Series]:
@@ -143,19 +156,18 @@ class KeptRows:
                 if there.equals(self.dialogues):
                     select = self.recipe.select
                     cleaning = prepare_cleaning(select) if select else None
-                    held = NaturalPairs(self.folder, self.recipe.natural, cleaning)
-                    self._natural = held.keys()
+                    self._natural = natural_keys(self.folder, self.recipe.natural, cleaning)
             except CurateError:
                 return None  # what is damaged is made anew
         return self._natural
 
 
-def _keys(run: Path, stage: str, print_: str) -> pl.Series:
-    if stage == "judge":
-        return scored_rows(run, stage, print_, Judgment).done()
-    if stage == "adherence":
-        return scored_rows(run, stage, print_, AdherenceScore).done()
-    return (fork_rows if stage == "fork" else verified_rows)(run, print_).done()
+def _keys(run: Path, stage: StageName, fingerprint: str) -> pl.Series:
+    if stage is StageName.JUDGE:
+        return scored_rows(run, stage, fingerprint, Judgment).done()
+    if stage is StageName.ADHERENCE:
+        return scored_rows(run, stage, fingerprint, AdherenceScore).done()
+    return (fork_rows if stage is StageName.FORK else verified_rows)(run, fingerprint).done()
 
 
 def _contaminated(run: Path) -> set[str]:
@@ -194,24 +206,20 @@ class Reused:
             index = read_index(run).select("id", "content_hash").collect()
         return cls(run, manifest, index)
 
-    def misfit(
-        self, stage: str, step: Step[Any], section: Mapping[str, Any], kept: KeptRows
-    ) -> str | None:
+    def misfit(self, stage: Stage[Any], section: Mapping[str, Any], kept: KeptRows) -> str | None:
         """Why rows of a stage cannot be taken over, some or all; None where each dialogue has one."""
-        missing = kept.owed(stage, step.fingerprint).missing
+        missing = kept.owed(stage.name, stage.fingerprint).missing
         if missing.is_empty():
             return None
         whole = kept.dialogues["content_hash"].n_unique()
-        there = self.manifest.fingerprints.get(stage)
-        begin = (
-            f"reuse: {len(missing):,} of {whole:,} dialogues find no {stage} row in {self.run}: "
-        )
+        there = self.manifest.fingerprints.get(stage.name)
+        begin = f"reuse: {len(missing):,} of {whole:,} dialogues find no {stage.name} row in {self.run}: "
         if there is None:
             return f"{begin}that run has no such stage"
         # A run with a calibration names the calibrated rows; the judge's own lie beside them.
-        if there == step.fingerprint or (self.run / stage / step.fingerprint).is_dir():
+        if there == stage.fingerprint or (self.run / stage.name / stage.fingerprint).is_dir():
             return begin + self._other_content(missing, kept.dialogues)
-        return begin + "; ".join(self._differences(stage, step, section))
+        return begin + "; ".join(self._differences(stage, section))
 
     def _other_content(self, missing: pl.Series, dialogues: pl.DataFrame) -> str:
         ours = dialogues.filter(pl.col("content_hash").is_in(missing.implode()))
@@ -230,16 +238,14 @@ class Reused:
                 )
         return f"they are not in that run, as {ours['id'][0]!r}"
 
-    def _differences(
-        self, stage: str, step: Step[Any], section: Mapping[str, Any]
-    ) -> Iterator[str]:
+    def _differences(self, stage: Stage[Any], section: Mapping[str, Any]) -> Iterator[str]:
         """What made the fingerprint another one, with both values."""
-        theirs = self.manifest.identities.get(stage)
-        if theirs is not None and stage == "judge":
+        theirs = self.manifest.identities.get(stage.name)
+        if theirs is not None and stage.name is StageName.JUDGE:
             theirs = theirs.uncalibrated()
         found = False
         if theirs is not None:
-            ours = step.identity.model_dump(mode="json")
+            ours = stage.identity.model_dump(mode="json")
             for name, there in theirs.model_dump(mode="json").items():
                 if there != ours[name]:
                     found = True
@@ -250,13 +256,13 @@ class Reused:
                     )
         # How the mode was chosen is no difference: which one it came to is part of the identity.
         left_out = {"mode", "output_mode", "reference"} | (
-            {"calibration"} if stage == "judge" else set()
+            {"calibration"} if stage.name is StageName.JUDGE else set()
         )
-        configured = self.manifest.recipe.get(stage)
+        configured = self.manifest.recipe.get(stage.name)
         for name, there in configured.items() if isinstance(configured, dict) else ():
             if name not in left_out and there != section.get(name):
                 found = True
-                yield _pair(f"config {stage}.{name}", there, section.get(name))
+                yield _pair(f"config {stage.name}.{name}", there, section.get(name))
         if not found:
             package = "curate-dialogues"
             there = self.manifest.versions.get(package)
@@ -273,26 +279,26 @@ def _pair(name: str, there: object, here: object) -> str:
 
 
 def reuse_gaps(
-    recipe: Recipe, models: ForkModels | ModelFacts, kept: KeptRows, reused: Reused | None
+    recipe: Recipe, models: ModelsByRole, kept: KeptRows, reused: Reused | None
 ) -> list[str]:
     """Which judgments a run does not find in the one it reuses, a sentence a stage, where a judge is at hand."""
+    if reused is None:
+        return []
     found: list[str | None] = []
-    if reused is not None and recipe.judge:
-        step: Step[Any] = judge_step(recipe.judge, models.judge)
-        section = recipe.judge.model_dump(mode="json")
-        found.append(reused.misfit("judge", step, section, kept))
-    if reused is not None and recipe.judged_adherence:
-        step = adherence_step(recipe.judged_adherence, models.judge)
-        section = recipe.judged_adherence.model_dump(mode="json")
-        found.append(reused.misfit("adherence", step, section, kept))
+    if recipe.judge:
+        stage: Stage[Any] = judge_stage(recipe.judge, models.judge)
+        found.append(reused.misfit(stage, recipe.judge.model_dump(mode="json"), kept))
+    if recipe.judged_adherence:
+        stage = adherence_stage(recipe.judged_adherence, models.judge)
+        found.append(reused.misfit(stage, recipe.judged_adherence.model_dump(mode="json"), kept))
     return [text for text in found if text is not None]
 
 
 def taken_over_gaps(recipe: Recipe, kept: KeptRows, reused: Reused | None) -> list[str]:
     """The same where no judge is at hand, and rows are taken as they are."""
     found = []
-    for stage in ("judge", "adherence"):
-        section = recipe.judge if stage == "judge" else recipe.judged_adherence
+    for stage in SCORING:
+        section = recipe.judge if stage is StageName.JUDGE else recipe.judged_adherence
         if reused is None or not section:
             continue
         there = reused.manifest.fingerprints.get(stage)
@@ -313,7 +319,7 @@ def told_of_gaps(recipe: Recipe, gaps: list[str], left: Estimate | None) -> list
         return []
     calls = None
     if left is not None:
-        judged = [left.stages[name] for name in ("judge", "adherence") if name in left.stages]
+        judged = [left.stages[name] for name in SCORING if name in left.stages]
         calls = sum(stage.requests for stage in judged)
     if recipe.reuse is not None and recipe.reuse.required:
         asked = "" if calls is None else f" (about {calls:,} calls)"

@@ -21,26 +21,26 @@ import polars as pl
 from curate.dialogue import Dialogue, Message
 from curate.engines.accounting import Accounting, Budget, cost_of
 from curate.engines.base import EngineIdentity, Usage
-from curate.engines.cache import ReplyCache
+from curate.engines.pool import EngineFacts
+from curate.engines.stand_in import StandIn, settled
 from curate.errors import UsageError
 from curate.executors.local import for_each
 from curate.executors.loop import run as run_in_loop
 from curate.judging.config import RubricConfig
-from curate.models import Asks, EngineFacts, open_models
 from curate.pairs.asks import JudgeAsks
 from curate.pairs.config import VerifyConfig
 from curate.pairs.natural import gather_groups, natural_candidates
 from curate.pairs.prefix import with_messages
 from curate.pairs.verify import compare_orders, cut_after, score_side
-from curate.planning.metering import CHARACTERS_PER_TOKEN, Load, Meter, TokenCounter, plain_text
+from curate.planning.metering import BY_CHARACTERS, Load, Meter
 from curate.recipe import Recipe, parse_source
-from curate.records import JudgeIdentity, PairCheck, PairCurve, PreferencePair, Unscored
+from curate.records import JudgeIdentity, PairCheck, PairCurve, PreferencePair, StageName, Unscored
 from curate.run.outputs import NATURAL_PAIRS, PAIRS, REFUSED_PAIRS, SCORES, read_pairs
 from curate.run.read_back import read_manifest
 from curate.sources import open_source
 from curate.sources.units import Tally
+from curate.stages import bind_judge, judge_stage, model_pool, pair_identity
 from curate.statistics import sigmoid
-from curate.steps import bind_judge, judge_step, pair_identity
 from curate.storage.files import atomic_file
 from curate.trust.gold import Unused, read_rows
 from curate.trust.pair_curve import LEAST_PAIRS, KnownPair, check_signal, fit_pair_curve
@@ -202,7 +202,7 @@ def _planned(
     fitted_on: Literal["labels", "twins"],
     chosen_from: str,
 ) -> PairPlan:
-    load = run_in_loop(_measured(pairs, recipe))
+    load = _expected(pairs, recipe)
     prices = recipe.models.judge.prices if recipe.models.judge else None
     cost = None
     if prices is not None:
@@ -211,16 +211,16 @@ def _planned(
     return PairPlan(tuple(pairs), fitted_on, load, cost, chosen_from)
 
 
-async def _measured(pairs: Sequence[KnownSides], recipe: Recipe) -> Load:
+def _expected(pairs: Sequence[KnownSides], recipe: Recipe) -> Load:
     """What is asked about the pairs, of a judge that gives log-probabilities; no other gets a curve."""
     rubric = (recipe.judge or RubricConfig()).model_copy(update={"mode": "tokens"})
-    meter = Meter(TokenCounter(plain_text, lambda text: len(text) / CHARACTERS_PER_TOKEN, ""))
+    stand_in = StandIn()
     nobody = EngineFacts(EngineIdentity(engine="", model=""), frozenset(), 1)
-    asks = bind_judge(meter, rubric, nobody)
+    asks = bind_judge(stand_in, rubric, nobody)
     for pair in pairs:
-        await _preference(pair, asks, _verification(recipe))
-        await _margin(pair, asks, _verification(recipe))
-    return meter.take()
+        settled(_preference(pair, asks, _verification(recipe)))
+        settled(_margin(pair, asks, _verification(recipe)))
+    return Meter(BY_CHARACTERS).load(stand_in.asked)
 
 
 def fit_by_asking(
@@ -247,20 +247,19 @@ def fit_by_asking(
     asked = recipe.checked().model_copy(update={"fork": False})
 
     async def ask_all() -> tuple[JudgeIdentity, list[KnownPair]]:
-        async with open_models(asked) as models:
+        async with model_pool(asked) as models:
             rubric = asked.judge or RubricConfig()
-            step = judge_step(rubric, models.judge)
-            if step.mode == "json":
+            stage = judge_stage(rubric, models.judge)
+            if stage.mode == "json":
                 raise _letters_alone()
-            resolved = rubric.model_copy(update={"mode": step.mode})
+            resolved = rubric.model_copy(update={"mode": stage.mode})
             budget = Budget(**asked.budget.model_dump())
-            with ReplyCache(replies) as cache:
-                ask = Asks(asked, models, cache, Accounting(), budget).judge
-                judging = bind_judge(ask, resolved, models.judge)
+            async with models.asking(replies, Accounting(), budget) as asks:
+                judging = bind_judge(asks.judge, resolved, models.judge)
                 reader = _Reader(
                     plan, judging, _verification(asked), models.judge.open_dialogues, progress
                 )
-                return pair_identity(step.identity), await reader.read()
+                return pair_identity(stage.identity), await reader.read()
 
     identity, known = run_in_loop(ask_all())
     return fit_pair_curve(
@@ -359,7 +358,7 @@ def fit_from_run(run: Path, *, precision: float = 0.9) -> PairCurve:
             expected="natural pairs and log-probabilities",
             fix="set natural.verify in the recipe and run it again",
         )
-    identity = manifest.identities.get("natural")
+    identity = manifest.identities.get(StageName.NATURAL)
     if identity is None:
         raise UsageError("the run does not say which judge compared its pairs", got=run)
     return fit_pair_curve(pairs, identity, fitted_on="labels", source=run.name, precision=precision)
@@ -414,8 +413,10 @@ def fit_from_choices(run: Path, gold: Path, *, precision: float = 0.9) -> tuple[
             continue
         _, known = compared[key]
         pairs.append(known if 2 * in_favour > len(cast) else known.turned())
-    judge = manifest.identities.get("judge")
-    identity = manifest.identities.get("natural") or (judge and pair_identity(judge.uncalibrated()))
+    judge = manifest.identities.get(StageName.JUDGE)
+    identity = manifest.identities.get(StageName.NATURAL) or (
+        judge and pair_identity(judge.uncalibrated())
+    )
     if identity is None:
         raise UsageError("the run does not say which judge compared its pairs", got=run)
     curve = fit_pair_curve(

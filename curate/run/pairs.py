@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 import polars as pl
 
-from curate.executors.work import Executor, WorkItem
+from curate.executors.work import Runner
 from curate.pairs.config import ForkConfig
 from curate.pairs.fork import refuse_forks
 from curate.pairs.funnel import FUNNEL_KINDS
@@ -27,15 +26,15 @@ from curate.pairs.settle import (
     settle,
     survey,
 )
-from curate.recipe import Recipe
-from curate.records import Judgment, PreferencePair, Unscored
+from curate.records import Judgment, PairsReport, PreferencePair, Unscored
 from curate.run.cleaning_inputs import Cleaning
-from curate.run.ingest import read_dialogues
-from curate.run.natural_pairs import NaturalPairs
+from curate.run.natural_pairs import NaturalRows, find_natural
 from curate.run.outputs import held_out_ids, write_pairs
 from curate.run.pair_checks import check_pairs
-from curate.run.staging import RowMaker, fork_rows, verified_rows
+from curate.run.scoring import Scores
+from curate.run.staging import Job, fork_rows, verified_rows
 from curate.selection.rules import matching, narrowed
+from curate.stages import Stage, WorkItem
 from curate.storage.store import StageRows
 
 Records = Callable[[], Iterator[PreferencePair]]
@@ -52,37 +51,38 @@ class Pairing:
     """The pairs of one run.
 
     Attributes:
-        run: the run folder.
         cleaning: finds what shares text with an eval set; None where nothing is cleaned.
-        retry_unscored: ask again where an earlier run's judge could not answer.
-        rejudged: content hashes of the dialogues that were judged again, so that their forks are made anew.
-        verified: rows of the natural pairs that the judge was asked about.
+        forked: gives the records of the forks.
+        natural: the natural pairs as they were found, where a judge is to verify them.
+        verified: rows of those that it was asked about.
     """
 
-    recipe: Recipe
-    run: Path
-    maker: RowMaker
+    job: Job
     cleaning: Cleaning | None = None
-    retry_unscored: bool = False
-    rejudged: frozenset[str] = frozenset()
+    forked: Records = no_records
+    natural: NaturalRows | None = None
     verified: StageRows[PreferencePair] | None = None
 
-    @property
-    def natural(self) -> NaturalPairs:
-        """What the data itself holds."""
-        return NaturalPairs(self.run, self.recipe.natural, self.cleaning)
+    def find_natural(self) -> NaturalRows:
+        """Find the natural pairs that a judge is to verify, and keep them."""
+        job = self.job
+        with job.log.timed("find_natural"):
+            self.natural = NaturalRows.found(job.path, job.recipe.natural, self.cleaning)
+        return self.natural
 
     async def fork(
         self,
         config: ForkConfig,
-        print_: str,
+        stage: Stage[list[PreferencePair]],
         table: pl.LazyFrame,
-        judgments: StageRows[Judgment | Unscored],
-        executor: Executor,
-    ) -> Records:
+        scores: Scores,
+        runner: Runner,
+    ) -> None:
         """Fork the dialogues that `fork.where` admits; those forked before are not asked for again."""
-        self.maker.log.fingerprints["fork"] = print_
-        rows = fork_rows(self.run, print_)
+        job, judgments = self.job, scores.judgments
+        if judgments is None:
+            raise ValueError("forks are made of judged dialogues")
+        rows = fork_rows(job.path, stage.fingerprint)
         read = narrowed(table, {"fork.where": config.where})
         admitted = matching(read, config.where) & read["verdict"].is_not_null()
         hashes = read["content_hash"]
@@ -94,30 +94,30 @@ class Pairing:
         clean = first & ~pl.int_range(len(first), eager=True).is_in(list(tainted))
         keys = hashes.filter(clean)
         again: frozenset[str] = frozenset()
-        if self.retry_unscored:
+        if job.retry_unscored:
             again = rows.forget_where(lambda pairs: _unscored(pairs) is not None)
-            rows.forget(self.rejudged)
+            rows.forget(scores.rejudged)
         owed = clean & ~hashes.is_in(rows.done().implode())
         judged = judgments.aligned(hashes, owed)
         items = (
-            WorkItem("fork", dialogue, judgment, again=dialogue.content_hash in again)
-            for dialogue, judgment in zip(read_dialogues(self.run, owed), judged, strict=True)
+            WorkItem(dialogue, judgment, again=dialogue.content_hash in again)
+            for dialogue, judgment in zip(job.dialogues(owed), judged, strict=True)
             if isinstance(judgment, Judgment)
         )
-        await self.maker.make("fork", rows, keys, items, executor)
-        self.maker.log.count_rows("fork", (_unscored(pairs or ()) for pairs in rows.aligned(keys)))
+        await job.make_rows(stage, rows, keys, items, runner)
+        job.log.stage(stage.name).count(_unscored(pairs or ()) for pairs in rows.aligned(keys))
 
         def records() -> Iterator[PreferencePair]:
             made = (pair for pairs in rows.aligned(keys) for pair in pairs or ())
             return chain(made, self._refuse_tainted(config, tainted, hashes, judgments))
 
-        return records
+        self.forked = records
 
     def _contaminated(self, wanted: pl.Series) -> dict[int, str]:
         """What dialogues share with eval sets, by their place, of those marked in `wanted`."""
         if self.cleaning is None or not self.cleaning.evals:
             return {}
-        found = self.cleaning.contaminations(read_dialogues(self.run, wanted))
+        found = self.cleaning.contaminations(self.job.dialogues(wanted))
         places = wanted.arg_true()
         return {at: said for at, said in zip(places, found, strict=True) if said is not None}
 
@@ -131,82 +131,94 @@ class Pairing:
         """The records of the forks that were not asked for."""
         marked = pl.int_range(len(hashes), eager=True).is_in(list(tainted))
         judged = judgments.aligned(hashes, marked)
-        held = zip(read_dialogues(self.run, marked), judged, tainted.values(), strict=True)
+        held = zip(self.job.dialogues(marked), judged, tainted.values(), strict=True)
         for dialogue, judgment, said in held:
             if isinstance(judgment, Judgment):
                 yield from refuse_forks(dialogue, judgment, config, "contaminated", said)
 
-    async def verify_natural(self, print_: str, executor: Executor) -> None:
+    async def verify_natural(self, stage: Stage[PreferencePair], runner: Runner) -> None:
         """Have the judge verify the natural pairs that it has not seen."""
-        self.maker.log.fingerprints["natural"] = print_
-        rows = verified_rows(self.run, print_)
+        job, natural = self.job, self.natural
+        if natural is None:
+            raise ValueError("natural pairs are found before they are verified")
+        rows = verified_rows(job.path, stage.fingerprint)
         again: frozenset[str] = frozenset()
-        if self.retry_unscored:
+        if job.retry_unscored:
             again = rows.forget_where(lambda pair: _unscored([pair]) is not None)
-        natural = self.natural
-        keys = natural.keys()
-        done = frozenset(rows.done())
-        await self.maker.make("natural", rows, keys, natural.items(done, again), executor)
-        verified = (_unscored([pair] if pair else ()) for pair in rows.aligned(keys))
-        self.maker.log.count_rows("natural", verified)
-        self.maker.log.warn_about_data("natural", "natural pairs")
+        items = natural.items(frozenset(rows.done()), again)
+        report = job.log.stage(stage.name)
+        report.identity = stage.identity
+        await job.make_rows(stage, rows, natural.keys, items, runner)
+        report.count(_unscored([pair] if pair else ()) for pair in rows.aligned(natural.keys))
+        job.log.warn_about_data(stage.name, "natural pairs")
         self.verified = rows
 
-    def write(self, records: Records, decided: pl.DataFrame | None) -> None:
-        """Decide about the pairs, and write them, what the whole set of them says, and their counts."""
-        found = self._surveyed(records)
-        forked, natural = self._settled(records, found)
+    def write(self, decided: pl.DataFrame | None) -> None:
+        """Decide about the pairs, write them, and report what the whole set of them says."""
+        job, recipe = self.job, self.job.recipe
+        found = self._surveyed()
+        forked, natural = self._settled(found)
         if self.cleaning is not None:
             forked = self.cleaning.refuse_contaminated(forked)
-        counts = write_pairs(self.run, forked, natural)
-        if self.recipe.select and self.recipe.select.split_near and decided is not None:
+        counts = write_pairs(job.path, forked, natural)
+        if recipe.select and recipe.select.split_near and decided is not None:
             from curate.run.leaks import refuse_leaks
 
-            counts = (
-                refuse_leaks(self.run, held_out_ids(decided), self.recipe.select.split_near)
-                or counts
+            near = recipe.select.split_near
+            counts = refuse_leaks(job.path, held_out_ids(decided), near) or counts
+        verified = {"fork": recipe.fork or None, "natural": recipe.natural.verification}
+        job.log.parts.append(
+            PairsReport(
+                pairs=counts.pairs,
+                natural_pairs=counts.natural,
+                refused=counts.refusals.total(),
+                refusals=dict(counts.refusals),
+                natural_refusals=dict(counts.natural_refusals),
+                funnels={
+                    kind: stages for kind in FUNNEL_KINDS if (stages := counts.funnel.stages(kind))
+                },
+                label_agreement=found.agreement,
+                position_spread=found.spread,
+                pair_decisions={
+                    kind: describe_decisions(decided, verified[kind], found)
+                    for kind, decided in counts.decided.items()
+                },
+                pair_checks=check_pairs(job.path, recipe.pair_checks) if recipe.pair_checks else {},
             )
-        self.maker.log.pairs, self.maker.log.natural_pairs = counts.pairs, counts.natural
-        self.maker.log.natural_refusals.update(counts.natural_refusals)
-        self.maker.log.refusals.update(counts.refusals)
-        verified = {"fork": self.recipe.fork or None, "natural": self.recipe.natural.verification}
-        self.maker.log.pair_decisions = {
-            kind: describe_decisions(decided, verified[kind], found)
-            for kind, decided in counts.decided.items()
-        }
-        for kind in FUNNEL_KINDS:
-            if stages := counts.funnel.stages(kind):
-                self.maker.log.funnels[kind] = stages
-        if self.recipe.pair_checks:
-            self.maker.log.pair_checks = check_pairs(self.run, self.recipe.pair_checks)
+        )
 
-    def _surveyed(self, records: Records) -> Survey:
+    def _surveyed(self) -> Survey:
         """What all pairs of the run show of the judge, and what the user must hear of it."""
-        log, found = self.maker.log, survey(records())
-        if self.verified is not None:
-            for pair in self.natural.pairs(self.verified):
+        log, found = self.job.log, survey(self.forked())
+        if self.verified is not None and self.natural is not None:
+            for pair in filter(None, self.verified.aligned(self.natural.keys)):
                 found.add(pair)
-        log.position_spread, log.label_agreement = found.spread, found.agreement
         log.warn(UNCALIBRATED if "uncalibrated" in found.decided_by else None)
         log.warn(BY_LETTERS if "letters" in found.decided_by else None)
         if found.agreement is not None and not found.agreement.is_shown:
             log.warn(agreement_warning(found.agreement))
         return found
 
-    def _settled(
-        self, records: Records, found: Survey
-    ) -> tuple[Iterable[PreferencePair], Iterable[PreferencePair]]:
+    def _settled(self, found: Survey) -> tuple[Iterable[PreferencePair], Iterable[PreferencePair]]:
         """Forked and natural pairs, decided by what all of the run's pairs show of the judge."""
-        fork, verify = self.recipe.fork, self.recipe.natural.verification
-        forked: Iterable[PreferencePair] = records()
+        recipe = self.job.recipe
+        fork, verify = recipe.fork, recipe.natural.verification
+        forked: Iterable[PreferencePair] = self.forked()
         if fork:
             forked = (settle(pair, found, fork) for pair in forked)
-        natural: Iterable[PreferencePair] = self.natural.pairs(self.verified)
+        natural = self._natural()
         if found.agreement is not None and not found.agreement.is_shown:
             natural = map(leave_to_the_data, natural)
         elif verify is not None:
             natural = (settle(pair, found, verify) for pair in natural)
         return forked, natural
+
+    def _natural(self) -> Iterator[PreferencePair]:
+        """The natural pairs as the judge left them, or as they are found where it is not asked."""
+        if self.natural is not None and self.verified is not None:
+            return self.natural.pairs(self.verified)
+        found = find_natural(self.job.path, self.job.recipe.natural, self.cleaning)
+        return (pair for pair, _ in found)
 
 
 def _unscored(row: Sequence[PreferencePair]) -> str | None:

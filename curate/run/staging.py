@@ -12,17 +12,26 @@ import orjson
 import polars as pl
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from curate.executors.comparing import Runner
+from curate.dialogue import Dialogue
 from curate.executors.first_rows import FirstRows
-from curate.executors.work import WorkItem
-from curate.records import INTERNAL_ERROR, AdherenceScore, Judgment, PreferencePair, Unscored
+from curate.executors.work import Runner
+from curate.recipe import Recipe
+from curate.records import (
+    INTERNAL_ERROR,
+    AdherenceScore,
+    Judgment,
+    PreferencePair,
+    StageName,
+    Unscored,
+)
 from curate.records.validation import load_record
+from curate.run.ingest import read_dialogues, read_index
 from curate.run.runlog import RunLog
-from curate.steps import Calibrated
-from curate.storage.store import StageRows
+from curate.stages import Calibrated, Row, Stage, WorkItem
+from curate.storage.store import RunFolder, StageRows
 
 S = TypeVar("S", Judgment, AdherenceScore)
-R = TypeVar("R")
+R = TypeVar("R", bound=Row)
 
 _PAIRS = TypeAdapter(list[PreferencePair])
 
@@ -31,30 +40,54 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class RowMaker:
-    """Makes the rows that a stage owes, whoever answers.
+class Job:
+    """A run in progress, as every part of it needs it.
 
     Attributes:
+        folder: the run folder, held by this process.
+        retry_unscored: ask again where an earlier run's judge could not answer.
         keep_going: go on where the first rows of a stage all came to nothing, see `FirstRows`.
+        progress: told how far each stage is.
+        notify: told what is worth hearing before a model is asked, a sentence at a time.
     """
 
+    recipe: Recipe
+    folder: RunFolder
     log: RunLog
-    progress: Progress
+    retry_unscored: bool = False
     keep_going: bool = False
+    progress: Progress = lambda *_: None
+    notify: Callable[[str], None] = lambda _: None
 
-    async def make(
+    @property
+    def path(self) -> Path:
+        """Where the run folder lies."""
+        return self.folder.path
+
+    def hashes(self) -> pl.Series:
+        """The content hash of each of this run's dialogues, in order."""
+        return read_index(self.path).select("content_hash").collect().to_series()
+
+    def dialogues(self, wanted: pl.Series | None = None) -> Iterator[Dialogue]:
+        """The dialogues of the run, in order; those marked in `wanted`, where it is given."""
+        return read_dialogues(self.path, wanted)
+
+    async def make_rows(
         self,
-        name: str,
+        stage: Stage[R],
         rows: StageRows[R],
         keys: pl.Series,
         items: Iterator[WorkItem],
-        executor: Runner,
+        runner: Runner,
     ) -> None:
         """Make the rows of `items`, each on disk as soon as it is there; then compact in the order of `keys`."""
+        name = stage.name
         if rows.damage_note:
             self.log.warn(f"{rows.damage_note} Those rows are made again, from kept replies.")
+        report = self.log.stage(name)
+        report.fingerprint = stage.fingerprint
         total = keys.n_unique()
-        finished = self.log.tally(name).reused = total - len(_missing(keys, rows))
+        finished = report.reused = total - len(_missing(keys, rows))
         first = FirstRows(name, keep_going=self.keep_going)
 
         def done(made: WorkItem, row: R) -> None:
@@ -66,7 +99,7 @@ class RowMaker:
 
         self.progress(name, finished, total)
         try:
-            await executor.run(items, done)
+            await runner.run(stage, items, done)
         finally:
             rows.close()
         rows.compact(keys)
@@ -84,11 +117,13 @@ def is_settled(record: str) -> bool:
     return INTERNAL_ERROR not in record or _UNSETTLED.search(record) is None
 
 
-def scored_rows(run: Path, name: str, print_: str, kind: type[S]) -> StageRows[S | Unscored]:
+def scored_rows(
+    run: Path, name: StageName, fingerprint: str, kind: type[S]
+) -> StageRows[S | Unscored]:
     """The rows of a judging stage, by content hash."""
     adapter: TypeAdapter[S | Unscored] = TypeAdapter(cast("type[S | Unscored]", kind | Unscored))
     return StageRows(
-        run / name / print_,
+        run / name / fingerprint,
         dump=lambda record: record.model_dump_json().encode(),
         load=adapter.validate_json,
         check=lambda line: _check_record(kind, line),
@@ -98,7 +133,7 @@ def scored_rows(run: Path, name: str, print_: str, kind: type[S]) -> StageRows[S
 
 def calibrated_rows(
     run: Path,
-    name: str,
+    name: StageName,
     kind: type[S],
     rows: StageRows[S | Unscored],
     made: Calibrated[S | Unscored],
@@ -120,10 +155,10 @@ def calibrated_rows(
     return result
 
 
-def fork_rows(run: Path, print_: str) -> StageRows[list[PreferencePair]]:
+def fork_rows(run: Path, fingerprint: str) -> StageRows[list[PreferencePair]]:
     """The records of each forked dialogue, by content hash."""
     return StageRows(
-        run / "fork" / print_,
+        run / StageName.FORK / fingerprint,
         dump=lambda pairs: orjson.dumps([pair.model_dump(mode="json") for pair in pairs]),
         load=_PAIRS.validate_json,
         check=_check_pairs,
@@ -131,10 +166,10 @@ def fork_rows(run: Path, print_: str) -> StageRows[list[PreferencePair]]:
     )
 
 
-def verified_rows(run: Path, print_: str) -> StageRows[PreferencePair]:
+def verified_rows(run: Path, fingerprint: str) -> StageRows[PreferencePair]:
     """The natural pairs that a judge verified, by pair id."""
     return StageRows(
-        run / "natural" / print_,
+        run / StageName.NATURAL / fingerprint,
         dump=lambda pair: pair.model_dump_json().encode(),
         load=PreferencePair.model_validate_json,
         check=_check_pair,

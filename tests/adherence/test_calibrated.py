@@ -17,7 +17,7 @@ from curate.recipe import load_recipe
 from curate.records import AdherenceScore, JudgeCalibration
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_judged
-from curate.steps import adherence_step
+from curate.stages import adherence_stage
 from tests.adherence.test_parameters import CAPABILITIES, CONTINUOUS, ROWS, calibration, judge
 
 MAP = [0.41, 0.29, 0.09]
@@ -77,7 +77,7 @@ def test_another_model_an_answer_prefix_and_the_fall_back_to_binary_do_not_fit(d
         scores(config, data, model="other")
     with pytest.warns(UserWarning, match="IGNORED.*sampling"):
         scores(config | {"answer_prefix": "Answer:"}, data)
-    step = adherence_step(
+    step = adherence_stage(
         AdherenceConfig.model_validate(config), ScriptedEngine([], capabilities={Capability.SEED})
     )
     assert step.warning is not None
@@ -91,7 +91,9 @@ def test_a_recipe_names_the_file_beside_it(data: Path, tmp_path: Path) -> None:
     score_adherence(load_dialogues(data).dialogues, asked, config)
     recording = tmp_path / "replies.jsonl"
     write_recording(recording, [(request, judge(request)) for request in asked.requests])
-    identity = adherence_step(config, ScriptedEngine(recording, capabilities=CAPABILITIES)).identity
+    identity = adherence_stage(
+        config, ScriptedEngine(recording, capabilities=CAPABILITIES)
+    ).identity
     (tmp_path / "mine.json").write_text(json.dumps(calibration(identity=identity)))
     (tmp_path / "recipe.yaml").write_text(
         json.dumps(

@@ -17,14 +17,14 @@ from curate.api import load_dialogues
 from curate.cli.showing import show_decay, show_judged
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.cache import ReplyCache
+from curate.engines.pool import ModelPool
 from curate.engines.scripted import ScriptedEngine, write_recording
-from curate.executors.work import StageWorker, WorkItem
-from curate.models import Asks, ForkModels
 from curate.recipe import Recipe, parse_recipe
 from curate.records import AdherenceScore
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_judged, read_manifest
 from curate.selection.expressions import check_condition
+from curate.stages import WorkItem, bind_stages, make_row
 from tests.adherence.test_parameters import CAPABILITIES, ROWS, by_api, calibration, judge
 
 WITH_REASONS = {"output_mode": "continuous", "include_reason": True}
@@ -130,12 +130,14 @@ def test_a_worker_elsewhere_makes_the_same_row(tmp_path: Path) -> None:
     file.unlink()
     sent: Recipe = pickle.loads(pickle.dumps(recipe))
     engine = ScriptedEngine(judge, capabilities=CAPABILITIES)
-    models = ForkModels(engine, engine, engine)
+    models = ModelPool(engine)
     cache = ReplyCache(tmp_path / "replies")
 
     async def work() -> Any:
-        asks = Asks(sent, models, cache, Accounting(), Budget())
-        return await StageWorker(sent, models, asks)(WorkItem("adherence", dialogue))
+        asks = models.asks(cache, Accounting(), Budget())
+        stage = bind_stages(sent, models).adherence
+        assert stage is not None
+        return await make_row(stage, WorkItem(dialogue), asks)
 
     try:
         row = asyncio.run(work())

@@ -10,12 +10,13 @@ import pytest
 from curate.dialogue import Dialogue, Message
 from curate.errors import EngineError
 from curate.executors.feed import Feed
-from curate.executors.work import WorkItem
+from curate.records import StageName
+from curate.stages import WorkItem
 
 
 def item(number: int) -> WorkItem:
     messages = (Message(role="user", content=str(number)),)
-    return WorkItem("judge", Dialogue(id=f"d{number}", messages=messages))
+    return WorkItem(Dialogue(id=f"d{number}", messages=messages))
 
 
 def home(made: WorkItem, workers: int) -> int:
@@ -24,7 +25,7 @@ def home(made: WorkItem, workers: int) -> int:
 
 async def test_a_dialogue_goes_to_its_own_worker_while_that_keeps_all_busy() -> None:
     items = [item(number) for number in range(400)]
-    feed = Feed(iter(items), 4, ahead=64)
+    feed = Feed(StageName.JUDGE, iter(items), 4, ahead=64)
     taken = [(index % 4, await feed.take(index % 4)) for index in range(300)]
     strangers = sum(home(made, 4) != worker for worker, made in taken if made)
     assert strangers <= 30
@@ -43,14 +44,14 @@ async def test_items_are_pulled_only_as_far_ahead_as_allowed() -> None:
             pulled += 1
             yield item(pulled)
 
-    feed = Feed(endless(), 3, ahead=10)
+    feed = Feed(StageName.JUDGE, endless(), 3, ahead=10)
     for _ in range(50):
         await feed.take(0)
     assert pulled <= 60
 
 
 async def test_a_lost_item_is_given_to_another_and_not_for_ever() -> None:
-    feed = Feed([item(1)], 2, ahead=4)
+    feed = Feed(StageName.JUDGE, [item(1)], 2, ahead=4)
     first = await feed.take(0)
     waiting = asyncio.create_task(feed.take(1))
     await asyncio.sleep(0)
@@ -67,7 +68,7 @@ async def test_a_lost_item_is_given_to_another_and_not_for_ever() -> None:
 
 async def test_it_is_over_when_all_are_finished_or_it_was_stopped() -> None:
     for stopped in (False, True):
-        feed = Feed([item(1), item(2)] if stopped else [item(1)], 1, ahead=4)
+        feed = Feed(StageName.JUDGE, [item(1), item(2)] if stopped else [item(1)], 1, ahead=4)
         assert await feed.take(0) is not None
         waiting = asyncio.create_task(feed.take(0))
         if stopped:

@@ -254,7 +254,7 @@ def test_a_plan_opens_the_models_in_a_worker_and_says_what_it_says_of_one_proces
     def elsewhere(_: Recipe) -> None:
         raise AssertionError("the models were opened in this process")
 
-    monkeypatch.setattr("curate.planning.plan.open_models", elsewhere)
+    monkeypatch.setattr("curate.planning.plan.model_pool", elsewhere)
     on_ray = recipe(server, data, executor=RAY)
     there = run_in_loop(make_plan(on_ray, out=tmp_path, assumptions=assumed))
     assert (there.identities, there.policy) == (here.identities, here.policy)

@@ -6,8 +6,8 @@ import asyncio
 import json
 import random
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Any
 
@@ -18,16 +18,19 @@ from hypothesis import strategies as st
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Capability, Completion, Request, Usage
 from curate.engines.layout import Trunk
+from curate.engines.pool import Asks, ModelPool
 from curate.engines.scripted import ScriptedEngine
+from curate.engines.stand_in import Expected, StandIn, likely_instance, plain_text, settled
 from curate.errors import EngineError, UsageError
-from curate.models import ForkModels
+from curate.pairs.config import ForkConfig
+from curate.pairs.expected import with_a_bad_turn
 from curate.planning.actual import compare
 from curate.planning.estimate import ForkShare, Reservoir, estimate
-from curate.planning.metering import Meter, TokenCounter, likely_instance, plain_text, token_counter
+from curate.planning.metering import Meter, TokenCounter, token_counter
 from curate.planning.rates import measure_rates, parse_rates, rates_of
 from curate.recipe import Recipe, parse_recipe
-from curate.records import Judgment, Manifest, Rates, StageCounts
-from curate.steps import fork_step, judge_step
+from curate.records import Judgment, Manifest, PreferencePair, Rates, StageCounts
+from curate.stages import WorkItem, bind_stages
 from tests.pairs.scripted import candidates_of
 
 CAPABILITIES = frozenset({Capability.TOP_LOGPROBS, Capability.JSON_SCHEMA, Capability.PREFILL})
@@ -52,18 +55,18 @@ def recipe(**sections: Any) -> Recipe:
     return parse_recipe(given | {"adherence": {"output_mode": "continuous"}} | sections)
 
 
-def models(**options: Any) -> ForkModels:
+def models(**options: Any) -> ModelPool:
     def refuse(request: Request) -> Completion:
         raise AssertionError("an estimate asks no model")
 
     engine = ScriptedEngine(refuse, capabilities=CAPABILITIES, **options)
-    return ForkModels(engine, engine, engine)
+    return ModelPool(engine)
 
 
 def foretell(
     of: Recipe, sample: Sequence[Dialogue], total: int | None = None, **options: Any
 ) -> Any:
-    return asyncio.run(estimate(of, sample, total or len(sample), models(), **options))
+    return estimate(of, sample, total or len(sample), models(), **options)
 
 
 # --- sampling
@@ -160,87 +163,172 @@ def test_forks_are_counted_by_their_share_and_the_share_is_said() -> None:
     assert half.cost is None  # no prices were given
 
 
-async def spent(of: Recipe, some: Sequence[Dialogue]) -> Counter[str]:
-    """What a fork asks of a judge that finds everything as the estimate assumes it to be."""
-    asked: Counter[str] = Counter()
+class Agreeing:
+    """A judge that finds everything as the estimate assumes it to be, and writers as long-winded as it does."""
 
-    def answer(request: Request) -> Completion:
-        step = request.purpose
-        asked[step] += 1
-        if not request.labels and step == "fork.resample":
-            return Completion(text=f"Renewed, number {request.sample + 40}.")
-        if not request.labels:
-            return Completion(text="Mended, number 77.")
-        text = request.messages[0]["content"]
-        is_fine = any(word in text for word in ("Renewed", "Mended"))
-        is_fine |= "turn 1" in text.partition("</dialogue>")[2] and step.endswith(".turns")
-        best = request.labels[-1 if is_fine else 0]
-        if step == "fork.role":
-            best = "yes"
-        options = {said: name for name, said in re.findall(r"(?m)^([A-Z]) = (.+)$", text)}
-        if step in ("fork.specifics", "fork.suffices"):
-            word = "none" if step == "fork.specifics" else "yes"
-            best = next(name for said, name in options.items() if said.startswith(word))
-        if step == "fork.compare":
-            is_new = [
-                any(word in side for word in ("Renewed", "Mended"))
-                for side in candidates_of(request)
-            ]
-            # With early_stop nothing but the revision, which comes last, is any better.
-            loses = of.fork and of.fork.early_stop and "Mended" not in str(candidates_of(request))
-            best = "A" if is_new[0] != bool(loses) else "B"
+    def __init__(self, config: ForkConfig | None = None) -> None:
+        self.config = config
+        self.revised = "no revision yet"
+
+    def __call__(self, request: Request) -> Completion:
+        step = request.purpose.partition(".")[2]
+        if not request.labels and request.schema is None:
+            said = settled(StandIn()([request]))[0]
+            if step == "revise":
+                self.revised = said.text.strip()
+            return said
+        if request.schema is not None:
+            return Completion(text=json.dumps(self.reply(step, request)))
+        best = self.label(step, request)
         return Completion(text=best, first_token=((best, -0.01),))
 
-    engine = ScriptedEngine(answer, capabilities=CAPABILITIES)
-    opened = ForkModels(engine, engine, engine)
-    assert of.judge
-    assert of.fork
-    judged = judge_step(of.judge, engine)
-    work, _ = fork_step(of.fork, of.judge, judged, opened, of.judged_adherence)
-    for dialogue_ in some:
-        found = await judged.work(dialogue_, engine.complete)
-        assert isinstance(found, Judgment)
-        asked.clear()
-        pairs = await work(dialogue_, found, *[engine.complete] * 3)
-        assert sum(pair.refusal is None for pair in pairs) == 1
-    return asked
+    def reply(self, step: str, request: Request) -> Any:
+        """In JSON: the letter that a label would be, or the same score for all."""
+        assert request.schema is not None
+        if "answer" in request.schema["properties"]:
+            letters = request.schema["properties"]["answer"]["enum"]
+            return {"answer": self.label(step, replace(request, labels=tuple(letters)))}
+        return likely_instance(request.schema, last=self.is_better(request))
+
+    def label(self, step: str, request: Request) -> str:
+        text = plain_text(request)
+        if step == "compare":
+            is_new = ["word word" in side or "granted" in side for side in candidates_of(request)]
+            loses = self.config and self.config.early_stop and self.revised not in text
+            return "A" if is_new[0] != bool(loses) else "B"
+        options = {said: name for name, said in re.findall(r"(?m)^([A-Z]) = (.+)$", text)}
+        if step in ("specifics", "suffices"):
+            word = "none" if step == "specifics" else "yes"
+            return next(name for said, name in options.items() if said.startswith(word))
+        if step == "role":
+            return "yes"
+        return request.labels[-1 if self.is_better(request) else 0]
+
+    def is_better(self, request: Request) -> bool:
+        """Whether the dialogue that is shown ends with a made-up better side, or it is asked about another turn."""
+        text = plain_text(request)
+        is_fine = "word word" in text or "granted" in text
+        is_first = "turn 1" in text.partition("</dialogue>")[2]
+        return is_fine or (is_first and request.purpose.endswith(".turns"))
 
 
+def prompts(requests: Iterable[Request]) -> list[str]:
+    return [plain_text(request) for request in requests]
+
+
+@pytest.mark.parametrize("mode", ["tokens", "json"])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"at": "earliest", "principles": ("Be exact.",)}, {"early_stop": True}],
+    [
+        {},
+        {"at": "earliest", "principles": ("Be exact.",)},
+        {"early_stop": True},
+        {"guided_revision": False},
+    ],
 )
-def test_a_fork_that_goes_all_the_way_asks_what_was_foretold(options: dict[str, Any]) -> None:
+def test_a_fork_that_goes_all_the_way_asks_what_is_expected(
+    options: dict[str, Any], mode: str
+) -> None:
     forking = recipe(
+        judge={"mode": mode},
         fork={"resamples": 2, "min_confidence": 1, **options},
         models={role: {"engine": "scripted", "replies": []} for role in ("judge", "policy")},
     )
-    some = [dialogue(0, turns=3)]  # of which the second is taken for the weakest
-    found = foretell(forking, some, fork_share=ForkShare(1.0, "as given"))
-    assert found.stages["fork"].requests == asyncio.run(spent(forking, some)).total()
+    assert forking.fork
+    engine = ScriptedEngine(Agreeing(forking.fork), capabilities=CAPABILITIES)
+    stages = bind_stages(forking, ModelPool(engine))
+    assert stages.judge is not None
+    assert stages.fork is not None
+    some = dialogue(0, turns=3)
+    asks = Asks.of(engine.complete)
+    found = asyncio.run(stages.judge.run(WorkItem(some), asks))
+    assert isinstance(found, Judgment)
+    found = with_a_bad_turn(found, 1, forking.fork)
+    engine.requests.clear()
+    pairs = asyncio.run(stages.fork.run(WorkItem(some, found), asks))
+    assert sum(pair.refusal is None for pair in pairs) == 1
+    expected = stages.fork.expected_load(some, at=1)
+    assert prompts(call.request for call in expected) == prompts(engine.requests)
+    estimated = foretell(forking, [some], fork_share=ForkShare(1.0, "as given"))
+    assert estimated.stages["fork"].requests == len(engine.requests)
+    # the second of its turns is taken for the weakest, and prompts and replies are as long
+    characters = sum(map(len, prompts(engine.requests)))
+    assert estimated.stages["fork"].prompt_tokens == pytest.approx(characters / 4, abs=1)
+
+
+@pytest.mark.parametrize("mode", ["tokens", "json"])
+@pytest.mark.parametrize("stage", ["judge", "adherence"])
+def test_scoring_a_dialogue_asks_what_is_expected(stage: str, mode: str) -> None:
+    output = {"tokens": "continuous", "json": "binary"}[mode]
+    scoring = recipe(judge={"mode": mode}, adherence={"output_mode": output})
+    engine = ScriptedEngine(Agreeing(), capabilities=CAPABILITIES)
+    bound = getattr(bind_stages(scoring, ModelPool(engine)), stage)
+    some = dialogue(0, turns=9)
+    asyncio.run(bound.run(WorkItem(some), Asks.of(engine.complete)))
+    expected = bound.expected_load(some)
+    assert prompts(call.request for call in expected) == prompts(engine.requests)
+    assert {call.role for call in expected} == {"judge"}
+
+
+@pytest.mark.parametrize("mode", ["tokens", "json"])
+def test_verifying_a_natural_pair_asks_what_is_expected(mode: str) -> None:
+    verifying = recipe(judge={"mode": mode}, natural={"verify": True})
+    engine = ScriptedEngine(Agreeing(), capabilities=CAPABILITIES)
+    natural = bind_stages(verifying, ModelPool(engine)).natural
+    assert natural is not None
+    some = dialogue(0, turns=3)
+    last = some.messages[-1]
+    prompt = some.model_copy(update={"messages": some.messages[:-1]})
+    pair = PreferencePair(
+        pair_id="0" * 32,
+        dialogue_id=some.id,
+        content_hash=some.content_hash,
+        source="natural",
+        basis="label",
+        turn=3,
+        prompt=prompt.messages,
+        chosen=last.model_copy(update={"content": f"{last.content} granted"}),
+        rejected=last,
+    )
+    verified = asyncio.run(natural.run(WorkItem(prompt, pair=pair), Asks.of(engine.complete)))
+    assert verified.refusal is None, verified.detail
+    expected = natural.expected_load(some)
+    assert prompts(call.request for call in expected) == prompts(engine.requests)
+
+
+def test_nothing_is_expected_of_a_dialogue_that_gives_no_pair() -> None:
+    both = recipe(
+        fork={"resamples": 2},
+        natural={"verify": True},
+        models={role: {"engine": "scripted", "replies": []} for role in ("judge", "policy")},
+    )
+    stages = bind_stages(both, models())
+    silent = dialogue(0).model_copy(update={"messages": dialogue(0).messages[:1]})
+    assert stages.natural is not None
+    assert stages.fork is not None
+    assert stages.natural.expected_load(silent) == []
+    assert stages.fork.expected_load(silent) == []
 
 
 # --- counting
 
 
 def test_prefilled_is_what_a_prompt_does_not_share_with_the_one_before() -> None:
-    async def count(*texts: str) -> list[float]:
-        meter = Meter(CHARACTERS)
-        loads = []
-        for text in texts:
-            await meter([Request(Trunk(text), max_tokens=4)])
-            loads.append(meter.take())
-        assert [load.prompt for load in loads] == [len(text) for text in texts]
-        return [load.prefilled for load in loads]
-
-    assert asyncio.run(count("abcdef", "abcxyz!", "abcxyz!?", "abc", "q")) == [6, 4, 1, 0, 1]
+    meter, loads = Meter(CHARACTERS), []
+    texts = ("abcdef", "abcxyz!", "abcxyz!?", "abc", "q")
+    for text in texts:
+        request = Request(Trunk(text), max_tokens=4)
+        loads.append(meter.load([Expected("judge", request, Completion(text="four"))]))
+    assert [load.prompt for load in loads] == [len(text) for text in texts]
+    assert [load.prefilled for load in loads] == [6, 4, 1, 0, 1]
+    assert {(load.requests, load.completion) for load in loads} == {(1, 4)}
 
 
 @given(st.lists(st.text("ab", max_size=12), min_size=1, max_size=8))
 def test_counting_by_pieces_is_counting_the_whole(texts: list[str]) -> None:
     meter, last = Meter(CHARACTERS), ""
     for text in texts:
-        prompt, prefilled = meter._measure(text)
+        prompt, prefilled = meter.measure(text)
         shared = next(
             (i for i, (a, b) in enumerate(zip(text, last, strict=False)) if a != b),
             min(len(text), len(last)),

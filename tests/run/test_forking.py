@@ -15,15 +15,15 @@ import pytest
 from aiohttp import web
 from rich.console import Console
 
-from curate import steps
+from curate import stages
 from curate.adherence.config import AdherenceConfig
 from curate.cli.showing import show_funnels
 from curate.dialogue import Dialogue
 from curate.engines.base import Capability
+from curate.engines.pool import ModelPool
 from curate.engines.scripted import ScriptedEngine
 from curate.errors import CurateError, UsageError
 from curate.judging.config import RubricConfig
-from curate.models import ForkModels
 from curate.pairs.config import ForkConfig
 from curate.pairs.funnel import FUNNEL_KINDS, count_funnel
 from curate.recipe import Recipe, parse_recipe
@@ -31,7 +31,7 @@ from curate.records import PreferencePair
 from curate.records.validation import validate_record
 from curate.run.pipeline import RunResult, run_recipe
 from curate.run.read_back import read_manifest
-from curate.steps import fork_step, judge_step
+from curate.stages import fork_stage, judge_stage
 from tests.live import live_server
 from tests.servers import CountingServer, answer_by_hash
 
@@ -201,10 +201,10 @@ def test_a_fork_behind_a_turn_without_a_score_is_counted_where_that_was_not_scor
 
 def test_how_the_role_is_scored_is_part_of_what_makes_a_fork_valid() -> None:
     engine = ScriptedEngine([], capabilities=frozenset({Capability.TOP_LOGPROBS}))
-    models, rubric = ForkModels(engine, engine, engine), RubricConfig()
-    judged = judge_step(rubric, engine)
+    models, rubric = ModelPool(engine), RubricConfig()
+    judged = judge_stage(rubric, engine)
     prints = {
-        fork_step(ForkConfig(), rubric, judged, models, adherence)[1]
+        fork_stage(ForkConfig(), rubric, judged, models, adherence).fingerprint
         for adherence in (False, AdherenceConfig(), AdherenceConfig(definition="restrictive"))
     }
     assert len(prints) == 3
@@ -225,7 +225,7 @@ def test_a_bug_in_any_stage_costs_one_dialogue_and_the_next_run_makes_it_again(
     monkeypatch: pytest.MonkeyPatch,
     stage: str,
 ) -> None:
-    sound = getattr(steps, BROKEN[stage])
+    sound = getattr(stages, BROKEN[stage])
 
     async def broken(dialogue: Dialogue, *rest: Any) -> Any:
         if dialogue.id == "chat-3":
@@ -235,7 +235,7 @@ def test_a_bug_in_any_stage_costs_one_dialogue_and_the_next_run_makes_it_again(
     expected = run_recipe(recipe(server, data), out=tmp_path / "expected").manifest
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(steps, BROKEN[stage], broken)
+        patch.setattr(stages, BROKEN[stage], broken)
         for _ in range(2):
             result = run_recipe(recipe(server, data), out=run)
             assert result.manifest.status == "done"
@@ -261,7 +261,7 @@ def test_a_bug_in_one_stage_is_not_taken_over_by_another_run(
 
     plain = {"fork": False, "adherence": False}
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "judge_dialogue", broken)
+        patch.setattr(stages, "judge_dialogue", broken)
         run_recipe(recipe(server, data, **plain), out=tmp_path / "broken")
     reusing = recipe(server, data, **plain, reuse=str(tmp_path / "broken"))
     manifest = run_recipe(reusing, out=tmp_path / "run").manifest
@@ -288,7 +288,7 @@ def test_what_must_end_a_run_ends_it(
     async def broken(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(steps, "judge_dialogue", broken)
+    monkeypatch.setattr(stages, "judge_dialogue", broken)
     with pytest.raises(raised):
         run_recipe(recipe(server, data), out=tmp_path / "run")
     assert read_manifest(tmp_path / "run").status == "failed"

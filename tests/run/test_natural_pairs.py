@@ -12,12 +12,14 @@ from typing import Any
 import orjson
 import pytest
 
-from curate import models, steps
+from curate import stages
+from curate.engines import pool
 from curate.engines.base import Request
 from curate.engines.scripted import ScriptedEngine
 from curate.errors import UsageError
 from curate.planning.estimate import last_pair_share
 from curate.recipe import parse_recipe
+from curate.run import natural_pairs, pipeline
 from curate.run.pipeline import RunResult, run_recipe
 
 BARE = {"judge": False, "adherence": False, "select": False}
@@ -151,7 +153,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> ScriptedEngine:
     async def scripted(_: object) -> ScriptedEngine:
         return made
 
-    monkeypatch.setattr(models, "open_engine", scripted)
+    monkeypatch.setattr(pool, "open_engine", scripted)
     return made
 
 
@@ -180,6 +182,50 @@ AGREED = [row for number in range(10, 20) for row in task(number, "fine", "weak"
 TURNED = task(2, "weak", "fine")
 BOTH = task(3, "fine", "finer")
 COSMETIC = task(4, "Fine, thank you!", "fine")
+
+
+def test_natural_pairs_are_found_once(
+    verify: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = 0
+    look = natural_pairs.natural_candidates
+
+    def counted(*given: Any) -> Any:
+        nonlocal looked
+        looked += 1
+        return look(*given)
+
+    monkeypatch.setattr(natural_pairs, "natural_candidates", counted)
+    verify(AGREED, GOOD, TURNED)
+    assert looked == 1
+    verify(AGREED, GOOD, TURNED, natural={})
+    assert looked == 2
+
+
+def test_models_are_closed_before_selection_and_export(
+    verify: Callable[..., RunResult], engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_at: dict[str, bool] = {}
+    is_closed = False
+
+    async def close() -> None:
+        nonlocal is_closed
+        is_closed = True
+
+    def noted(name: str) -> None:
+        step = getattr(pipeline, name)
+
+        def call(*given: Any) -> Any:
+            open_at[name] = not is_closed
+            return step(*given)
+
+        monkeypatch.setattr(pipeline, name, call)
+
+    monkeypatch.setattr(engine, "close", close)
+    for name in ("tabulate", "select_dialogues", "export_run"):
+        noted(name)
+    verify(AGREED, GOOD)
+    assert open_at == {"tabulate": True, "select_dialogues": False, "export_run": False}
 
 
 def test_only_what_the_judge_confirms_is_a_pair(
@@ -315,7 +361,7 @@ def test_a_bug_in_verifying_a_pair_counts_as_well(
     async def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(steps, "verify_natural", broken)
+    monkeypatch.setattr(stages, "verify_natural", broken)
     result = verify(GOOD)
     assert result.exit_code == 3
     assert result.manifest.stages["natural"].reasons == {"internal_error": 1}
@@ -341,7 +387,7 @@ def test_role_adherence_may_not_fall_where_the_run_judges_it(
     async def scripted(_: object) -> ScriptedEngine:
         return ScriptedEngine(strict)
 
-    monkeypatch.setattr(models, "open_engine", scripted)
+    monkeypatch.setattr(pool, "open_engine", scripted)
     result = verify(AGREED, adherence={})
     assert result.manifest.natural_refusals == {"other_dimension_fell": 10}
     pair = records(result.folder)[1][0]

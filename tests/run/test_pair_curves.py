@@ -15,9 +15,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from curate import models
 from curate.cli import app
 from curate.cli.showing import show_run
+from curate.engines import pool
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.errors import UsageError
@@ -120,7 +120,7 @@ def judge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Judge:
     async def scripted(_: object) -> ScriptedEngine:
         return engine
 
-    monkeypatch.setattr(models, "open_engine", scripted)
+    monkeypatch.setattr(pool, "open_engine", scripted)
     monkeypatch.chdir(tmp_path)
     return made
 

@@ -21,6 +21,7 @@ from curate.engines.client import Client
 from curate.engines.config import VllmConfig, open_engine
 from curate.engines.label_mass import read_labels
 from curate.engines.layout import Trunk
+from curate.engines.pool import Asks
 from curate.engines.structured import BadReply, read_object
 from curate.engines.tokens import PromptTokens
 from curate.engines.vllm import VllmEngine
@@ -29,7 +30,7 @@ from curate.judging.config import RubricConfig
 from curate.records import AdherenceScore, Judgment
 from curate.sources import open_source
 from curate.sources.config import SourceConfig
-from curate.steps import adherence_step, judge_step
+from curate.stages import WorkItem, adherence_stage, judge_stage
 from tests.vllm.conftest import CONTEXT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -222,15 +223,19 @@ async def test_dialogues_are_judged_by_exact_labels(engine: VllmEngine) -> None:
         seen.add(engine, requests)
         return await asker(requests)
 
-    judge = judge_step(RubricConfig(), engine)
+    judge = judge_stage(RubricConfig(), engine)
     assert judge.mode == "tokens"
     dialogues = read_dialogues(3)
-    found = await asyncio.gather(*(judge.work(dialogue, ask_seen) for dialogue in dialogues))
+    found = await asyncio.gather(
+        *(judge.run(WorkItem(dialogue), Asks.of(ask_seen)) for dialogue in dialogues)
+    )
     for judgment in found:
         assert isinstance(judgment, Judgment), judgment
-    adherence = adherence_step(AdherenceConfig(output_mode="continuous"), engine)
+    adherence = adherence_stage(AdherenceConfig(output_mode="continuous"), engine)
     assert adherence.warning is None
-    scores = await asyncio.gather(*(adherence.work(dialogue, ask_seen) for dialogue in dialogues))
+    scores = await asyncio.gather(
+        *(adherence.run(WorkItem(dialogue), Asks.of(ask_seen)) for dialogue in dialogues)
+    )
     for dialogue, score in zip(dialogues, scores, strict=True):
         assert isinstance(score, AdherenceScore), score
         assert len(score.per_turn) == len(dialogue.turns)

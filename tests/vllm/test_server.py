@@ -26,12 +26,13 @@ from curate.engines.config import OpenAIConfig, open_engine
 from curate.engines.label_mass import read_labels
 from curate.engines.layout import Trunk
 from curate.engines.openai import OpenAIEngine
+from curate.engines.pool import Asks
 from curate.engines.structured import BadReply, read_object
 from curate.errors import UsageError
 from curate.records import AdherenceScore
 from curate.sources import open_source
 from curate.sources.config import SourceConfig
-from curate.steps import adherence_step
+from curate.stages import WorkItem, adherence_stage
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -222,8 +223,8 @@ def read_dialogue() -> Dialogue:
 
 async def test_adherence_over_token_prompts(tokens: OpenAIEngine) -> None:
     accounting, dialogue = Accounting(), read_dialogue()
-    step = adherence_step(AdherenceConfig(output_mode="continuous"), tokens)
-    score = await step.work(dialogue, Client(tokens, None, accounting=accounting))
+    step = adherence_stage(AdherenceConfig(output_mode="continuous"), tokens)
+    score = await step.run(WorkItem(dialogue), Asks.of(Client(tokens, None, accounting=accounting)))
     assert isinstance(score, AdherenceScore), score
     assert len(score.per_turn) == len(dialogue.turns)
     tally = accounting.stages["adherence"]

@@ -1,18 +1,20 @@
-"""Stage functions bound to the models they ask.
+"""The stages that make rows: the one place that binds a recipe, its models and the functions of the rooms.
 
-A stage takes a dialogue, an `ask` and its config. What is bound here, once a run and for the Python API
-alike: which mode the engine can serve, the identity that goes into every record, and for forks the
-functions of the judge that verification needs (stages do not import each other).
+A stage is settled once (which mode an engine can serve, who scores, the fingerprint of what comes of it) and then
+run by any executor, here or in a worker that has bound the same stage to engines of its own. Rooms do not import
+each other, so what a fork needs of the judge is handed to it here.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
+from itertools import compress
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -23,38 +25,72 @@ from curate.adherence.prompting import REASON_VERSION
 from curate.adherence.prompting import prompt_version as adherence_prompts
 from curate.adherence.reference.scorer import ReferenceScorer
 from curate.adherence.single_turn import score_turn as score_role_of_turn
-from curate.dialogue import Dialogue
+from curate.dialogue import Dialogue, Message
 from curate.engines.base import Ask, Capability, Completion, EngineIdentity, Request
-from curate.errors import UsageError
-from curate.judging.calibrated import calibrated_identity, check_judge, with_levels
+from curate.engines.pool import Asks, Described, ModelPool, ModelsByRole
+from curate.engines.stand_in import Expected, LookUp, StandIn, nothing_kept, settled
+from curate.errors import CurateError, EngineError, UsageError
+from curate.judging.calibrated import calibrated_identity, check_adherence, check_judge, with_levels
 from curate.judging.config import RubricConfig, resolve_mode
 from curate.judging.rubric import describe_issue, judge_dialogue, prompt_version, score_turn
-from curate.models import Described, ForkModels, ModelFacts
 from curate.pairs.asks import ForkAsks, JudgeAsks
 from curate.pairs.config import ForkConfig, NaturalConfig, VerifyConfig
+from curate.pairs.expected import ask_as_a_fork, ask_as_a_verification, with_a_bad_turn
 from curate.pairs.fork import fork_dialogue
 from curate.pairs.natural import verify_natural
+from curate.pairs.prefix import pair_id, with_messages
 from curate.pairs.prompting import PROMPT_VERSION as FORK_PROMPTS
+from curate.recipe import Recipe
 from curate.records import (
+    INTERNAL_ERROR,
     AdherenceScore,
     AdherenceTurn,
     CutPoints,
     JudgeIdentity,
     Judgment,
+    PairCheck,
     PreferencePair,
     ScoringMode,
+    StageName,
     TurnReading,
     Unscored,
 )
+from curate.storage.files import disk_error
 from curate.storage.store import fingerprint
 
 R = TypeVar("R")
 
-ForkWork = Callable[[Dialogue, Judgment, Ask, Ask, Ask], Awaitable[list[PreferencePair]]]
-"""Dialogue, its judgment, and the judge's, policy's and reviser's ask; all records of the fork out."""
+Scored = AdherenceScore | Unscored
+Judged = Judgment | Unscored
+Forks = list[PreferencePair]
+Row = Judged | Scored | PreferencePair | Forks
 
-NaturalWork = Callable[[PreferencePair, Dialogue, Ask], Awaitable[PreferencePair]]
-"""A pair, its dialogue cut to the pair's prompt, and the judge's ask; the pair as verified out."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DETAIL_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """What a row is made of; it pickles.
+
+    Attributes:
+        dialogue: which the row is about.
+        judgment: of that dialogue; needed by `fork`, nothing else reads it.
+        pair: to be verified, the dialogue being its prompt; needed by `natural`, nothing else reads it.
+        again: the judge's kept replies about this dialogue could not be used, ask anew.
+        turns: the turns that `again` is said of, the replies about the others being kept; empty: all.
+    """
+
+    dialogue: Dialogue
+    judgment: Judgment | None = None
+    again: bool = False
+    turns: frozenset[int] = frozenset()
+    pair: PreferencePair | None = None
+
+    @property
+    def key(self) -> str:
+        """What the row is kept by: 32 hex digits."""
+        return self.dialogue.content_hash if self.pair is None else self.pair.pair_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +108,47 @@ class Calibrated(Generic[R]):
     fingerprint: str
 
 
+Expects = Callable[[Dialogue, int, LookUp], list[Expected]]
+
+
 @dataclass(frozen=True, slots=True)
-class Step(Generic[R]):
+class Stage(Generic[R]):
     """A stage ready to run.
 
     Attributes:
-        work: dialogue and ask in, record out; the ask decides about cache and retries.
+        name: which stage.
+        fingerprint: names the folder of its rows; changes with whatever would change a row.
         identity: who scores, and how.
-        fingerprint: names the stage's folder; changes with whatever would change a row.
+        run: makes the row of an item; the asks decide about kept replies and retries.
+        expects: as `expected_load`.
         mode: the rubric judge's resolved scoring mode.
         warning: something the user must hear, once.
         calibrated: what is made of its rows before anything reads them; None where they stay.
     """
 
-    work: Callable[[Dialogue, Ask], Awaitable[R]]
-    identity: JudgeIdentity
+    name: StageName
     fingerprint: str
+    identity: JudgeIdentity
+    run: Callable[[WorkItem, Asks], Awaitable[R]]
+    expects: Expects
     mode: ScoringMode | None = None
     warning: str | None = None
     calibrated: Calibrated[R] | None = None
+
+    def expected_load(
+        self, dialogue: Dialogue, *, at: int = 0, look_up: LookUp = nothing_kept
+    ) -> list[Expected]:
+        """The calls that a dialogue's row is expected to take, in order; pure, no model is asked.
+
+        Of `fork` those of a fork that gives a pair; of `natural` those of a pair that passes, its chosen side like
+        the dialogue's last answer.
+
+        Args:
+            dialogue: what the row is about.
+            at: counts round the turns to fork at.
+            look_up: answers of `judge` and `adherence` that need no call.
+        """
+        return self.expects(dialogue, at, look_up)
 
     @property
     def result(self) -> str:
@@ -98,7 +156,148 @@ class Step(Generic[R]):
         return self.fingerprint if self.calibrated is None else self.calibrated.fingerprint
 
 
-def judge_step(config: RubricConfig, engine: Described) -> Step[Judgment | Unscored]:
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The stages of a recipe that ask models; None where it leaves one out."""
+
+    judge: Stage[Judged] | None = None
+    adherence: Stage[Scored] | None = None
+    fork: Stage[Forks] | None = None
+    natural: Stage[PreferencePair] | None = None
+
+    def __iter__(self) -> Iterator[Stage[Any]]:
+        """Those there are, in the order of a run."""
+        return filter(None, (self.judge, self.adherence, self.fork, self.natural))
+
+    def of(self, name: StageName, fingerprint: str) -> Stage[Any]:
+        """The stage of a name, as it was bound elsewhere.
+
+        Args:
+            name: of a stage that the recipe has.
+            fingerprint: of that stage there.
+
+        Raises:
+            EngineError: it has another one here.
+        """
+        stage = {stage.name: stage for stage in self}[name]
+        if stage.fingerprint != fingerprint:
+            raise EngineError(
+                f"the stage '{name}' of a worker is not the run's; their rows would not compare",
+                got=stage.fingerprint,
+                expected=fingerprint,
+                fix="put the same version of curate and the same models on every machine",
+            )
+        return stage
+
+
+def bind_stages(recipe: Recipe, models: ModelsByRole) -> Stages:
+    """The stages of a recipe on its models, or on what is known of models that are open elsewhere.
+
+    Raises:
+        UsageError: an engine cannot serve what the recipe asks of it, or a calibration or a curve is another judge's.
+    """
+    judge, adherence = recipe.judge, recipe.judged_adherence
+    judged = judge_stage(judge, models.judge) if judge else None
+    scored = adherence_stage(adherence, models.judge) if adherence else None
+    if judge:
+        check_adherence(judge.calibration, scored.identity if scored else None)
+    forked = verified = None
+    if recipe.fork and judge and judged is not None:
+        forked = fork_stage(recipe.fork, judge, judged, models, adherence)
+    if recipe.natural.verification is not None:
+        verified = natural_stage(recipe.natural, judge, models.judge, adherence)
+    return Stages(judged, scored, forked, verified)
+
+
+async def make_row(stage: Stage[Any], item: WorkItem, asks: Asks) -> Row:
+    """The row of an item; where a bug keeps it from being made, an unscored one that says so.
+
+    A bug costs one dialogue, not the run, and its row is owed again by the next run (`staging.is_settled`).
+
+    Raises:
+        CurateError: what ends a run, such as a budget, a model that cannot be reached or a full disk.
+    """
+    try:
+        row: Row = await stage.run(item, _past_kept_replies(item, asks))
+        return row
+    except CurateError:
+        raise
+    except Exception as error:  # broad on purpose
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise disk_error(Path(error.filename or "."), error) from error
+        return _unmade(stage.name, item, f"{type(error).__name__}: {error}"[:_DETAIL_CHARS])
+
+
+def _past_kept_replies(item: WorkItem, asks: Asks) -> Asks:
+    """The asks for an item; those of one that is asked again pass over the kept replies that it names."""
+    if not item.again:
+        return asks
+    if not item.turns:
+        return replace(asks, judge=asks.judge_again)
+
+    async def ask(requests: Sequence[Request]) -> list[Completion]:
+        is_again = [not item.turns.isdisjoint(request.turns) for request in requests]
+        answers: dict[bool, Iterator[Completion]] = {}
+        for again, judge in ((False, asks.judge), (True, asks.judge_again)):
+            if again in is_again:
+                asked = compress(requests, (one == again for one in is_again))
+                answers[again] = iter(await judge(list(asked)))
+        return [next(answers[again]) for again in is_again]
+
+    return replace(asks, judge=ask)
+
+
+def _unmade(stage: StageName, item: WorkItem, detail: str) -> Row:
+    check = PairCheck(unscored=INTERNAL_ERROR)
+    if item.pair is not None:
+        detail = f"{item.pair.detail}; {INTERNAL_ERROR}: {detail}".removeprefix("; ")
+        changed = {"refusal": "unscored", "detail": detail, "check": check}
+        return item.pair.model_copy(update=changed)
+    dialogue = item.dialogue
+    if stage is not StageName.FORK:
+        return Unscored(
+            dialogue_id=dialogue.id,
+            content_hash=dialogue.content_hash,
+            stage=stage,
+            reason=INTERNAL_ERROR,
+            detail=detail,
+        )
+    rejected = Message(role="assistant")
+    salt = f"{dialogue.id}/{dialogue.content_hash}/{INTERNAL_ERROR}"
+    return [
+        PreferencePair(
+            pair_id=pair_id((), dialogue.tools, None, rejected, salt=salt),
+            dialogue_id=dialogue.id,
+            content_hash=dialogue.content_hash,
+            source="none",
+            basis="judge",
+            turn=item.judgment.weakest_turn if item.judgment else None,
+            prompt=(),
+            tools=dialogue.tools,
+            chosen=None,
+            rejected=rejected,
+            refusal="unscored",
+            detail=f"{INTERNAL_ERROR}: {detail}",
+            check=check,
+            lineage=dialogue.lineage,
+        )
+    ]
+
+
+def model_pool(recipe: Recipe) -> ModelPool:
+    """The models that a recipe names; the policy's and the reviser's only where it forks.
+
+    Raises:
+        UsageError: no judge is named.
+    """
+    models = recipe.models
+    if models.judge is None:
+        raise UsageError("no judge is named", expected="models.judge")
+    writers = (models.policy, models.reviser) if recipe.fork else ()
+    return ModelPool(models.judge, *writers, redact=recipe.redact)
+
+
+def judge_stage(config: RubricConfig, engine: Described) -> Stage[Judged]:
     """The multi-turn rubric judge on an engine.
 
     A calibration is no part of what is asked: the judge's own rows are the same with and without it.
@@ -110,14 +309,32 @@ def judge_step(config: RubricConfig, engine: Described) -> Step[Judgment | Unsco
     resolved = _asked(config, mode)
     identity = _identity(engine.identity, mode, prompt_version(resolved))
 
-    async def work(dialogue: Dialogue, ask: Ask) -> Judgment | Unscored:
-        return await judge_dialogue(dialogue, _about(dialogue, ask), resolved, identity)
+    async def run(item: WorkItem, asks: Asks) -> Judged:
+        ask = _about(item.dialogue, asks.judge)
+        return await judge_dialogue(item.dialogue, ask, resolved, identity)
 
     asked = resolved.model_dump(mode="json", exclude={"calibration"})
     print_ = _fingerprint("judging", asked, identity)
-    return Step(
-        work, identity, print_, mode=mode, calibrated=calibrate_judge(config, identity, print_)
+    return Stage(
+        StageName.JUDGE,
+        print_,
+        identity,
+        run,
+        _as_it_runs(run),
+        mode=mode,
+        calibrated=calibrate_judge(config, identity, print_),
     )
+
+
+def _as_it_runs(run: Callable[[WorkItem, Asks], Awaitable[object]]) -> Expects:
+    """The calls of a stage that asks the same whatever is answered."""
+
+    def expected(dialogue: Dialogue, _: int, look_up: LookUp) -> list[Expected]:
+        stand_in = StandIn(look_up=look_up)
+        settled(run(WorkItem(dialogue), Asks.of(stand_in)))
+        return stand_in.asked
+
+    return expected
 
 
 def _asked(config: RubricConfig, mode: ScoringMode | None) -> RubricConfig:
@@ -130,7 +347,7 @@ def _asked(config: RubricConfig, mode: ScoringMode | None) -> RubricConfig:
 
 def calibrate_judge(
     config: RubricConfig, identity: JudgeIdentity, print_: str
-) -> Calibrated[Judgment | Unscored] | None:
+) -> Calibrated[Judged] | None:
     """What the config's calibration makes of rows by a judge; None where it has no levels.
 
     Args:
@@ -150,7 +367,7 @@ def calibrate_judge(
     named = calibrated_identity(calibration, identity)
     reject = config.on_mismatch == "reject"
 
-    def apply(row: Judgment | Unscored) -> Judgment | Unscored:
+    def apply(row: Judged) -> Judged:
         if isinstance(row, Unscored):
             return row
         return with_levels(row, calibration.levels, named, reject_mismatch=reject)
@@ -159,19 +376,22 @@ def calibrate_judge(
     return Calibrated(apply, named, fingerprint(print_, *marks))
 
 
-def adherence_step(config: AdherenceConfig, engine: Described) -> Step[AdherenceScore | Unscored]:
+def adherence_stage(config: AdherenceConfig, engine: Described) -> Stage[Scored]:
     """Role adherence on an engine; falls back to binary with a warning where it must."""
     resolved, identity, warnings = _settle_adherence(config, engine)
 
-    async def work(dialogue: Dialogue, ask: Ask) -> AdherenceScore | Unscored:
-        return await score_adherence(dialogue, _about(dialogue, ask), resolved, identity)
+    async def run(item: WorkItem, asks: Asks) -> Scored:
+        ask = _about(item.dialogue, asks.judge)
+        return await score_adherence(item.dialogue, ask, resolved, identity)
 
     print_ = _fingerprint(
         "adherence", resolved.model_dump(mode="json", exclude={"reference"}), identity
     )
     if config.include_reason:
         print_ = fingerprint(print_, REASON_VERSION)
-    return Step(work, identity, print_, warning="\n".join(warnings) or None)
+    warning = "\n".join(warnings) or None
+    expected = _as_it_runs(run)
+    return Stage(StageName.ADHERENCE, print_, identity, run, expected, warning=warning)
 
 
 def _settle_adherence(
@@ -191,11 +411,11 @@ def _settle_adherence(
     return resolved, identity, [text for text in (fallback, ignored) if text]
 
 
-def reference_step(
+def reference_stage(
     config: AdherenceConfig,
     dialogues: Callable[[], Iterable[Dialogue]],
     store: Path | None = None,
-) -> Step[AdherenceScore | Unscored]:
+) -> Stage[Scored]:
     """Role adherence by comparison with references: asks nobody, and is fitted on all dialogues first.
 
     Args:
@@ -205,24 +425,31 @@ def reference_step(
     """
     scorer = ReferenceScorer(config, dialogues, store)
 
-    async def work(dialogue: Dialogue, _: Ask) -> AdherenceScore | Unscored:
-        return scorer.score(dialogue)
+    async def run(item: WorkItem, _: Asks) -> Scored:
+        return scorer.score(item.dialogue)
 
     print_ = fingerprint(
         _fingerprint("adherence", scorer.config.model_dump(mode="json"), scorer.identity),
         code_version("curate.adherence.reference"),
     )
-    return Step(work, scorer.identity, print_, warning=scorer.warning)
+    return Stage(
+        StageName.ADHERENCE,
+        print_,
+        scorer.identity,
+        run,
+        lambda *_: [],
+        warning=scorer.warning,
+    )
 
 
-def fork_step(
+def fork_stage(
     config: ForkConfig,
     judging: RubricConfig,
-    judged: Step[Judgment | Unscored],
-    models: ForkModels | ModelFacts,
+    judged: Stage[Judged],
+    models: ModelsByRole,
     adherence: AdherenceConfig | Literal[False] = False,
-) -> tuple[ForkWork, str]:
-    """Forking bound to its judge; returns the work (dialogue, judgment, asks) and its fingerprint.
+) -> Stage[Forks]:
+    """Forking bound to its judge.
 
     `adherence` is how a judge scores role adherence in this run; without it the role is not checked.
     `where` is left out of the fingerprint: a changed condition admits other dialogues and leaves the
@@ -234,21 +461,20 @@ def fork_step(
     check_curve(config, judged.identity, "fork")
     role = _settle_adherence(adherence, models.judge)[:2] if adherence else None
 
-    async def work(
-        dialogue: Dialogue, judgment: Judgment, judge: Ask, policy: Ask, reviser: Ask
-    ) -> list[PreferencePair]:
+    def forking(dialogue: Dialogue, asks: Asks) -> ForkAsks:
         judge, policy, reviser = (
-            _about(dialogue, ask, stage="fork") for ask in (judge, policy, reviser)
+            _about(dialogue, ask, stage=StageName.FORK)
+            for ask in (asks.judge, asks.policy, asks.reviser)
         )
 
         async def issue(part: Dialogue, turn: int) -> str:
             return await describe_issue(part, turn, judge, resolved)
 
-        async def rejudge(part: Dialogue) -> Judgment | Unscored:
+        async def rejudge(part: Dialogue) -> Judged:
             row = await judge_dialogue(part, judge, whole, judged.identity)
             return row if judged.calibrated is None else judged.calibrated.apply(row)
 
-        asks = ForkAsks(
+        return ForkAsks(
             judging=bind_judge(judge, resolved, models.judge, role[0] if role else None, levels),
             policy=policy,
             reviser=reviser,
@@ -257,7 +483,25 @@ def fork_step(
             policy_id=_label(models.policy.identity),
             reviser_id=_label(models.reviser.identity),
         )
-        return await fork_dialogue(dialogue, judgment, asks, config)
+
+    async def run(item: WorkItem, asks: Asks) -> Forks:
+        if item.judgment is None:
+            raise ValueError("a fork needs the dialogue's judgment")
+        return await fork_dialogue(
+            item.dialogue, item.judgment, forking(item.dialogue, asks), config
+        )
+
+    def expected(dialogue: Dialogue, at: int, _: LookUp) -> list[Expected]:
+        found = settled(judged.run(WorkItem(dialogue), Asks.of(StandIn())))
+        if isinstance(found, Unscored) or not found.per_turn:
+            return []
+        calls: list[Expected] = []
+        judge, policy, reviser = (
+            StandIn(name, asked=calls, gives_last=True) for name in ("judge", "policy", "reviser")
+        )
+        asks = forking(dialogue, Asks(judge, judge, policy, reviser))
+        settled(ask_as_a_fork(dialogue, with_a_bad_turn(found, at, config), asks, config))
+        return calls
 
     print_ = fingerprint(
         config.model_dump(mode="json", exclude={"where"}),
@@ -268,22 +512,22 @@ def fork_step(
         code_version("curate.pairs"),
         *([role[0].model_dump(mode="json"), role[1].model_dump(mode="json")] if role else []),
     )
-    return work, print_
+    return Stage(StageName.FORK, print_, pair_identity(judged.identity), run, expected)
 
 
-def natural_step(
+def natural_stage(
     config: NaturalConfig,
     judging: RubricConfig | Literal[False],
     engine: Described,
     adherence: AdherenceConfig | Literal[False] = False,
-) -> tuple[NaturalWork, str]:
-    """Verification of natural pairs bound to its judge; returns the work and its fingerprint.
+) -> Stage[PreferencePair]:
+    """Verification of natural pairs bound to its judge.
 
     `judging` and `adherence` are how the judge scores in this run; the rubric's defaults where it is left out.
     Which pairs are found is not in the fingerprint: the rows of pairs that are found again are kept.
     """
     rubric = judging or RubricConfig()
-    judged = judge_step(rubric, engine)
+    judged = judge_stage(rubric, engine)
     resolved = _asked(rubric, judged.mode)
     levels = rubric.calibration.levels if rubric.calibration else {}
     verification = config.verification
@@ -291,10 +535,28 @@ def natural_step(
         check_curve(verification, judged.identity, "natural.verify")
     role = _settle_adherence(adherence, engine)[:2] if adherence else None
 
-    async def work(pair: PreferencePair, prompt: Dialogue, judge: Ask) -> PreferencePair:
-        judge = _about(prompt, judge, stage="natural")
-        asks = bind_judge(judge, resolved, engine, role[0] if role else None, levels)
-        return await verify_natural(pair, prompt, asks, config)
+    def bound(dialogue: Dialogue, ask: Ask) -> JudgeAsks:
+        judge = _about(dialogue, ask, stage=StageName.NATURAL)
+        return bind_judge(judge, resolved, engine, role[0] if role else None, levels)
+
+    async def run(item: WorkItem, asks: Asks) -> PreferencePair:
+        if item.pair is None:
+            raise ValueError("nothing to verify without a pair")
+        judge = bound(item.dialogue, asks.judge)
+        return await verify_natural(item.pair, item.dialogue, judge, config)
+
+    def expected(dialogue: Dialogue, _: int, __: LookUp) -> list[Expected]:
+        turn = next((turn for turn in reversed(dialogue.turns) if turn.in_rubric), None)
+        place = None if turn is None else turn.last_assistant_text
+        if turn is None or place is None or verification is None:
+            return []
+        rejected = dialogue.messages[place]
+        chosen = rejected.model_copy(update={"content": f"{rejected.content} granted"})
+        prompt = with_messages(dialogue, dialogue.messages[:place])
+        stand_in = StandIn(gives_last=True)
+        judge = bound(prompt, stand_in)
+        settled(ask_as_a_verification(prompt, chosen, rejected, turn.number, judge, verification))
+        return stand_in.asked
 
     print_ = fingerprint(
         None if verification is None else verification.model_dump(mode="json"),
@@ -304,7 +566,7 @@ def natural_step(
         code_version("curate.pairs"),
         *([role[0].model_dump(mode="json"), role[1].model_dump(mode="json")] if role else []),
     )
-    return work, print_
+    return Stage(StageName.NATURAL, print_, pair_identity(judged.identity), run, expected)
 
 
 def pair_identity(judge: JudgeIdentity) -> JudgeIdentity:
@@ -412,7 +674,7 @@ def _identity(engine: EngineIdentity, mode: str, prompts: str) -> JudgeIdentity:
     )
 
 
-def _about(dialogue: Dialogue, ask: Ask, *, stage: str | None = None) -> Ask:
+def _about(dialogue: Dialogue, ask: Ask, *, stage: StageName | None = None) -> Ask:
     """The same ask, its requests marked as being about a dialogue, so that one server gets them all.
 
     With a stage they are accounted to it, whatever stage wrote them.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from curate.engines.base import EngineIdentity
-from curate.models import open_models, trust_warning
+from curate.engines.pool import trust_warning
 from curate.recipe import parse_recipe
+from curate.stages import model_pool
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,6 @@ async def test_equal_configs_share_one_engine() -> None:
     recipe = parse_recipe(
         {"name": "n", "source": {"path": "x"}, "models": models, "fork": {"resamples": 1}}
     )
-    async with open_models(recipe) as opened:
+    async with model_pool(recipe) as opened:
         assert opened.judge is opened.policy
         assert opened.reviser is not opened.judge

@@ -1,0 +1,296 @@
+"""The models of a run or of a call of the Python API: opened once each, asked in one way.
+
+Who is asked and what holds while asking (kept replies, budget, prices, redaction) is put together here and nowhere
+else, so that a run and the Python API cannot differ in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from curate.engines.accounting import Accounting
+from curate.engines.base import Ask, Capability, Engine, EngineIdentity
+from curate.engines.cache import ReplyCache
+from curate.engines.client import CallBudget, Client, Replies
+from curate.engines.config import EngineConfig, OpenAIConfig, open_engine
+from curate.engines.personal_data import PersonalData
+from curate.engines.redaction import redactor
+from curate.errors import EngineError
+
+
+class Described(Protocol):
+    """What a stage is planned from: an engine, or what is known of one that is open elsewhere."""
+
+    @property
+    def identity(self) -> EngineIdentity:
+        """All that determines a reply, but the request."""
+        ...
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the engine can do."""
+        ...
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """An engine's description; it pickles, so the engine may be in another process."""
+
+    identity: EngineIdentity
+    capabilities: frozenset[Capability]
+    open_dialogues: int
+    warnings: tuple[str, ...] = ()
+    served: str = ""
+    """The model that a server says its replies come from; empty for a model in this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """Descriptions by role, as `ModelPool` has engines."""
+
+    judge: EngineFacts
+    policy: EngineFacts
+    reviser: EngineFacts
+
+    @property
+    def served(self) -> list[EngineFacts]:
+        """The models whose replies say where they come from."""
+        return [facts for facts in (self.judge, self.policy, self.reviser) if facts.served]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a user should know of the engines, each once."""
+        roles = (self.judge, self.policy, self.reviser)
+        return tuple(dict.fromkeys(text for facts in roles for text in facts.warnings))
+
+
+def warnings_of(engine: Engine) -> tuple[str, ...]:
+    """What an engine found out on opening that a user should know; most have nothing to say."""
+    return tuple(getattr(engine, "warnings", ()))
+
+
+class ModelsByRole(Protocol):
+    """Judge, policy and reviser: a `ModelPool`, or the `ModelFacts` of one that is open elsewhere."""
+
+    @property
+    def judge(self) -> Described:
+        """Scores and compares."""
+        ...
+
+    @property
+    def policy(self) -> Described:
+        """Writes resamples."""
+        ...
+
+    @property
+    def reviser(self) -> Described:
+        """Writes revisions."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """The models of a pool as stages ask them; `judge_again` passes over the judge's kept replies, once each."""
+
+    judge: Ask
+    judge_again: Ask
+    policy: Ask
+    reviser: Ask
+
+    @classmethod
+    def of(cls, ask: Ask) -> Asks:
+        """One model in every role."""
+        return cls(ask, ask, ask, ask)
+
+
+class ModelPool:
+    """Models by role; `async with` opens each distinct one once, and closes what it opened.
+
+    Args:
+        judge: its config, or an engine that is open (and stays so).
+        policy: the judge where None.
+        reviser: the policy where None.
+        redact: kinds of personal data that are taken out of what a model elsewhere is sent. Of an engine that was
+            given open it is not known where its model is, so it counts as one.
+
+    Raises:
+        UsageError, EngineError: on entering, as `open_engine`.
+    """
+
+    def __init__(
+        self,
+        judge: Engine | EngineConfig,
+        policy: Engine | EngineConfig | None = None,
+        reviser: Engine | EngineConfig | None = None,
+        *,
+        redact: Collection[PersonalData] = (),
+    ) -> None:
+        policy = judge if policy is None else policy
+        self._given = {
+            "judge": judge,
+            "policy": policy,
+            "reviser": policy if reviser is None else reviser,
+        }
+        self._engines = {
+            role: model for role, model in self._given.items() if isinstance(model, Engine)
+        }
+        self._redact = redactor(redact)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> ModelPool:
+        opened: dict[str, Engine] = {}
+        async with AsyncExitStack() as stack:
+            for role, config in self._given.items():
+                if isinstance(config, Engine):
+                    continue
+                key = config.model_dump_json(exclude={"prices"})
+                if key not in opened:
+                    opened[key] = await open_engine(config)
+                    stack.push_async_callback(opened[key].close)
+                self._engines[role] = opened[key]
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    @property
+    def judge(self) -> Engine:
+        """Scores and compares."""
+        return self._engines["judge"]
+
+    @property
+    def policy(self) -> Engine:
+        """Writes resamples."""
+        return self._engines["policy"]
+
+    @property
+    def reviser(self) -> Engine:
+        """Writes revisions."""
+        return self._engines["reviser"]
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What the engines are, without them."""
+        return ModelFacts(
+            *(
+                EngineFacts(
+                    engine.identity,
+                    engine.capabilities,
+                    engine.open_dialogues,
+                    warnings_of(engine),
+                    getattr(engine, "served", ""),
+                )
+                for engine in (self.judge, self.policy, self.reviser)
+            )
+        )
+
+    def asks(self, replies: Replies | None, accounting: Accounting, budget: CallBudget) -> Asks:
+        """How stages ask these models: kept replies first, every call counted and taken from the budget."""
+
+        def client(role: str, refresh: Collection[str] = ()) -> Client:
+            given, engine = self._given[role], self._engines[role]
+            if isinstance(given, Engine):
+                return Client(
+                    engine,
+                    replies,
+                    accounting=accounting,
+                    budget=budget,
+                    refresh=refresh,
+                    redact=self._redact,
+                )
+            return Client(
+                engine,
+                replies,
+                retries=given.retries,
+                deadline=given.deadline if isinstance(given, OpenAIConfig) else None,
+                prices=given.prices,
+                accounting=accounting,
+                budget=budget,
+                refresh=refresh,
+                redact=self._redact if given.is_hosted else None,
+            )
+
+        return Asks(
+            judge=client("judge"),
+            # For --retry unscored: kept replies are what could not be used, so they are asked for anew.
+            judge_again=client("judge", ("judge", "adherence", "fork", "natural")),
+            policy=client("policy"),
+            reviser=client("reviser"),
+        )
+
+    @asynccontextmanager
+    async def asking(
+        self, replies: Path | None, accounting: Accounting, budget: CallBudget
+    ) -> AsyncIterator[Asks]:
+        """`asks` with a reply log of this process, which is closed at the end.
+
+        Args:
+            replies: its file; None keeps nothing.
+            accounting: gets the counts, of damaged replies too.
+            budget: checked before each call.
+
+        Raises:
+            CurateError: the log cannot be used.
+            EngineError: what it holds comes from another model than is served now.
+        """
+        with ExitStack() as stack:
+            cache = None if replies is None else stack.enter_context(ReplyCache(replies))
+            if cache is not None:
+                for facts in self.facts.served:
+                    check_served(facts, cache.first_served(facts.identity.key, facts.served))
+            try:
+                yield self.asks(cache, accounting, budget)
+            finally:
+                accounting.damaged += 0 if cache is None else cache.damaged
+
+
+def check_served(facts: EngineFacts, first: str) -> None:
+    """Refuse a server that serves another model than the one whose replies are kept.
+
+    Args:
+        facts: of the engine as it is now.
+        first: the name that its replies had when the first was kept.
+
+    Raises:
+        EngineError: the names differ.
+    """
+    if facts.served != first:
+        raise EngineError(
+            f"the replies kept for {facts.identity.model} come from another model than is served now",
+            got=facts.served,
+            expected=first,
+            fix="serve that one again; or set `revision` on the model, which then is a new one that "
+            "everything is asked of",
+        )
+
+
+_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)([MB])(?![a-z0-9])", re.IGNORECASE)
+
+
+def trust_warning(identity: EngineIdentity) -> str | None:
+    """What to say of a judge whose name tells that it is small; None where it is not, or does not tell.
+
+    Below 1 billion parameters verdicts are noise. Up to 8 billion a judge can rank dialogues, and agrees
+    with people too little for its thresholds to be taken on trust.
+    """
+    sizes = [
+        float(number) / (1000 if unit in "mM" else 1)
+        for number, unit in _SIZE.findall(identity.model.rsplit("/", 1)[-1])
+    ]
+    if not sizes or max(sizes) > 8:
+        return None
+    if max(sizes) < 1:
+        return (
+            f"The judge, {identity.model}, is too small to be trusted: it shows that everything runs; its "
+            "verdicts are noise and say nothing about quality. Name a real judge before you use the result."
+        )
+    return (
+        f"The judge, {identity.model}, is a small model: measure its agreement with people on your data "
+        "before you rely on its thresholds."
+    )

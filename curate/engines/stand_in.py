@@ -1,0 +1,146 @@
+"""A stand-in for a model: it answers at once, in the form and the length that a model would, and keeps what it was asked.
+
+Stages run against it as they run against a model, so what is expected of them follows windows, ledgers, modes and
+question wordings by construction. What its replies say is of no account.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import orjson
+
+from curate.engines.base import Completion, Request
+
+T = TypeVar("T")
+
+CHARACTERS_PER_TOKEN = 4.0
+FREE_REPLY_TOKENS = 100
+"""Assumed length of a reply in words that nothing else bounds."""
+_SENTENCE = "a sentence of the usual length about what went wrong in it"
+
+LookUp = Callable[[Request], tuple[Request, Completion | None]]
+"""A request as it is sent, and the reply that is kept of it, if one is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A call that is expected of a model.
+
+    Attributes:
+        role: which model's: judge, policy or reviser.
+        request: what it is sent.
+        reply: of the length that is expected.
+    """
+
+    role: str
+    request: Request
+    reply: Completion
+
+
+def nothing_kept(request: Request) -> tuple[Request, Completion | None]:
+    """The request as it is, without a reply."""
+    return request, None
+
+
+@dataclass(slots=True)
+class StandIn:
+    """An `Ask` that answers by itself.
+
+    Attributes:
+        role: whose place it takes.
+        look_up: answers before it does, where a reply is kept.
+        asked: what is expected to be called, in order; shared by the stand-ins of several roles.
+        gives_last: of a choice it takes the last option instead of the first; of a scale the best score.
+    """
+
+    role: str = "judge"
+    look_up: LookUp = nothing_kept
+    asked: list[Expected] = field(default_factory=list)
+    gives_last: bool = False
+
+    async def __call__(self, requests: Sequence[Request]) -> list[Completion]:
+        """Answer siblings, in order."""
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request: Request) -> Completion:
+        request, kept = self.look_up(request)
+        if kept is not None:
+            return kept
+        reply = self._reply(request)
+        self.asked.append(Expected(self.role, request, reply))
+        return reply
+
+    def _reply(self, request: Request) -> Completion:
+        if request.labels:
+            best = request.labels[-1 if self.gives_last else 0]
+            first = tuple((label, -0.1 if label == best else -4.0) for label in request.labels)
+            return Completion(text=best, first_token=first)
+        if request.schema is not None:
+            value = likely_instance(request.schema, last=self.gives_last)
+            return Completion(text=orjson.dumps(value).decode())
+        if request.purpose.startswith("adherence") or request.purpose.endswith(".role"):
+            return Completion(text="YES")
+        # A number of its own makes each reply differ in substance from the others, as candidates do.
+        number = zlib.crc32(f"{request.sample} {plain_text(request)}".encode())
+        words = int(min(request.max_tokens, FREE_REPLY_TOKENS) * CHARACTERS_PER_TOKEN / 5)
+        return Completion(text=f"{number} " + "word " * words)
+
+
+def plain_text(request: Request) -> str:
+    """Everything of a request that a model reads, without a chat template's additions."""
+    parts = [orjson.dumps([dict(tool) for tool in request.tools]).decode() if request.tools else ""]
+    for message in request.messages:
+        parts.append(str(message.get("content") or ""))
+        if message.get("tool_calls"):
+            parts.append(orjson.dumps(list(message["tool_calls"])).decode())
+    return "".join(parts) + request.prefill
+
+
+def settled(work: Awaitable[T]) -> T:
+    """What a coroutine comes to that waits for nobody but stand-ins."""
+    steps = work.__await__()
+    try:
+        next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("a stage that is only expected waits for something")
+
+
+def likely_instance(schema: Mapping[str, Any], *, last: bool = False) -> Any:
+    """A value that the schema allows, of a likely size; covers the keywords that our own schemas use.
+
+    Args:
+        schema: of the reply.
+        last: take the last value of each enumeration instead of the first.
+    """
+    if "const" in schema:
+        return schema["const"]
+    if "enum" in schema:
+        return schema["enum"][-1 if last else 0]
+    for union in ("anyOf", "oneOf"):
+        if union in schema:
+            return likely_instance(schema[union][0], last=last)
+    kind = schema.get("type")
+    match kind[0] if isinstance(kind, list) else kind:
+        case "object":
+            properties = schema.get("properties", {})
+            return {
+                key: likely_instance(properties[key], last=last)
+                for key in schema.get("required", ())
+            }
+        case "array":
+            number = schema.get("minItems", 0)
+            return [likely_instance(schema["items"], last=last) for _ in range(number)]
+        case "integer" | "number":
+            return schema.get("maximum" if last else "minimum", 0)
+        case "boolean":
+            return last
+        case "null":
+            return None
+        case _:
+            return _SENTENCE

@@ -1,0 +1,144 @@
+"""What making and verifying a pair asks where it goes all the way; for an estimate.
+
+The same questions in the same order as in `fork.fork_dialogue` and `verify.verify_sides`, put to stand-ins whose
+answers decide nothing. Of a fork the original is bad and every candidate better than it; the last that is compared
+passes with `early_stop`, else the one whose length is nearest to the original's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from curate.dialogue import Dialogue, Message
+from curate.pairs.asks import ForkAsks, JudgeAsks
+from curate.pairs.candidates import Candidate, resample, revise
+from curate.pairs.config import ForkConfig, VerifyConfig
+from curate.pairs.fork import Fork, joined, open_fork, unusable, whole_issue
+from curate.pairs.questions import repair_suffices
+from curate.pairs.turns import find_forks
+from curate.pairs.verify import (
+    check_role,
+    check_specifics,
+    compare_orders,
+    cut_after,
+    score_chosen,
+    score_rejected,
+    score_side,
+    token_ratio,
+)
+from curate.records import Judgment, PairCheck, RubricScores
+
+
+async def ask_as_a_fork(
+    dialogue: Dialogue, judgment: Judgment, asks: ForkAsks, config: ForkConfig
+) -> None:
+    """Ask what `fork.fork_dialogue` asks, at the turn's last text: a stand-in names no failed message."""
+    points = [point for point in find_forks(dialogue, judgment, config) if point.refusal is None]
+    for point in points[: config.max_forks]:
+        await repair_suffices(dialogue, judgment, point, asks, config)
+        fork = open_fork(dialogue, point, config)
+        scores, _ = await score_rejected(
+            fork.prompt, fork.rejected, fork.turn, asks.judging, config
+        )
+        if scores is None:
+            continue
+        issues = next((entry.issues for entry in judgment.per_turn if entry.turn == fork.turn), ())
+        fork = replace(fork, issue=joined(*issues))
+        passed = await (_one_by_one if config.early_stop else _all_at_once)(fork, asks, config)
+        if passed is None:
+            continue
+        sides = (passed, fork.rejected)
+        await check_role(fork.prompt, sides, fork.turn, PairCheck(), asks.judging, config)
+        if config.at == "earliest" and not passed.tool_calls:
+            await asks.rejudge(cut_after(fork.prompt, passed))
+
+
+async def _one_by_one(fork: Fork, asks: ForkAsks, config: ForkConfig) -> Message | None:
+    compared: list[Candidate] = []
+    passed = None
+    for sample in range(config.resamples):
+        made = await resample(fork.prompt, fork.rejected, asks, config, [sample])
+        passed = await _compare(fork, made, compared, asks, config) or passed
+    if config.guided_revision:
+        issue = await whole_issue(fork, asks, config)
+        made = [await revise(fork.prompt, fork.rejected, issue, asks, config)]
+        passed = await _compare(fork, made, compared, asks, config) or passed
+    return passed
+
+
+async def _all_at_once(fork: Fork, asks: ForkAsks, config: ForkConfig) -> Message | None:
+    issue = await whole_issue(fork, asks, config) if config.guided_revision else ""
+    made = await resample(fork.prompt, fork.rejected, asks, config)
+    if config.guided_revision:
+        made.append(await revise(fork.prompt, fork.rejected, issue, asks, config))
+    compared: list[Candidate] = []
+    await _compare(fork, made, compared, asks, config)
+    ranked = [candidate.message for candidate in compared if candidate.message is not None]
+    ranked.sort(key=lambda message: abs(token_ratio(message, fork.rejected) - 1))
+    if len(ranked) > 1:
+        first, second = ranked[:2]
+        await compare_orders(fork.prompt, first, second, PairCheck(), asks.judging, config)
+    return ranked[0] if ranked else None
+
+
+async def _compare(
+    fork: Fork,
+    made: list[Candidate],
+    compared: list[Candidate],
+    asks: ForkAsks,
+    config: ForkConfig,
+) -> Message | None:
+    """Score candidates and hold each against the original; adds them to `compared`, returns the last."""
+    last = None
+    for candidate in made:
+        refusal, _ = unusable(fork.rejected, candidate, compared)
+        message = candidate.message
+        if refusal is not None or message is None:
+            continue
+        await score_chosen(fork.prompt, message, fork.rejected, fork.turn, asks.judging, config)
+        await compare_orders(fork.prompt, message, fork.rejected, PairCheck(), asks.judging, config)
+        compared.append(candidate)
+        last = message
+    return last
+
+
+async def ask_as_a_verification(
+    prompt: Dialogue,
+    chosen: Message,
+    rejected: Message,
+    turn: int,
+    asks: JudgeAsks,
+    config: VerifyConfig,
+) -> None:
+    """Ask what `verify.verify_sides` asks; the arguments are the same."""
+    scores, _ = await score_rejected(prompt, rejected, turn, asks, config)
+    if scores is None:
+        return
+    await score_side(cut_after(prompt, chosen), turn, asks, config.wordings)
+    await compare_orders(prompt, chosen, rejected, PairCheck(), asks, config)
+    await check_specifics(prompt, chosen, rejected, PairCheck(), asks, config)
+    await check_role(prompt, (chosen, rejected), turn, PairCheck(), asks, config)
+
+
+def with_a_bad_turn(judgment: Judgment, at: int, config: ForkConfig) -> Judgment:
+    """A judgment whose weakest turn is one of the dialogue's, another for each `at`, and the rest fine.
+
+    With `at: earliest` the turns after it are bad too, since it is asked whether they follow from it.
+    """
+    fine = RubricScores(context_use=5, helpfulness=5, safety=5)
+    bad = RubricScores(context_use=2, helpfulness=2, safety=5)
+    weakest = at % len(judgment.per_turn)
+    last_bad = len(judgment.per_turn) if config.at == "earliest" else weakest
+    turns = [
+        turn.model_copy(
+            update={"scores": bad if weakest <= place <= last_bad else fine, "readings": {}}
+        )
+        for place, turn in enumerate(judgment.per_turn)
+    ]
+    return judgment.model_copy(
+        update={
+            "per_turn": tuple(turns),
+            "weakest_turn": turns[weakest].turn,
+            "weakest_probabilities": {},
+        }
+    )

@@ -1,0 +1,213 @@
+"""The scores of a run's dialogues: asked of a judge, compared with references, or taken over from another run.
+
+Three ways to the same: the rows of a stage in the run folder, compacted in the order of the dialogues, and its report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import orjson
+import polars as pl
+
+from curate.adherence.config import AdherenceConfig
+from curate.adherence.decay import AdherenceTally
+from curate.adherence.reference.config import EVALUATION_ONLY
+from curate.executors.local import AskingNobody
+from curate.executors.work import Runner
+from curate.judging.calibrated import check_adherence, describe_levels
+from curate.records import AdherenceScore, JudgeIdentity, Judgment, StageName, Unscored
+from curate.run.read_back import read_manifest
+from curate.run.staging import Job, S, calibrated_rows, scored_rows
+from curate.stages import Calibrated, Stage, Stages, WorkItem, calibrate_judge, reference_stage
+from curate.storage.store import StageRows
+
+Rows = StageRows[S | Unscored]
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What the scoring stages left on disk, compacted in the order of the dialogues; None without the stage.
+
+    Attributes:
+        rejudged: content hashes of the dialogues that `--retry unscored` had judged again.
+    """
+
+    judgments: StageRows[Judgment | Unscored] | None = None
+    adherence: StageRows[AdherenceScore | Unscored] | None = None
+    rejudged: frozenset[str] = frozenset()
+
+
+async def ask_for_scores(job: Job, stages: Stages, runner: Runner) -> Scores:
+    """The scores of a run with a judge; adherence may be compared with references instead."""
+    judgments, adherence, again = None, None, frozenset[str]()
+    if stages.judge is not None:
+        with job.log.timed("judge"):
+            judgments, again = await _ask(job, Judgment, stages.judge, runner)
+    if stages.adherence is not None:
+        with job.log.timed("adherence"):
+            adherence, _ = await _ask(job, AdherenceScore, stages.adherence, runner)
+    elif job.recipe.compared_adherence:
+        adherence = await _compare(job, job.recipe.compared_adherence)
+    return Scores(judgments, adherence, again)
+
+
+async def scores_without_a_judge(job: Job) -> Scores:
+    """The scores of a run that asks no model: another run's rows as they are, or comparison with references."""
+    recipe = job.recipe
+    judgments = adherence = None
+    if recipe.judge:
+        judgments = _take_over(
+            job, StageName.JUDGE, Judgment, partial(calibrate_judge, recipe.judge)
+        )
+    if recipe.judged_adherence:
+        adherence = _take_over(job, StageName.ADHERENCE, AdherenceScore)
+    elif recipe.compared_adherence:
+        adherence = await _compare(job, recipe.compared_adherence)
+    if recipe.judge:
+        known = job.log.stage(StageName.ADHERENCE).identity if adherence else None
+        check_adherence(recipe.judge.calibration, known)
+    return Scores(judgments, adherence)
+
+
+async def _ask(
+    job: Job, kind: type[S], stage: Stage[S | Unscored], runner: Runner
+) -> tuple[Rows[S], frozenset[str]]:
+    """Run a stage on every dialogue that has no row yet; equal dialogues share one.
+
+    Returns:
+        The rows, and the content hashes of those that were asked for again.
+    """
+    job.log.warn(stage.warning)
+    rows = scored_rows(job.path, stage.name, stage.fingerprint, kind)
+    hashes = job.hashes()
+    if job.recipe.reuse is not None:
+        there = scored_rows(job.recipe.reuse.run, stage.name, stage.fingerprint, kind)
+        _adopt(job, rows, there, hashes)
+    again = _forget_unscored(rows) if job.retry_unscored else {}
+    owed = hashes.is_first_distinct() & ~hashes.is_in(rows.done().implode())
+    items = (
+        WorkItem(
+            dialogue,
+            again=dialogue.content_hash in again,
+            turns=again.get(dialogue.content_hash, frozenset()),
+        )
+        for dialogue in job.dialogues(owed)
+    )
+    job.log.stage(stage.name).identity = stage.identity
+    await job.make_rows(stage, rows, hashes, items, runner)
+    return _settled(job, stage.name, kind, rows, stage.calibrated), frozenset(again)
+
+
+def _forget_unscored(rows: Rows[S]) -> dict[str, frozenset[int]]:
+    """Owe again what is unscored: dialogues, and of dialogues that are scored the turns given for their key."""
+    again = {
+        key: frozenset() if isinstance(record, Unscored) else record.missing_turns
+        for key, record in rows.read()
+        if isinstance(record, Unscored) or record.missing_turns
+    }
+    rows.forget(again)
+    return again
+
+
+async def _compare(job: Job, config: AdherenceConfig) -> Rows[AdherenceScore]:
+    """Adherence by comparison with references; asks no model."""
+    if config.scoring_method in EVALUATION_ONLY and job.recipe.filters_on_adherence:
+        job.log.warn(
+            f"adherence: {config.scoring_method} is for evaluation only, and this recipe filters on "
+            "it: it does not tell adherent turns from others. Choose another scoring_method."
+        )
+    with job.log.timed("adherence"):
+        stage = reference_stage(config, job.dialogues, job.path / "embeddings.sqlite")
+        rows, _ = await _ask(job, AdherenceScore, stage, AskingNobody())
+    return rows
+
+
+def _take_over(
+    job: Job,
+    name: StageName,
+    kind: type[S],
+    bind: Callable[[JudgeIdentity, str], Calibrated[S | Unscored] | None] = lambda *_: None,
+) -> Rows[S] | None:
+    """The rows of another run, without asking anybody; None where it has none.
+
+    `bind` gives what is made of rows by a judge with this identity and fingerprint.
+    """
+    run = job.recipe.reused_run
+    if run is None:
+        return None
+    manifest = read_manifest(run)
+    fingerprint = manifest.fingerprints.get(name)
+    if fingerprint is None:
+        job.log.warn(f"{run} has no {name} rows to take over.")
+        return None
+    report = job.log.stage(name)
+    report.fingerprint, report.identity = fingerprint, manifest.identities[name]
+    rows, hashes = scored_rows(job.path, name, fingerprint, kind), job.hashes()
+    _adopt(job, rows, scored_rows(run, name, fingerprint, kind), hashes)
+    rows.compact(hashes)
+    has_row = hashes.is_in(rows.done().implode())
+    report.reused = hashes.filter(has_row).n_unique()
+    if missing := hashes.filter(~has_row).n_unique():
+        job.log.warn(f"{missing} dialogues have no {name} row in {run}; they fail every filter.")
+    calibrated = bind(report.identity.uncalibrated(), fingerprint)
+    return _settled(job, name, kind, rows, calibrated)
+
+
+def _adopt(job: Job, rows: Rows[S], there: Rows[S], hashes: pl.Series) -> None:
+    if there.damage_note:
+        job.log.warn(f"{there.damage_note} Those rows are not taken over.")
+    rows.adopt(there, hashes)
+
+
+def _settled(
+    job: Job,
+    name: StageName,
+    kind: type[S],
+    rows: Rows[S],
+    calibrated: Calibrated[S | Unscored] | None,
+) -> Rows[S]:
+    """A stage's rows as all that follows reads them, counted: calibrated, where they are."""
+    hashes, report = job.hashes(), job.log.stage(name)
+    if calibrated is not None:
+        rows = calibrated_rows(job.path, name, kind, rows, calibrated, hashes)
+        report.fingerprint, report.identity = calibrated.fingerprint, calibrated.identity
+    if name is StageName.JUDGE and job.recipe.judge and report.identity is not None:
+        report.levels = describe_levels(job.recipe.judge.calibration, report.identity)
+    _count(job, name, rows, hashes)
+    return rows
+
+
+def _count(job: Job, name: StageName, rows: Rows[S], hashes: pl.Series) -> None:
+    report = job.log.stage(name)
+    adherence = AdherenceTally()
+    turns = in_part = 0
+    for key, record in rows.stored(hashes):
+        said = orjson.loads(record)
+        reason = said.get("reason")
+        report.count([reason])
+        if reason is not None:
+            if reason != "skipped":
+                job.log.unscored.add(key)
+            continue
+        if name is StageName.JUDGE:
+            if said.get("verdict") is not None:
+                report.verdicts[said["verdict"]] += 1
+            missing = len(said.get("unscored_turns", ()))
+        else:
+            adherence.add(said)
+            missing = sum(turn["score"] is None for turn in said.get("per_turn", ()))
+        turns += missing
+        in_part += missing > 0
+    job.log.warn_about_data(name)
+    if turns:
+        job.log.warn(
+            f"{name}: {turns} turns of {in_part} dialogues that have other scores could not be scored; "
+            "--retry unscored asks for these turns again."
+        )
+    if name is StageName.ADHERENCE:
+        report.decay = adherence.decay()
+        for warning in adherence.warnings():
+            job.log.warn(warning)

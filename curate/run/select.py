@@ -1,0 +1,66 @@
+"""The score table of a run, and what selection makes of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import polars as pl
+
+from curate.records import SelectionReport
+from curate.run.cleaning_inputs import Cleaning
+from curate.run.outputs import rejections, write_scores, write_selection
+from curate.run.scoring import Scores
+from curate.run.staging import Job
+from curate.selection.rules import decide, narrowed, questions
+from curate.selection.table import mixed_identities
+from curate.storage.files import make_folder
+
+
+def tabulate(job: Job, scores: Scores) -> pl.LazyFrame:
+    """The score table, on disk."""
+    judge, role = job.recipe.judge, job.recipe.adherence
+    fitted = judge.calibration if judge else None
+    with job.log.timed("table"):
+        table = write_scores(
+            job.path,
+            scores.judgments,
+            scores.adherence,
+            judged_share=judge.min_scored_share if judge else None,
+            adherence_share=role.min_scored_share if role else None,
+            good=None if fitted is None else fitted.good,
+        )
+        for stage, keys in mixed_identities(table).items():
+            job.log.warn(
+                f"{stage} scores come from several judges and do not compare: {', '.join(keys)}."
+            )
+    return table
+
+
+def select_dialogues(
+    job: Job, table: pl.LazyFrame, cleaning: Cleaning | None
+) -> pl.DataFrame | None:
+    """What was decided, as `decide` gives it; None where the recipe leaves selection out."""
+    config = job.recipe.select
+    if not config:
+        return None
+    with job.log.timed("select"):
+        read = narrowed(table, questions(config))
+        if cleaning is None:
+            decided = decide(read, config)
+        else:
+            folder = job.path / "select"
+            make_folder(folder)
+            with cleaning.open(job.dialogues, folder) as cleaner:
+                decided = decide(read, config, cleaner)
+        sets = write_selection(job.path, decided)
+    first, every = rejections(decided)
+    job.log.parts.append(
+        SelectionReport(
+            selected=sets.get("sft", 0), sets=sets, rejections=first, rejection_reasons=every
+        )
+    )
+    if decided.height and not sets.get("sft"):
+        reasons = Counter(every).most_common(3)
+        why = ", ".join(f"{name} {of:,}" for name, of in reasons)
+        job.log.warn(f"No dialogue came into the SFT set; what most of them fail: {why}.")
+    return decided
