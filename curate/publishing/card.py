@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from importlib.metadata import version
-from string import Template
 from typing import Any, Final
 
 import yaml
@@ -55,29 +54,8 @@ _DESCRIBED: Final = {
     "judgments": "the scores of every dialogue of the run, selected or not, without its text; joined by `dialogue_id`. "
     "A score that could not be had is null, and `unscored` says why",
 }
-_LOADING: Final = {
-    "sft": """from datasets import load_dataset
-from trl import SFTConfig, SFTTrainer
-
-rows = load_dataset("{repo}", "sft", split="train").select_columns({columns})
-args = SFTConfig(max_length=4096, assistant_only_loss=True)
-SFTTrainer("your/model", args=args, train_dataset=rows).train()
-""",
-    "dpo": """from datasets import load_dataset
-from trl import DPOConfig, DPOTrainer
-
-pairs = load_dataset("{repo}", "dpo", split="train").select_columns({columns})
-args = DPOConfig(max_length=4096)
-DPOTrainer("your/model", args=args, train_dataset=pairs).train()
-""",
-    "dpo_natural": """from datasets import load_dataset
-from trl import DPOConfig, DPOTrainer
-
-pairs = load_dataset("{repo}", "dpo_natural", split="train").select_columns({columns})
-args = DPOConfig(max_length=4096)
-DPOTrainer("your/model", args=args, train_dataset=pairs).train()
-""",
-}
+_TRAINED: Final = ("sft", "dpo", "dpo_natural")
+"""Configs that TRL loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,28 +93,39 @@ def make_card(facts: CardFacts) -> str:
     Raises:
         CurateError: the front matter is not what the Hub takes.
     """
-    template = Template((resources.files(__package__) / "card.md").read_text(encoding="utf-8"))
     manifest = facts.manifest
-    page = template.substitute(
+    page = _template().render(
         title=facts.title,
         version=version("curate-dialogues"),
-        run=manifest.name,
-        finished=manifest.finished or manifest.started,
+        manifest=manifest,
         measured=_measured(manifest),
-        warnings=_warnings(manifest.warnings),
+        names=_names(facts.files),
+        described=_DESCRIBED,
         configs=_configs(facts.files),
-        about_configs="\n".join(f"- `{name}`: {_DESCRIBED[name]}." for name in _names(facts.files)),
-        loading=_loading(facts),
-        funnel=_funnel(facts.funnel),
+        repo=facts.repo,
+        loaded=_loaded(facts.files),
+        columns={name: json.dumps(list(columns)) for name, columns in facts.columns.items()},
+        funnel=[(step.name, f"{step.whole:,}", step.sum) for step in facts.funnel],
         scores=_scores(facts.tally),
         judges=_judges(manifest),
+        decisions=_decisions(manifest),
         sources=_sources(facts),
         recipe=yaml.safe_dump(published(manifest.recipe), sort_keys=False, allow_unicode=True),
-        scan=_scan(facts.findings),
+        findings=[f"{name} ({count:,})" for name, count in sorted(facts.findings.counts.items())],
     )
     card = visible(f"---\n{front_matter(facts)}---\n\n{page}")
     check_card(card)
     return card
+
+
+def _template() -> Any:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True)
+    environment.filters |= {"cell": _cell, "shortened": shortened}
+    return environment.from_string(
+        (resources.files(__package__) / "card.md").read_text(encoding="utf-8")
+    )
 
 
 def front_matter(facts: CardFacts) -> str:
@@ -268,79 +257,61 @@ def _agreement(name: str, cuts: CutPoints) -> str:
     return f"{name} {value}{ends}, {cuts.labels:,} labels of {cuts.dialogues:,} dialogues"
 
 
-def _warnings(warnings: Sequence[str]) -> str:
-    if not warnings:
-        return ""
-    listed = "\n".join(f"- {shortened(text)}" for text in warnings)
-    return f"## Warnings of the run\n\n{listed}\n\n"
-
-
 def _names(files: Iterable[DataFile]) -> list[str]:
     return list(dict.fromkeys(file.config for file in files))
 
 
-def _configs(files: Sequence[DataFile]) -> str:
-    rows = []
+def _configs(files: Sequence[DataFile]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
     for name in _names(files):
         of = [file for file in files if file.config == name]
         splits = dict.fromkeys(file.split for file in of)
         said = [f"{sum(f.rows for f in of if f.split == split):,} {split}" for split in splits]
         rows.append((f"`{name}`", ", ".join(said), str(len(of))))
-    return _table(("config", "rows", "files"), rows)
+    return rows
 
 
-def _loading(facts: CardFacts) -> str:
-    blocks = [
-        f"```python\n{_LOADING[name].format(repo=facts.repo, columns=json.dumps(list(facts.columns[name])))}```"
-        for name in dict.fromkeys(
-            file.config for file in facts.files if file.split == "train" and file.rows
-        )
-        if name in _LOADING
-    ]
-    return "\n\n".join(blocks) or "There are no rows to train on."
+def _loaded(files: Iterable[DataFile]) -> list[str]:
+    """The configs with rows to train on."""
+    with_rows = {file.config: None for file in files if file.split == "train" and file.rows}
+    return [name for name in with_rows if name in _TRAINED]
 
 
-def _funnel(funnel: Sequence[Step]) -> str:
-    rows = [(step.name, f"{step.whole:,}", step.sum) for step in funnel]
-    return _table(("step", "whole", "parts"), rows)
-
-
-def _scores(tally: Tally) -> str:
+def _scores(tally: Tally) -> list[dict[str, Any]]:
+    """Tables, each with a sentence before it."""
     parts = []
     groups = [name for name in ("all", "sft") if name in tally.scores or name in tally.adherence]
     for group in groups:
         of = "All dialogues that were scored" if group == "all" else "Those in `sft`"
         if group in tally.verdicts:
             verdicts = tally.verdicts[group]
-            said = ", ".join(f"{name} {verdicts[name]:,}" for name in reversed(VERDICTS))
-            parts.append(f"**{of}.** Verdicts: {said}.\n\n{_dimensions(tally.scores[group])}")
+            counts = ", ".join(f"{name} {verdicts[name]:,}" for name in reversed(VERDICTS))
+            said = f"**{of}.** Verdicts: {counts}."
+            parts.append({"said": said} | _dimensions(tally.scores[group]))
         if group in tally.adherence:
             tenths = tally.adherence[group]
             heads = [f"{at / BINS:.1f}" for at in range(BINS)]
-            row = [f"{tenths[at]:,}" for at in range(BINS)]
-            parts.append(
-                f"{of}: role adherence, by the tenth it begins with.\n\n{_table(heads, [row])}"
-            )
-    return "\n\n".join(parts) or "Nothing was scored."
+            rows = [[f"{tenths[at]:,}" for at in range(BINS)]]
+            said = f"{of}: role adherence, by the tenth it begins with."
+            parts.append({"said": said, "heads": heads, "rows": rows})
+    return parts
 
 
-def _dimensions(scores: Mapping[str, Counter[str]]) -> str:
+def _dimensions(scores: Mapping[str, Counter[str]]) -> dict[str, Any]:
     heads = ("dimension", "1", "2", "3", "4", "5", "n/a")
     names = [name for name in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS) if name in scores]
-    return _table(
-        heads,
-        [
-            (
-                f"{name} ({'turns' if name in TURN_DIMENSIONS else 'dialogues'})",
-                *(f"{scores[name][value]:,}" for value in heads[1:]),
-            )
-            for name in names
-        ],
-    )
+    rows = [
+        (
+            f"{name} ({'turns' if name in TURN_DIMENSIONS else 'dialogues'})",
+            *(f"{scores[name][value]:,}" for value in heads[1:]),
+        )
+        for name in names
+    ]
+    return {"heads": heads, "rows": rows}
 
 
-def _judges(manifest: Manifest) -> str:
-    rows = []
+def _judges(manifest: Manifest) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
     for stage, identity in manifest.identities.items():
         rows.append(
             (
@@ -359,13 +330,10 @@ def _judges(manifest: Manifest) -> str:
         if config and manifest.recipe.get("fork"):
             model = shortened(str(config.get("model", "-")))
             rows.append((role, str(config.get("engine", "-")), model, "-", "-", "-", "-"))
-    if not rows:
-        return "No model was asked."
-    heads = ("stage", "engine", "model", "revision", "quantisation", "mode", "prompts")
-    return f"{_table(heads, rows)}{_decisions(manifest)}"
+    return rows
 
 
-def _decisions(manifest: Manifest) -> str:
+def _decisions(manifest: Manifest) -> list[str]:
     """What decided about the pairs, and how far the judge agrees with the labels that the data has."""
     names = {"fork": "pairs of `dpo`", "natural": "pairs of `dpo_natural`"}
     said = [
@@ -375,12 +343,12 @@ def _decisions(manifest: Manifest) -> str:
     if manifest.label_agreement is not None:
         text = manifest.label_agreement.described
         said.append(f"{text[0].upper()}{text[1:]}.")
-    return "".join(f"\n\n{sentence}" for sentence in said)
+    return said
 
 
-def _sources(facts: CardFacts) -> str:
+def _sources(facts: CardFacts) -> list[tuple[str, ...]]:
     configs = facts.manifest.recipe.get("source") or []
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for at, source in enumerate(facts.manifest.sources):
         config = configs[at] if at < len(configs) else {}
         path: Any = config.get("path") or source.get("path") or ""
@@ -400,27 +368,11 @@ def _sources(facts: CardFacts) -> str:
                 f"{source.get('dialogues', 0):,}",
             )
         )
-    heads = ("source", "path", "of it", "shape", "licence", "rows in", "dialogues")
-    return (
-        f"{_table(heads, rows)}\n\nEach row has its lineage: source, file, rows (from 1) and part of the row. "
-        "What a model wrote (`source` is `resample` or `revision`) also stands under the terms of that model."
-    )
-
-
-def _scan(findings: Findings) -> str:
-    if not findings.counts:
-        return "Scanned before the push for secrets, e-mail addresses, telephone and card numbers: none were found."
-    said = ", ".join(f"{name} ({number:,})" for name, number in sorted(findings.counts.items()))
-    return f"Scanned before the push; these kinds of findings were allowed by name to stay: {said}."
+    return rows
 
 
 def _size(rows: int) -> str:
     return next((name for limit, name in _SIZES if rows < limit), "n>1T")
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
 
 
 def _cell(text: str) -> str:

@@ -19,7 +19,12 @@ from typer.testing import CliRunner
 
 from curate.cli import app
 from curate.errors import CurateError, RunLockedError, UsageError
+from curate.publishing.card import CardFacts, make_card
+from curate.publishing.judgments import Tally
 from curate.publishing.push import Prepared, PushOptions, prepare_push, send
+from curate.publishing.scan import Findings
+from curate.publishing.tables import DataFile
+from curate.run.read_back import read_manifest
 from curate.storage.store import RunFolder
 from tests.hub_server import HubServer
 from tests.publishing.conftest import make_run
@@ -351,6 +356,32 @@ def test_each_kind_of_finding_stops_the_push_until_it_is_allowed(
     allowed = prepare_push(run, REPO, PushOptions(endpoint=hub.url, allow=(kind,)))
     assert send(allowed).is_new_repo
     assert "allowed by name to stay" in hub.files(REPO)["README.md"].decode()
+
+
+def test_a_run_without_models_has_a_card_that_says_so(run: Path) -> None:
+    manifest = read_manifest(run)
+    recipe = {key: value for key, value in manifest.recipe.items() if key != "fork"}
+    facts = CardFacts(
+        repo=REPO,
+        title="Parcels",
+        manifest=manifest.model_copy(
+            update={"identities": {}, "recipe": recipe, "warnings": ("so | so",)}
+        ),
+        files=[DataFile("judgments", "train", "judgments/x.parquet", run, 0)],
+        columns={},
+        funnel=[],
+        tally=Tally(),
+        licences=("mit",),
+        languages=(),
+        findings=Findings(),
+    )
+    card = make_card(facts)
+    assert "\n## Warnings of the run\n\n- so | so\n" in card
+    assert "\n\nThere are no rows to train on.\n\n" in card
+    assert (
+        "\n\n## Scores\n\nNothing was scored.\n\n## Who judged\n\nNo model was asked.\n\n" in card
+    )
+    assert "{" not in card.split("# Parcels")[1].split("## Recipe")[0]
 
 
 def test_a_dry_run_ends_with_1_where_findings_stop_the_push(
