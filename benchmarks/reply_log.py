@@ -30,7 +30,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import http_client as shared
+import loopback as shared
 
 from curate.engines.accounting import Accounting
 from curate.engines.base import Completion, Request, Usage
@@ -132,8 +132,8 @@ async def ask_all(url: str, cache_file: Path) -> None:
         OpenAIConfig(model=shared.MODEL, base_url=url, in_flight=IN_FLIGHT, revision="1")
     )
     with ReplyCache(cache_file) as cache:
-        asker = Client(engine, cache, accounting=Accounting())
-        await shared.in_workers(lambda index: asker([make_request(index)]), CALLS, IN_FLIGHT)
+        ask = Client(engine, cache, accounting=Accounting())
+        await shared.in_workers(lambda index: ask([make_request(index)]), CALLS, IN_FLIGHT)
     await engine.close()
 
 
