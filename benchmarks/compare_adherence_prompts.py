@@ -46,8 +46,8 @@ from curate.engines.accounting import Accounting
 from curate.engines.base import Ask, Request
 from curate.engines.cache import ReplyCache
 from curate.engines.client import Client
-from curate.engines.config import EngineConfig, LlamaCppConfig, open_engine
 from curate.engines.layout import Trunk
+from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
 from curate.trust.agreement import Interval, auc, bootstrap_interval, paired_interval
 
 ROLE = Path(__file__).resolve().parent / "role"

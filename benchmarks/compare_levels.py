@@ -36,7 +36,7 @@ from compare_pairs import table
 from pydantic import TypeAdapter
 
 from curate.dialogue import Dialogue
-from curate.engines.config import EngineConfig, LlamaCppConfig, open_engine
+from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
 from curate.errors import UsageError
 from curate.judging import PROMPT_VERSION, RubricConfig, judge_dialogue
 from curate.records import JudgeIdentity, Judgment, Unscored, Verdict

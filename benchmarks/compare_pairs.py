@@ -37,8 +37,8 @@ from pydantic import TypeAdapter
 from curate import load_dialogues
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Engine, Request
-from curate.engines.config import EngineConfig, LlamaCppConfig, open_engine
 from curate.engines.label_mass import read_labels
+from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
 from curate.judging.config import RubricConfig
 from curate.judging.single_turn import score_turn
 from curate.pairs.prefix import with_messages

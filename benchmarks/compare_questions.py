@@ -31,9 +31,9 @@ from pydantic import TypeAdapter
 
 from curate.dialogue import Turn
 from curate.engines.base import Engine, Request
-from curate.engines.config import EngineConfig, LlamaCppConfig, open_engine
 from curate.engines.label_mass import read_labels
 from curate.engines.layout import Trunk, trunk
+from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
 from curate.judging.config import RubricConfig
 from curate.judging.wording import Texts, resolve_texts
 

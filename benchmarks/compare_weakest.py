@@ -43,7 +43,7 @@ from pydantic import TypeAdapter
 
 from curate import load_dialogues
 from curate.dialogue import Dialogue
-from curate.engines.config import EngineConfig, LlamaCppConfig, open_engine
+from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
 from curate.judging.config import RubricConfig
 from curate.judging.reading import Page, Reading, Scope, open_session
 from curate.judging.scoring import ask_scope

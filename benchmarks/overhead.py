@@ -80,7 +80,7 @@ async def run_raw(url: str, rate: float, seconds: int) -> None:
 
 
 async def run_engine(url: str, rate: float, seconds: int) -> None:
-    from curate.engines.config import OpenAIConfig, open_engine
+    from curate.engines.open import OpenAIConfig, open_engine
 
     engine = await open_engine(OpenAIConfig(model=shared.MODEL, base_url=url, in_flight=WIDTH))
     requests = shared.make_requests(0, TRUNK)
@@ -97,7 +97,7 @@ async def run_whole(url: str, rate: float, seconds: int) -> None:
     from curate.engines.accounting import Accounting, Budget
     from curate.engines.cache import ReplyCache
     from curate.engines.client import Client
-    from curate.engines.config import OpenAIConfig, open_engine
+    from curate.engines.open import OpenAIConfig, open_engine
 
     engine = await open_engine(OpenAIConfig(model=shared.MODEL, base_url=url, in_flight=WIDTH))
     asked = 0

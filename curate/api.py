@@ -36,7 +36,7 @@ from curate.adherence.reference.scorer import check as check_method
 from curate.dialogue import Dialogue, Message
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Engine
-from curate.engines.config import (
+from curate.engines.open import (
     EngineConfig,
     LlamaCppConfig,
     OpenAIConfig,

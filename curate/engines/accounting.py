@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from curate.engines.base import Completion, Usage
-from curate.engines.config import Prices
+from curate.engines.open import Prices
 from curate.errors import BudgetReached
 
 

@@ -41,7 +41,7 @@ _KEPT = TypeAdapter(_Kept)
 def checked(completion: Completion) -> Completion:
     """A reply of any engine, fit to be kept: a `malformed_reply` where its log-probabilities are none.
 
-    Engines over a wire check all of a reply where they read it (`engines.wire`). A model in this process
+    Engines over a wire check all of a reply where they read it (`engines.chat_completions`). A model in this process
     can give no text for a number, but not-a-number and minus infinity.
     """
     pairs = completion.first_token

@@ -36,7 +36,7 @@ from filelock import FileLock, Timeout
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Completion, Usage
 from curate.engines.cache import ReplyCache
-from curate.engines.config import Prices
+from curate.engines.open import Prices
 from curate.engines.replies import completion_to_json, from_line, read_reply, to_line
 from curate.errors import BudgetReached, CurateError
 from curate.storage.files import read_lines

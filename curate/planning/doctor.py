@@ -21,7 +21,7 @@ from pydantic import Field
 from curate.adherence.config import AdherenceConfig, resolve_output_mode
 from curate.dialogue import Frozen
 from curate.engines.base import Capability, Engine
-from curate.engines.config import EngineConfig, open_engine
+from curate.engines.open import EngineConfig, open_engine
 from curate.engines.pool import warnings_of
 from curate.errors import CurateError
 from curate.judging.config import RubricConfig, resolve_mode

@@ -9,10 +9,10 @@ import pytest
 from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, Request
 from curate.engines.client import Client
-from curate.engines.config import LlamaCppConfig, OpenAIConfig, open_engine
 from curate.engines.label_mass import read_labels
 from curate.engines.layout import Chat, Trunk
 from curate.engines.model_files import special_tokens
+from curate.engines.open import LlamaCppConfig, OpenAIConfig, open_engine
 from curate.engines.structured import BadReply, read_object
 from curate.errors import EngineError, UsageError
 

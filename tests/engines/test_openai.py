@@ -5,9 +5,9 @@ import pytest
 from aiohttp import web
 
 from curate.engines.base import Capability, Request
-from curate.engines.config import OpenAIConfig, open_engine
 from curate.engines.layout import Trunk
 from curate.engines.limiter import Limiter
+from curate.engines.open import OpenAIConfig, open_engine
 from curate.engines.openai_requests import Dialect, read_message, read_retry_after, to_body
 from curate.errors import EngineError, UsageError
 from tests.servers import CountingServer, answer_by_hash, chat_completion

@@ -19,10 +19,10 @@ import xllamacpp
 from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, Request
 from curate.engines.client import Client
-from curate.engines.config import LlamaCppConfig, OpenAIConfig, open_engine
 from curate.engines.label_mass import read_labels
 from curate.engines.layout import Trunk
 from curate.engines.model_files import find_model
+from curate.engines.open import LlamaCppConfig, OpenAIConfig, open_engine
 from curate.errors import UsageError
 from tests.engines.families import FAMILIES, small_tokenizer
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.engines.base import Request
-from curate.engines.config import OpenAIConfig
 from curate.engines.layout import Chat, Trunk
+from curate.engines.open import OpenAIConfig
 from curate.engines.redaction import redact_request, redactor
 from curate.recipe import parse_recipe
 from curate.run.pipeline import run_recipe
@@ -116,7 +116,7 @@ def every_string() -> Request:
 
 async def test_a_server_receives_no_personal_data_in_any_string() -> None:
     from curate.engines.client import Accounting, Client
-    from curate.engines.config import open_engine
+    from curate.engines.open import open_engine
 
     with live_server() as server:
         config = OpenAIConfig(model="fake-judge", base_url=server.base_url)

@@ -1,8 +1,8 @@
 import pytest
 
 from curate.engines.base import Capability, Completion, Engine, Fault, Request
-from curate.engines.config import ScriptedConfig, open_engine
 from curate.engines.layout import Trunk
+from curate.engines.open import ScriptedConfig, open_engine
 from curate.engines.scripted import ScriptedEngine, write_recording
 from curate.errors import EngineError, UsageError
 

@@ -17,9 +17,9 @@ import orjson
 import pytest
 
 from curate.engines.base import Capability, Completion, Request
-from curate.engines.config import TransformersConfig, open_engine
 from curate.engines.label_mass import read_labels
 from curate.engines.layout import Chat, Trunk
+from curate.engines.open import TransformersConfig, open_engine
 from curate.errors import EngineError, UsageError
 
 torch = pytest.importorskip("torch", reason="needs the extra [transformers]")

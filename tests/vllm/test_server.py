@@ -22,9 +22,9 @@ from curate.dialogue import Dialogue
 from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.client import Client
-from curate.engines.config import OpenAIConfig, open_engine
 from curate.engines.label_mass import read_labels
 from curate.engines.layout import Trunk
+from curate.engines.open import OpenAIConfig, open_engine
 from curate.engines.openai import OpenAIEngine
 from curate.engines.pool import Asks
 from curate.engines.structured import BadReply, read_object

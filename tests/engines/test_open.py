@@ -4,7 +4,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from curate.engines import model_files
-from curate.engines.config import (
+from curate.engines.open import (
     EngineConfig,
     LlamaCppConfig,
     ScriptedConfig,
