@@ -25,8 +25,8 @@ test: $(VENV)/.test
 search: $(VENV)/.test
 	CURATE_HYPOTHESIS=search $(BIN)/python -m pytest -m hypothesis
 
-# The loaders of LLaMA-Factory, axolotl and ms-swift, each in a venv of its own, kept as well (see .ci/trainers).
-test-trainers:
+# The loaders of LLaMA-Factory, axolotl, ms-swift, OpenRLHF and verl, each in a venv of its own, kept (see .ci/trainers).
+test-trainers: $(VENV)/.test
 	PYTHON=$(PYTHON) .ci/trainers
 
 # vLLM for real, on the CPU, in a venv of its own that is kept outside this folder (see .ci/vllm).

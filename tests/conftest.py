@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,15 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the development data does not lie beside this checkout")
     return folder
+
+
+@pytest.fixture(scope="module")
+def offline() -> Iterator[None]:
+    """The Hub's clients in this process stay offline while a module's tests run.
+
+    They read the environment when they are imported, which another test may have done by now.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        patch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+        yield

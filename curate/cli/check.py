@@ -13,7 +13,7 @@ from rich.text import Text
 
 from curate.cli.console import OUT, print_json
 from curate.errors import UsageError
-from curate.export.checking.findings import (
+from curate.trainer_check.findings import (
     EFFECTS,
     CheckReport,
     FileReport,
@@ -46,12 +46,18 @@ def check(
         str | None, typer.Option(help="sft, dpo, kto or reward (default: by the columns).")
     ] = None,
     through: Annotated[
-        str, typer.Option(help="'installed' runs the trainer's own code, 'restated' ours only.")
+        str,
+        typer.Option(
+            help="'installed' insists on running the trainer's own code, 'restated' does not run it."
+        ),
     ] = "auto",
+    python: Annotated[
+        str | None, typer.Option(help="Interpreter that has the trainer, to run its own code.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """List the rows a trainer would drop, cut, corrupt or mis-mask; 1 where there are any."""
-    from curate.export.checking.check import STAGES, TRAINERS, Through, check_path
+    from curate.trainer_check.check import STAGES, TRAINERS, Through, check_path
 
     known = "swift" if trainer == "ms-swift" else trainer
     if known not in TRAINERS:
@@ -76,6 +82,7 @@ def check(
         tokenizer=tokenizer,
         max_length=max_length,
         through=cast(Through, through),
+        python=python,
     )
     if as_json:
         print_json(report.as_dict())
@@ -91,6 +98,8 @@ def _show(report: CheckReport) -> None:
         OUT.print(f"[dim]not read: {escape(name)} ({reason})[/dim]")
     if report.tokenizer is None:
         OUT.print("[dim]lengths and templates were not checked: give --tokenizer[/dim]")
+    if report.not_replayed:
+        OUT.print(Text(report.not_replayed, style="dim"))
     if report.is_clean:
         OUT.print(f"[green]clean[/green]: {report.trainer} would take every row as it stands")
     else:
@@ -115,8 +124,8 @@ def _show_file(file: FileReport, trainer: str) -> None:
 def _by_kind(findings: Sequence[Finding]) -> Iterator[list[Finding]]:
     """Findings that say the same of different rows, the worst first."""
 
-    def kind(finding: Finding) -> tuple[int, str, str]:
-        return EFFECTS.index(finding.effect), finding.code, finding.does
+    def kind(finding: Finding) -> tuple[int, str, str, str]:
+        return EFFECTS.index(finding.effect), finding.code, finding.does, finding.basis
 
     for _, group in groupby(sorted(findings, key=kind), key=kind):
         yield list(group)
@@ -128,7 +137,7 @@ def _show_group(group: Sequence[Finding], trainer: str) -> None:
     color = _COLORS[first.effect]
     where = f": {_listed(rows)}" if rows else ""
     OUT.print(Text.assemble(("  " + _word(first.effect), color), f"  {first.code}{where}"))
-    _indented(f"{trainer} would {first.does}")
+    _indented(f"{trainer} would {first.does} ({first.basis}, {first.version})")
     _indented(f"do: {first.do}")
     if first.detail:
         _indented(("e.g. " if len(rows) > 1 else "") + first.detail, "dim")
@@ -169,5 +178,5 @@ def _show_lengths(lengths: Lengths) -> None:
 
 def _show_replay(replay: Replay) -> None:
     said = replay.error or f"keeps {replay.rows_kept:,} of {replay.rows_in:,} rows"
-    OUT.print(Text(f"  {replay.through} itself:"))
+    OUT.print(Text(f"  {replay.version} itself:"))
     _indented(said)

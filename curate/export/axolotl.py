@@ -13,14 +13,88 @@ from typing import Final
 
 from curate.export.carrying import as_it_is, bare, refuse_reasoning, refuse_tools
 from curate.export.config import Format
+from curate.export.facts import (
+    CHAT_ROLES,
+    PICTURES,
+    Fate,
+    Layout,
+    Role,
+    StageFacts,
+    TrainerFacts,
+    pairs_in,
+)
 from curate.export.layout import Column, Row, TrainingFile
 
 FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
 
+_TOO_LONG = Fate("dropped", "drop the row: it is longer than sequence_len")
+_READS_LITTLE = "axolotl's DPO reads role and content only"
+_ROLES: Final[Mapping[str, Role]] = {
+    role: CHAT_ROLES[role] for role in ("system", "user", "assistant", "tool")
+}
+_MAPS = Fate("stops", "stop: it maps roles and knows only system, user, assistant and tool")
+
+FACTS: Final = TrainerFacts(
+    package="axolotl",
+    release="0.19.0",
+    setting="sequence_len",
+    stages={
+        "dpo": StageFacts(
+            layouts=(pairs_in("messages", "chosen", "rejected", holds="messages message text"),),
+            told_by=(frozenset({"chosen", "rejected"}),),
+            limit=512,
+            fates={
+                "too_long": _TOO_LONG,
+                "prompt_too_long": _TOO_LONG,
+                "unknown_role": _MAPS,
+                "empty_side": Fate(
+                    "corrupted",
+                    "take the dummy question for the answer: an empty text is found at once",
+                ),
+                "several_messages": Fate(
+                    "corrupted", "take the last message of the side and forget the others"
+                ),
+                "untrimmed": Fate("noted", "lose the answer wherever the template trims it"),
+            },
+            side_fates={
+                "null_content": Fate(
+                    "stops", "stop: it looks for the content in what the template wrote"
+                ),
+                "content_not_text": Fate(
+                    "stops", "stop: it looks for a text in what the template wrote"
+                ),
+            },
+            roles=_ROLES,
+            drops_tools=_READS_LITTLE,
+            drops_calls=_READS_LITTLE,
+            arguments="any",
+            refused_columns=PICTURES,
+        ),
+        "sft": StageFacts(
+            layouts=(Layout(("messages",)),),
+            limit=512,
+            fates={
+                "too_long": _TOO_LONG,
+                "unknown_role": Fate(
+                    "mis_masked", "render the role as it stands and train on none of its words"
+                ),
+                "content_not_text": None,
+                "no_assistant": Fate("dropped", "drop the row: no token of it would be trained on"),
+                "empty_side": Fate("mis_masked", "train on nothing of an empty answer"),
+                "system_null": Fate(
+                    "corrupted", "put a system message without text before the dialogue"
+                ),
+            },
+            roles={"human": "user", "gpt": "assistant", **_ROLES},
+            arguments="any",
+        ),
+    },
+)
+
 
 def _pair(row: Row) -> Row:
-    refuse_tools(row, "axolotl's DPO reads role and content only")
-    refuse_reasoning(row, "axolotl's DPO reads role and content only")
+    refuse_tools(row, FACTS.stages["dpo"].drops_tools)
+    refuse_reasoning(row, _READS_LITTLE)
     return {
         "messages": [bare(message) for message in row["prompt"]],
         "chosen": bare(row["chosen"][0]),

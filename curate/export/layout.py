@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from curate.export.config import Format, Kind
+from curate.export.facts import TrainerFacts
 
 Row = dict[str, Any]
 
@@ -67,6 +68,10 @@ class TrainerModule(Protocol):
     @property
     def FORMATS(self) -> Sequence[Format]:  # noqa: N802
         """The formats its loader reads, the preferred one first."""
+
+    @property
+    def FACTS(self) -> TrainerFacts:  # noqa: N802
+        """What it does with the rows it is given."""
 
     @property
     def FILES(self) -> Sequence[TrainingFile]:  # noqa: N802

@@ -20,13 +20,14 @@ import orjson
 
 from curate.export.carrying import Wire, thinking_and_text
 from curate.export.config import Format
+from curate.export.facts import Fate, Order, StageFacts, TrainerFacts
 from curate.export.layout import Column, Row, TrainingFile
 from curate.export.wire import Refused, dump
 
 FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
 _OPENS, _ANSWERS = ("human", "observation"), ("gpt", "function_call")
 _CALL_WORDS: Final = ("<tool_call>", "</tool_call>")
-_TAGS: Final = {
+TAGS: Final = {
     "role_tag": "from",
     "content_tag": "value",
     "user_tag": "human",
@@ -35,6 +36,55 @@ _TAGS: Final = {
     "function_tag": "function_call",
     "system_tag": "system",
 }
+
+_SKIPS = "drop the row with a line in the log"
+_TEXT = Fate("stops", "stop: it expects a text")
+_FATES: Final = {
+    "missing_column": Fate("dropped", f"{_SKIPS}: an answer is null"),
+    "mixed_shapes": Fate("dropped", f"{_SKIPS}: an answer is to be one message, or one text"),
+    "unknown_role": Fate("dropped", f"{_SKIPS}: it knows no such role"),
+    "role_order": Fate("dropped", f"{_SKIPS}: it has its turn with other roles"),
+    "prompt_not_open": Fate(
+        "dropped", f"{_SKIPS}: it wants an odd number of messages before the sides"
+    ),
+    "ends_open": Fate("dropped", f"{_SKIPS}: it wants an even number of messages"),
+    "empty_prompt": Fate("dropped", f"{_SKIPS}: there is no message to answer"),
+    "no_messages": Fate("dropped", f"{_SKIPS}: there is no message to answer"),
+    "no_assistant": Fate("dropped", f"{_SKIPS}: there is no answer"),
+    "null_content": _TEXT,
+    "content_not_text": _TEXT,
+    "label_not_bool": Fate("dropped", f"{_SKIPS}: the label is to be true or false"),
+    "prompt_too_long": Fate(
+        "truncated", "cut off the end of the prompt, which is where the question is"
+    ),
+}
+_SIDE_FATES: Final = {
+    "unknown_role": Fate("stops", "stop: a side of no role it knows"),
+    "not_messages": Fate("stops", "stop: a side of no role it knows"),
+}
+
+
+def _stage() -> StageFacts:
+    """What holds of every stage; `dataset_info.json` says which columns and roles a file has."""
+    return StageFacts(
+        layouts=(),
+        limit=2048,
+        fates=_FATES,
+        side_fates=_SIDE_FATES,
+        order=Order(),
+        drops_calls="calls are messages of their own in LLaMA-Factory's ShareGPT form",
+        tools="text",
+        arguments="any",
+        renders="own template",
+    )
+
+
+FACTS: Final = TrainerFacts(
+    package="llamafactory",
+    release="0.9.5",
+    setting="cutoff_len",
+    stages={"sft": _stage(), "dpo": _stage(), "kto": _stage()},
+)
 
 
 def _sft(row: Row) -> Row:
@@ -150,6 +200,6 @@ def side_files(written: Mapping[str, Sequence[str]]) -> Mapping[str, bytes]:
                 "formatting": "sharegpt",
                 **({"ranking": True} if "chosen" in file.columns else {}),
                 "columns": {reads: column for column, reads in names.items()},
-                "tags": _TAGS,
+                "tags": TAGS,
             }
     return {"dataset_info.json": orjson.dumps(info, option=orjson.OPT_INDENT_2) + b"\n"}

@@ -14,11 +14,66 @@ import orjson
 
 from curate.export.carrying import Wire, bare, refuse_reasoning
 from curate.export.config import Format
+from curate.export.facts import Fate, Layout, StageFacts, TrainerFacts, pairs_in
 from curate.export.layout import Column, Row, TrainingFile
 from curate.export.wire import Refused, dump
 
 FORMATS: Final[Sequence[Format]] = ("jsonl",)
 _NO_THINKING = "OpenAI's files have no place for it"
+_REJECTS = "reject the file"
+_ONE = Fate("stops", f"{_REJECTS}: an output is one assistant message")
+_LIST = Fate("stops", f"{_REJECTS}: it expects a list of messages")
+_FATES: Final = {
+    "unknown_columns": Fate("stops", f"{_REJECTS}: it finds none of the keys it reads"),
+    "extra_columns": Fate("stops", f"{_REJECTS}: it knows no such keys"),
+    "missing_column": _LIST,
+    "mixed_shapes": _LIST,
+    "not_messages": _LIST,
+    "no_messages": _LIST,
+    "unknown_role": Fate("stops", f"{_REJECTS}: it knows no such role"),
+    "null_content": Fate("stops", f"{_REJECTS}: a message has neither text nor a call"),
+    "content_not_text": None,
+    "call_not_json": Fate("stops", f"{_REJECTS}: a call's arguments are to be JSON text"),
+    "tools_not_json": Fate("stops", f"{_REJECTS}: tools are to be a list, not text"),
+    "no_assistant": Fate("stops", f"{_REJECTS}: an example needs an assistant message"),
+    "empty_side": Fate("stops", f"{_REJECTS}: an assistant message has neither text nor a call"),
+    "several_messages": _ONE,
+    "side_not_assistant": _ONE,
+    "ends_open": None,
+    "prompt_not_open": Fate("corrupted", "compare second answers in a row"),
+}
+_MESSAGE_KEYS: Final = frozenset(
+    ["role", "content", "name", "weight", "tool_calls", "tool_call_id", "function_call", "refusal"]
+)
+
+
+def _stage(layout: Layout, told_by: Sequence[str], *more_columns: str) -> StageFacts:
+    return StageFacts(
+        layouts=(layout,),
+        told_by=tuple(frozenset({name}) for name in told_by),
+        fates=_FATES,
+        tools="list",
+        arguments="text",
+        read_columns=frozenset({*layout.columns, *more_columns}),
+        message_keys=_MESSAGE_KEYS,
+        renders="own template",
+    )
+
+
+FACTS: Final = TrainerFacts(
+    package=None,
+    release="as documented",
+    setting="the model's training context",
+    stages={
+        "dpo": _stage(
+            pairs_in("input", "preferred_output", "non_preferred_output"),
+            ("input", "preferred_output"),
+        ),
+        "sft": _stage(Layout(("messages",)), (), "tools", "parallel_tool_calls", "functions"),
+    },
+    fewest_rows=10,
+    suffixes=(".jsonl",),
+)
 
 
 def _sft(row: Row) -> Row:

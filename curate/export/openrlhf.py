@@ -12,10 +12,67 @@ from typing import Final
 
 from curate.export.carrying import refuse_tools
 from curate.export.config import Format
+from curate.export.facts import (
+    Fate,
+    Layout,
+    StageFacts,
+    TrainerFacts,
+    pairs_in,
+    whole_pairs_in,
+)
 from curate.export.layout import Column, Row, TrainingFile
 
 FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
 _NO_TOOLS = "OpenRLHF passes no tools to the chat template"
+_FILLED = Fate("dropped", "drop the row without a word: the prompt fills max_len")
+_LETTERS = Fate("corrupted", "hand the letters of the text to the template, each as a message")
+_PAIRS = (
+    pairs_in("prompt", "chosen", "rejected"),
+    whole_pairs_in("chosen", "rejected", fates={"mixed_shapes": _LETTERS}),
+)
+_FATES: Final = {
+    "prefix_differs": Fate(
+        "corrupted", "cut the rejected side at the length of the chosen side's prompt"
+    ),
+    "prompt_not_prefix": Fate(
+        "corrupted", "cut the answer at the wrong place: the prompt alone renders otherwise"
+    ),
+}
+
+FACTS: Final = TrainerFacts(
+    package="openrlhf",
+    release="0.11.2",
+    setting="data.max_len",
+    stages={
+        "dpo": StageFacts(
+            layouts=_PAIRS,
+            told_by=(frozenset({"chosen", "rejected"}),),
+            limit=512,
+            fates={**_FATES, "prompt_too_long": _FILLED},
+            drops_tools=_NO_TOOLS,
+            prompt_is_prefix=True,
+        ),
+        "reward": StageFacts(
+            layouts=_PAIRS, limit=512, fates=_FATES, drops_tools=_NO_TOOLS, prompt_is_prefix=True
+        ),
+        "sft": StageFacts(
+            layouts=(
+                Layout(("messages",)),
+                pairs_in("input", "output", holds="messages message text"),
+            ),
+            limit=2048,
+            fates={
+                **_FATES,
+                "prompt_too_long": _FILLED,
+                "no_assistant": Fate(
+                    "mis_masked", "train on the last message as if it were the assistant's"
+                ),
+            },
+            drops_tools=_NO_TOOLS,
+            prompt_is_prefix=True,
+        ),
+    },
+)
 
 
 def _without_tools(row: Row) -> Row:

@@ -15,10 +15,131 @@ from typing import Any, Final
 
 from curate.export.carrying import Wire, thinking_and_text
 from curate.export.config import Format
+from curate.export.facts import (
+    CHAT_ROLES,
+    Fate,
+    Layout,
+    Order,
+    Role,
+    StageFacts,
+    TrainerFacts,
+    pairs_in,
+    whole_pairs_in,
+)
 from curate.export.layout import Column, Row, TrainingFile
 from curate.export.wire import dump
 
 FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
+
+_MESSAGES = ("messages", "conversation", "conversations")
+_QUERY = ("query", "prompt", "input", "instruction", "question", "problem")
+_RESPONSE = ("response", "answer", "output", "targets", "target", "text", "completion")
+_ROLES: Final[Mapping[str, Role]] = {
+    **{role: CHAT_ROLES[role] for role in ("system", "user", "assistant", "tool")},
+    "human": "user",
+    "gpt": "assistant",
+    "bot": "assistant",
+    "tool_call": "call",
+    "function_call": "call",
+    "tool_response": "tool",
+    "function_response": "tool",
+    "observation": "tool",
+    "observations": "tool",
+}
+_DELETES = Fate("dropped", "delete the row")
+_REPLACES = "skip the row and draw another at random"
+_DIALOGUES = (
+    *(Layout((name,)) for name in _MESSAGES),
+    *(
+        pairs_in(query, response, holds="text message messages")
+        for query in _QUERY
+        for response in _RESPONSE
+    ),
+)
+_SAME = {
+    "identical_sides": _DELETES,
+    "missing_column": Fate("dropped", f"{_REPLACES}: there is no other side"),
+}
+_NO_MESSAGES = Fate("stops", "delete every row: it finds no messages")
+_FATES: Final = {
+    "missing_column": _DELETES,
+    "mixed_shapes": _DELETES,
+    "not_messages": _DELETES,
+    "no_messages": _DELETES,
+    "unknown_role": _DELETES,
+    "null_content": _DELETES,
+    "call_not_json": _DELETES,
+    "unknown_columns": _NO_MESSAGES,
+    "content_not_text": None,
+    "several_messages": None,
+    "empty_prompt": None,
+    "prompt_not_open": None,
+    "role_order": Fate("dropped", f"{_REPLACES}: questions and answers are to take turns"),
+    "no_assistant": Fate("mis_masked", "train on no answer: there is none"),
+    "ends_open": Fate("mis_masked", "train on no answer: the messages end before one"),
+    "side_not_assistant": Fate("mis_masked", "train on no answer: the messages end before one"),
+    "prefix_differs": Fate("corrupted", "compare answers to different questions"),
+    "too_long": Fate("dropped", f"{_REPLACES}: it is longer than max_length"),
+}
+_ORDER = Order(frozenset({"user", "assistant", "call", "tool"}), answers_may_open=True)
+
+
+def _stage(layouts: tuple[Layout, ...], *told_by: str, fates: Mapping[str, Fate]) -> StageFacts:
+    return StageFacts(
+        layouts=layouts,
+        told_by=tuple(frozenset({name}) for name in told_by),
+        fates={**_FATES, **fates},
+        roles=_ROLES,
+        order=_ORDER,
+        arguments="any",
+        renders="own template",
+    )
+
+
+FACTS: Final = TrainerFacts(
+    package="ms-swift",
+    release="4.6.0",
+    setting="max_length",
+    stages={
+        "dpo": _stage(
+            (
+                *(whole_pairs_in(name, "rejected_messages") for name in _MESSAGES),
+                *(
+                    whole_pairs_in(name, "rejected_response", holds="messages text", fates=_SAME)
+                    for name in _MESSAGES
+                ),
+            ),
+            "rejected_messages",
+            "rejected_response",
+            fates={
+                "unknown_columns": Fate(
+                    "stops",
+                    "fail on every row: it reads `rejected_messages` or `rejected_response`",
+                ),
+                "missing_column": Fate(
+                    "corrupted",
+                    "compare the answer with itself: it fills the null with the chosen messages",
+                ),
+            },
+        ),
+        "kto": _stage(
+            tuple(
+                Layout((*each.columns, "label"), each.sides, each.has_prompt, each.holds)
+                for each in _DIALOGUES
+            ),
+            "label",
+            fates={
+                "unknown_columns": Fate(
+                    "stops", "take every row for an undesired one: there is no `label`"
+                ),
+                "label_not_bool": Fate(
+                    "corrupted", "take the row for one of the label its value counts as"
+                ),
+            },
+        ),
+        "sft": _stage(_DIALOGUES, fates={}),
+    },
+)
 
 
 def _sft(row: Row) -> Row:

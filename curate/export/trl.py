@@ -13,6 +13,16 @@ from typing import Final
 
 from curate.export.carrying import as_it_is
 from curate.export.config import Format
+from curate.export.facts import (
+    CUTS_PROMPT,
+    PICTURES,
+    Fate,
+    Layout,
+    StageFacts,
+    TrainerFacts,
+    pairs_in,
+    whole_pairs_in,
+)
 from curate.export.layout import Column, TrainingFile
 
 FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
@@ -48,3 +58,76 @@ FILES: Final = (
 def side_files(_: Mapping[str, Sequence[str]]) -> Mapping[str, bytes]:
     """None; TRL reads the files by name."""
     return {}
+
+
+_ANY = "messages text"
+_PROMPT_FILLS = Fate("dropped", "drop the row without a word: the prompt alone fills max_length")
+_CHOSEN, _LABEL = frozenset({"chosen", "rejected"}), frozenset({"completion", "label"})
+_PAIRS = (
+    pairs_in("prompt", "chosen", "rejected", holds=_ANY),
+    whole_pairs_in("chosen", "rejected", holds=_ANY),
+)
+_CUT = {"prompt_too_long": _PROMPT_FILLS, "prompt_not_prefix": CUTS_PROMPT}
+
+FACTS: Final = TrainerFacts(
+    package="trl",
+    release="1.16.0",
+    setting="max_length",
+    stages={
+        "reward": StageFacts(
+            layouts=_PAIRS,
+            told_by=(_CHOSEN | {"margin"},),
+            limit=1024,
+            fates={
+                "too_long": Fate(
+                    "dropped", "drop the row without a word: a side is longer than max_length"
+                ),
+            },
+        ),
+        "dpo": StageFacts(
+            layouts=_PAIRS,
+            told_by=(_CHOSEN,),
+            limit=1024,
+            fates=_CUT,
+            prompt_is_prefix=True,
+            refused_columns=PICTURES,
+        ),
+        "kto": StageFacts(
+            layouts=(
+                Layout(
+                    ("prompt", "completion", "label"),
+                    ("completion",),
+                    holds=frozenset({"messages", "text"}),
+                ),
+                *_PAIRS,
+            ),
+            told_by=(_LABEL,),
+            limit=1024,
+            fates={"label_not_bool": Fate("stops", "stop when it counts the labels"), **_CUT},
+            prompt_is_prefix=True,
+            refused_columns=PICTURES,
+        ),
+        "sft": StageFacts(
+            layouts=(
+                pairs_in("prompt", "completion", holds=_ANY),
+                Layout(("messages",), unless=("prompt",)),
+                Layout(("conversations",), unless=("prompt",)),
+                Layout(("text",), holds=frozenset({"text"}), unless=("prompt",)),
+            ),
+            limit=1024,
+            fates={
+                "unknown_columns": Fate(
+                    "stops",
+                    "stop: it reads `messages`, `text`, or `prompt` with `completion`, and a column `prompt` "
+                    "makes it look for `completion` in every row",
+                ),
+                "no_assistant": Fate("corrupted", "train on the user's words alone"),
+                "ends_open": Fate("noted", "train on what follows the last answer too"),
+                **_CUT,
+            },
+            trains_on_all=True,
+            prompt_is_prefix=True,
+            refused_columns=PICTURES,
+        ),
+    },
+)

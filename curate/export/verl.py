@@ -14,13 +14,52 @@ from typing import Final
 
 from curate.export.carrying import Wire, bare, refuse_reasoning, refuse_tools
 from curate.export.config import Format
+from curate.export.facts import Fate, Layout, StageFacts, TrainerFacts, pairs_in
 from curate.export.layout import Column, Row, TrainingFile
 from curate.export.wire import Refused
 
 FORMATS: Final[Sequence[Format]] = ("parquet",)
 _NO_TOOLS = "verl's Parquet would fill each tool and call with the keys of all others"
+_TEXTS_ONLY = "verl's reward model reads plain texts"
 _NO_THINKING = "verl's Parquet would give every message that key"
 _SPEAKERS: Final = {"system": "System", "user": "Human", "assistant": "Assistant"}
+FACTS: Final = TrainerFacts(
+    package="verl",
+    release="0.9.1",
+    setting="data.max_length",
+    stages={
+        "reward": StageFacts(
+            layouts=(pairs_in("prompt", "chosen", "rejected", holds="text"),),
+            told_by=(frozenset({"chosen", "rejected"}),),
+            limit=1024,
+            fates={
+                "empty_side": Fate("corrupted", "score the prompt alone"),
+                "empty_prompt": Fate("corrupted", "score an answer to nothing"),
+                "prompt_too_long": Fate(
+                    "corrupted", "cut both answers off whole: the prompt alone fills max_length"
+                ),
+                "too_long": Fate(
+                    "truncated", "cut off the end of the answer, and its end-of-text token"
+                ),
+            },
+            drops_tools=_TEXTS_ONLY,
+            renders="text",
+        ),
+        "sft": StageFacts(
+            layouts=(Layout(("messages",)),),
+            limit=1024,
+            fates={
+                "too_long": Fate(
+                    "stops", "stop: a row is longer than max_length, and truncation is `error`"
+                ),
+                "no_assistant": Fate(
+                    "corrupted", "train on nothing: no message is the assistant's"
+                ),
+            },
+        ),
+    },
+    suffixes=(".parquet",),
+)
 _MARKERS: Final = tuple(f"\n\n{speaker}:" for speaker in _SPEAKERS.values())
 
 
@@ -35,8 +74,8 @@ def _masked(_: Row) -> Row:
 
 
 def _texts(row: Row) -> Row:
-    refuse_tools(row, "verl's reward model reads plain texts")
-    refuse_reasoning(row, "verl's reward model reads plain texts")
+    refuse_tools(row, FACTS.stages["reward"].drops_tools)
+    refuse_reasoning(row, _TEXTS_ONLY)
     return {
         "prompt": "".join(map(_line, row["prompt"])) + "\n\nAssistant: ",
         "chosen": _unmarked(row["chosen"][0]["content"]),

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from tests.cli.test_commands import ROOT
-from tests.export.asking import tokenizer_folder
 from tests.hub_server import HubServer
 from tests.processes import curate
 from tests.publishing.test_push import SIDES, lines, rows_of
+from tests.trainer_check.asking import tokenizer_folder
 
 REPO = "me/parcels"
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from curate.errors import SourceError
-from curate.export.checking.findings import Problem
+from curate.trainer_check.findings import Problem
 
 Row = Mapping[str, Any]
 

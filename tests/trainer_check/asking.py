@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any, get_args
 
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from curate.export.checking.check import check_path
-from curate.export.checking.findings import FileReport
 from curate.export.config import Trainer
 from curate.recipe import parse_recipe
 from curate.run.pipeline import run_recipe
-from tests.export.planted import Planted, Row
+from curate.trainer_check.check import check_path
+from curate.trainer_check.findings import FileReport
+from tests.trainer_check.planted import Planted, Row
 
 PLAIN = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -84,31 +86,77 @@ def asked(
     stage: str | None = None,
     limit: int = 1024,
     info: Row | None = None,
+    python: str | None = None,
 ) -> FileReport:
-    """What `check` finds, and the installed trainer's own answer in `replay`."""
+    """What `check` finds, with the answer of the trainer's own loader."""
     path = write_rows(folder, rows, info)
     known = next(name for name in get_args(Trainer) if name == trainer)
     report = check_path(
-        path, known, stage=stage, tokenizer=tokenizer, max_length=limit, through="installed"
+        path,
+        known,
+        stage=stage,
+        tokenizer=tokenizer,
+        max_length=limit,
+        through="installed",
+        python=python,
     )
     return report.files[0]
+
+
+def asked_together(
+    folder: Path,
+    good: Row,
+    cases: list[Planted],
+    trainer: Trainer,
+    tokenizer: str,
+    *,
+    python: str,
+    stage: str | None = None,
+    info: Row | None = None,
+    suffix: str = "jsonl",
+) -> dict[str, FileReport]:
+    """The same of many planted rows, by their names: a process for each limit, since starting a trainer takes long."""
+    reports = {}
+    for limit in {case.limit for case in cases}:
+        among = folder / str(limit)
+        among.mkdir()
+        described = {}
+        some = [case for case in cases if case.limit == limit]
+        for at, case in enumerate(some):
+            path = among / f"{at:03d}.{suffix}"
+            if suffix == "parquet":
+                pq.write_table(pa.Table.from_pylist(case.rows(good)), path)
+            else:
+                path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in case.rows(good)))
+            described[path.stem] = {"file_name": path.name, **(info or {})}
+        if info is not None:
+            (among / "dataset_info.json").write_bytes(orjson.dumps(described))
+        report = check_path(
+            among, trainer, stage=stage, tokenizer=tokenizer, max_length=limit, python=python
+        )
+        reports |= {case.name: file for case, file in zip(some, report.files, strict=True)}
+    return reports
 
 
 def agrees(report: FileReport, planted: Planted) -> None:
     """That the planted row, and no other, has the finding, and that the loader did what it says."""
     lost = [finding for finding in report.findings if finding.effect != "noted"]
-    assert {finding.row for finding in lost} <= {1}
-    assert (planted.code, planted.effect, 1) in {
-        (finding.code, finding.effect, finding.row) for finding in report.findings
-    }
+    assert {finding.row for finding in lost} <= {1}, lost
+    [found] = [
+        f for f in report.findings if (f.code, f.effect, f.row) == (planted.code, planted.effect, 1)
+    ]
     assert report.replay is not None
+    assert report.codes["replay_differs"] == 0
+    if planted.effect in ("stops", "dropped"):
+        assert found.basis == "replayed"
+        assert found.version == report.replay.version
     if planted.effect == "stops":
         assert report.replay.error is not None
         return
     assert report.replay.error is None, report.replay.error
     assert report.replay.rows_in == 3
     assert report.replay.rows_kept == (2 if planted.effect == "dropped" else 3)
-    assert report.rows - report.effects["dropped"] == report.replay.rows_kept
+    assert report.replay.dropped == ((1,) if planted.effect == "dropped" else ())
 
 
 def exports(data: Path, out: Path, trainers: list[str]) -> dict[str, Path]:
@@ -121,30 +169,26 @@ def exports(data: Path, out: Path, trainers: list[str]) -> dict[str, Path]:
             "judge": False,
             "adherence": False,
             "select": {"top": None},
-            "export": {"trainers": trainers},
+            "export": {"trainers": trainers, "formats": ["jsonl"]},
         }
         folders[source] = run_recipe(parse_recipe(recipe), out=out / source).folder / "export"
     return folders
 
 
-def filled(folder: Path) -> list[Path]:
-    """An export's training files that have rows."""
-    return [
-        file
-        for file in sorted(folder.glob("*.jsonl"))
-        if file.name != "refused.jsonl" and file.stat().st_size
-    ]
-
-
-def stages_loaded_whole(folder: Path, trainer: Trainer, tokenizer: str) -> set[str]:
+def stages_loaded_whole(
+    folder: Path, trainer: Trainer, tokenizer: str, python: str | None = None
+) -> set[str]:
     """The stages of an export's files, each of which the real loader must take whole, as `check` says."""
-    stages = set()
-    for file in filled(folder):
-        [report] = check_path(
-            file, trainer, tokenizer=tokenizer, max_length=1 << 20, through="installed"
-        ).files
-        assert report.is_clean, (file, report.codes, report.replay)
+    reports = check_path(
+        folder,
+        trainer,
+        tokenizer=tokenizer,
+        max_length=1 << 20,
+        through="installed",
+        python=python,
+    ).files
+    for report in reports:
+        assert report.is_clean, (report.file, report.codes, report.replay)
         assert report.replay is not None
         assert report.replay.rows_kept == report.replay.rows_in == report.rows > 0
-        stages.add(report.stage)
-    return stages
+    return {report.stage for report in reports}

@@ -6,19 +6,21 @@ real data they also take a step.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
-from curate.export.checking.check import check_path
-from curate.export.checking.trl_templates import MARKED_BY_TRL, has_marks, template_digest
-from tests.engines.families import small_tokenizer, tokenizer_of
-from tests.export import planted as p
-from tests.export.asking import (
+from curate.trainer_check import replay, runner
+from curate.trainer_check.check import check_path
+from curate.trainer_check.findings import Problem, Replay
+from tests.engines.families import tokenizer_of
+from tests.trainer_check import planted as p
+from tests.trainer_check.asking import (
     PLAIN,
     TRIMMING,
     WITH_TOOLS,
@@ -29,11 +31,26 @@ from tests.export.asking import (
     tokenizer_folder,
     write_rows,
 )
-from tests.export.planted import Planted, Row, message
+from tests.trainer_check.planted import Planted, Row, message
 
 datasets = pytest.importorskip("datasets", reason="needs the dependency group 'trainers'")
 trl = pytest.importorskip("trl", reason="needs the dependency group 'trainers'")
 pytestmark = [pytest.mark.trainer, pytest.mark.usefixtures("offline")]
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner is asked here: a process of its own would load TRL anew for each test."""
+
+    def ask(package: str, python: str, tokenizer: str, jobs: list[Any]) -> list[Any]:
+        assert python == sys.executable
+        return [
+            orjson.loads(orjson.dumps(each, option=orjson.OPT_NON_STR_KEYS))
+            for each in runner.run(package, tokenizer, jobs)
+        ]
+
+    monkeypatch.setattr(replay, "ask", ask)
+
 
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 
@@ -67,9 +84,6 @@ def with_tools(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_planted_row(stage: str, good: Row, case: Planted, plain: str, tmp_path: Path) -> None:
     report = asked(tmp_path, case.rows(good), "trl", plain, stage=stage, limit=case.limit)
     agrees(report, case)
-    assert report.replay is not None
-    if case.effect == "dropped":
-        assert report.replay.dropped == (1,)
 
 
 @pytest.mark.parametrize(
@@ -95,9 +109,12 @@ def test_good_rows_are_as_long_as_the_trainer_finds_them(
     }
     report = asked(tmp_path, [good, longer, good], "trl", plain, stage=stage)
     assert report.is_clean, report.findings
-    assert report.lengths is not None
+    counted = check_path(
+        tmp_path / "rows.jsonl", "trl", stage=stage, tokenizer=plain, through="restated"
+    ).files[0]
+    assert counted.lengths is not None
     assert report.replay is not None
-    assert report.replay.lengths == tuple(report.lengths.needed)
+    assert list(report.replay.lengths.values()) == counted.lengths.needed
 
 
 def test_a_column_of_pictures_stops_a_text_model(plain: str, tmp_path: Path) -> None:
@@ -123,9 +140,11 @@ def test_rows_of_whole_dialogues_are_split_as_the_trainer_splits_them(
     case = Planted("identical", {"rejected": asks + " Here."}, "identical_sides", "corrupted")
     report = asked(tmp_path, case.rows(good), "trl", plain, stage="dpo")
     agrees(report, case)
-    assert report.lengths is not None
+    path = tmp_path / "rows.jsonl"
+    counted = check_path(path, "trl", stage="dpo", tokenizer=plain, through="restated").files[0]
+    assert counted.lengths is not None
     assert report.replay is not None
-    assert report.replay.lengths == tuple(report.lengths.needed)
+    assert list(report.replay.lengths.values()) == counted.lengths.needed
 
 
 def test_a_tokenizer_json_is_enough(plain: str, tmp_path: Path) -> None:
@@ -233,30 +252,86 @@ def test_a_loss_on_answers_alone_is_advised_where_the_trainer_takes_it(
         (tmp_path / "tokenizer" / "chat_template.jinja").write_bytes(jinja.read_bytes())
     path = write_rows(tmp_path, [p.TRL_SFT])
     folder = str(tmp_path / "tokenizer")
-    report = check_path(path, "trl", tokenizer=folder, through="restated").files[0]
-    assert [f.code for f in report.findings if f.row is None] == [code]
+    report = check_path(path, "trl", tokenizer=folder, through="installed").files[0]
+    assert [(f.code, f.basis) for f in report.findings if f.row is None] == [(code, "replayed")]
     assert report.is_clean
     advised = "set assistant_only_loss=True" in report.findings[0].do[:30]
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert masks_answers(path, tokenizer, tmp_path / "out") == advised == (code == "trains_on_all")
 
 
-def test_the_templates_that_the_trainer_marks_by_itself() -> None:
-    """Each of TRL's own is listed where TRL has a marked one for it; a new version may know more."""
-    from trl.chat_template_utils import get_training_chat_template
+def test_what_trl_makes_of_a_template_is_not_known_without_asking_it(
+    plain: str, tmp_path: Path
+) -> None:
+    path = write_rows(tmp_path, [p.TRL_SFT])
+    marked = tokenizer_folder(
+        tmp_path / "marked",
+        "{% generation %}" + PLAIN.replace("{% endfor %}", "{% endgeneration %}{% endfor %}", 1),
+    )
+    for tokenizer, code in ((plain, "trains_on_all_unclear"), (marked, "trains_on_all")):
+        report = check_path(path, "trl", tokenizer=tokenizer, through="restated").files[0]
+        assert [f.code for f in report.findings if f.row is None] == [code]
 
-    tokenizer = small_tokenizer()
-    marked = set()
-    for file in TEMPLATES.glob("*.jinja"):
-        template = file.read_text("utf-8")
-        if not has_marks(template):
-            with contextlib.suppress(ValueError):
-                tokenizer.chat_template = template
-                get_training_chat_template(tokenizer)
-                marked.add(file.stem)
-    assert marked == set(MARKED_BY_TRL.values())
-    for digest, name in MARKED_BY_TRL.items():
-        assert template_digest((TEMPLATES / f"{name}.jinja").read_text("utf-8")) == digest
+
+def test_the_loader_is_run_by_another_interpreter(
+    plain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a process of its own, which finds no curate, and for all files of a folder at once."""
+    monkeypatch.undo()
+    elsewhere = tmp_path / "python"
+    elsewhere.write_text(f'#!/bin/sh\ncd / && exec env -u PYTHONPATH {sys.executable} -P "$@"\n')
+    elsewhere.chmod(0o755)
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    for name, row in (("a", p.TRL_DPO), ("b", p.TRL_DPO | {"prompt": "Where?"})):
+        lines = [orjson.dumps(each) for each in (p.TRL_DPO, row)]
+        (rows / f"{name}.jsonl").write_bytes(b"\n".join(lines))
+    report = check_path(rows, "trl", tokenizer=plain, python=str(elsewhere))
+    first, second = report.files
+    assert report.not_replayed == ""
+    assert first.is_clean
+    assert first.replay is not None
+    assert first.replay.version == f"trl {trl.__version__}"
+    assert {
+        (f.code, f.row, f.basis, f.version) for f in second.findings if f.effect == "stops"
+    } == {("mixed_shapes", 1, "replayed", first.replay.version)}
+
+
+def test_a_row_that_its_own_code_drops_is_found_though_nothing_was_stated(
+    plain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a release that does what no fact says yet; and the other way round."""
+    monkeypatch.setattr("curate.trainer_check.check.check_rendered", lambda *_: 9)
+    case = Planted("long", {"prompt": [message("user", p.LONG)]}, "replay_dropped", "dropped", 200)
+    agrees(asked(tmp_path, case.rows(p.TRL_DPO), "trl", plain, limit=200), case)
+
+
+def test_what_was_stated_gives_way_to_what_the_loader_does(tmp_path: Path) -> None:
+    stated = Problem("too_long", "dropped", "drop the row")
+    told = Replay("trl 9.9", 2, 2, lengths={0: 5, 1: 5})
+    of_file, of_rows = replay.settle(told, [], {1: [stated]})
+    assert of_file == []
+    [kept] = of_rows[1]
+    assert (kept.code, kept.effect, kept.replayed) == ("replay_differs", "noted", True)
+
+
+def test_rows_are_found_in_a_file_of_many(
+    plain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that stops the run and one that is dropped, where neither was stated."""
+    monkeypatch.setattr("curate.trainer_check.check.check_rendered", lambda *_: 9)
+    monkeypatch.setattr("curate.trainer_check.check.check_example", lambda *_, **__: None)
+    template = PLAIN.replace(
+        "{{ m.role }}",
+        "{% if m.role == 'narrator' %}{{ raise_exception('no') }}{% endif %}{{ m.role }}",
+    )
+    tokenizer = tokenizer_folder(tmp_path / "tokenizer", template)
+    rows = [p.TRL_DPO] * 12
+    rows[7] = p.TRL_DPO | {"prompt": [p.BOT, p.ASK]}
+    rows[10] = p.TRL_DPO | {"prompt": [message("user", p.LONG)]}
+    report = asked(tmp_path, rows, "trl", tokenizer, limit=200)
+    found = {(f.code, f.row) for f in report.findings if f.effect != "noted"}
+    assert found == {("replay_failed", 7), ("replay_dropped", 10)}
 
 
 def test_a_template_that_refuses_a_row_stops_the_run(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ TRL_DPO_PLANTED = [
         "corrupted",
     ),
     Planted("tools no JSON", {"tools": "track"}, "tools_not_json", "stops"),
+    Planted("prompt without messages", {"prompt": []}, "no_messages", "stops"),
 ]
 
 TRL_REWARD_PLANTED = [
@@ -167,7 +168,7 @@ AXOLOTL_DPO_PLANTED = [
     Planted(
         "words of the dummy question",
         {"chosen": message("assistant", "dummy")},
-        "search_fails",
+        "answer_changed",
         "corrupted",
     ),
     Planted(
@@ -238,7 +239,7 @@ LLAMAFACTORY_DPO: Row = {
 LLAMAFACTORY_DPO_PLANTED = [
     Planted("identical sides", {"rejected": GPT}, "identical_sides", "corrupted"),
     Planted(
-        "prompt ends with assistant", {"conversations": [HUMAN, GPT]}, "message_count", "dropped"
+        "prompt ends with assistant", {"conversations": [HUMAN, GPT]}, "prompt_not_open", "dropped"
     ),
     Planted(
         "roles do not alternate", {"conversations": [HUMAN, HUMAN, GPT]}, "role_order", "dropped"
@@ -272,9 +273,7 @@ LLAMAFACTORY_SFT_INFO: Row = {**LLAMAFACTORY_INFO, "ranking": False} | {
 }
 LLAMAFACTORY_SFT: Row = {"conversations": [HUMAN, GPT], "system": "s", "tools": TOOLS_TEXT}
 LLAMAFACTORY_SFT_PLANTED = [
-    Planted(
-        "ends with the user", {"conversations": [HUMAN, GPT, HUMAN]}, "message_count", "dropped"
-    ),
+    Planted("ends with the user", {"conversations": [HUMAN, GPT, HUMAN]}, "ends_open", "dropped"),
     Planted("roles do not alternate", {"conversations": [GPT, HUMAN]}, "role_order", "dropped"),
     Planted("empty answer", {"conversations": [HUMAN, said("gpt", "")]}, "empty_side", "corrupted"),
 ]
@@ -339,7 +338,7 @@ OPENRLHF_DPO_PLANTED = [
 OPENRLHF_WHOLE: Row = {"chosen": [ASK, YES], "rejected": [ASK, NO]}
 OPENRLHF_WHOLE_PLANTED = [
     Planted("other prompt", {"rejected": [ASK, YES, ASK, NO]}, "prefix_differs", "corrupted"),
-    Planted("string side", {"chosen": "At nine."}, "mixed_shapes", "stops"),
+    Planted("string side", {"chosen": "At nine."}, "mixed_shapes", "corrupted"),
 ]
 OPENRLHF_SFT: Row = {"messages": [ASK, YES]}
 OPENRLHF_SFT_PLANTED = [
@@ -352,6 +351,18 @@ VERL_REWARD_PLANTED = [
     Planted("identical sides", {"rejected": "Here."}, "identical_sides", "corrupted"),
     Planted("empty side", {"rejected": " "}, "empty_side", "corrupted"),
     Planted("rejected missing", {"rejected": ...}, "missing_column", "stops"),
+]
+
+VERL_SFT: Row = {"messages": [ASK, YES]}
+VERL_SFT_PLANTED = [
+    Planted("no assistant", {"messages": [ASK]}, "no_assistant", "corrupted"),
+    Planted(
+        "too long",
+        {"messages": [ASK, message("assistant", LONG)]},
+        "too_long",
+        "stops",
+        limit=200,
+    ),
 ]
 
 OPENAI_DPO: Row = {

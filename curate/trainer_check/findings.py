@@ -1,37 +1,30 @@
 """What a check can find: each kind of finding with what to do about it, and the report that adds them up.
 
-A finding says what the trainer would do with the row, which differs by trainer and is written by its
-reading; what to do about it does not, and stands here once.
+What the trainer would do with the row differs by trainer and is a fact of its module in `export`, or was seen when
+its own code was run; what to do about it does not, and stands here once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
-Effect = Literal["stops", "dropped", "corrupted", "mis_masked", "truncated", "noted"]
-"""What becomes of a row, worst first. `stops`: the whole training run ends with an error. `noted`: nothing
-is lost; it is worth knowing."""
+from curate.export.facts import Effect
 
-EFFECTS: Final[tuple[Effect, ...]] = (
-    "stops",
-    "dropped",
-    "corrupted",
-    "mis_masked",
-    "truncated",
-    "noted",
-)
+EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
 
 ADVICE: Final = {
     "not_json": "mend or remove the line",
     "not_a_row": "write one JSON object a row",
     "no_rows": "check the path and what wrote the file",
     "unknown_columns": "rename the columns to the ones this trainer reads",
-    "not_parquet": "write the rows as Parquet; this trainer reads no other kind",
+    "not_read": "write the rows in the kind of file that this trainer reads",
     "missing_column": "give every row of the file the same columns, or leave the row out",
     "mixed_shapes": "write prompt and sides in one form: all lists of messages, or all text",
     "not_messages": "write a list of messages, each with a role and a content",
+    "no_messages": "leave the row out, or give it its messages",
     "content_not_text": "write the content as one text",
     "null_content": 'write "" where a message has no text',
     "empty_prompt": "leave the row out, or give the prompt its question",
@@ -45,11 +38,9 @@ ADVICE: Final = {
     "prefix_differs": "give both sides the same messages up to the last one",
     "unknown_role": "rename the role to one the trainer knows",
     "role_order": "make the roles alternate, or leave the dialogue out",
-    "message_count": "end the messages where this trainer expects it",
     "no_assistant": "leave the dialogue out: there is nothing to train on",
     "ends_open": "cut what follows the last assistant message",
     "untrimmed": "strip white space from both ends of what is trained on",
-    "search_fails": "strip the content; the trainer looks for it verbatim in what the template wrote",
     "tools_not_carried": "leave rows with tools out, or use a trainer and template that carry them",
     "tools_not_json": "write tools as the JSON text of a list of function definitions",
     "call_not_json": "write the call as the JSON text of an object with name and arguments",
@@ -64,16 +55,20 @@ ADVICE: Final = {
     "system_null": "leave the key `system` out of the file, or fill it in every row",
     "duplicate_prompt": "check that the repeated prompts are meant",
     "trains_on_all": "set assistant_only_loss=True unless the user's text is to be learnt too",
-    "trains_on_all_unclear": "give --tokenizer: assistant_only_loss=True leaves it out, but only with a chat "
+    "trains_on_all_unclear": "replay through TRL: assistant_only_loss=True leaves it out, but only with a chat "
     "template that marks assistant tokens or that TRL knows",
     "trains_on_all_unmarked": "put {% generation %} and {% endgeneration %} around the assistant's text and end "
     "token in the chat template, then set assistant_only_loss=True; or write rows of prompt and completion",
-    "tool_result_unread": "name the tag of tool results in dataset_info.json",
     "no_dataset_info": "put a dataset_info.json that names this file beside it",
     "partial_columns": "write every column the data has into `columns`; what is left out is unset",
     "partial_tags": "write all seven tags; what is left out is unset",
-    "replay_differs": "believe the installed trainer, and report the difference",
-    "replay_failed": "see its message; the rows that cause it are listed as well, where they are known",
+    "split_leak": "keep a prompt on one side of the split only",
+    "replay_failed": "see its message, and mend or leave out the row",
+    "replay_dropped": "see what the trainer logs about the row, or leave it out",
+    "replay_differs": "believe the trainer's own code, and report the difference",
+    "answer_changed": "strip the answer, or use a template that writes it as it stands",
+    "others_trained": "check which messages the trainer is told to train on",
+    "question_cut": "raise the limit, or leave the row out",
 }
 """What to do about a finding, by its code."""
 
@@ -86,12 +81,14 @@ class Problem(NamedTuple):
         effect: what becomes of the row.
         does: what the trainer would do with it, in one sentence without its subject.
         detail: what was found, shortened.
+        replayed: whether the trainer's own code did it; else it is stated by what is known of the trainer.
     """
 
     code: str
     effect: Effect
     does: str
     detail: str = ""
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +98,8 @@ class Finding:
     Attributes:
         file: the file's path as given, or below the folder given.
         row: number of the row in its file, from 0; None for what concerns the whole file.
+        basis: `replayed` through the trainer's own code, or `stated` by what is known of it.
+        version: the trainer's release that was run, or after which it is stated.
     """
 
     file: str
@@ -110,10 +109,12 @@ class Finding:
     does: str
     do: str
     detail: str
+    basis: Literal["replayed", "stated"]
+    version: str
 
     @staticmethod
-    def at(file: str, row: int | None, problem: Problem) -> Finding:
-        """The finding of a problem in a row."""
+    def at(file: str, row: int | None, problem: Problem, stated: str, replayed: str) -> Finding:
+        """The finding of a problem in a row, with the releases that it may be of."""
         return Finding(
             file,
             row,
@@ -122,6 +123,8 @@ class Finding:
             problem.does,
             ADVICE[problem.code],
             problem.detail,
+            "replayed" if problem.replayed else "stated",
+            replayed if problem.replayed else stated,
         )
 
 
@@ -164,30 +167,39 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What the installed trainer itself made of the file.
+    """What a trainer's own loader made of the file.
 
     Attributes:
-        through: package and version.
+        version: package and release.
         rows_in, rows_kept: rows its loader saw, and rows left when it had prepared them.
-        dropped: numbers of the rows it dropped; None where it does not tell.
-        lengths: tokens of each kept row, the longer side's where there are two; None where it does not tell.
+        dropped: numbers of the rows it dropped, as far as they were found.
+        stopped: what it stops with at a row, by the row's number, as far as they were found.
         error: what it stopped with, or None.
+        marks_answers: TRL alone: whether it can train on the assistant's tokens alone with the chat template.
+        lengths: tokens of each row that came through, by its number.
     """
 
-    through: str
+    version: str
     rows_in: int
     rows_kept: int
-    dropped: tuple[int, ...] | None = None
-    lengths: tuple[int, ...] | None = None
+    dropped: tuple[int, ...] = ()
+    stopped: Mapping[int, str] = field(default_factory=dict)
     error: str | None = None
+    marks_answers: bool | None = None
+    lengths: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class FileReport:
-    """What was found in one file. Every row is in `rows` and counted once, under its worst effect."""
+    """What was found in one file. Every row is in `rows` and counted once, under its worst effect.
+
+    Attributes:
+        stated: the trainer's release after which it is stated what it does.
+    """
 
     file: str
     stage: str
+    stated: str
     rows: int = 0
     effects: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
@@ -196,14 +208,14 @@ class FileReport:
     lengths: Lengths | None = None
     replay: Replay | None = None
 
-    def add(self, row: int | None, problems: list[Problem]) -> None:
+    def add(self, row: int | None, problems: Sequence[Problem]) -> None:
         """Add a row's problems, or with None the file's own; one a code, the worst of its kind."""
         worst = {problem.code: problem for problem in sorted(problems, key=_severity, reverse=True)}
+        replayed = self.replay.version if self.replay is not None else ""
         for problem in sorted(worst.values(), key=_severity):
-            self.findings.append(Finding.at(self.file, row, problem))
+            self.findings.append(Finding.at(self.file, row, problem, self.stated, replayed))
             self.codes[problem.code] += 1
         if row is not None:
-            self.rows += 1
             self.effects[min(worst.values(), key=_severity).effect if worst else "intact"] += 1
 
     @property
@@ -216,10 +228,11 @@ class FileReport:
         replay = None
         if self.replay is not None:
             known = asdict(self.replay)
-            replay = {name: known[name] for name in ("through", "rows_in", "rows_kept", "error")}
+            replay = {name: known[name] for name in ("version", "rows_in", "rows_kept", "error")}
         return {
             "file": self.file,
             "stage": self.stage,
+            "stated": self.stated,
             "rows": self.rows,
             "effects": {name: self.effects[name] for name in ("intact", *EFFECTS)},
             "codes": dict(sorted(self.codes.items())),
@@ -236,6 +249,7 @@ class CheckReport:
 
     Attributes:
         skipped: files of the folder that were not read, with the reason.
+        not_replayed: why the trainer's own code was not run, and how to run it; empty where it was.
     """
 
     trainer: str
@@ -243,6 +257,7 @@ class CheckReport:
     tokenizer: str | None
     files: tuple[FileReport, ...]
     skipped: tuple[tuple[str, str], ...] = ()
+    not_replayed: str = ""
 
     @property
     def is_clean(self) -> bool:
@@ -259,6 +274,7 @@ class CheckReport:
             "path": self.path,
             "tokenizer": self.tokenizer,
             "clean": self.is_clean,
+            "not_replayed": self.not_replayed,
             "rows": sum(file.rows for file in self.files),
             "effects": {name: totals[name] for name in ("intact", *EFFECTS)},
             "files": [file.as_dict() for file in self.files],

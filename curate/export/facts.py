@@ -1,0 +1,224 @@
+"""What a trainer does with the rows it is given: said once in its module, for the writer and for the checker.
+
+A fact is stated after one release of the trainer, which is named with it. What its own code shows when it is run
+(`trainer_check.replay`) is not restated here: only what can be said in a word, and helps where it is not installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+Stage = Literal["sft", "dpo", "kto", "reward"]
+
+Effect = Literal["stops", "dropped", "corrupted", "mis_masked", "truncated", "noted"]
+"""What becomes of a row, worst first. `stops`: the whole training run ends with an error. `noted`: nothing
+is lost; it is worth knowing."""
+
+
+class Fate(NamedTuple):
+    """What becomes of a row with a defect.
+
+    Attributes:
+        effect: on the row.
+        does: what the trainer would do with it, in one sentence without its subject.
+    """
+
+    effect: Effect
+    does: str
+
+
+Fates = Mapping[str, Fate | None]
+"""Fates by the code of the defect (see `trainer_check.findings`); None where it is none for this trainer."""
+
+Role = Literal["system", "developer", "user", "assistant", "call", "tool"]
+"""Whose a message is. `call` is the assistant's as well: a message that is the JSON text of a tool call."""
+
+CHAT_ROLES: Final[Mapping[str, Role]] = {
+    "system": "system",
+    "developer": "developer",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+
+PICTURES: Final = ("image", "images")
+
+_CORRUPTED_TEMPLATE: Final = (
+    "hand the parts to the template; one for plain text writes out their code"
+)
+USUAL: Final[Mapping[str, Fate]] = {
+    "unknown_columns": Fate("stops", "stop: it finds none of the columns it reads"),
+    "extra_columns": Fate(
+        "stops", "stop unless the model takes pictures: a column of them is there"
+    ),
+    "missing_column": Fate("stops", "stop: a column it reads is null"),
+    "mixed_shapes": Fate("stops", "stop: the columns are not of the form it joins"),
+    "not_messages": Fate("stops", "stop: it expects messages, each with a role and a content"),
+    "no_messages": Fate("stops", "stop: it looks at the first message of a list without any"),
+    "unknown_role": Fate(
+        "corrupted", "learn the role's name as it stands: its template knows no such role"
+    ),
+    "null_content": Fate(
+        "noted", "hand a null to the template; some write it out as the word None"
+    ),
+    "content_not_text": Fate("corrupted", _CORRUPTED_TEMPLATE),
+    "call_not_json": Fate("stops", "stop, or render a call without a name"),
+    "arguments_not_object": Fate(
+        "noted", "hand the text to the template; many templates fail on it or encode it twice"
+    ),
+    "tools_not_json": Fate("stops", "stop: tools are to be JSON, a list of definitions"),
+    "tools_not_carried": Fate(
+        "corrupted", "leave tools or tool calls out, and train on what is left"
+    ),
+    "empty_user": Fate("corrupted", "train on an answer to nothing"),
+    "empty_prompt": Fate(
+        "corrupted", "render no prompt at all, or stop where its template wants one"
+    ),
+    "empty_side": Fate("corrupted", "train on the end of the turn alone"),
+    "prompt_not_open": Fate(
+        "corrupted", "add a second assistant header after the assistant's own message"
+    ),
+    "side_not_assistant": Fate(
+        "mis_masked", "train on another's words as if they were the assistant's"
+    ),
+    "several_messages": Fate(
+        "mis_masked",
+        "train on every token after the prompt, the user's and the headers among them",
+    ),
+    "identical_sides": Fate("corrupted", "train on it without a word; the row teaches nothing"),
+    "same_tokens": Fate(
+        "corrupted", "train on it without a word; rendered, both sides are the same tokens"
+    ),
+    "no_assistant": Fate("corrupted", "train on no answer: there is none"),
+    "ends_open": Fate("noted", "keep what follows the last answer, untrained"),
+    "untrimmed": Fate("noted", "train on the white space too, unless its template trims"),
+    "template_fails": Fate("stops", "stop: its chat template refuses the messages"),
+    "too_long": Fate("truncated", "cut off the end, which is where the answer is"),
+}
+"""What most trainers do; one that does something else says so in its own facts."""
+
+CUTS_PROMPT: Final = Fate(
+    "mis_masked", "leave the end of the prompt out, where it renders otherwise with its answer"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One way in which the columns of a file can hold what a stage trains on.
+
+    Attributes:
+        columns: those that have to be there, by what they hold: one dialogue, or a prompt and one or two sides.
+        sides: of these the answers; with none the single column is a dialogue.
+        has_prompt: whether the first column is the prompt; without it each side is a whole dialogue.
+        holds: the forms that its columns may have: lists of messages, one message a side, or texts.
+        unless: columns beside which this layout is not read.
+        fates: where they differ from the stage's.
+    """
+
+    columns: tuple[str, ...]
+    sides: tuple[str, ...] = ()
+    has_prompt: bool = True
+    holds: frozenset[Literal["messages", "message", "text"]] = frozenset({"messages"})
+    unless: tuple[str, ...] = ()
+    fates: Fates = field(default_factory=dict)
+
+    def fits(self, columns: tuple[str, ...]) -> bool:
+        """Whether a file with these columns has it."""
+        return set(self.columns) <= set(columns) and not set(self.unless) & set(columns)
+
+
+def pairs_in(*columns: str, holds: str = "messages", **more: Fates) -> Layout:
+    """A layout of a prompt and its sides: the columns in this order, all of the forms named."""
+    return Layout(columns, columns[1:], holds=frozenset(holds.split()), **more)  # type: ignore[arg-type]
+
+
+def whole_pairs_in(*columns: str, holds: str = "messages", fates: Fates | None = None) -> Layout:
+    """A layout of two sides, each with the whole dialogue."""
+    forms = frozenset(holds.split())
+    return Layout(columns, columns, has_prompt=False, holds=forms, fates=fates or {})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """In which order roles are read: the user or a tool, then the assistant, in turn, after a system message.
+
+    Attributes:
+        merges: roles of which neighbours count as one message.
+        answers_may_open: whether the assistant may speak first.
+    """
+
+    merges: frozenset[Role] = frozenset()
+    answers_may_open: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFacts:
+    """What a trainer does with the rows of one stage.
+
+    Attributes:
+        layouts: the first that fits is read.
+        told_by: sets of columns, any of which says that a file is for this stage.
+        limit: how long a row may be in tokens where nothing is said; None is the model's own.
+        fates: what becomes of a row where it is not what becomes of it with most trainers.
+        side_fates: the same of a message in a side of a pair.
+        roles: names of roles it knows.
+        order: in which order they have to come; None is any.
+        drops_tools: why tools are not carried; empty where they are.
+        drops_calls: why tool calls in messages are not carried; empty where they are.
+        tools: the form `tools` has to have.
+        arguments: the form a call's arguments have to have.
+        read_columns: columns beside which any other is a finding; None reads past others.
+        message_keys: the same of a message's keys.
+        refused_columns: columns that end the run.
+        trains_on_all: whether the user's words are trained on unless the trainer is told otherwise.
+        renders: with the tokenizer's own chat template, with a template of the trainer's, or texts as they are.
+        prompt_is_prefix: whether it takes the prompt, rendered alone, for the beginning of the whole.
+    """
+
+    layouts: tuple[Layout, ...]
+    told_by: tuple[frozenset[str], ...] = ()
+    limit: int | None = None
+    fates: Fates = field(default_factory=dict)
+    side_fates: Fates = field(default_factory=dict)
+    roles: Mapping[str, Role] = field(default_factory=lambda: CHAT_ROLES)
+    order: Order | None = None
+    drops_tools: str = ""
+    drops_calls: str = ""
+    tools: Literal["list or text", "list", "text"] = "list or text"
+    arguments: Literal["object", "text", "any"] = "object"
+    read_columns: frozenset[str] | None = None
+    message_keys: frozenset[str] | None = None
+    refused_columns: tuple[str, ...] = ()
+    trains_on_all: bool = False
+    renders: Literal["template", "own template", "text"] = "template"
+    prompt_is_prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerFacts:
+    """What is known of a trainer.
+
+    Attributes:
+        package: its name for pip; None where there is nothing to install.
+        release: the release after which the facts are stated.
+        setting: what it calls the limit of a row's length.
+        stages: facts by stage, in the order in which a file's columns are held against them.
+        fewest_rows: a file with fewer is refused.
+        suffixes: of the files it reads.
+    """
+
+    package: str | None
+    release: str
+    setting: str
+    stages: Mapping[Stage, StageFacts]
+    fewest_rows: int = 1
+    suffixes: tuple[str, ...] = (".jsonl", ".json", ".ndjson", ".parquet")
+
+    def stage_of(self, columns: tuple[str, ...]) -> Stage:
+        """The stage that columns are made for; SFT where they say nothing else."""
+        for stage, facts in self.stages.items():
+            if any(told <= set(columns) for told in facts.told_by):
+                return stage
+        return "sft"
