@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 
-from curate.cli.schemas import SCHEMA_NAMES, json_schema
+from curate.cli.schema import SCHEMA_NAMES, json_schema
 
 FOLDER = Path(__file__).resolve().parent.parent / "schemas"
 

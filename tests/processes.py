@@ -22,7 +22,7 @@ _FORKS.set_forkserver_preload(
     [
         "curate.run.pipeline",
         "curate.planning.plan",
-        "curate.cli.showing",
+        "curate.cli.run",
         "curate.engines.openai",
         "pyarrow",
         "uvloop",

@@ -1,7 +1,6 @@
-"""The command line. The only place that prints and sets exit codes; a module holds one command or a few.
+"""The command line. The only place that prints and exits: a module holds a command, its options and what it prints.
 
-Exit codes: 0 done, 1 the run failed or stopped, 2 bad usage or recipe, 3 finished but over the allowed
-share of unscored dialogues.
+What several print stands in `printing`, exit codes in `curate.run.exit_codes`.
 """
 
 from __future__ import annotations
@@ -13,16 +12,21 @@ import typer
 from rich.markup import escape
 
 from curate import __version__
-from curate.cli import calibrate, check, running
 from curate.cli.benchmark import benchmark
+from curate.cli.calibrate import calibrate
+from curate.cli.check import check
 from curate.cli.console import ERR, OUT, command_line, end_as_by_ctrl_c
+from curate.cli.doctor import doctor
+from curate.cli.estimate import estimate
+from curate.cli.ingest import ingest
 from curate.cli.push import push
+from curate.cli.run import run
+from curate.cli.schema import schema
+from curate.cli.show import show
 from curate.errors import CurateError, SourceError, UsageError
+from curate.run import exit_codes
 
 __all__ = ["app", "main"]
-
-_INTERRUPTED = 130
-"""What typer ends with on Ctrl-C or SIGTERM, outside of what `resumable` covers."""
 
 app = typer.Typer(
     name="curate",
@@ -32,16 +36,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-app.command()(running.ingest)
-app.command()(running.run)
-app.command()(running.estimate)
-app.command()(running.doctor)
-app.command()(running.show)
-app.command()(running.schema)
-app.command()(calibrate.calibrate)
-app.command()(check.check)
-app.command()(benchmark)
-app.command()(push)
+for _command in (ingest, run, estimate, doctor, show, schema, calibrate, check, benchmark, push):
+    app.command()(_command)
 
 
 @app.callback(invoke_without_command=True)
@@ -56,23 +52,26 @@ def _root(
 
 
 def main() -> None:
-    """Entry point: expected errors without a traceback, exit codes as in the module's docstring."""
+    """Entry point: expected errors without a traceback, exit codes as in `curate.run.exit_codes`."""
     end_as_by_ctrl_c()
     try:
         app()
     except SystemExit as ended:
-        if ended.code == _INTERRUPTED:
+        if ended.code == exit_codes.INTERRUPTED:
             ERR.print(f"interrupted; to start again:\n  {escape(command_line())}", soft_wrap=True)
-            ended.code = 1
+            ended.code = exit_codes.FAILED
         raise
     except (UsageError, SourceError) as error:
-        _fail(error, 2)
+        _fail(error, exit_codes.BAD_USAGE)
     except CurateError as error:
-        _fail(error, 1)
+        _fail(error, exit_codes.FAILED)
     except OSError as error:
-        # Whatever cannot be read or written has a name, and mending it is the user's.
+        # Whatever cannot be read or written has a name, and fixing it is the user's.
         said = "a file or folder cannot be read or written"
-        _fail(CurateError(said, got=error, fix="mend its permissions or free some room"), 1)
+        _fail(
+            CurateError(said, got=error, fix="fix its permissions or free some room"),
+            exit_codes.FAILED,
+        )
 
 
 def _fail(error: CurateError, code: int) -> None:

@@ -60,7 +60,7 @@ def benchmark(
     from curate.benchmark.saved import read_saved_scores
     from curate.benchmark.settings import load_settings, parse_conditions
     from curate.benchmark.turns import read_turns
-    from curate.cli.showing import RunProgress
+    from curate.cli.progress import RunProgress
 
     is_drawn = out is not None and not no_plots
     if is_drawn:

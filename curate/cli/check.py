@@ -13,6 +13,7 @@ from rich.text import Text
 
 from curate.cli.console import OUT, print_json
 from curate.errors import UsageError
+from curate.run import exit_codes
 from curate.trainer_check.findings import (
     EFFECTS,
     CheckReport,
@@ -88,7 +89,7 @@ def check(
         print_json(report.as_dict())
     else:
         _show(report)
-    raise typer.Exit(0 if report.is_clean else 1)
+    raise typer.Exit(exit_codes.DONE if report.is_clean else exit_codes.FAILED)
 
 
 def _show(report: CheckReport) -> None:

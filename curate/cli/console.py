@@ -19,6 +19,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from curate.publishing.untrusted import visible
+from curate.run import exit_codes
 
 
 class _Console(Console):
@@ -56,7 +57,7 @@ def resumable() -> Iterator[None]:
         ERR.print(escape(said), soft_wrap=True)
         if not OUT.is_terminal and not _is_one_file(sys.stdout, sys.stderr):
             OUT.print(escape(said), soft_wrap=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(exit_codes.FAILED) from None
 
 
 def command_line() -> str:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from curate.cli.console import ERR, OUT, resumable
 from curate.engines.personal_data import REGIONS
+from curate.run import exit_codes
 
 if TYPE_CHECKING:
     from curate.publishing.push import Prepared
@@ -77,7 +78,7 @@ def push(
         _show(prepared)
         if dry_run:
             OUT.print(f"[bold]dry run[/bold]: nothing was sent; {_folder(prepared)}")
-            raise typer.Exit(1 if prepared.blocked_by else 0)
+            raise typer.Exit(exit_codes.FAILED if prepared.blocked_by else exit_codes.DONE)
         _quiet_where_nobody_looks()
         pushed = send(prepared)
     if pushed.is_unchanged:

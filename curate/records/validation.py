@@ -5,7 +5,7 @@ editors. So what is read back is checked against the same schema that `schemas/`
 becomes a record. The schema is made from the model, never written by hand; the compiled validator is
 kept, because a run reads millions of rows.
 
-The recipe is not a record; its schema is added one layer up, in `curate.cli.schemas`.
+The recipe is not a record; its schema is added one layer up, in `curate.cli.schema`.
 """
 
 from __future__ import annotations

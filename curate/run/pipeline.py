@@ -25,6 +25,7 @@ from curate.planning.estimate import PairShare, Reservoir, estimate, estimate_le
 from curate.planning.rates import rates_of
 from curate.recipe import Recipe, as_recipe
 from curate.records import Manifest, Rates
+from curate.run import exit_codes
 from curate.run.cleaning_inputs import Cleaning, prepare_cleaning
 from curate.run.export import export_run
 from curate.run.ingest import INDEX, read_index, read_sources, summed
@@ -51,7 +52,7 @@ class RunResult:
     @property
     def exit_code(self) -> int:
         """0 done, 1 failed or stopped, 3 over the allowed share of unscored."""
-        return {"done": 0, "unscored": 3}.get(self.manifest.status, 1)
+        return exit_codes.of_run(self.manifest.status)
 
 
 def run_recipe(

@@ -14,7 +14,8 @@ import pytest
 from rich.console import Console
 
 from curate.api import load_dialogues
-from curate.cli.showing import show_decay, show_judged
+from curate.cli.printing import show_decay
+from curate.cli.show import show_judged
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.cache import ReplyCache
 from curate.engines.pool import ModelPool

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from curate.cli.showing import RunProgress
+from curate.cli.progress import RunProgress
 from tests.live import live_server
 from tests.processes import curate, start
 from tests.run.test_pipeline import chat, lines, write_rows

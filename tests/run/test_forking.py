@@ -17,7 +17,7 @@ from rich.console import Console
 
 from curate import stages
 from curate.adherence.config import AdherenceConfig
-from curate.cli.showing import show_funnels
+from curate.cli.printing import show_funnels
 from curate.dialogue import Dialogue
 from curate.engines.base import Capability
 from curate.engines.pool import ModelPool

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from rich.console import Console
 
-from curate.cli.showing import show_run
+from curate.cli.run import show_run
 from curate.dialogue import Message
 from curate.recipe import parse_recipe
 from curate.records import PreferencePair, SetCheck

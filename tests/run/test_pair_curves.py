@@ -16,7 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from curate.cli import app
-from curate.cli.showing import show_run
+from curate.cli.run import show_run
 from curate.engines import pool
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine

@@ -17,8 +17,8 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from curate.cli.showing import show_run
-from curate.cli.showing_plan import show_plan
+from curate.cli.estimate import show_plan
+from curate.cli.run import show_run
 from curate.errors import EngineError, UsageError
 from curate.planning.plan import make_plan
 from curate.recipe import Recipe, parse_recipe

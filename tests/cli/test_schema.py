@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
-from curate.cli.schemas import SCHEMA_NAMES, json_schema
+from curate.cli.schema import SCHEMA_NAMES, json_schema
 from curate.dialogue import Dialogue, Lineage, Message, ToolCall
 from curate.errors import CurateError, UsageError
 from curate.records import (

@@ -1,0 +1,144 @@
+"""What several commands print: sources, estimates beside what came, messages, tables of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from curate.dialogue import Message
+    from curate.records import AdherenceDecay, Manifest
+
+_CLIP = 300
+
+
+def clip(text: str) -> str:
+    """The text in one line, cut where it is long."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _CLIP else flat[: _CLIP - 1] + "…"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them."""
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def listed(counts: Mapping[str, object]) -> str:
+    """Names with their numbers, in one line."""
+    return ", ".join(f"{name} {number}" for name, number in sorted(counts.items()))
+
+
+def number_table(first: str, *columns: str) -> Table:
+    """A table of names and right-aligned numbers."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column(first)
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def show_source(console: Console, source: Mapping[str, Any]) -> None:
+    """What a source is and what became of its rows."""
+    console.print(
+        f"[bold]{escape(str(source['path']))}[/bold]: shape [bold]{source['shape']}[/bold], "
+        f"confidence {source['confidence']:.2f}"
+    )
+    for name, why in source["skipped_files"].items():
+        console.print(f"  not read: {escape(name)} ({escape(why)})")
+    console.print(
+        f"  rows in {source['rows_in']} = used {source['rows_used']} + "
+        f"quarantined {source['quarantined']}; dialogues {source['dialogues']}"
+    )
+    for key, label in (("reasons", "quarantined for"), ("part_reasons", "parts put aside for")):
+        if source[key]:
+            console.print(f"  {label}: {escape(listed(source[key]))}")
+
+
+def show_message(console: Console, message: Message) -> None:
+    """A message in a line: role, calls, clipped text."""
+    calls = "".join(f" calls {call.name}" for call in message.tool_calls)
+    console.print(f"  [cyan]{message.role}[/cyan]{escape(calls)}: {escape(clip(message.content))}")
+
+
+def show_comparison(console: Console, manifest: Manifest) -> None:
+    """What was expected beside what happened, where the run was estimated at its start."""
+    from curate.planning.actual import compare
+
+    compared = compare(manifest)
+    if compared is None:
+        return
+    table = number_table("", "expected", "actual")
+    for row in compared.rows:
+        table.add_row(row.name, row.shown(row.expected), row.shown(row.actual))
+    console.print(table)
+    for note in compared.notes:
+        console.print(f"  [dim]{escape(note)}[/dim]")
+
+
+def show_funnels(console: Console, manifest: Manifest) -> None:
+    """From dialogues to pairs: what entered each stage, what it refused and why, what passed it."""
+    for kind, stages in manifest.funnels.items():
+        table = Table(box=None, pad_edge=False, title=f"pairs: {kind}", title_justify="left")
+        for column in ("stage", "of", "in", "passed", "refused"):
+            is_number = column in ("in", "passed")
+            table.add_column(column, justify="right" if is_number else "left")
+        unit = ""
+        for stage in stages:
+            shown = stage.unit if stage.unit != unit else ""
+            unit = stage.unit
+            numbers = (f"{stage.entered:,}", f"{stage.passed:,}")
+            refused = ", ".join(f"{code} {number}" for code, number in stage.refused.items())
+            table.add_row(stage.name, shown, *numbers, refused)
+        console.print(table)
+
+
+def show_decay(console: Console, decay: AdherenceDecay, positions: int = 10) -> None:
+    """How role adherence changes with the turns: a line for the whole, a table of the first positions."""
+    slope, median = decay.slope, decay.median_turns_in_role
+    said = []
+    if slope is not None:
+        ends = decay.slope_interval
+        shown = "" if ends is None else f" ({ends[0]:+.3f} to {ends[1]:+.3f})"
+        said.append(f"{slope:+.3f}{shown} from one turn to the next")
+    said.append(
+        "fewer than half of the dialogues break their role"
+        if median is None
+        else f"half of the dialogues have broken their role by turn {median}"
+    )
+    console.print(f"role adherence by turn: {'; '.join(said)}")
+    if not positions:
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in (
+        "reply",
+        "scored",
+        "mean",
+        "95 %",
+        "first broken",
+        "of",
+        "still in role",
+        "95 %",
+    ):
+        table.add_column(column, justify="right")
+    for held in decay.positions[:positions]:
+        low, high = held.interval or (None, None)
+        table.add_row(
+            str(held.position),
+            f"{held.scored:,}",
+            "" if held.mean is None else f"{held.mean:.3f}",
+            "" if low is None else f"{low:.3f}-{high:.3f}",
+            f"{held.violations:,}",
+            f"{held.at_risk:,}",
+            f"{held.survival:.3f}",
+            "{:.3f}-{:.3f}".format(*held.survival_interval),
+        )
+    console.print(table)
+    if len(decay.positions) > positions:
+        console.print(f"[dim]… {len(decay.positions) - positions} more in manifest.json[/dim]")

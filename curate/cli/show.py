@@ -1,0 +1,142 @@
+"""`curate show`: a run's dialogues, or one of them turn by turn with its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from curate.cli.console import OUT
+from curate.cli.printing import (
+    clip,
+    show_comparison,
+    show_decay,
+    show_funnels,
+    show_message,
+)
+
+if TYPE_CHECKING:
+    from curate.dialogue import Dialogue
+
+
+def show(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    dialogue_id: Annotated[str | None, typer.Argument(metavar="ID", help="Dialogue id.")] = None,
+) -> None:
+    """Print a run's dialogues, or one of them turn by turn with its scores."""
+    from curate.run.read_back import read_judged, read_manifest, read_table
+
+    if dialogue_id is None:
+        for row in read_table(run_folder):
+            show_row(OUT, row)
+        manifest = read_manifest(run_folder)
+        if manifest.adherence is not None:
+            show_decay(OUT, manifest.adherence)
+        show_funnels(OUT, manifest)
+        show_comparison(OUT, manifest)
+        return
+    found = read_judged(run_folder, dialogue_id)
+    show_judged(OUT, found.dialogue, found.judgment, found.adherence)
+
+
+def show_row(console: Console, row: Mapping[str, Any]) -> None:
+    """One line of `curate show RUN`: id, verdict, scores, sets."""
+    scores = [
+        f"{name} {row[name]:.2f}"
+        for name in ("mean_score", "adherence")
+        if row.get(name) is not None
+    ]
+    weakest = f", weakest turn {row['weakest_turn']}" if row.get("weakest_turn") is not None else ""
+    verdict = row.get("verdict") or f"unscored ({row.get('judge_unscored') or 'not judged'})"
+    console.print(
+        f"[bold]{escape(clip(str(row['id'])))}[/bold]  {verdict}{weakest}  {'  '.join(scores)}  "
+        f"[dim]{', '.join(row['sets'])}[/dim]"
+    )
+
+
+def show_judged(
+    console: Console,
+    dialogue: Dialogue,
+    judgment: Mapping[str, Any] | None,
+    adherence: Mapping[str, Any] | None,
+) -> None:
+    """A dialogue turn by turn, each turn followed by its scores; records as in the run folder."""
+    console.print(f"[bold]{escape(clip(dialogue.id))}[/bold]")
+    for label, text in (("role", dialogue.role_definition), ("scenario", dialogue.scenario)):
+        if text:
+            console.print(f"{label}: {escape(clip(text))}")
+    scores = {turn["turn"]: turn for turn in (judgment or {}).get("per_turn", ())}
+    roles = {turn["turn"]: turn for turn in (adherence or {}).get("per_turn", ())}
+    for turn in dialogue.turns:
+        console.print(f"\n[bold]turn {turn.number}[/bold]")
+        for message in turn.messages:
+            show_message(console, message)
+        _show_turn_scores(console, scores.get(turn.number), roles.get(turn.number))
+    console.print()
+    if judgment is None or "reason" in judgment:
+        console.print(f"judge: {_unscored(judgment)}")
+    else:
+        level = judgment["conversation_level"]
+        console.print(
+            f"verdict [bold]{judgment['verdict']}[/bold] (the judge said {judgment['judge_verdict'] or 'nothing clear'}), "
+            + ", ".join(f"{name} {entry['score']}" for name, entry in level.items())
+            + f", weakest turn {judgment['weakest_turn']}"
+        )
+    if adherence is None or "reason" in adherence:
+        console.print(f"role adherence: {_unscored(adherence)}")
+    else:
+        low, high = adherence["interval"]
+        console.print(
+            f"role adherence {adherence['session_score']:.2f} (95 % interval {low:.2f} to {high:.2f}, "
+            f"{adherence['interval_method']}), {'adherent' if adherence['adherent'] else 'not adherent'}"
+        )
+        if trend := adherence.get("trend"):
+            low, high = trend["interval"]
+            console.print(
+                f"  {trend['slope']:+.3f} from one turn to the next ({low:+.3f} to {high:+.3f}, "
+                f"p {trend['p_value']:.2f}), in role for {adherence['turns_in_role']} turns"
+            )
+        if whole := adherence.get("conversation"):
+            _show_reason(console, whole["reason"])
+
+
+def _unscored(record: Mapping[str, Any] | None) -> str:
+    if record is None:
+        return "not scored in this run"
+    return f"unscored, {record['reason']}: {escape(clip(record['detail']))}"
+
+
+def _show_turn_scores(
+    console: Console, scores: Mapping[str, Any] | None, role: Mapping[str, Any] | None
+) -> None:
+    parts = []
+    if scores is not None:
+        for name, value in scores["scores"].items():
+            reading = scores["readings"].get(name)
+            mean = f" ({reading['mean']:.2f})" if reading and reading["mean"] is not None else ""
+            parts.append(f"{name} {value}{mean}")
+    if role is not None:
+        shown = role["unscored"] if role["score"] is None else f"{role['score']:.2f}"
+        if role.get("imputed"):
+            shown += " (for want of evidence)"
+        parts.append(f"role {shown}")
+    if parts:
+        console.print(f"  [green]{escape('  '.join(parts))}[/green]")
+    for issue in (scores or {}).get("issues", ()):
+        console.print(f"  [red]{escape(issue)}[/red]")
+    _show_reason(console, role and role.get("reason"))
+
+
+def _show_reason(console: Console, reason: Mapping[str, Any] | None) -> None:
+    """Why an answer about the role is what it is: kind, justification, and the broken words of the role."""
+    if not reason:
+        return
+    kind = reason["violation"]
+    words = f" (role: “{reason['role_words']}”)" if reason["role_words"] else ""
+    fault = f" [{reason['fault']}]" if reason["fault"] else ""
+    said = f"{f'{kind}: ' if kind else ''}{clip(reason['text'])}{words}{fault}"
+    console.print(f"  [{'red' if kind else 'dim'}]{escape(said)}[/]")
