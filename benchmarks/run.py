@@ -87,7 +87,7 @@ TARGETS = {
     5: ("Tokenise once", "CPU milliseconds a dialogue, naive over ours, n = 10: at least 8x."),
     6: (
         "Reply log and resume",
-        "Records a second at least 30x commit-per-row sqlite; after kill -9, calls re-issued over calls lost "
+        "Records a second at least 20x commit-per-row sqlite; after kill -9, calls re-issued over calls lost "
         "exactly 1.0.",
     ),
     7: (

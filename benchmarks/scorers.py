@@ -133,18 +133,18 @@ def open_peer(python: str, task: dict[str, Any]) -> tuple[Callable[..., dict[str
 
 def ours(model: str, layer: int, pairs: list[tuple[str, str]], precision: str) -> Callable[[], Any]:
     """A function that runs one round of our BERTScore on a loaded model."""
-    from curate.adherence.blobs import BlobStore
     from curate.adherence.reference.bertscore import BertScore, TokenEncoder
     from curate.adherence.reference.config import ReferenceConfig
+    from curate.storage.store import Store
 
     config = ReferenceConfig.model_validate(
         {"bertscore_model": model, "layer": layer, "device": "cpu", "precision": precision}
     )
     encoder = TokenEncoder(config)
-    BertScore(encoder, BlobStore(), config).pairs(pairs[:8])
+    BertScore(encoder, Store(), config).pairs(pairs[:8])
 
     def run() -> dict[str, Any]:
-        method = BertScore(encoder, BlobStore(), config)
+        method = BertScore(encoder, Store(), config)
         before, start = encoder.embedded, time.process_time()
         scores = method.pairs(pairs)
         seconds = time.process_time() - start
@@ -156,14 +156,14 @@ def ours(model: str, layer: int, pairs: list[tuple[str, str]], precision: str) -
 
 def sentence_calls(model: str, pairs: list[tuple[str, str]]) -> float:
     """Texts through the sentence encoder per unique text, over three methods and a second run."""
-    from curate.adherence.blobs import BlobStore
     from curate.adherence.embedding import Embedder, SentenceEncoder
     from curate.adherence.reference.cases import Case
     from curate.adherence.reference.config import ReferenceConfig
     from curate.adherence.reference.vectors import Distance, Nearest
+    from curate.storage.store import Store
 
     config = ReferenceConfig(encoder=model, device="cpu", scale="none")
-    embedder = Embedder(SentenceEncoder(config), BlobStore())
+    embedder = Embedder(SentenceEncoder(config), Store())
     cases = [Case(1, candidate, (reference,), "role") for candidate, reference in pairs]
     for _ in range(2):
         for method in (

@@ -56,7 +56,7 @@ from curate.records import (
     Unscored,
 )
 from curate.storage.files import disk_error
-from curate.storage.store import fingerprint
+from curate.storage.rows import fingerprint
 
 R = TypeVar("R")
 

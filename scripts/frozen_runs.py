@@ -654,6 +654,7 @@ def read_exports(run: Path) -> dict[str, Any]:
 def read_counts(run: Path) -> dict[str, Any]:
     """What the manifest counts; when, where and with which code is left out by `LEFT_OUT`."""
     counts: dict[str, Any] = json.loads((run / "manifest.json").read_text())
+    counts.pop("format", None)  # of the folder, which may change its form
     return counts
 
 

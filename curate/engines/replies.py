@@ -1,14 +1,12 @@
 """A completion as JSON and back: what the reply log, the cache and recordings hold.
 
 Only what differs from the default is written. Reading is strict, so that a damaged record is an error
-and never an empty reply. On its way between processes and disks a reply is a line, `crc32 key json`, whose
-checksum covers the key as well: a byte that flips makes it no reply rather than another one.
+and never an empty reply.
 """
 
 # No `from __future__ import annotations`: pydantic reads the types below as they stand.
 
 import math
-import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, Required
@@ -94,25 +92,6 @@ def completion_from_json(row: Mapping[str, Any]) -> Completion:
         usage=Usage(*kept.get("usage", ())),
         fault=None if fault is None else Fault(*fault),
     )
-
-
-def checksum(key: str, reply: bytes) -> int:
-    """CRC-32 of a kept reply and the key it is kept by."""
-    return zlib.crc32(b"%b %b" % (key.encode(), reply))
-
-
-def to_line(key: str, reply: bytes) -> bytes:
-    """A reply, as JSON, as one line without its end; `from_line` reads it."""
-    return b"%08x %b %b" % (checksum(key, reply), key.encode(), reply)
-
-
-def from_line(line: bytes) -> tuple[str, bytes] | None:
-    """Key and JSON of a reply that `to_line` wrote, with or without the line's end; None where it is damaged."""
-    head, _, body = line.rstrip(b"\n").partition(b" ")
-    if head != b"%08x" % zlib.crc32(body):
-        return None
-    key, _, reply = body.partition(b" ")
-    return key.decode(), reply
 
 
 def read_reply(reply: bytes) -> Completion | None:

@@ -3,8 +3,8 @@
 The run's `ReplyCache` has one owner, a `Keeper` on the machine that holds the run folder; a `KeptReplies`
 in each worker stands where the cache would. Two steps make a received reply safe, in this order:
 
-1. `put` writes it to a file on the worker's own disk (`Spool`) with one system call, before it returns. From
-   then on a kill of the worker cannot lose it.
+1. `put` writes it to a store on the worker's own disk (`Spool`) before it returns. From then on a kill of the
+   worker cannot lose it.
 2. It goes to the keeper, and only when the keeper has it in the reply log does the stage get it.
 
 What a killed worker had not handed over is moved from its spool to the keeper (`sweep`) before its
@@ -24,7 +24,7 @@ import os
 import secrets
 import stat
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -37,14 +37,18 @@ from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Completion, Usage
 from curate.engines.cache import ReplyCache
 from curate.engines.open import Prices
-from curate.engines.replies import completion_to_json, from_line, read_reply, to_line
+from curate.engines.replies import completion_to_json, read_reply
 from curate.errors import BudgetReached, CurateError
-from curate.storage.files import read_lines
+from curate.storage.store import Store
 
 _REPLIES = 500
-_SPOOL_BYTES = 2**20
+_SPOOLED = 1_000
 _RECENT = 10_000
 _DYING_SECONDS = 5.0
+
+
+Entry = tuple[str, bytes]
+"""A key and the reply, as JSON."""
 
 
 @dataclass(slots=True)
@@ -53,14 +57,14 @@ class Batch:
 
     Attributes:
         owner: the worker's process, by a name that no other ever had.
-        replies: lines as in a spool.
+        replies: keys, and replies as JSON.
         wanted: keys to look up.
         calls: how many calls it would like to start.
         accounting, tokens, money: running totals of this owner.
     """
 
     owner: str
-    replies: list[bytes] = field(default_factory=list)
+    replies: list[Entry] = field(default_factory=list)
     wanted: list[str] = field(default_factory=list)
     calls: int = 0
     accounting: Accounting = field(default_factory=Accounting)
@@ -72,7 +76,7 @@ class Batch:
 class Answer:
     """What it gets: replies that were there, how many calls it may start, and why not more."""
 
-    found: list[bytes] = field(default_factory=list)
+    found: dict[str, bytes] = field(default_factory=dict)
     granted: int = 0
     reached: BudgetReached | None = None
     error: CurateError | None = None
@@ -97,11 +101,8 @@ class Keeper:
         """Keep, look up and grant; replies are in the log when this returns."""
         answer = Answer()
         try:
-            for key, completion in _read(batch.replies):
-                self._cache.put(key, completion)
-            if batch.wanted:
-                found = self._cache.get_many(batch.wanted)
-                answer.found = [_line(key, completion) for key, completion in found.items()]
+            self._cache.store.put(batch.replies)
+            answer.found = self._cache.store.get(batch.wanted)
         except CurateError as error:
             answer.error = error
         self._count(batch)
@@ -124,7 +125,7 @@ class Keeper:
     def sweep(self, dead: int | None = None) -> int | CurateError:
         """Take over what killed workers on this machine left; as `sweep`, an error as a value."""
         try:
-            return sweep(self._spool, lambda lines: checked(self.exchange(Batch("", lines))), dead)
+            return sweep(self._spool, lambda some: checked(self.exchange(Batch("", some))), dead)
         except CurateError as error:
             return error
 
@@ -158,39 +159,25 @@ class Spool:
     def __init__(self, folder: Path) -> None:
         _make_private(folder)
         self.owner = f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._path = folder / f"{self.owner}.jsonl"
         self._lock = FileLock(folder / f"{self.owner}.lock", mode=0o600, blocking=False)
         self._lock.acquire()
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        self._size = 0
+        self._store = Store(folder / f"{self.owner}.sqlite")
+        self._count = 0
 
-    def append(self, line: bytes) -> None:
-        """Write one line; it outlives this process from the moment this returns."""
-        data = line + b"\n"
-        try:
-            written = os.write(self._file, data)
-            if written < len(data):
-                os.ftruncate(self._file, self._size)
-                raise OSError("the disk is full")
-        except OSError as error:
-            raise CurateError(
-                f"a worker cannot write {self._path}",
-                got=str(error),
-                fix="free some room on that machine and run again; what was received is kept",
-            ) from error
-        self._size += written
+    def append(self, key: str, reply: bytes) -> None:
+        """Write a reply; it outlives this process from the moment this returns."""
+        self._store.put([(key, reply)])
+        self._count += 1
 
     def clear(self) -> None:
-        """All of it is with the keeper; emptied when it is worth a system call."""
-        if self._size > _SPOOL_BYTES:
-            os.ftruncate(self._file, 0)
-            self._size = 0
+        """All of it is with the keeper; emptied when it is worth the time."""
+        if self._count > _SPOOLED:
+            self._store.clear()
+            self._count = 0
 
     def remove(self) -> None:
         """All of it is with the keeper, and nothing more will come."""
-        os.close(self._file)
-        self._file = -1
-        self._path.unlink()
+        self._store.delete()
         self._lock.release()
         Path(self._lock.lock_file).unlink(missing_ok=True)
 
@@ -207,16 +194,16 @@ def _make_private(folder: Path) -> None:
         )
 
 
-def sweep(folder: Path, send: Callable[[list[bytes]], object], dead: int | None = None) -> int:
-    """Hand the lines of every spool whose process is gone to `send`, and remove it.
+def sweep(folder: Path, send: Callable[[list[Entry]], object], dead: int | None = None) -> int:
+    """Hand the replies in every spool whose process is gone to `send`, and remove it.
 
     Args:
         folder: the spools of this machine.
-        send: takes some lines; when it returns they are safe.
+        send: takes some replies; when it returns they are safe.
         dead: id of a process that is just dying: its spool is waited for, some seconds.
 
     Returns:
-        How many lines there were.
+        How many replies there were.
     """
     swept = 0
     _make_private(folder)
@@ -227,13 +214,12 @@ def sweep(folder: Path, send: Callable[[list[bytes]], object], dead: int | None 
             lock.acquire()
         except Timeout:
             continue  # its process lives
-        spool = lock_file.with_suffix(".jsonl")
-        if spool.exists():
-            lines = (line.rstrip(b"\n") for line in read_lines(spool))
-            while some := list(islice(lines, _REPLIES)):
-                send(some)
-                swept += len(some)
-            spool.unlink()
+        store = Store(lock_file.with_suffix(".sqlite"))
+        replies = ((key, reply) for _, key, reply in store.items())
+        while some := list(islice(replies, _REPLIES)):
+            send(some)
+            swept += len(some)
+        store.delete()
         lock.release()
         lock_file.unlink(missing_ok=True)
     return swept
@@ -263,7 +249,7 @@ class KeptReplies:
         self._is_limited = any(
             limit is not None for limit in (limits.calls, limits.tokens, limits.money)
         )
-        self._puts: list[tuple[bytes, asyncio.Future[None]]] = []
+        self._puts: list[tuple[Entry, asyncio.Future[None]]] = []
         self._gets: list[tuple[Sequence[str], asyncio.Future[dict[str, Completion]]]] = []
         self._calls: list[asyncio.Future[None]] = []
         self._recent: OrderedDict[str, Completion] = OrderedDict()
@@ -272,13 +258,13 @@ class KeptReplies:
 
     def put(self, key: str, completion: Completion) -> Awaitable[None]:
         """Keep a reply: in the spool when this returns, in the reply log when it was awaited."""
-        line = _line(key, completion)
-        self._spool.append(line)
+        reply = orjson.dumps(completion_to_json(completion))
+        self._spool.append(key, reply)
         self._recent[key] = completion
         if len(self._recent) > _RECENT:
             self._recent.popitem(last=False)
         arrived = asyncio.get_running_loop().create_future()
-        self._puts.append((line, arrived))
+        self._puts.append(((key, reply), arrived))
         self._send()
         return arrived
 
@@ -345,7 +331,7 @@ class KeptReplies:
         gets, self._gets = self._gets, []
         calls, self._calls = self._calls, []
         batch = self._batch()
-        batch.replies = [line for line, _ in puts]
+        batch.replies = [entry for entry, _ in puts]
         batch.wanted = list(dict.fromkeys(key for keys, _ in gets for key in keys))
         batch.calls = len(calls)
         waiting: list[asyncio.Future[Any]] = [
@@ -355,7 +341,8 @@ class KeptReplies:
         ]
         try:
             answer = checked(await self._exchange(batch))
-            found = dict(_read(answer.found))
+            read = ((key, read_reply(reply)) for key, reply in answer.found.items())
+            found = {key: reply for key, reply in read if reply is not None}
         except Exception as error:
             # Whatever it was, those who wait must hear of it.
             self._failed = True
@@ -385,14 +372,3 @@ def checked(answer: Answer) -> Answer:
     if answer.error is not None:
         raise answer.error
     return answer
-
-
-def _line(key: str, completion: Completion) -> bytes:
-    return to_line(key, orjson.dumps(completion_to_json(completion)))
-
-
-def _read(lines: Iterable[bytes]) -> Iterator[tuple[str, Completion]]:
-    """Keys and replies; a line that is damaged, on a worker's disk say, is owed again."""
-    for line in lines:
-        if (kept := from_line(line)) and (completion := read_reply(kept[1])):
-            yield kept[0], completion

@@ -340,7 +340,7 @@ def _sweep_there(spool: Path, keeper: Any, dead: int | None) -> int | CurateErro
 
     try:
         return sweep(
-            spool, lambda lines: checked(ray.get(keeper.exchange.remote(Batch("", lines)))), dead
+            spool, lambda some: checked(ray.get(keeper.exchange.remote(Batch("", some)))), dead
         )
     except CurateError as error:
         return error

@@ -25,7 +25,7 @@ from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, Manifest
 from curate.run.ingest import read_index
 from curate.run.read_back import read_decisions
 from curate.storage.files import damaged
-from curate.storage.store import StageRows
+from curate.storage.rows import StageRows
 
 NOT_REACHED = "not_scored"
 """Counted for a dialogue that has no row of a stage, as in a run that took over another's judgments."""

@@ -32,7 +32,7 @@ from curate.records import Manifest
 from curate.run.ingest import INDEX, read_index
 from curate.run.read_back import read_manifest
 from curate.storage.files import atomic_file, disk_error, make_folder, readable, write_atomically
-from curate.storage.store import RunFolder
+from curate.storage.run_folder import RunFolder
 
 SHARD_BYTES = 500_000_000
 CARD = "README.md"

@@ -50,6 +50,7 @@ from curate.records.judgment import (
     WindowOpinion,
 )
 from curate.records.manifest import (
+    RUN_FORMAT,
     Estimate,
     FunnelStage,
     Manifest,
@@ -77,6 +78,7 @@ from curate.records.pair import (
 __all__ = [
     "CONVERSATION_DIMENSIONS",
     "INTERNAL_ERROR",
+    "RUN_FORMAT",
     "SCORING",
     "TURN_DIMENSIONS",
     "VERDICTS",

@@ -167,11 +167,18 @@ class PairsReport(Frozen):
     )
 
 
+RUN_FORMAT = 2
+"""Of the run folder as a whole: what lies where, how replies and rows are kept, and by which keys."""
+
+
 class Manifest(SourcesReport, SelectionReport, PairsReport):
     """What a run was and what came of it. Counts are of the whole run, requests and tokens of its last
     process: a resumed run asks only for what is missing.
     """
 
+    format: int = Field(
+        RUN_FORMAT, description="Of the run folder; a folder of another format is refused."
+    )
     name: str
     status: Literal["running", "done", "failed", "budget", "unscored"]
     started: str

@@ -36,7 +36,7 @@ from curate.run.scoring import Scores
 from curate.selection.columns import NOT_SCORED, REJECTED_SIDES
 from curate.selection.config import Removal
 from curate.selection.rules import matching, narrowed
-from curate.storage.store import StageRows
+from curate.storage.rows import StageRows
 
 C = TypeVar("C")
 T = TypeVar("T")

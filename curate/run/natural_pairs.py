@@ -23,7 +23,7 @@ from curate.run.cleaning_inputs import Cleaning
 from curate.run.outputs import grouped_dialogues
 from curate.stages import WorkItem
 from curate.storage.files import atomic_file, read_records
-from curate.storage.store import KeyLog, StageRows
+from curate.storage.rows import KeyLog, StageRows
 
 _FILE = f"{StageName.NATURAL}/candidates.jsonl"
 

@@ -35,7 +35,7 @@ from curate.run.scoring import Scores
 from curate.run.staging import Job, fork_rows, verified_rows
 from curate.selection.rules import matching, narrowed
 from curate.stages import Stage, WorkItem
-from curate.storage.store import StageRows
+from curate.storage.rows import StageRows
 
 Records = Callable[[], Iterator[PreferencePair]]
 """Gives the records of pairs, each time from the start."""

@@ -17,7 +17,8 @@ from curate.records import Manifest
 from curate.records.validation import load_record
 from curate.run.ingest import read_dialogues
 from curate.storage.files import damaged, read_frames, read_records, readable
-from curate.storage.store import stored_record
+from curate.storage.rows import stored_record
+from curate.storage.run_folder import check_format
 
 _BATCH = 20_000
 
@@ -36,11 +37,12 @@ def read_manifest(run: Path) -> Manifest:
 
     Raises:
         UsageError: there is none; the folder is no run.
-        CurateError: it is damaged, or does not fit its schema.
+        CurateError: it is damaged, does not fit its schema, or the folder has another format.
     """
     path = run / "manifest.json"
     if not path.is_file():
         raise UsageError("not a run folder", got=run, expected="a folder with manifest.json")
+    check_format(run)
     value = _loaded(path.read_bytes(), path)
     try:
         return load_record(Manifest, value)
@@ -49,7 +51,12 @@ def read_manifest(run: Path) -> Manifest:
 
 
 def last_manifest(run: Path) -> Manifest | None:
-    """The same, or None where there is no run yet or one that cannot be read."""
+    """The same, or None where there is no run yet or one that cannot be read.
+
+    Raises:
+        CurateError: the folder has another format.
+    """
+    check_format(run)
     try:
         return read_manifest(run)
     except (CurateError, ValueError):

@@ -22,7 +22,7 @@ from curate.records import AdherenceScore, JudgeIdentity, Judgment, StageName, U
 from curate.run.read_back import read_manifest
 from curate.run.staging import Job, S, calibrated_rows, scored_rows
 from curate.stages import Calibrated, Stage, Stages, WorkItem, calibrate_judge, reference_stage
-from curate.storage.store import StageRows
+from curate.storage.rows import StageRows
 
 Rows = StageRows[S | Unscored]
 

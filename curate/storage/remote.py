@@ -6,43 +6,42 @@ is brought up to date, then copied out every `interval` seconds and at the end. 
 machine; another machine that goes on misses at most what came since the last copy.
 
     <url>/…                          files of the run folder, as they are
-    <url>/.replies/<time>-<copy>.jsonl.zst   the reply log, in parts that are written once and stay
+    <url>/.replies/<time>-<copy>.parquet     the replies, in parts that are written once and stay
     <url>/.sync.json                 which files belong together; written last
     <url>/.lock.json                 who writes; see `remote_place.Lock`
 
-Replies are copied as parts because the reply log grows all the time, and because parts of two machines
+Replies are copied as parts because their store grows all the time, and because parts of two machines
 add up: whoever restores takes all of them, so no reply is lost when two working copies have gone on from
-the same state. Rows that are not compacted yet (`part-*`) are copied at the end only: they grow as well,
-and are made again from replies without asking anybody.
+the same state. Other stores (rows of a stage that runs, embeddings) are copied at the end only: they grow as well,
+and what they hold is made again without asking anybody.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import re
 import secrets
 import threading
 import time
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import orjson
-import zstandard
 
-from curate.engines.base import Completion
-from curate.engines.cache import ReplyCache, replies_since
-from curate.engines.replies import completion_from_json, from_line, read_reply, to_line
 from curate.errors import CurateError, RunLockedError
+from curate.records import RUN_FORMAT
 from curate.storage.files import write_atomically
 from curate.storage.remote_place import Lock, Place
-from curate.storage.store import RunFolder
+from curate.storage.run_folder import RunFolder, check_format, refuse_format
+from curate.storage.store import Store
 
 _INTERVAL = 60.0
 _PART_REPLIES = 20_000
+_GROUP = 100
 _REPLIES = "replies.sqlite"
 _STATE = ".remote.json"
 
@@ -92,6 +91,7 @@ def open_run_folder(place: str | Path, *, interval: float = _INTERVAL) -> Iterat
         copier: _Copier | None = None
         try:
             remote.restore()
+            check_format(folder.path)
             copier = _Copier(remote, interval)
             yield folder
         except BaseException as error:
@@ -165,7 +165,9 @@ class RemoteFolder:
             if there is None:
                 # Nothing there (any more): all of the working copy is to be copied out.
                 self._state = _new_state(self._state["copy"])
-            elif there["generation"] != self._state["generation"]:
+            else:
+                refuse_format(self._place.url, there.get("format", 1))
+            if there is not None and there["generation"] != self._state["generation"]:
                 self._fetch_files(there["files"])
                 self._state["generation"] = there["generation"]
             self._fetch_replies()
@@ -187,14 +189,14 @@ class RemoteFolder:
         fresh = [name for name in names if name not in self._state["parts"]]
         if not fresh:
             return
-        is_copied = _newest(self.path / _REPLIES, self._state["row"]) == self._state["row"]
-        with ReplyCache(self.path / _REPLIES) as cache:
+        with Store(self.path / _REPLIES) as replies:
+            is_copied = not any(replies.items(self._state["row"], 1))
             for name in fresh:
-                for key, reply in _read_part(self._place.read(f".replies/{name}")):
-                    cache.put(key, reply)
+                replies.put(_read_part(self._place.read(f".replies/{name}")))
+            if is_copied:  # then what was just taken in need not be copied out either
+                for number, _, _ in replies.items(self._state["row"]):
+                    self._state["row"] = number
         self._state["parts"].extend(fresh)
-        if is_copied:  # then what was just taken in need not be copied out either
-            self._state["row"] = _newest(self.path / _REPLIES, self._state["row"])
 
     # -- out
 
@@ -214,29 +216,23 @@ class RemoteFolder:
             if self._copy_files(everything) or not self._state["generation"]:
                 generation = secrets.token_hex(8)
                 files = {name: entry[2] for name, entry in self._state["files"].items()}
-                sync = {"format": 1, "generation": generation, "files": files}
+                sync = {"format": RUN_FORMAT, "generation": generation, "files": files}
                 self._place.write(".sync.json", orjson.dumps(sync))
                 self._state["generation"] = generation
             self._save_state()
 
     def _copy_replies(self) -> None:
         """Copy out what came since, in parts of bounded size."""
-        while True:
-            first = self._state["row"]
-            # From the last row that is known: it may have been replaced in place.
-            rows = replies_since(self.path / _REPLIES, max(first, 1), _PART_REPLIES)
-            lines = [to_line(key, reply) for _, key, reply in rows]
-            if first and lines and rows[0][0] == first and _crc(lines[0]) == self._state["last"]:
-                del lines[0]
-            if not lines:
-                return
-            # In order of time, so that whoever reads them all ends with the newest reply to a question.
-            name = f"{time.time_ns():020d}-{self._state['copy']}.jsonl.zst"
-            data = zstandard.ZstdCompressor().compress(b"\n".join(lines) + b"\n")
-            self._place.write(f".replies/{name}", data)
-            self._state["parts"].append(name)
-            self._state["row"], self._state["last"] = rows[-1][0], _crc(lines[-1])
-            self._save_state()
+        if not (self.path / _REPLIES).exists():
+            return
+        with Store(self.path / _REPLIES) as replies:
+            while some := list(replies.items(self._state["row"], _PART_REPLIES)):
+                # In order of time, so that whoever reads them all ends with the newest reply to a question.
+                name = f"{time.time_ns():020d}-{self._state['copy']}.parquet"
+                self._place.write(f".replies/{name}", _part([row[1:] for row in some]))
+                self._state["parts"].append(name)
+                self._state["row"] = some[-1][0]
+                self._save_state()
 
     def _copy_files(self, everything: bool) -> bool:
         """Copy files that changed, remove those that are gone; True when there was anything to do."""
@@ -267,7 +263,7 @@ class RemoteFolder:
             name = path.relative_to(self.path)
             is_hidden = any(part.startswith(".") for part in name.parts)
             is_replies = name.parts[0].startswith(_REPLIES)
-            is_open = path.suffix == ".part" or path.name.startswith("part-")
+            is_open = path.suffix == ".part" or ".sqlite" in path.name
             if is_hidden or is_replies or not path.is_file() or (is_open and not everything):
                 continue
             yield name.as_posix(), path
@@ -300,38 +296,46 @@ def _new_state(copy: str) -> dict[str, Any]:
     """What a working copy knows of its URL.
 
     `copy`: its own name; `generation`: of the `.sync.json` it last read or wrote; `files`: name to size,
-    modification time in ns and digest, as last copied; `row`, `last`: the newest reply copied out and its
-    checksum; `parts`: parts of the reply log that it wrote or has read.
+    modification time in ns and digest, as last copied; `row`: number of the newest reply copied out; `parts`: parts
+    of the replies that it wrote or has read.
     """
-    return {"copy": copy, "generation": "", "files": {}, "row": 0, "last": 0, "parts": []}
+    return {"copy": copy, "generation": "", "files": {}, "row": 0, "parts": []}
 
 
-def _read_part(data: bytes) -> Iterator[tuple[str, Completion]]:
-    """The replies of a part; what is damaged in it is left out, and is asked for again."""
-    stream = zstandard.ZstdDecompressor().stream_reader(data)
-    rest = b""
-    # In bites, so that what comes before damage is read.
-    while True:
+def _part(replies: Sequence[tuple[str, bytes]]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table([list(column) for column in zip(*replies, strict=True)], schema=_schema())
+    file = io.BytesIO()
+    # Small groups, so that damage costs few replies.
+    pq.write_table(table, file, compression="zstd", write_page_checksum=True, row_group_size=_GROUP)
+    return file.getvalue()
+
+
+def _read_part(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """The replies of a part; those in a group that is damaged are left out, and are asked for again."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    broken = (pa.ArrowException, OSError, ValueError)
+    try:
+        file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
+    except broken:
+        return
+    for group in range(file.num_row_groups):
         try:
-            bite = stream.read(2**20)
-        except zstandard.ZstdError:
-            return
-        *lines, rest = (rest + bite).split(b"\n")
-        for line in lines:
-            if line.startswith(b"["):  # a part from before checksums
-                with contextlib.suppress(ValueError):
-                    key, row = orjson.loads(line)
-                    yield key, completion_from_json(row)
-            elif (kept := from_line(line)) and (reply := read_reply(kept[1])):
-                yield kept[0], reply
-        if not bite:
-            return
+            table = file.read_row_group(group)
+            rows = list(zip(*(table[name].to_pylist() for name in ("key", "reply")), strict=True))
+        except broken:
+            continue
+        yield from rows
 
 
-def _newest(replies: Path, row: int) -> int:
-    while rows := replies_since(replies, row + 1, _PART_REPLIES):
-        row = rows[-1][0]
-    return row
+def _schema() -> Any:
+    import pyarrow as pa
+
+    return pa.schema([("key", pa.string()), ("reply", pa.binary())])
 
 
 def _signature(path: Path) -> list[int]:
@@ -342,7 +346,3 @@ def _signature(path: Path) -> list[int]:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-
-
-def _crc(line: bytes) -> int:
-    return zlib.crc32(line)

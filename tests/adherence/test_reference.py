@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curate.adherence.blobs import BlobStore, key_of
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.embedding import Embedder
 from curate.adherence.reference import scorer as scoring
@@ -25,6 +24,7 @@ from curate.adherence.reference.vectors import Distance, Nearest
 from curate.dialogue import Dialogue, Message
 from curate.errors import EngineError, UsageError
 from curate.records import AdherenceScore, Unscored
+from curate.storage.store import Store, key_of
 
 ROLE = "You are a bank's support agent."
 
@@ -44,7 +44,7 @@ class Angles:
 
 
 def embedder() -> Embedder:
-    return Embedder(Angles(), BlobStore())
+    return Embedder(Angles(), Store())
 
 
 def case(candidate: str, *references: str, role: str = ROLE) -> Case:
@@ -233,7 +233,7 @@ def test_rouge_l_is_the_longest_common_subsequence(a: list[str], b: list[str]) -
 def test_each_unique_text_is_embedded_once_also_in_a_later_run(tmp_path: Path) -> None:
     cases = [case("0", "10", "20"), case("10", "20", "30"), case("0", "30")]
     for run, expected in (("first", {"0", "10", "20", "30"}), ("second", set())):
-        encoder, store = Angles(), BlobStore(tmp_path / "embeddings.sqlite")
+        encoder, store = Angles(), Store(tmp_path / "embeddings.sqlite")
         method = Nearest(Embedder(encoder, store), 1, "turn")
         method.learn(cases)
         for each in cases:
@@ -244,7 +244,7 @@ def test_each_unique_text_is_embedded_once_also_in_a_later_run(tmp_path: Path) -
 
 
 def test_another_encoder_does_not_read_the_vectors_of_the_first() -> None:
-    store, first, second = BlobStore(), Angles(), Angles()
+    store, first, second = Store(), Angles(), Angles()
     second.identity = {"encoder": "angles", "revision": "2"}
     Embedder(first, store).warm(["0"])
     Embedder(second, store).warm(["0"])
@@ -272,7 +272,7 @@ class Contradictions:
 
 
 def test_contradiction_is_a_hard_penalty_and_else_similarity_counts() -> None:
-    method = Entailment(Contradictions(), embedder(), BlobStore())  # type: ignore[arg-type]
+    method = Entailment(Contradictions(), embedder(), Store())  # type: ignore[arg-type]
     assert method.score(case("-1", "0")).score == 0  # almost the same direction, but contradicted
     assert method.score(case("0", "60")).score == pytest.approx(0.5, abs=1e-6)
     assert method.score(case("0", "-60", "60")).score == pytest.approx(0.5, abs=1e-6)
@@ -280,7 +280,7 @@ def test_contradiction_is_a_hard_penalty_and_else_similarity_counts() -> None:
 
 def test_nli_of_the_experiments_is_a_binary_classifier_and_asks_a_pair_once() -> None:
     classifier = Contradictions()
-    method = Entailment(classifier, None, BlobStore())  # type: ignore[arg-type]
+    method = Entailment(classifier, None, Store())  # type: ignore[arg-type]
     cases = [case("0", "60"), case("0", "-60"), case("0", "60")]
     method.learn(cases)
     assert [method.score(each).score for each in cases] == [1, 0, 1]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from curate.adherence.blobs import BlobStore
 from curate.adherence.reference.bertscore import BertScore, TokenEncoder
 from curate.adherence.reference.cases import Case
 from curate.adherence.reference.config import ReferenceConfig
 from curate.errors import UsageError
+from curate.storage.store import Store
 
 PAIRS = (
     ("I can block your card right away.", "I will freeze the card for you now."),
@@ -54,9 +54,9 @@ PACKAGE = {
 CASES = [Case(1, candidate, (reference,), "role") for candidate, reference in PAIRS]
 
 
-def method(minilm: str, store: BlobStore | None = None, **config: Any) -> BertScore:
+def method(minilm: str, store: Store | None = None, **config: Any) -> BertScore:
     made = ReferenceConfig(**{"bertscore_model": minilm, "layer": 6, "device": "cpu", **config})
-    return BertScore(TokenEncoder(made), store or BlobStore(), made)
+    return BertScore(TokenEncoder(made), store or Store(), made)
 
 
 @pytest.mark.parametrize(("layer", "idf"), PACKAGE)
@@ -89,7 +89,7 @@ def test_a_text_goes_through_the_model_once_and_a_pair_is_kept(minilm: str, tmp_
     path = tmp_path / "embeddings.sqlite"
     shared = [*CASES, Case(1, PAIRS[0][0], (PAIRS[1][1], PAIRS[2][1]), "role")]
     for run, expected in (("first", 8), ("second", 0)):
-        store = BlobStore(path)
+        store = Store(path)
         ours = method(minilm, store)
         for part in (shared[:2], shared[2:]):  # texts of an earlier chunk are remembered
             ours.settle(part)

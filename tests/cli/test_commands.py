@@ -310,7 +310,7 @@ def test_sigterm_ends_a_run_as_ctrl_c_does_and_the_log_says_so(
         goes_on = said.rstrip().splitlines()[-1]
         assert goes_on.strip() == f"curate run {recipe} --out '{out}'"
         assert json.loads((out / "manifest.json").read_text())["status"] == "failed"
-        assert not list((out / "replies.sqlite.logs").iterdir())
+        assert not (out / "replies.sqlite-wal").exists()
         server.delay = 0.0
         rest = curate(*shlex.split(goes_on)[1:])
         assert rest.returncode == 0

@@ -92,9 +92,8 @@ async def main():
     kept = KeptReplies(never, spool, Accounting(), Budget())
     for number in range(700):
         kept.put(f"{{number:032x}}", Completion(text=str(number)))
-    with (Path({str(spools)!r}) / f"{{spool.owner}}.jsonl").open("a") as file:
-        file.write('00000000 {KEYS[1000]} {{"text":"damaged"}}\\n')
-        file.write('["torn')
+    spool.append("{KEYS[1000]}", b'{{"text":"damaged"}}')
+    spool._store._base.execute("UPDATE kept SET value = CAST('{{\\"text\\":\\"other\\"}}' AS BLOB) WHERE number = 701")
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main())
@@ -102,10 +101,10 @@ asyncio.run(main())
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
     await process.wait()
     living = Spool(spools)
-    living.append(b"not yet handed over")
-    assert keeper.sweep(process.pid) == 701
+    living.append(KEYS[0], b"not yet handed over")
+    assert keeper.sweep(process.pid) == 700
     assert keeper.sweep() == 0
-    assert len(list(spools.glob("*.jsonl"))) == 1, "a living worker's spool stays"
+    assert len(list(spools.glob("*.sqlite"))) == 1, "a living worker's spool stays"
     found = await client(Wire(keeper), spools).get_many(KEYS[:701])
     assert [found[key].text for key in KEYS[:700]] == [str(number) for number in range(700)]
     assert KEYS[700] not in found
@@ -175,7 +174,7 @@ async def test_a_spool_goes_only_when_the_keeper_has_all_of_it(tmp_path: Path) -
         await other.put(KEYS[1], Completion(text="y"))
     wire.is_cut = False
     await other.close()
-    assert len(list(spools.glob("*.jsonl"))) == 1
+    assert len(list(spools.glob("*.sqlite"))) == 1
 
 
 def test_a_folder_of_another_user_is_not_used(
@@ -190,7 +189,7 @@ def test_a_folder_of_another_user_is_not_used(
 def test_spools_are_for_their_owner_only(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spools")
     assert (tmp_path / "spools").stat().st_mode & 0o077 == 0
-    assert next((tmp_path / "spools").glob(f"{spool.owner}.jsonl")).stat().st_mode & 0o077 == 0
+    assert next((tmp_path / "spools").glob(f"{spool.owner}.sqlite")).stat().st_mode & 0o077 == 0
 
 
 def test_spools_are_where_nobody_else_can_know_or_look(tmp_path: Path) -> None:
@@ -203,11 +202,11 @@ def test_spools_are_where_nobody_else_can_know_or_look(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         spool = Spool(tmp_path / "spools")
-        spool.append(b"{}")
+        spool.append(KEYS[0], b"{}")
     finally:
         os.umask(before)
     paths = [tmp_path / "spools", *(tmp_path / "spools").iterdir()]
-    assert len(paths) == 3
+    assert len(paths) == 5
     assert [path for path in paths if path.stat().st_mode & 0o077] == []
 
 

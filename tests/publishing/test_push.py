@@ -25,7 +25,7 @@ from curate.publishing.push import Prepared, PushOptions, prepare_push, send
 from curate.publishing.scan import Findings
 from curate.publishing.tables import DataFile
 from curate.run.read_back import read_manifest
-from curate.storage.store import RunFolder
+from curate.storage.run_folder import RunFolder
 from tests.hub_server import HubServer
 from tests.publishing.conftest import make_run
 from tests.run.test_pipeline import lines

@@ -713,9 +713,11 @@ def test_a_damaged_kept_reply_is_asked_for_again_by_itself_and_the_run_says_so(
     shutil.rmtree(tmp_path / "run/judge")
     with sqlite3.connect(tmp_path / "run/replies.sqlite") as store:
         # What was -1.2 is -9.2, and all of it is JSON as before.
-        store.execute("CREATE TEMP TABLE some AS SELECT rowid AS n FROM replies LIMIT 3")
         store.execute(
-            "UPDATE replies SET reply = CAST(replace(reply, '-', '-9') AS BLOB) WHERE rowid IN some"
+            "CREATE TEMP TABLE some AS SELECT number FROM kept WHERE value LIKE '%-%' LIMIT 3"
+        )
+        store.execute(
+            "UPDATE kept SET value = CAST(replace(value, '-', '-9') AS BLOB) WHERE number IN some"
         )
     store.close()
     again, asked = questions(server, lambda: run_recipe(recipe(server, data), out=first.folder))

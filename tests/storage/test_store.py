@@ -1,310 +1,261 @@
-"""The run folder: rows survive, the newest wins, one writer."""
+"""The one durable store: what was put is there after a kill, what is damaged counts as never put."""
 
 from __future__ import annotations
 
+import os
+import random
+import signal
+import sqlite3
 import subprocess
 import sys
-import tracemalloc
+import threading
+import time
 from pathlib import Path
 
-import orjson
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curate.errors import CurateError, RunLockedError
-from curate.storage import store
-from curate.storage.store import RunFolder, StageRows, fingerprint, stored_record
+from curate.errors import CurateError
+from curate.storage.store import Store, key_of
 
 
-def open_rows(folder: Path) -> StageRows[dict[str, int]]:
-    return StageRows(folder, dump=orjson.dumps, load=orjson.loads, check=orjson.loads)
-
-
-def test_rows_are_read_back_by_another_process_before_and_after_compaction(tmp_path: Path) -> None:
-    rows = open_rows(tmp_path)
-    rows.append("b", {"x": 1})
-    rows.append("a", {"x": 2})
-    assert dict(open_rows(tmp_path).read()) == {"b": {"x": 1}, "a": {"x": 2}}
-    rows.compact(order=["b", "a"])
-    assert [path.name for path in tmp_path.iterdir()] == ["rows.parquet"]
-    assert list(open_rows(tmp_path).read()) == [("b", {"x": 1}), ("a", {"x": 2})]
-
-
-def test_a_torn_last_line_is_owed_again(tmp_path: Path) -> None:
-    rows = open_rows(tmp_path)
-    rows.append("a", {"x": 1})
-    rows.append("b", {"x": 2})
-    rows.close()
-    part = next(tmp_path.glob("part-*.jsonl"))
-    part.write_bytes(part.read_bytes()[:-5])
-    again = open_rows(tmp_path)
-    assert again.keys == {"a"}
-    again.append("b", {"x": 3})
-    assert dict(open_rows(tmp_path).read()) == {"a": {"x": 1}, "b": {"x": 3}}
-
-
-def test_a_forgotten_row_stays_until_it_is_replaced(tmp_path: Path) -> None:
-    rows = open_rows(tmp_path)
-    rows.append("a", {"x": 1})
-    rows.compact()
-    rows.forget(["a"])
-    assert "a" not in rows.keys
-    assert dict(rows.read()) == {"a": {"x": 1}}
-    rows.append("a", {"x": 2})
-    rows.compact()
-    assert dict(open_rows(tmp_path).read()) == {"a": {"x": 2}}
-
-
-def test_rows_are_forgotten_by_what_they_hold(tmp_path: Path) -> None:
-    rows = open_rows(tmp_path)
-    for key, x in (("a", 1), ("b", 2), ("c", 2)):
-        rows.append(key, {"x": x})
-    rows.compact()
-    assert rows.forget_where(lambda row: row["x"] == 2) == {"b", "c"}
-    assert [key in rows.keys for key in "abc"] == [True, False, False]
-
-
-def test_a_damaged_table_of_rows_is_owed_again_and_named(tmp_path: Path) -> None:
-    rows = open_rows(tmp_path)
-    rows.append("a", {"x": 1})
-    rows.compact()
-    whole = tmp_path / "rows.parquet"
-    for cut in (40, 0):
-        whole.write_bytes(whole.read_bytes()[:cut])
-        with pytest.raises(
-            CurateError, match=r"rows.parquet is damaged[^:]*got:[^$]*do: move it away"
-        ):
-            stored_record(tmp_path, "a")
-        again = open_rows(tmp_path)
-        assert again.keys == set()
-        assert "rows.parquet" in str(again.damage_note)
-    again.append("a", {"x": 1})
-    again.compact()
-    assert open_rows(tmp_path).damage_note is None
-    assert stored_record(tmp_path, "a") == b'{"x":1}'
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ('{"key": "b"}', "record"),
-        ('{"key": "b", "record": 3}', "text"),
-        ("[]", "list indices"),
-        ('{"key": "b", "record": "{}", "crc": 1}', "checksum"),
-        ('{"key": "b", "rec', "part-0001"),
-        ('{"key": "b", "record": "{"}', "row b"),
-    ],
-)
-@pytest.mark.parametrize("is_compacted", [False, True])
-def test_a_damaged_row_is_owed_again_and_named_with_file_and_line(
-    tmp_path: Path, line: str, said: str, is_compacted: bool
-) -> None:
-    rows = open_rows(tmp_path)
-    rows.append("a", {"x": 1})
-    if is_compacted:
-        rows.compact()
-    rows.close()
-    part = tmp_path / "part-0001.jsonl"
-    with part.open("a") as file:
-        file.write(f"{line}\n")
-    again = open_rows(tmp_path)
-    assert again.keys == {"a"}
-    assert said in str(again.damage_note)
-    assert "row b" in said or f"part-0001.jsonl:{1 + (not is_compacted)}" in str(again.damage_note)
-    again.append("c", {"x": 3})
-    keys = pl.Series(["c", "b", "a"])
-    again.compact(keys)
-    assert list(again.aligned(keys)) == [{"x": 3}, None, {"x": 1}]
-    assert dict(open_rows(tmp_path).read()) == {"a": {"x": 1}, "c": {"x": 3}}
-    assert open_rows(tmp_path).damage_note is None
-
-
-def test_a_row_with_another_digit_does_not_pass_for_the_one_that_was_written(
-    tmp_path: Path,
-) -> None:
-    rows = open_rows(tmp_path)
-    rows.append("a", {"x": 1})
-    rows.close()
-    part = tmp_path / "part-0001.jsonl"
-    part.write_bytes(part.read_bytes().replace(b"1}", b"2}"))
-    assert open_rows(tmp_path).keys == set()
-
-
-def test_rows_without_checksums_are_read(tmp_path: Path) -> None:
-    """Older runs have none."""
-    (tmp_path / "part-0001.jsonl").write_text('{"key": "a", "record": "{\\"x\\": 1}"}\n')
-    assert dict(open_rows(tmp_path).read()) == {"a": {"x": 1}}
-
-
-def test_a_table_that_may_not_be_read_is_not_taken_for_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = open_rows(tmp_path)
-    rows.append("a", {"x": 1})
-    rows.compact()
-
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("pyarrow.parquet.ParquetFile", refuse)
-    with pytest.raises(PermissionError):
-        open_rows(tmp_path)
+def make_key(number: int) -> str:
+    return f"{number:032x}"
 
 
 @settings(deadline=None, max_examples=50)
 @given(
-    steps=st.lists(
-        st.one_of(
-            st.tuples(st.sampled_from("abcd"), st.integers(0, 99)),
-            st.just("compact"),
-            st.just("reopen"),
-        ),
-        max_size=20,
+    puts=st.lists(
+        st.lists(st.tuples(st.sampled_from("abcdef"), st.binary(max_size=20)), max_size=4),
+        max_size=8,
     )
 )
-def test_whatever_happens_the_newest_row_of_each_key_is_there(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int] | str]
+def test_the_newest_value_of_each_key_is_there_in_the_order_it_came(
+    tmp_path_factory: pytest.TempPathFactory, puts: list[list[tuple[str, bytes]]]
 ) -> None:
-    folder = tmp_path_factory.mktemp("rows")
-    rows, expected = open_rows(folder), {}
-    for step in steps:
-        if step == "compact":
-            rows.compact()
-        elif step == "reopen":
-            rows.close()
-            rows = open_rows(folder)
-        else:
-            key, value = step
-            rows.append(key, {"x": value})
-            expected[key] = {"x": value}
-    assert dict(rows.read()) == expected
-    assert rows.keys == expected.keys()
-    rows.close()
+    path, expected = tmp_path_factory.mktemp("store") / "s.sqlite", dict[str, bytes]()
+    with Store(path) as store:
+        for entries in puts:
+            store.put(entries)
+            for key, value in entries:
+                expected.pop(key, None)
+                expected[key] = value
+        assert store.get("abcdefg") == expected
+        assert store.missing("abcdefg") == set("abcdefg") - expected.keys()
+    with Store(path) as store:
+        assert [row[1:] for row in store.items()] == list(expected.items())
 
 
-def test_a_second_writer_is_refused_and_told_so(tmp_path: Path) -> None:
-    script = f"""
-from pathlib import Path
-from curate.errors import RunLockedError
-from curate.storage.store import RunFolder
-try:
-    with RunFolder(Path({str(tmp_path)!r})):
-        print("open")
-except RunLockedError as error:
-    print("refused")
-"""
-    with RunFolder(tmp_path):
-        held = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    freed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert (held.stdout.strip(), freed.stdout.strip()) == ("refused", "open")
+def test_many_values_are_found_and_listed_in_parts(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        store.put((make_key(number), b"%d" % number) for number in range(2500))
+        found = store.get(make_key(number) for number in range(3000))
+        assert found == {make_key(number): b"%d" % number for number in range(2500)}
+        first = list(store.items(most=1200))
+        rest = list(store.items(after=first[-1][0]))
+        assert [key for _, key, _ in first + rest] == [make_key(number) for number in range(2500)]
+        assert len(first) == 1200
 
 
-def test_the_same_process_cannot_hold_it_twice(tmp_path: Path) -> None:
-    with RunFolder(tmp_path), pytest.raises(RunLockedError), RunFolder(tmp_path):
-        pass
+def test_a_value_that_replaces_the_last_has_a_new_number(tmp_path: Path) -> None:
+    """Whoever copies what came since sees it again."""
+    with Store(tmp_path / "s.sqlite") as store:
+        store.put([("a", b"old")])
+        [(number, _, _)] = store.items()
+        store.put([("a", b"new")])
+        assert [row[1:] for row in store.items(after=number)] == [("a", b"new")]
 
 
-def test_a_fingerprint_depends_on_values_not_on_key_order() -> None:
-    assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
-    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+def test_without_a_path_all_is_in_memory() -> None:
+    store = Store()
+    store.put([("a", b"1")])
+    assert store.get("a") == {"a": b"1"}
+    store.clear()
+    assert store.get("a") == {}
 
 
-# ---- rows in the order of the dialogues
+def test_closing_leaves_one_file_and_deleting_none(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s.sqlite")
+    store.put([("a", b"1")])
+    store.close()
+    store.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["s.sqlite"]
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        store.put([("b", b"2")])
+    store = Store(tmp_path / "s.sqlite")
+    store.put([("b", b"2")])
+    store.delete()
+    assert list(tmp_path.iterdir()) == []
 
 
-KEYS = st.lists(st.sampled_from("abcdef"), max_size=12)
+def test_nothing_that_was_put_is_lost_to_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    kept: dict[str, bytes] = {}
+    for number in range(6):
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tests.storage.store_writer", str(path), str(number)],
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+        )
+        assert child.stdout is not None
+        first = child.stdout.readline()
+        time.sleep(random.uniform(0.0, 0.5))
+        child.send_signal(signal.SIGKILL)
+        said = first + child.stdout.read()
+        child.wait()
+        child.stdout.close()
+        # The last line may be half written: the value it speaks of was put, so leaving it out is fair.
+        for index in map(int, said.split(b"\n")[:-1]):
+            kept[f"{number:016x}{index:016x}"] = f"value {number} {index} é\n".encode()
+    with Store(path) as store:
+        assert len(kept) > 100
+        assert store.get(kept) == kept
+        assert store.damaged == 0
 
 
-@settings(deadline=None, max_examples=50)
-@given(stored=KEYS, order=KEYS, wanted=st.lists(st.booleans(), min_size=12, max_size=12))
-def test_rows_come_aligned_with_the_dialogues(
-    tmp_path_factory: pytest.TempPathFactory,
-    stored: list[str],
-    order: list[str],
-    wanted: list[bool],
+def test_a_torn_end_of_the_log_costs_what_was_torn_and_no_more(tmp_path: Path) -> None:
+    """As a kill in the middle of a write leaves it; copied, since closing would tidy it up."""
+    store = Store(tmp_path / "s.sqlite")
+    for number in range(5):
+        store.put([(make_key(number), b"x" * 3000)])
+    log = (tmp_path / "s.sqlite-wal").read_bytes()
+    for name, data in (("s.sqlite", (tmp_path / "s.sqlite").read_bytes()), ("s.sqlite-wal", log)):
+        copy = tmp_path / "copy" / name
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes(data[:-100] if name.endswith("wal") else data)
+    store.close()
+    with Store(tmp_path / "copy/s.sqlite") as copied:
+        assert [key for _, key, _ in copied.items()] == [make_key(number) for number in range(4)]
+        copied.check()
+
+
+@pytest.mark.parametrize(
+    ("column", "found", "instead"),
+    [
+        ("value", b"score is 47", b"score is 17"),
+        ("key", make_key(7).encode(), make_key(77).encode()),
+    ],
+)
+def test_a_flipped_byte_costs_one_value_and_no_other(
+    tmp_path: Path, column: str, found: bytes, instead: bytes
 ) -> None:
-    rows, expected = open_rows(tmp_path_factory.mktemp("rows")), {}
-    for place, key in enumerate(stored):
-        rows.append(key, {"x": place})
-        expected[key] = {"x": place}
-    rows.compact(order)
-    keys = pl.Series(order, dtype=pl.String)
-    assert list(rows.aligned(keys)) == [expected.get(key) for key in order]
-    mask = wanted[: len(order)]
-    some = list(rows.aligned(keys, pl.Series(mask, dtype=pl.Boolean)))
-    assert some == [
-        expected.get(key) for key, is_wanted in zip(order, mask, strict=True) if is_wanted
-    ]
-    # Another order of the dialogues, no new row: the next run has its rows in that one.
-    rows.compact(list(reversed(order)))
-    assert list(rows.aligned(keys.reverse())) == [expected.get(key) for key in reversed(order)]
+    path = tmp_path / "s.sqlite"
+    keys = [make_key(number) for number in range(9)]
+    with Store(path) as store:
+        store.put((key, b"the score is 4%d" % number) for number, key in enumerate(keys))
+    with sqlite3.connect(path) as connection:
+        query = f"UPDATE kept SET {column} = CAST(replace({column}, ?, ?) AS BLOB) WHERE number = 8"
+        connection.execute(query, (found, instead))
+    connection.close()
+    with Store(path) as store:
+        assert set(store.get([*keys, make_key(77)])) == {*keys} - {keys[7]}
+        store.get([*keys, make_key(77)])
+        assert store.damaged == 1
+        assert len(list(store.items())) == 8
+        store.put([(keys[7], b"anew")])
+        assert store.get(keys)[keys[7]] == b"anew"
 
 
-def test_rows_out_of_order_are_refused_rather_than_mixed_up(tmp_path: Path) -> None:
-    rows = open_rows(tmp_path)
-    for place, key in enumerate("ab"):
-        rows.append(key, {"x": place})
-    rows.compact(["a", "b"])
-    with pytest.raises(ValueError, match="another order"):
-        list(rows.aligned(pl.Series(["b", "a"])))
+def test_a_value_of_another_type_costs_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with Store(path) as store:
+        store.put([("a", b"1"), ("b", b"2"), ("c", b"3")])
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE kept SET value = 17 WHERE number = 2")
+        connection.execute("UPDATE kept SET value = CAST(x'ff' AS TEXT) WHERE number = 3")
+    connection.close()
+    with Store(path) as store:
+        assert store.get("abc") == {"a": b"1"}
+        assert store.damaged == 2
 
 
-def test_rows_of_another_folder_are_taken_over_where_there_is_none(tmp_path: Path) -> None:
-    theirs, ours = open_rows(tmp_path / "theirs"), open_rows(tmp_path / "ours")
-    for key in "abc":
-        theirs.append(key, {"x": 1})
-    ours.append("a", {"x": 2})
-    ours.adopt(theirs, pl.Series(["a", "b"]))
-    assert dict(ours.read()) == {"a": {"x": 2}, "b": {"x": 1}}
-    assert stored_record(tmp_path / "ours", "b") == b'{"x":1}'
-    ours.compact()
-    assert stored_record(tmp_path / "ours", "a") == b'{"x":2}'
-    assert stored_record(tmp_path / "ours", "c") is None
+def test_two_processes_can_use_one(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    code = (
+        "import sys; from pathlib import Path; from curate.storage.store import Store\n"
+        "store = Store(Path(sys.argv[1]))\n"
+        "for number in range(200): store.put([(f'theirs {number}', b'1')])"
+    )
+    with Store(path) as mine:
+        child = subprocess.Popen([sys.executable, "-c", code, str(path)])
+        for number in range(200):
+            mine.put([(f"mine {number}", b"1")])
+        assert child.wait() == 0
+        assert len(list(mine.items())) == 400
 
 
-class Held:
-    """A record that knows how many of its kind are alive."""
-
-    alive = most = 0
-
-    def __init__(self, data: bytes) -> None:
-        Held.alive += 1
-        Held.most = max(Held.most, Held.alive)
-
-    def __del__(self) -> None:
-        Held.alive -= 1
+def test_what_another_thread_puts_is_read(tmp_path: Path) -> None:
+    """As when a run folder is copied while the run goes on."""
+    with Store(tmp_path / "s.sqlite") as mine, Store(tmp_path / "s.sqlite") as other:
+        thread = threading.Thread(target=lambda: mine.put([("a", b"1")]))
+        thread.start()
+        thread.join()
+        assert other.get("a") == {"a": b"1"}
 
 
-def test_reading_rows_holds_one_at_a_time(tmp_path: Path) -> None:
-    rows: StageRows[Held] = StageRows(tmp_path, dump=lambda _: b"{}", load=Held)
-    keys = [str(number) for number in range(500)]
-    for key in keys:
-        rows.append(key, Held(b""))
-    rows.compact(keys)
-    for read in (rows.read, lambda: rows.aligned(pl.Series(keys))):
-        Held.most = 0
-        for _ in read():
-            pass
-        assert Held.most <= 2
+def test_a_full_disk_is_named_and_nothing_is_torn(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with Store(path) as store:
+        store.put([("before", b"1")])
+        [pages] = store._base.execute("PRAGMA page_count").fetchone()
+        store._base.execute(f"PRAGMA max_page_count={pages + 1}")
+        for entries in ([("large", b"x" * 50_000)], [("a", b"1"), ("large", b"x" * 50_000)]):
+            with pytest.raises(CurateError, match="disk is full"):
+                store.put(entries)
+        store.put([("after", b"2")])
+    with Store(path) as store:
+        assert store.get(["before", "large", "a", "after"]) == {"before": b"1", "after": b"2"}
 
 
-def test_compacting_sorts_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_SORTED", 20)
-    monkeypatch.setattr(store, "_BATCH", 10)
-    rows = open_rows(tmp_path)
-    keys = [f"{number * 7919 % 400:04d}" for number in range(400)]
-    for key in keys:
-        rows.append(key, {key * 2_000: 1})  # 8 KB, 3.2 MB in all
-    rows.close()
-    tracemalloc.start()
-    rows.compact(sorted(keys))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 1_500_000
-    assert [key for key, _ in rows.read()] == sorted(keys)
-    assert [path.name for path in tmp_path.iterdir()] == ["rows.parquet"]
+@pytest.mark.parametrize("content", [b"this is no database, but text " * 100, b"SQLite format 3\0"])
+def test_a_file_that_is_no_store_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "s.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(CurateError, match="damaged or is another kind"):
+        Store(path)
 
 
-# ---- tables made of frames
+def test_a_damaged_page_is_an_error_and_not_a_missing_value(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with Store(path) as store:
+        store.put((make_key(number), b"x" * 200) for number in range(2000))
+    data = bytearray(path.read_bytes())
+    data[8192 : len(data) - 4096] = os.urandom(len(data) - 4096 - 8192)
+    path.write_bytes(data)
+    with pytest.raises(CurateError, match="damaged"):
+        Store(path).get([make_key(number) for number in range(2000)])
+    with pytest.raises(CurateError, match="damaged"):
+        Store(path).check()
+
+
+@pytest.mark.parametrize("version", [1, 2, 99])
+def test_a_store_of_another_format_is_refused(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "s.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version={version}")
+    connection.close()
+    with pytest.raises(CurateError, match=r"(?s)format.*do: name another folder"):
+        Store(path)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CurateError, match="cannot be used"):
+        Store(tmp_path / "file" / "s.sqlite")
+
+
+def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with Store(tmp_path / "folder/s.sqlite") as store:
+            store.put([("a", b"1")])
+            paths = [tmp_path / "folder", *(tmp_path / "folder").iterdir()]
+            assert len(paths) == 4
+            assert [path for path in paths if path.stat().st_mode & 0o077] == []
+    finally:
+        os.umask(before)
+
+
+def test_parts_of_a_key_do_not_run_into_each_other() -> None:
+    assert key_of("a", "bc") != key_of("ab", "c")

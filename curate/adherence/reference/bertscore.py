@@ -20,11 +20,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from curate.adherence.blobs import BlobStore, key_of
 from curate.adherence.embedding import model_name, opening, revision_of, token_limit
 from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, Case, Reading
 from curate.adherence.reference.config import ReferenceConfig
 from curate.errors import UsageError, missing_extra
+from curate.storage.store import Store, key_of
 
 LAYERS = {
     "bert-base-chinese": 8,
@@ -180,7 +180,7 @@ class TokenEncoder:
 class BertScore:
     """BERTScore F1 of a turn against its references, the best of them."""
 
-    def __init__(self, encoder: TokenEncoder, store: BlobStore, config: ReferenceConfig) -> None:
+    def __init__(self, encoder: TokenEncoder, store: Store, config: ReferenceConfig) -> None:
         self.encoder, self._store, self._config = encoder, store, config
         self.needs_second_pass = True
         self._documents, self._frequency = 0, Counter[int]()
@@ -227,7 +227,7 @@ class BertScore:
                 key: _match(states[first], states[second], self._weight)
                 for key, (first, second) in owed.items()
             }
-            self._store.put({key: _TRIPLE.pack(*triple) for key, triple in fresh.items()})
+            self._store.put((key, _TRIPLE.pack(*triple)) for key, triple in fresh.items())
             kept |= fresh
         return [kept[key] for key in keys]
 

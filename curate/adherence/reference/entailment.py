@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from curate.adherence.blobs import BlobStore, key_of
 from curate.adherence.embedding import (
     Embedder,
     model_name,
@@ -18,6 +17,7 @@ from curate.adherence.embedding import (
 from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, Case, Reading
 from curate.adherence.reference.config import ReferenceConfig
 from curate.errors import UsageError, missing_extra
+from curate.storage.store import Store, key_of
 
 _BATCH = 16
 _NUMBER = struct.Struct("<?")
@@ -100,9 +100,7 @@ class Entailment:
 
     needs_second_pass = False
 
-    def __init__(
-        self, classifier: PairClassifier, embedder: Embedder | None, store: BlobStore
-    ) -> None:
+    def __init__(self, classifier: PairClassifier, embedder: Embedder | None, store: Store) -> None:
         self._classifier, self._embedder, self._store = classifier, embedder, store
 
     def learn(self, cases: Sequence[Case]) -> None:
@@ -156,6 +154,6 @@ class Entailment:
         if owed:
             found = self._classifier.contradictions(list(owed.values()))
             fresh = dict(zip(owed, found, strict=True))
-            self._store.put({key: _NUMBER.pack(value) for key, value in fresh.items()})
+            self._store.put((key, _NUMBER.pack(value)) for key, value in fresh.items())
             kept |= fresh
         return [bool(kept[key]) for key in keys]

@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from curate.adherence.blobs import BlobStore
 from curate.adherence.calibrated import settle_calibration
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.embedding import Embedder, Encoder, SentenceEncoder
@@ -26,6 +25,7 @@ from curate.adherence.session import NoSession, aggregate, trend_of, turns_in_ro
 from curate.dialogue import Dialogue
 from curate.errors import missing_extra
 from curate.records import AdherenceScore, AdherenceTurn, JudgeIdentity, Unscored
+from curate.storage.store import Store
 
 VERSION = "reference-1"
 STAGE = "adherence"
@@ -63,7 +63,7 @@ class Method(Protocol):
 
 
 def open_method(
-    name: str, config: ReferenceConfig, store: BlobStore, encoder: Encoder | None = None
+    name: str, config: ReferenceConfig, store: Store, encoder: Encoder | None = None
 ) -> Method:
     """The method of that name, unfitted; no model is loaded yet.
 
@@ -141,7 +141,7 @@ class ReferenceScorer:
         self.config = config.model_copy(
             update={"output_mode": "binary" if binary else "continuous"}
         )
-        self._method = open_method(config.scoring_method, config.reference, BlobStore(store))
+        self._method = open_method(config.scoring_method, config.reference, Store(store))
         fit(self._method, dialogues)
         self._fitted_on = self._method.fitted_on()
         described = self._method.describe()
