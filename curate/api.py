@@ -69,6 +69,7 @@ from curate.records import (
     Judgment,
     PreferencePair,
     QuarantinedRow,
+    StageName,
     Unscored,
 )
 from curate.records.calibration_file import read_calibration
@@ -244,7 +245,7 @@ def judge_dialogues(
         _Models.of(redact, budget, judge=model),
         lambda engine: judge_stage(rubric, engine),
         replies,
-        FirstRows("judge", keep_going=keep_going),
+        FirstRows(StageName.JUDGE, keep_going=keep_going),
     )
 
 
@@ -286,7 +287,7 @@ def score_adherence(
     if model is None:
         raise UsageError("scoring_method llm_judge needs a judge", expected="model")
     judge = _Models.of(redact, budget, judge=model)
-    first = FirstRows("adherence", keep_going=keep_going)
+    first = FirstRows(StageName.ADHERENCE, keep_going=keep_going)
     found = _score(dialogues, judge, lambda engine: adherence_stage(chosen, engine), replies, first)
     tally = AdherenceTally()
     if chosen.on_missing == "half" or chosen.include_reason:
@@ -381,7 +382,7 @@ def fork_pairs(
                 return await stage.run(WorkItem(dialogue, scored[dialogue.content_hash]), asks)
 
             chosen = [dialogue for dialogue in dialogues if dialogue.content_hash in scored]
-            first = FirstRows("fork", keep_going=keep_going)
+            first = FirstRows(StageName.FORK, keep_going=keep_going)
             made = await _in_order(chosen, one, pool.judge.open_dialogues, first)
         pairs = [pair for pairs in made for pair in pairs]
         found = survey(pairs)

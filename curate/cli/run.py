@@ -101,6 +101,7 @@ def run(
 
 def show_run(console: Console, result: RunResult) -> None:
     """Sources, judges, and the closing table."""
+    from curate.records import SCORING
     from curate.run.read_back import unscored_example
 
     manifest = result.manifest
@@ -114,7 +115,7 @@ def show_run(console: Console, result: RunResult) -> None:
     if manifest.stages:
         console.print(_stage_table(manifest))
     console.print(_closing_table(manifest))
-    for name in ("judge", "adherence"):
+    for name in SCORING:
         has_some = name in manifest.stages and manifest.stages[name].reasons
         example = unscored_example(result.folder, manifest, name) if has_some else None
         if example is not None:

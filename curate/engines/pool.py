@@ -21,6 +21,7 @@ from curate.engines.open import EngineConfig, OpenAIConfig, open_engine
 from curate.engines.personal_data import PersonalData
 from curate.engines.redaction import redactor
 from curate.errors import EngineError
+from curate.records import StageName
 
 
 class Described(Protocol):
@@ -219,7 +220,7 @@ class ModelPool:
         return Asks(
             judge=client("judge"),
             # For --retry unscored: kept replies are what could not be used, so they are asked for anew.
-            judge_again=client("judge", ("judge", "adherence", "fork", "natural")),
+            judge_again=client("judge", tuple(StageName)),
             policy=client("policy"),
             reviser=client("reviser"),
         )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from curate.errors import EngineError
-from curate.records import PreferencePair, Unscored
+from curate.records import PreferencePair, StageName, Unscored
 
 FIRST_ROWS: Final = 50
 """After so many rows, all without a result for one reason, a stage is given up."""
@@ -41,7 +41,7 @@ class FirstRows:
         keep_going: never give up.
     """
 
-    def __init__(self, stage: str, *, keep_going: bool = False) -> None:
+    def __init__(self, stage: StageName, *, keep_going: bool = False) -> None:
         self._stage = stage
         self._reason = ""
         self._count = 0

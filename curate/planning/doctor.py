@@ -26,6 +26,7 @@ from curate.engines.pool import warnings_of
 from curate.errors import CurateError
 from curate.judging.config import RubricConfig, resolve_mode
 from curate.recipe import Recipe
+from curate.records import StageName
 
 PACKAGE = "curate-dialogues"
 _SHOWN = ("json_schema", "label_logprobs", "top_logprobs", "prefill", "token_prompts", "seed")
@@ -65,7 +66,7 @@ class Folder(Frozen):
 class ModeReport(Frozen):
     """Which mode a stage comes to on an engine; None where it cannot run there."""
 
-    stage: str
+    stage: StageName
     mode: str | None
     why: str
 
@@ -188,7 +189,7 @@ def _judge_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> Mo
     try:
         mode = resolve_mode(config, capabilities)
     except CurateError as error:
-        return ModeReport(stage="judge", mode=None, why=str(error))
+        return ModeReport(stage=StageName.JUDGE, mode=None, why=str(error))
     if config.mode != "auto":
         why = "as the recipe says"
     elif mode == "tokens":
@@ -197,14 +198,16 @@ def _judge_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> Mo
         why = "text: joint needs a reply in words"
     else:
         why = "the engine gives no log-probabilities"
-    return ModeReport(stage="judge", mode=mode, why=why + _exactness(mode, capabilities))
+    return ModeReport(stage=StageName.JUDGE, mode=mode, why=why + _exactness(mode, capabilities))
 
 
 def _adherence_mode(config: AdherenceConfig, capabilities: frozenset[Capability]) -> ModeReport:
     mode, warning = resolve_output_mode(config, capabilities)
     why = "as the recipe says" if mode == config.output_mode else "no log-probabilities"
     why += _exactness(mode, capabilities)
-    return ModeReport(stage="adherence", mode=mode, why=why + (f"; {warning}" if warning else ""))
+    return ModeReport(
+        stage=StageName.ADHERENCE, mode=mode, why=why + (f"; {warning}" if warning else "")
+    )
 
 
 def _exactness(mode: str, capabilities: frozenset[Capability]) -> str:

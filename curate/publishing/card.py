@@ -27,6 +27,7 @@ from curate.publishing.tables import DataFile
 from curate.publishing.untrusted import visible
 from curate.records import (
     CONVERSATION_DIMENSIONS,
+    SCORING,
     TURN_DIMENSIONS,
     VERDICTS,
     Calibration,
@@ -231,7 +232,7 @@ def is_language(code: str) -> bool:
 
 def _measured(manifest: Manifest) -> str:
     """How far the judge agrees with people where its calibration says, else that nobody knows."""
-    if "judge" not in manifest.fingerprints and "adherence" not in manifest.fingerprints:
+    if not any(stage in manifest.fingerprints for stage in SCORING):
         return "No judge scored this data."
     judge = manifest.recipe.get("judge")
     calibration = judge.get("calibration") if isinstance(judge, dict) else None

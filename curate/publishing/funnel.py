@@ -15,7 +15,7 @@ from curate.errors import CurateError
 from curate.export.counts import refusals
 from curate.publishing.judgments import Tally
 from curate.publishing.tables import TRAINER, DataFile
-from curate.records import Manifest, PreferencePair
+from curate.records import Manifest, PreferencePair, StageName
 from curate.storage.files import read_records
 
 
@@ -76,7 +76,10 @@ def make_funnel(
             {"left out to keep to the sources' weights": manifest.not_sampled},
         ),
     ]
-    for stage, title in (("judge", "judged"), ("adherence", "scored for adherence")):
+    for stage, title in (
+        (StageName.JUDGE, "judged"),
+        (StageName.ADHERENCE, "scored for adherence"),
+    ):
         if stage in manifest.fingerprints:
             unscored = _prefixed("unscored", tally.unscored.get(stage, {}))
             steps.append(

@@ -21,7 +21,7 @@ import polars as pl
 from curate.errors import CurateError
 from curate.publishing.places import shortened
 from curate.publishing.tables import DataFile, Shards, Split, has_split
-from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, Manifest
+from curate.records import CONVERSATION_DIMENSIONS, SCORING, TURN_DIMENSIONS, Manifest, StageName
 from curate.run.ingest import read_index
 from curate.run.read_back import read_decisions
 from curate.storage.files import damaged
@@ -60,11 +60,11 @@ class Tally:
     scores: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
     adherence: dict[str, Counter[int]] = field(default_factory=dict)
 
-    def add(self, row: dict[str, Any], stages: tuple[str, ...]) -> None:
+    def add(self, row: dict[str, Any], stages: tuple[StageName, ...]) -> None:
         """Count a row of the table."""
         self.dialogues += 1
         for stage in stages:
-            reason = row["unscored" if stage == "judge" else "adherence_unscored"]
+            reason = row["unscored" if stage is StageName.JUDGE else "adherence_unscored"]
             if reason is None:
                 self.scored[stage] += 1
             else:
@@ -100,7 +100,7 @@ def write_judgments(
     Raises:
         CurateError: the files of the run do not fit together.
     """
-    stages = tuple(name for name in ("judge", "adherence") if name in manifest.fingerprints)
+    stages = tuple(name for name in SCORING if name in manifest.fingerprints)
     is_split = has_split(run)
     splits: list[Split] = ["train", "validation"] if is_split else ["train"]
     tally = Tally()
@@ -135,8 +135,8 @@ def _write(shards: Shards, rows: list[dict[str, Any]]) -> None:
 
 def _rows(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
     index = read_index(run).select("id", "content_hash").collect()
-    judged = _stage(run, manifest, "judge", index["content_hash"])
-    adherent = _stage(run, manifest, "adherence", index["content_hash"])
+    judged = _stage(run, manifest, StageName.JUDGE, index["content_hash"])
+    adherent = _stage(run, manifest, StageName.ADHERENCE, index["content_hash"])
     decisions = _decisions(run, manifest)
     for dialogue_id, key in index.iter_rows():
         decision = next(decisions, {})

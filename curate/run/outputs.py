@@ -20,7 +20,7 @@ import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.pairs.funnel import Funnel
-from curate.records import AdherenceScore, GoodModel, Judgment, PreferencePair, Unscored
+from curate.records import AdherenceScore, GoodModel, Judgment, PreferencePair, StageName, Unscored
 from curate.run.ingest import INDEX, OFFSET, dialogue_lines, read_dialogues_at, read_index
 from curate.selection.columns import SCHEMA
 from curate.selection.rules import decision_columns
@@ -89,7 +89,7 @@ def _admitted(
             yield Unscored(
                 dialogue_id=row.dialogue_id,
                 content_hash=row.content_hash,
-                stage="judge" if isinstance(row, Judgment) else "adherence",
+                stage=StageName.JUDGE if isinstance(row, Judgment) else StageName.ADHERENCE,
                 reason="unscored_turns",
             )
 
@@ -246,7 +246,8 @@ def _pair_file(run: Path, name: str) -> Path:
 
 def _pair_line(pair: PreferencePair, counts: PairCounts) -> bytes:
     if pair.refusal is None and pair.check is not None and pair.check.decided_by is not None:
-        counts.decided["fork" if pair.basis == "judge" else "natural"][pair.check.decided_by] += 1
+        stage = StageName.FORK if pair.basis == "judge" else StageName.NATURAL
+        counts.decided[stage.value][pair.check.decided_by] += 1
     counts.funnel.add(pair)
     if pair.refusal is not None:
         counts.refusals[pair.refusal] += 1

@@ -24,7 +24,7 @@ from curate.executors.work import Executor
 from curate.planning.estimate import PairShare, Reservoir, estimate, estimate_left, last_fork_share
 from curate.planning.rates import rates_of
 from curate.recipe import Recipe, as_recipe
-from curate.records import Manifest, Rates
+from curate.records import Manifest, Rates, StageName
 from curate.run import exit_codes
 from curate.run.cleaning_inputs import Cleaning, prepare_cleaning
 from curate.run.export import export_run
@@ -160,10 +160,10 @@ async def _ask(
     scores = await ask_for_scores(job, stages, executor)
     table = tabulate(job, scores)
     if recipe.fork and stages.fork is not None:
-        with job.log.timed("fork"):
+        with job.log.timed(StageName.FORK):
             await pairs.fork(recipe.fork, stages.fork, table, scores, executor)
     if stages.natural is not None:
-        with job.log.timed("natural"):
+        with job.log.timed(StageName.NATURAL):
             await pairs.verify_natural(stages.natural, executor)
     return table, scores
 

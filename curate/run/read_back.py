@@ -13,7 +13,7 @@ import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.errors import CurateError, UsageError
-from curate.records import Manifest
+from curate.records import SCORING, Manifest
 from curate.records.validation import load_record
 from curate.run.ingest import read_dialogues
 from curate.storage.files import damaged, read_frames, read_records, readable
@@ -131,7 +131,7 @@ def read_judged(run: Path, dialogue_id: str) -> JudgedDialogue:
         if dialogue.id == dialogue_id:
             return JudgedDialogue(
                 dialogue,
-                *(_stored(run, manifest, name, dialogue) for name in ("judge", "adherence")),
+                *(_stored(run, manifest, name, dialogue) for name in SCORING),
             )
         ids.append(dialogue.id)
     close = difflib.get_close_matches(dialogue_id, ids, n=3)

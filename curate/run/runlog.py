@@ -186,7 +186,7 @@ class RunLog:
             started=self.started,
             finished=None if status == "running" else _now(),
             seconds=round(time.monotonic() - self._clock, 2),
-            seconds_by_stage={name: round(spent, 2) for name, spent in self.seconds.items()},
+            seconds_by_stage={str(name): round(spent, 2) for name, spent in self.seconds.items()},
             unscored=len(self.unscored),
             unscored_shares={
                 name.value: report.unscored_share for name, report in self.stages.items()

@@ -44,10 +44,10 @@ async def ask_for_scores(job: Job, stages: Stages, runner: Runner) -> Scores:
     """The scores of a run with a judge; adherence may be compared with references instead."""
     judgments, adherence, again = None, None, frozenset[str]()
     if stages.judge is not None:
-        with job.log.timed("judge"):
+        with job.log.timed(StageName.JUDGE):
             judgments, again = await _ask(job, Judgment, stages.judge, runner)
     if stages.adherence is not None:
-        with job.log.timed("adherence"):
+        with job.log.timed(StageName.ADHERENCE):
             adherence, _ = await _ask(job, AdherenceScore, stages.adherence, runner)
     elif job.recipe.compared_adherence:
         adherence = await _compare(job, job.recipe.compared_adherence)
@@ -119,7 +119,7 @@ async def _compare(job: Job, config: AdherenceConfig) -> Rows[AdherenceScore]:
             f"adherence: {config.scoring_method} is for evaluation only, and this recipe filters on "
             "it: it does not tell adherent turns from others. Choose another scoring_method."
         )
-    with job.log.timed("adherence"):
+    with job.log.timed(StageName.ADHERENCE):
         stage = reference_stage(config, job.dialogues, job.path / "embeddings.sqlite")
         rows, _ = await _ask(job, AdherenceScore, stage, AskingNobody())
     return rows

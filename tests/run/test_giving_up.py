@@ -13,7 +13,7 @@ import curate
 from curate.errors import EngineError
 from curate.executors.first_rows import FIRST_ROWS, FirstRows
 from curate.recipe import Recipe, parse_recipe
-from curate.records import Unscored
+from curate.records import StageName, Unscored
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_manifest
 from tests.live import live_server
@@ -177,7 +177,7 @@ def unscored(reason: str, requests: int = 1) -> Unscored:
 
 
 def test_what_nobody_was_asked_for_counts_neither_way() -> None:
-    first = FirstRows("judge")
+    first = FirstRows(StageName.JUDGE)
     for _ in range(FIRST_ROWS - 1):
         first.see(unscored("engine_error"))
         first.see(unscored("missing_scenario", requests=0))
@@ -186,7 +186,7 @@ def test_what_nobody_was_asked_for_counts_neither_way() -> None:
 
 
 def test_two_reasons_are_no_pattern() -> None:
-    first = FirstRows("judge")
+    first = FirstRows(StageName.JUDGE)
     first.see(unscored("bad_reply"))
     for _ in range(2 * FIRST_ROWS):
         first.see(unscored("engine_error"))

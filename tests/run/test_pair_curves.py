@@ -461,7 +461,7 @@ def test_a_curve_decides_by_its_threshold_and_changing_it_asks_nothing(
     said = f"{result.manifest.natural_pairs} by a curve fitted to 50 labelled pairs of run: AUC {curve.auc:.2f}"
     assert result.manifest.pair_decisions["natural"].startswith(said)
     assert said in shown(result)
-    card = _decisions(result.manifest)
+    card = "\n".join(_decisions(result.manifest))
     assert said in card
     assert "of 50 natural pairs" in card
 
