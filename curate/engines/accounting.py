@@ -69,7 +69,7 @@ class Accounting:
 
     Attributes:
         damaged: kept replies that could not be read and were taken for never received; not by purpose,
-            since the reply log does not know it.
+            since the response cache does not know it.
     """
 
     purposes: dict[str, Tally] = field(default_factory=dict)

@@ -475,7 +475,7 @@ class Recorded:
         for tally in tallies:
             tally.sent += 1
         completions = list(map(checked, await self._engine.complete(list(calls.values()))))
-        # Nothing may come between the replies and the log.
+        # Nothing may come between the replies and the cache.
         waiting: list[Awaitable[None]] = []
         if self._cache is not None:
             for key, completion in zip(calls, completions, strict=True):

@@ -1,6 +1,6 @@
 """JSON schema in, checked object out.
 
-A reply is never mended by guessing: it is one whole JSON object that follows the schema, or it is a
+A reply is never repaired by guessing: it is one whole JSON object that follows the schema, or it is a
 `BadReply` whose reason a stage can tell the judge. Fences and prose around the object are passed over,
 for engines that cannot be held to a schema.
 """
