@@ -25,16 +25,19 @@ from curate.judging.config import RubricConfig
 from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.records.config import Config
 from curate.records.validation_errors import validated
-from curate.selection.columns import REASONS_ONLY, STAGES_OF, TOKENS_ONLY, TURNS_ONLY
+from curate.selection.columns import (
+    ADHERENCE_COLUMNS,
+    REASONS_ONLY,
+    STAGES_OF,
+    TOKENS_ONLY,
+    TURNS_ONLY,
+)
 from curate.selection.config import SelectConfig
 from curate.selection.expressions import check_condition, columns_of, parse
 from curate.selection.rules import questions
 from curate.sources.config import RoleFrom, SourceConfig
 from curate.storage.yaml_text import check_extent, parse_yaml
 from curate.trust.pair_set import PairSetConfig
-
-_ADHERENCE = re.compile(r"adheren|off_role|in_role|_violations|attention", re.IGNORECASE)
-"""Finds a column of adherence, or one derived from it, in a condition."""
 
 _JUDGE_EXAMPLE = """write in the recipe, for instance:
     models:
@@ -188,7 +191,8 @@ class Recipe(Config):
                 return True
             ranked = self.select.top.by if self.select.top is not None else ""
             conditions += [*self.select.named.values(), ranked]
-        return any(_ADHERENCE.search(condition) for condition in conditions)
+        read = (columns_of(parse(sql, "a condition")) for sql in conditions if sql)
+        return any(names & ADHERENCE_COLUMNS for names in read)
 
     @property
     def asks_models(self) -> bool:

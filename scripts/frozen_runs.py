@@ -43,6 +43,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RENAMED: dict[str, str] = {
     # Old name to new: keys, whole string values and file names of rows, on both sides of a comparison.
     "refused_pairs": "dropped_pairs",
+    "judging": "judge",
 }
 LEFT_OUT = frozenset(
     # Keys that say when, where or with which code a row was made.
@@ -52,6 +53,8 @@ LEFT_OUT = frozenset(
         *("started", "finished", "seconds", "seconds_by_stage", "recipe"),
     }
 )
+ADDED = frozenset({"kind"})
+"""Keys that rows have got since."""
 PROSE = frozenset({"detail", "warnings", "assumptions", "levels", "pair_decisions", "fix"})
 """Keys whose values are sentences of ours: compared by the figures in them."""
 UNSTEADY = ("sample", "hh_rlhf", "oasst")
@@ -719,6 +722,8 @@ def differences(one: Any, other: Any, at: str = "") -> Iterator[str]:
     if isinstance(one, dict) and isinstance(other, dict):
         for name in sorted({*one, *other}):
             if name not in one or name not in other:
+                if name in ADDED and name not in one:
+                    continue
                 side = "second" if name not in other else "first"
                 given = one.get(name, other.get(name))
                 if given not in (None, [], {}, ""):

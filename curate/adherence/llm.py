@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from curate.adherence.config import AdherenceConfig, resolve_output_mode
 from curate.adherence.prompting import (
@@ -43,6 +43,7 @@ from curate.records import (
     AdherenceTurn,
     ConversationAdherence,
     JudgeIdentity,
+    StageName,
     Unscored,
 )
 
@@ -58,7 +59,7 @@ __all__ = [
     "score_adherence",
 ]
 
-STAGE = "adherence"
+STAGE: Final = StageName.ADHERENCE
 R = TypeVar("R")
 
 

@@ -77,7 +77,7 @@ def show_judged(
             show_message(console, message)
         _show_turn_scores(console, scores.get(turn.number), roles.get(turn.number))
     console.print()
-    if judgment is None or "reason" in judgment:
+    if judgment is None or judgment["kind"] == "unscored":
         console.print(f"judge: {_unscored(judgment)}")
     else:
         level = judgment["conversation_level"]
@@ -86,7 +86,7 @@ def show_judged(
             + ", ".join(f"{name} {entry['score']}" for name, entry in level.items())
             + f", weakest turn {judgment['weakest_turn']}"
         )
-    if adherence is None or "reason" in adherence:
+    if adherence is None or adherence["kind"] == "unscored":
         console.print(f"role adherence: {_unscored(adherence)}")
     else:
         low, high = adherence["interval"]

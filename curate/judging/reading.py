@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from curate.dialogue import Dialogue, Turn, split_thinking
 from curate.engines.base import Ask, Completion, Request
@@ -16,9 +17,9 @@ from curate.errors import EngineError, UsageError
 from curate.judging.config import RubricConfig
 from curate.judging.verdict import rule_verdict
 from curate.judging.wording import Texts, resolve_texts
-from curate.records import ConversationLevel, TurnScores, Unscored, UnscoredTurn, Verdict
+from curate.records import ConversationLevel, StageName, TurnScores, Unscored, UnscoredTurn, Verdict
 
-STAGE = "judging"
+STAGE: Final = StageName.JUDGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,9 @@ _BATCH = 1_000  # rows of a Parquet file held at once
 _NOBODY = re.compile(r"(?:@|\.)example\.(?:com|net|org|edu)$|\.(?:example|invalid|test|localhost)$")
 
 
+_MAY_BE_PERSONAL = re.compile(r"@|(?:\d\D{0,4}){7}")
+
+
 class Match(NamedTuple):
     """One thing in a text. `rule` says more about a secret: which provider's it is."""
 
@@ -163,11 +166,15 @@ def _secret_scanner() -> Any:
 
 
 def texts(value: Any, key: str = "") -> Iterator[str]:
-    """All texts within a value, each behind its key; JSON within a text is looked into too."""
+    """All texts within a value, each behind its key; JSON within a text is looked into too.
+
+    What redaction would take out of a request stands in one of them. A key that no text stands behind is a
+    text where it may be more than a name.
+    """
     if isinstance(value, str):
         if value:
             yield f"{key}: {value}" if key else value
-        if value[:1] in ("{", "["):
+        if value.lstrip()[:1] in ("{", "["):
             try:
                 inner = orjson.loads(value)
             except ValueError:
@@ -175,6 +182,8 @@ def texts(value: Any, key: str = "") -> Iterator[str]:
             yield from texts(inner)
     elif isinstance(value, Mapping):
         for name, item in value.items():
+            if not (isinstance(item, str) and item) and _MAY_BE_PERSONAL.search(str(name)):
+                yield str(name)
             yield from texts(item, str(name))
     elif isinstance(value, (list, tuple)):
         for item in value:

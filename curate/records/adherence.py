@@ -81,6 +81,7 @@ class AdherenceTrend(Frozen):
 class AdherenceScore(Frozen):
     """Role adherence of one dialogue. Scores lie in [0, 1]; 1 is full adherence."""
 
+    kind: Literal["adherence"] = "adherence"
     dialogue_id: str
     content_hash: str
     identity: JudgeIdentity

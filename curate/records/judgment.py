@@ -28,6 +28,10 @@ class StageName(StrEnum):
     NATURAL = "natural"
 
 
+ScoringStage = Literal["judge", "adherence"]
+"""Those of them that give a dialogue scores, as the score table's columns name them."""
+
+
 SCORING = (StageName.JUDGE, StageName.ADHERENCE)
 """The stages whose rows are scores of dialogues; the others make or verify pairs."""
 
@@ -70,9 +74,10 @@ class Unscored(Frozen):
     methods `no_reference`, `no_text`, `too_few_references`, `references_mismatch`.
     """
 
+    kind: Literal["unscored"] = "unscored"
     dialogue_id: str
     content_hash: str
-    stage: str
+    stage: StageName
     reason: str
     detail: str = ""
     requests: int = Field(0, description="Calls made, cached ones included.")
@@ -157,6 +162,7 @@ class Judgment(Frozen):
     `verdict` and `weakest_turn` are computed from the scores; what the judge itself said stands beside.
     """
 
+    kind: Literal["judgment"] = "judgment"
     dialogue_id: str
     content_hash: str
     identity: JudgeIdentity

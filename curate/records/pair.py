@@ -209,6 +209,7 @@ class PreferencePair(Frozen):
     `split_leak` (held out, and nearly a training pair).
     """
 
+    kind: Literal["preference_pair"] = "preference_pair"
     pair_id: str
     dialogue_id: str
     content_hash: str

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Annotated, TypeVar, cast
 
 import orjson
 import polars as pl
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, Discriminator, TypeAdapter, ValidationError
 
 from curate.dialogue import Dialogue
 from curate.executors.first_rows import FirstRows
@@ -35,6 +35,9 @@ S = TypeVar("S", Judgment, AdherenceScore)
 R = TypeVar("R", bound=Row)
 
 _PAIRS = TypeAdapter(list[PreferencePair])
+_BY_KIND: TypeAdapter[Judgment | AdherenceScore | Unscored] = TypeAdapter(
+    Annotated[Judgment | AdherenceScore | Unscored, Discriminator("kind")]
+)
 
 Progress = Callable[[str, int, int], None]
 """Told a stage's name, how many of its rows are done, and how many it has."""
@@ -186,10 +189,11 @@ def _missing(keys: pl.Series, rows: StageRows[R]) -> pl.Series:
 def _check_record(kind: type[BaseModel], line: bytes) -> None:
     try:
         # What a strict reading takes fits the schema, at a tenth of the cost; the rest gets the schema's words.
-        (Unscored if b'"stage":' in line else kind).model_validate_json(line, strict=True)
+        _BY_KIND.validate_json(line, strict=True)
     except ValidationError:
         value = orjson.loads(line)
-        load_record(Unscored if "stage" in value else kind, value)
+        is_unscored = isinstance(value, dict) and value.get("kind") == "unscored"
+        load_record(Unscored if is_unscored else kind, value)
 
 
 def _check_pair(line: bytes) -> None:

@@ -7,13 +7,17 @@ stage could not score fails every condition on it, and the documentation all fol
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import polars as pl
 
-from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, VERDICTS, ViolationKind
-
-Stage = Literal["judge", "adherence"]
+from curate.records import (
+    CONVERSATION_DIMENSIONS,
+    TURN_DIMENSIONS,
+    VERDICTS,
+    ScoringStage,
+    ViolationKind,
+)
 
 VIOLATIONS: tuple[ViolationKind, ...] = get_args(ViolationKind)
 """Kinds of violations of a role, as the judge names them."""
@@ -41,7 +45,7 @@ class Column:
     name: str
     dtype: pl.DataType
     about: str
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[ScoringStage, ...] = ()
 
 
 def _facts() -> list[Column]:
@@ -180,7 +184,7 @@ def _adherent() -> list[Column]:
 
 
 def _derived() -> list[Column]:
-    both: tuple[Stage, ...] = ("judge", "adherence")
+    both: tuple[ScoringStage, ...] = ("judge", "adherence")
     return [
         Column(
             "uncertainty",
@@ -201,7 +205,11 @@ def _derived() -> list[Column]:
 
 COLUMNS: tuple[Column, ...] = (*_facts(), *_judged(), *_adherent(), *_derived())
 SCHEMA: dict[str, pl.DataType] = {column.name: column.dtype for column in COLUMNS}
-STAGES_OF: dict[str, tuple[Stage, ...]] = {column.name: column.stages for column in COLUMNS}
+STAGES_OF: dict[str, tuple[ScoringStage, ...]] = {column.name: column.stages for column in COLUMNS}
+ADHERENCE_COLUMNS = frozenset(
+    {"adherence_unscored", *(name for name, stages in STAGES_OF.items() if "adherence" in stages)}
+)
+"""Columns that role adherence, or the lack of it, has a part in."""
 
 TOKENS_ONLY: tuple[str, ...] = tuple(
     name
@@ -223,7 +231,10 @@ TURNS_ONLY: tuple[str, ...] = (
 )
 """Null where adherence is scored of the conversation as a whole."""
 
-SCORE_OF: dict[Stage, str] = {"judge": "verdict", "adherence": "adherence"}
+SCORE_OF: dict[ScoringStage, str] = {"judge": "verdict", "adherence": "adherence"}
 """The column that is null exactly where a stage has no scores."""
-UNSCORED_OF: dict[Stage, str] = {"judge": "judge_unscored", "adherence": "adherence_unscored"}
+UNSCORED_OF: dict[ScoringStage, str] = {
+    "judge": "judge_unscored",
+    "adherence": "adherence_unscored",
+}
 """The column that says why."""

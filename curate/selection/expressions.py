@@ -15,8 +15,8 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from curate.errors import UsageError
-from curate.records import VERDICTS
-from curate.selection.columns import LABEL_PREFIX, SCHEMA, STAGES_OF, Stage
+from curate.records import VERDICTS, ScoringStage
+from curate.selection.columns import LABEL_PREFIX, SCHEMA, STAGES_OF
 
 _TEXT = re.compile(r"'((?:[^']|'')*)'")
 _VERDICT_COLUMNS = frozenset({"verdict", "judge_verdict"})
@@ -40,7 +40,7 @@ def columns_of(expression: pl.Expr) -> frozenset[str]:
     return frozenset(expression.meta.root_names())
 
 
-def stages_of(names: Iterable[str], ran: Collection[Stage] = ()) -> frozenset[Stage]:
+def stages_of(names: Iterable[str], ran: Collection[ScoringStage] = ()) -> frozenset[ScoringStage]:
     """The stages whose scores the named columns need.
 
     A column made of several stages' scores needs those of them that `ran`.

@@ -17,12 +17,12 @@ from typing import Any, Literal, Protocol, get_args
 import polars as pl
 
 from curate.errors import UsageError
-from curate.records import Collision, Decision
-from curate.selection.columns import SCORE_OF, SKIPPED, UNSCORED_OF, Stage
+from curate.records import Collision, Decision, ScoringStage
+from curate.selection.columns import SCORE_OF, SKIPPED, UNSCORED_OF
 from curate.selection.config import Removal, SelectConfig, Share
 from curate.selection.expressions import check_columns, columns_of, evaluate, parse, stages_of
 
-DEFAULT_CONDITIONS: dict[Stage, tuple[str, str]] = {
+DEFAULT_CONDITIONS: dict[ScoringStage, tuple[str, str]] = {
     "judge": ("good_verdict", "verdict >= 'good'"),
     "adherence": ("in_role", "adherent"),
 }
@@ -297,7 +297,7 @@ def _has_levels(table: pl.DataFrame) -> bool:
     return bool(len(found) and found.all())
 
 
-def stages_run(table: pl.DataFrame) -> frozenset[Stage]:
+def stages_run(table: pl.DataFrame) -> frozenset[ScoringStage]:
     """The stages a table has scores of, or reasons why it has none."""
     return frozenset(
         stage
@@ -319,7 +319,7 @@ def _any(columns: Iterable[str]) -> pl.Expr:
     return pl.any_horizontal(pl.lit(False), *columns)
 
 
-def _reason(name: str, stages: frozenset[Stage], *, may_waive: bool) -> pl.Expr:
+def _reason(name: str, stages: frozenset[ScoringStage], *, may_waive: bool) -> pl.Expr:
     """Null where the column `value` is true or the condition is waived, else why the dialogue fails."""
     skipped = _any(f"{stage}_skipped" for stage in stages)
     failed = pl.any_horizontal(
@@ -343,7 +343,7 @@ def _reason(name: str, stages: frozenset[Stage], *, may_waive: bool) -> pl.Expr:
 
 
 def _top(
-    table: pl.DataFrame, work: pl.DataFrame, share: Share, ran: frozenset[Stage]
+    table: pl.DataFrame, work: pl.DataFrame, share: Share, ran: frozenset[ScoringStage]
 ) -> pl.DataFrame:
     """`work` with a column `why top`: null where in the share or failed before (not `met`), else the reason."""
     by = _ranking(table, share, "select.top")

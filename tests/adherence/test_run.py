@@ -164,3 +164,9 @@ def test_the_columns_may_be_filtered_on(condition: str, tmp_path: Path) -> None:
     check_condition(condition, "select.where.x")
     recipe = make(tmp_path, {}, select={"where": {"x": condition}})
     assert recipe.filters_on_adherence
+
+
+@pytest.mark.parametrize("condition", ["n_turns > 1", "source = 'attention'", "mean_score >= 3"])
+def test_a_condition_on_other_columns_is_none_on_adherence(condition: str, tmp_path: Path) -> None:
+    recipe = make(tmp_path, {}, select={"where": {"x": condition}})
+    assert not recipe.filters_on_adherence

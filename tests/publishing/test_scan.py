@@ -16,6 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curate.engines.base import Request
+from curate.engines.personal_data import KINDS as PERSONAL
+from curate.engines.redaction import redact_request, redactor
 from curate.errors import UsageError
 from curate.publishing.scan import Detector, Findings, check_allowed, mask, scan_files, texts
 
@@ -222,3 +225,29 @@ def test_each_kind_is_allowed_by_its_name() -> None:
     for name in ("mail", "email:x", ""):
         with pytest.raises(UsageError, match="no such kind"):
             check_allowed([name])
+
+
+@pytest.mark.parametrize("secret", ["jo.doe@posteo.de", "+44 20 7946 0958", "4111 1111 1111 1111"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda secret: {"content": f"Here: {secret}."},
+        lambda secret: {"arguments": {secret: {"deep": True}}},
+        lambda secret: {"arguments": {secret: None}},
+        lambda secret: {"arguments": {secret: 3}},
+        lambda secret: {"arguments": {secret: ""}},
+        lambda secret: {"content": f' {{"to": ["{secret}"]}}'},
+        lambda secret: {"content": json.dumps({"to": {secret: []}})},
+        lambda secret: {"content": json.dumps({"to": secret}).replace("@", "\\u0040")},
+    ],
+)
+def test_the_scan_finds_what_redaction_takes_out(place: Any, secret: str) -> None:
+    row = place(secret)
+    content = row["content"] if "content" in row else json.dumps(row["arguments"])
+    redact = redactor(PERSONAL)
+    assert redact is not None
+    request = redact_request(Request(({"role": "user", "content": content},), 10), redact)
+    taken_out = {kind for kind in PERSONAL if f"[{kind}]" in str(request.messages[0]["content"])}
+    assert len(taken_out) == 1
+    _, found = shared_detector().find_in_row(row)
+    assert taken_out <= {match.kind for match in found}

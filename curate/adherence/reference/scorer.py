@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from curate.adherence.calibrated import settle_calibration
 from curate.adherence.config import AdherenceConfig
@@ -24,11 +24,11 @@ from curate.adherence.reference.vectors import Distance, Nearest
 from curate.adherence.session import NoSession, aggregate, trend_of, turns_in_role
 from curate.dialogue import Dialogue
 from curate.errors import missing_extra
-from curate.records import AdherenceScore, AdherenceTurn, JudgeIdentity, Unscored
+from curate.records import AdherenceScore, AdherenceTurn, JudgeIdentity, StageName, Unscored
 from curate.storage.store import Store
 
 VERSION = "reference-1"
-STAGE = "adherence"
+STAGE: Final = StageName.ADHERENCE
 
 
 class Method(Protocol):
