@@ -710,7 +710,7 @@ def normal(value: Any, key: str = "", left_out: frozenset[str] = LEFT_OUT) -> An
 def _figures(text: str) -> list[str]:
     text = re.sub(r"(rubric|pairs|adherence)-\d+[-+][0-9a-f]{8}", "PROMPTS", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*", "TIME", text)
-    return re.findall(r"-?\d+(?:[.,]\d+)*", text)
+    return re.findall(r"-?\d+(?:,\d{3})*(?:\.\d+)?", text)
 
 
 def _without_unsteady(text: str) -> str:
@@ -858,7 +858,11 @@ def _compare_kept(first: dict[str, Any], second: dict[str, Any], name: str) -> I
             one, other = _without_unsteady(one), _without_unsteady(other)
         if one != other and _figures(one) == _figures(other):
             print(f"{name}: other words, the same figures")
-        yield from differences(sorted(_figures(one)), sorted(_figures(other)), "figures")
+        numbers = (
+            sorted(float(figure.replace(",", "")) for figure in _figures(text))
+            for text in (one, other)
+        )
+        yield from differences(*numbers, "figures")
     elif first["kind"] == "rows":
         yield from row_differences(normal(one), normal(other))
     else:
