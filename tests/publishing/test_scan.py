@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.engines.base import Request
+from curate.engines.layout import Chat
 from curate.engines.personal_data import KINDS as PERSONAL
 from curate.engines.redaction import redact_request, redactor
 from curate.errors import UsageError
@@ -246,7 +247,8 @@ def test_the_scan_finds_what_redaction_takes_out(place: Any, secret: str) -> Non
     content = row["content"] if "content" in row else json.dumps(row["arguments"])
     redact = redactor(PERSONAL)
     assert redact is not None
-    request = redact_request(Request(({"role": "user", "content": content},), 10), redact)
+    chat = Chat(({"role": "user", "content": content},))
+    request = redact_request(Request(chat, max_tokens=10), redact)
     taken_out = {kind for kind in PERSONAL if f"[{kind}]" in str(request.messages[0]["content"])}
     assert len(taken_out) == 1
     _, found = shared_detector().find_in_row(row)
