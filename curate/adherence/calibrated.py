@@ -35,6 +35,22 @@ def settle_calibration(
     return config, identity.calibrated(f"{calibration.method} {digest}"), None
 
 
+def describe_threshold(config: AdherenceConfig, identity: JudgeIdentity) -> str:
+    """One sentence: whether scores with this identity are yes or no by a threshold fitted to people's labels."""
+    if identity != identity.uncalibrated():
+        return "Role adherence goes by a threshold fitted to people's labels."
+    method = "judge" if config.scoring_method == "llm_judge" else "method"
+    if config.output_mode == "binary" or identity.mode == "binary":
+        return (
+            f"Role adherence is the {method}'s own yes or no, never calibrated; `curate calibrate` wants scores of "
+            "output_mode continuous."
+        )
+    return (
+        f"Role adherence: turn_threshold {config.turn_threshold:g} was never calibrated for this {method}. Ranks "
+        "(adherence) say more than yes or no; `curate calibrate` fits a threshold to people's labels."
+    )
+
+
 def _differences(
     calibration: JudgeCalibration, config: AdherenceConfig, identity: JudgeIdentity
 ) -> list[str]:

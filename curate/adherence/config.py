@@ -1,7 +1,8 @@
 """Parameters of the role adherence metric.
 
 Names and defaults are those of the paper ("Role Adherence", Fritz and Fiorenza 2026, section
-"Configuration Parameters"); what the paper leaves open has parameters of its own below them.
+"Configuration Parameters"), but for `output_mode: auto`; what the paper leaves open has parameters of its own
+below them.
 """
 
 from __future__ import annotations
@@ -56,10 +57,11 @@ class AdherenceConfig(Config):
         default_factory=ReferenceConfig,
         description="How the methods other than llm_judge compare; llm_judge does not read it.",
     )
-    output_mode: OutputMode = Field(
-        "binary",
+    output_mode: Literal["auto"] | OutputMode = Field(
+        "auto",
         description="binary: a yes or no at temperature 0, score 0 or 1. continuous: P(yes) from the "
-        "first token's distribution; needs an engine with log-probabilities.",
+        "first token's distribution; needs an engine with log-probabilities. auto: continuous where the engine "
+        "has them, else binary.",
     )
     evaluation_granularity: Granularity = Field(
         "turn",
@@ -180,12 +182,18 @@ def resolve_output_mode(
 ) -> tuple[OutputMode, str | None]:
     """The output mode an engine can serve, and a warning where that is not what was asked for.
 
-    As in the paper, an engine without log-probabilities is asked in binary mode. The caller prints the
-    warning once and keeps it with the run; scores of the two modes are told apart by their identity.
+    As in the paper, an engine without log-probabilities is asked in binary mode; `auto` leaves that to the engine,
+    so it is no warning there. The caller prints the warning once and keeps it with the run; scores of the two
+    modes are told apart by their identity.
     """
     warnings = []
-    mode = config.output_mode
-    if mode == "continuous" and not _DISTRIBUTIONS & set(capabilities):
+    can_read = bool(_DISTRIBUTIONS & set(capabilities))
+    mode: OutputMode
+    if config.output_mode == "auto":
+        mode = "continuous" if can_read else "binary"
+    else:
+        mode = config.output_mode
+    if mode == "continuous" and not can_read:
         mode = "binary"
         warnings.append(
             "adherence: the judge's engine gives no log-probabilities, so output_mode falls back from "

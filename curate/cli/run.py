@@ -129,8 +129,8 @@ def show_run(console: Console, result: RunResult) -> None:
         show_decay(console, manifest.adherence, positions=0)
     if manifest.estimate is not None:
         show_comparison(console, manifest)
-    if manifest.levels:
-        console.print(escape(manifest.levels))
+    for said in filter(None, (manifest.levels, manifest.role_threshold)):
+        console.print(escape(said))
     for warning in manifest.warnings:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
     console.print(f"[bold]{_STATUS[manifest.status]}[/bold]: {escape(str(result.folder))}")

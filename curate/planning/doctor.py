@@ -203,7 +203,12 @@ def _judge_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> Mo
 
 def _adherence_mode(config: AdherenceConfig, capabilities: frozenset[Capability]) -> ModeReport:
     mode, warning = resolve_output_mode(config, capabilities)
-    why = "as the recipe says" if mode == config.output_mode else "no log-probabilities"
+    if mode == config.output_mode:
+        why = "as the recipe says"
+    elif mode == "continuous":
+        why = "the engine gives log-probabilities"
+    else:
+        why = "the engine gives no log-probabilities"
     why += _exactness(mode, capabilities)
     return ModeReport(
         stage=StageName.ADHERENCE, mode=mode, why=why + (f"; {warning}" if warning else "")

@@ -241,12 +241,14 @@ def _measured(manifest: Manifest) -> str:
         if found:
             return (
                 "Quadratic-weighted kappa of the judge with people, each by levels fitted to other dialogues than "
-                f"those it is measured on: {'; '.join(found)}. {manifest.levels}"
-            )
+                f"those it is measured on: {'; '.join(found)}. {manifest.levels} "
+                f"{manifest.role_threshold}"
+            ).rstrip()
     return (
         "The judge of this data was never measured against human ratings. Its scores, verdicts and the pairs it "
-        "preferred are one model's opinion; nothing in this run says how far people would agree."
-    )
+        "preferred are one model's opinion; nothing in this run says how far people would agree. "
+        f"{manifest.role_threshold}"
+    ).rstrip()
 
 
 def _agreement(name: str, cuts: CutPoints) -> str:

@@ -197,6 +197,11 @@ class Manifest(SourcesReport, SelectionReport, PairsReport):
         "",
         description="Whether verdicts go by calibrated levels, in a sentence; empty without a judge.",
     )
+    role_threshold: str = Field(
+        "",
+        description="Whether role adherence goes by a threshold fitted to labels, in a sentence; empty "
+        "without such scores.",
+    )
     verdicts: dict[str, int] = Field(default_factory=dict)
     requests: int = Field(0, description="Calls sent; kept replies are not counted.")
     tokens_in: int = 0

@@ -56,6 +56,7 @@ class StageReport:
         reasons: why rows are unscored, by code.
         verdicts: of the rubric judge.
         levels: whether verdicts go by calibrated levels, in a sentence.
+        role_threshold: whether role adherence goes by a fitted threshold, in a sentence.
         decay: role adherence by turn.
     """
 
@@ -66,6 +67,7 @@ class StageReport:
     reasons: Counter[str] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
     levels: str = ""
+    role_threshold: str = ""
     decay: AdherenceDecay | None = None
 
     def count(self, reasons: Iterable[str | None]) -> None:
@@ -192,6 +194,7 @@ class RunLog:
                 name.value: report.unscored_share for name, report in self.stages.items()
             },
             levels="".join(report.levels for report in scored),
+            role_threshold="".join(report.role_threshold for report in scored),
             verdicts=dict(sum((report.verdicts for report in scored), Counter())),
             requests=total.sent,
             tokens_in=total.prompt_tokens,

@@ -12,6 +12,7 @@ from functools import partial
 import orjson
 import polars as pl
 
+from curate.adherence.calibrated import describe_threshold
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.decay import AdherenceTally
 from curate.adherence.reference.config import EVALUATION_ONLY
@@ -176,6 +177,8 @@ def _settled(
         report.fingerprint, report.identity = calibrated.fingerprint, calibrated.identity
     if name is StageName.JUDGE and job.recipe.judge and report.identity is not None:
         report.levels = describe_levels(job.recipe.judge.calibration, report.identity)
+    if name is StageName.ADHERENCE and job.recipe.adherence and report.identity is not None:
+        report.role_threshold = describe_threshold(job.recipe.adherence, report.identity)
     _count(job, name, rows, hashes)
     return rows
 

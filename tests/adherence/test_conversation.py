@@ -22,7 +22,7 @@ from tests.adherence.test_llm import (
     unscored,
 )
 
-WHOLE = AdherenceConfig(evaluation_granularity="conversation")
+WHOLE = AdherenceConfig(output_mode="binary", evaluation_granularity="conversation")
 CONTINUOUS = WHOLE.model_copy(update={"output_mode": "continuous"})
 
 

@@ -23,7 +23,7 @@ from curate.engines.layout import Trunk, trunk
 from curate.records import AdherenceScore, JudgeIdentity, Unscored
 
 IDENTITY = JudgeIdentity(engine="scripted", model="judge", prompt_version=PROMPT_VERSION)
-BINARY = AdherenceConfig()
+BINARY = AdherenceConfig(output_mode="binary")
 CONTINUOUS = AdherenceConfig(output_mode="continuous")
 ROLE = "You answer for the public library. Always name a next step."
 
@@ -132,7 +132,7 @@ def test_trunks_rendered_turn_by_turn_are_those_of_the_layout(show_reasoning: bo
             Message(role="assistant", content="bye"),
         ),
     )
-    config = AdherenceConfig(show_reasoning=show_reasoning)
+    config = AdherenceConfig(output_mode="binary", show_reasoning=show_reasoning)
     shown = [place for place, turn in enumerate(of.turns) if turn.has_assistant]
     for found, place in zip(nested_trunks(of, config), shown, strict=True):
         whole = trunk(
@@ -194,7 +194,9 @@ async def test_dangerous_strings_in_role_and_dialogue_are_defused_and_counted() 
 async def test_the_definition_chooses_the_prompt() -> None:
     constructive, restrictive = Judge(lambda request: "YES"), Judge(lambda request: "YES")
     await scored(constructive)
-    result = await scored(restrictive, AdherenceConfig(definition="restrictive"))
+    result = await scored(
+        restrictive, AdherenceConfig(output_mode="binary", definition="restrictive")
+    )
     assert result.definition == "restrictive"
     too, no = "Leaving out what the role requires is non-adherent too.", "is no violation."
     assert too in text_of(constructive.calls[0][0])
@@ -213,7 +215,7 @@ async def test_reasoning_is_hidden_unless_asked_for() -> None:
     )
     hidden, shown = Judge(lambda request: "YES"), Judge(lambda request: "YES")
     await scored(hidden, of=of)
-    await scored(shown, AdherenceConfig(show_reasoning=True), of=of)
+    await scored(shown, AdherenceConfig(output_mode="binary", show_reasoning=True), of=of)
     assert "secret plan" not in text_of(hidden.calls[0][0])
     assert "secret plan" in text_of(shown.calls[0][0])
 
@@ -223,7 +225,7 @@ async def test_binary_asks_greedily_for_a_word_and_continuous_for_one_token() ->
         Judge(lambda request: "YES"),
         Judge(lambda request: first_token(YES=0.9, NO=0.1)),
     )
-    await scored(binary, AdherenceConfig(max_reply_tokens=99))
+    await scored(binary, AdherenceConfig(output_mode="binary", max_reply_tokens=99))
     await scored(continuous, CONTINUOUS.model_copy(update={"answer_prefix": "Answer: "}))
     word, token = binary.calls[0][0], continuous.calls[0][0]
     assert (word.temperature, word.labels, word.max_tokens, word.prefill) == (0, (), 99, "")
@@ -314,11 +316,13 @@ async def test_a_bad_reply_is_asked_again_with_the_reason_and_only_it() -> None:
 
 async def test_bad_replies_end_after_the_retries_and_leave_the_dialogue_unscored() -> None:
     judge = Judge(lambda request: "Hm." if last_turn(request) == 3 else "YES")
-    result = await unscored(judge, AdherenceConfig(retries=1))
+    result = await unscored(judge, AdherenceConfig(output_mode="binary", retries=1))
     assert [len(call) for call in judge.calls] == [3, 1]
     assert (result.stage, result.reason, result.requests) == ("adherence", "bad_reply", 4)
     assert "Hm." in result.detail
-    partly = await scored(judge, AdherenceConfig(retries=0, min_scored_share=0.5))
+    partly = await scored(
+        judge, AdherenceConfig(output_mode="binary", retries=0, min_scored_share=0.5)
+    )
     assert partly.per_turn[2].unscored == "bad_reply"
     assert partly.per_turn[2].score is None
 
@@ -336,12 +340,12 @@ async def test_a_late_turn_that_does_not_fit_is_unscored_with_that_reason() -> N
     assert "3 (context_overflow)" in result.detail
     assert "5000 of 4096" in result.detail
     assert len(judge.calls) == 1
-    partly = await scored(judge, AdherenceConfig(min_scored_share=0.5))
+    partly = await scored(judge, AdherenceConfig(output_mode="binary", min_scored_share=0.5))
     assert partly.session_score == 1
     assert partly.per_turn[2].unscored == "context_overflow"
 
 
-@pytest.mark.parametrize("config", [AdherenceConfig(), CONTINUOUS])
+@pytest.mark.parametrize("config", [AdherenceConfig(output_mode="binary"), CONTINUOUS])
 async def test_a_failed_call_is_an_engine_error_not_a_zero(config: AdherenceConfig) -> None:
     judge = Judge(lambda request: Completion(finish="error", fault=Fault("server", "HTTP 500")))
     result = await unscored(judge, config)
@@ -443,7 +447,9 @@ async def test_a_missing_role_is_an_error_or_an_explicit_skip(role: str | None) 
     judge = Judge(lambda request: "YES")
     of = dialogue("user", "assistant", role=role)
     assert (await unscored(judge, of=of)).reason == "missing_role"
-    assert (await unscored(judge, AdherenceConfig(missing_role="skip"), of=of)).reason == "skipped"
+    assert (
+        await unscored(judge, AdherenceConfig(output_mode="binary", missing_role="skip"), of=of)
+    ).reason == "skipped"
     assert judge.calls == []
 
 
@@ -451,7 +457,7 @@ async def test_no_assistant_turn_and_wrong_weights_ask_nothing() -> None:
     judge = Judge(lambda request: "YES")
     assert (await unscored(judge, of=dialogue("user"))).reason == "no_assistant_turn"
     assert (await unscored(judge, of=dialogue())).reason == "no_assistant_turn"
-    weighted = AdherenceConfig(weights=(1, 2))
+    weighted = AdherenceConfig(output_mode="binary", weights=(1, 2))
     assert (await unscored(judge, weighted)).reason == "weights_mismatch"
     assert judge.calls == []
 
@@ -462,25 +468,48 @@ async def test_no_assistant_turn_and_wrong_weights_ask_nothing() -> None:
 def test_continuous_falls_back_to_binary_loudly() -> None:
     assert resolve_output_mode(CONTINUOUS, {Capability.TOP_LOGPROBS}) == ("continuous", None)
     assert resolve_output_mode(CONTINUOUS, {Capability.LABEL_LOGPROBS}) == ("continuous", None)
-    assert resolve_output_mode(AdherenceConfig(), set()) == ("binary", None)
+    assert resolve_output_mode(BINARY, {Capability.TOP_LOGPROBS}) == ("binary", None)
     mode, warning = resolve_output_mode(CONTINUOUS, {Capability.SEED})
     assert mode == "binary"
     assert warning is not None
     assert "falls back from continuous to binary" in warning
 
 
+def test_auto_takes_what_the_engine_gives_without_a_warning() -> None:
+    auto = AdherenceConfig()
+    assert resolve_output_mode(auto, {Capability.TOP_LOGPROBS}) == ("continuous", None)
+    assert resolve_output_mode(auto, {Capability.LABEL_LOGPROBS}) == ("continuous", None)
+    assert resolve_output_mode(auto, {Capability.SEED, Capability.PREFILL}) == ("binary", None)
+
+
+async def test_at_one_half_both_modes_ask_as_often_and_decide_alike() -> None:
+    def likely(request: Request) -> Completion | str:
+        yes = 0.51 if last_turn(request) % 2 else 0.49
+        if request.labels:
+            return first_token(YES=yes, NO=1 - yes)
+        return "YES" if yes > 0.5 else "NO"
+
+    binary, continuous = Judge(likely), Judge(likely)
+    told, read = await scored(binary, BINARY), await scored(continuous, CONTINUOUS)
+    decided = [[turn.adherent for turn in result.per_turn] for result in (told, read)]
+    assert decided == [[True, False, True]] * 2
+    assert len(binary.calls) == len(continuous.calls)
+    for one, other in zip(binary.calls, continuous.calls, strict=True):
+        assert [r.messages for r in one] == [r.messages for r in other]
+
+
 def test_an_unusable_answer_prefix_is_reported() -> None:
-    config = AdherenceConfig(answer_prefix="Answer:")
+    config = AdherenceConfig(output_mode="binary", answer_prefix="Answer:")
     assert resolve_output_mode(config, {Capability.PREFILL}) == ("binary", None)
     _, warning = resolve_output_mode(config, set())
     assert warning is not None
     assert "answer_prefix" in warning
 
 
-def test_the_defaults_are_the_papers() -> None:
+def test_the_defaults_are_the_papers_but_for_the_output_mode() -> None:
     config = AdherenceConfig()
     assert config.scoring_method == "llm_judge"
-    assert config.output_mode == "binary"
+    assert config.output_mode == "auto"
     assert config.evaluation_granularity == "turn"
     assert config.definition == "constructive"
     assert not config.strict_mode

@@ -116,6 +116,7 @@ def calibration(**changes: Any) -> dict[str, Any]:
 
 Record = AdherenceScore | Unscored
 CONTINUOUS = {"output_mode": "continuous"}
+BINARY = {"output_mode": "binary"}
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,7 @@ CASES = [
     Case("scoring_method", "rouge", lambda r: r.scoring_method, "rouge", "llm_judge"),
     Case("reference", {"beta": 50}, lambda r: session(r) < 0.3, True, False, {"scoring_method": "kl"}),
     Case("output_mode", "continuous", turn_scores, [0.9, 0.6, 0.1], [1, 1, 0]),
+    Case("output_mode", "auto", turn_scores, [0.9, 0.6, 0.1], [1, 1, 0]),
     Case("evaluation_granularity", "conversation", lambda r: (r.session_score, r.per_turn), (0, ()), None),
     Case("definition", "restrictive", turn_scores, [1, 1, 1], [1, 1, 0]),
     Case("strict_mode", True, lambda r: r.adherent, False, True),
@@ -238,7 +240,7 @@ def test_no_parameter_is_left_out() -> None:
 def test_a_parameter_counts_by_the_api_and_by_a_recipe(
     case: Case, data: Path, tmp_path: Path
 ) -> None:
-    base = dict(case.base or {})
+    base = BINARY | dict(case.base or {})
     changed = base | {case.name: case.value}
     without, _ = by_api(base, data)
     before = without[case.dialogue]

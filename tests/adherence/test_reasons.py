@@ -25,7 +25,7 @@ from tests.adherence.test_llm import (
     text_of,
 )
 
-WITH = AdherenceConfig(include_reason=True)
+WITH = AdherenceConfig(output_mode="binary", include_reason=True)
 BOTH = [WITH, WITH.model_copy(update={"output_mode": "continuous"})]
 WORDS = "Always name a next step."
 

@@ -13,16 +13,20 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from curate.adherence.config import AdherenceConfig
 from curate.api import load_dialogues
 from curate.cli.printing import show_decay
+from curate.cli.run import show_run
 from curate.cli.show import show_judged
 from curate.engines.accounting import Accounting, Budget
+from curate.engines.base import Capability
 from curate.engines.cache import ReplyCache
 from curate.engines.pool import ModelPool
 from curate.engines.scripted import ScriptedEngine, write_recording
+from curate.publishing.card import _measured
 from curate.recipe import Recipe, parse_recipe
 from curate.records import AdherenceScore
-from curate.run.pipeline import run_recipe
+from curate.run.pipeline import RunResult, run_recipe
 from curate.run.read_back import read_judged, read_manifest
 from curate.selection.expressions import check_condition
 from curate.stages import WorkItem, bind_stages, make_row
@@ -89,7 +93,11 @@ def test_reasons_are_columns_and_conditions_and_are_shown(tmp_path: Path) -> Non
 
 
 def test_a_conversations_reason_is_shown_and_its_row_has_no_turns(tmp_path: Path) -> None:
-    config = {"evaluation_granularity": "conversation", "include_reason": True}
+    config = {
+        "output_mode": "binary",
+        "evaluation_granularity": "conversation",
+        "include_reason": True,
+    }
     result = run_recipe(make(tmp_path, config), out=tmp_path / "run")
     assert result.manifest.adherence is None
     (row, _) = pl.read_parquet(tmp_path / "run/scores.parquet").iter_rows(named=True)
@@ -102,6 +110,52 @@ def test_a_run_without_reasons_has_none_to_count(tmp_path: Path) -> None:
     run_recipe(make(tmp_path, {}), out=tmp_path / "run")
     table = pl.read_parquet(tmp_path / "run/scores.parquet")
     assert table["n_scope_violations"].to_list() == [None, None]
+
+
+def test_naming_the_mode_that_auto_comes_to_makes_no_row_anew(tmp_path: Path) -> None:
+    named = make(tmp_path, {"output_mode": "binary"})
+    before = run_recipe(named, out=tmp_path / "run").manifest
+    again = run_recipe(without(named, Capability.TOP_LOGPROBS), out=tmp_path / "run").manifest
+    assert before.requests > 0
+    assert again.requests == 0
+    assert again.fingerprints == before.fingerprints
+
+
+def without(recipe: Recipe, capability: Capability) -> Recipe:
+    """The recipe where no mode is named and the judge cannot do something."""
+    content = recipe.model_dump(mode="json", exclude_unset=True)
+    model = content["models"]["judge"]
+    model["capabilities"] = sorted(set(model["capabilities"]) - {capability})
+    return parse_recipe(content | {"adherence": {}})
+
+
+def test_a_threshold_that_nobody_fitted_is_said_until_one_is_applied(tmp_path: Path) -> None:
+    recipe = make(tmp_path, {"output_mode": "auto"})
+    plain = run_recipe(recipe, out=tmp_path / "run")
+    manifest = plain.manifest
+    assert manifest.recipe["adherence"]["output_mode"] == "auto"
+    assert manifest.identities["adherence"].mode == "continuous"
+    assert manifest.role_threshold.startswith(
+        "Role adherence: turn_threshold 0.5 was never calibrated for this judge."
+    )
+    assert manifest.role_threshold in closing(plain)
+    assert manifest.role_threshold in _measured(manifest)
+    (tmp_path / "mine.json").write_text(
+        json.dumps(calibration(identity=manifest.identities["adherence"]))
+    )
+    config = AdherenceConfig.model_validate({"calibration": str(tmp_path / "mine.json")})
+    fitted = run_recipe(recipe.model_copy(update={"adherence": config}), out=tmp_path / "run")
+    assert fitted.manifest.requests == 0
+    said = "Role adherence goes by a threshold fitted to people's labels."
+    assert fitted.manifest.role_threshold == said
+    assert said in closing(fitted)
+    assert "never calibrated" not in closing(fitted)
+
+
+def closing(result: RunResult) -> str:
+    console = Console(width=400, file=io.StringIO(), record=True)
+    show_run(console, result)
+    return console.export_text()
 
 
 def test_asking_for_reasons_later_asks_for_nothing_else(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from curate.statistics import (
 )
 
 CONTINUOUS = AdherenceConfig(output_mode="continuous")
+binary = partial(AdherenceConfig, output_mode="binary")
 scores = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 weights = st.floats(0.001, 1000)
 
@@ -63,17 +65,17 @@ def test_weighted_mean_does_not_depend_on_the_scale_of_weights(
 
 
 def test_weights_move_the_session_score() -> None:
-    config = AdherenceConfig(weights=(3, 1))
+    config = binary(weights=(3, 1))
     assert session(turns(1, 0), config).score == 0.75
     assert session(turns(0, 1), config).score == 0.25
 
 
 def test_a_turn_of_weight_zero_does_not_count() -> None:
-    assert session(turns(0, 1, 1), AdherenceConfig(weights=(0, 1, 1))).score == 1.0
+    assert session(turns(0, 1, 1), binary(weights=(0, 1, 1))).score == 1.0
 
 
 def test_weights_of_another_length_are_an_error_of_the_dialogue() -> None:
-    refusal = no_session(turns(1, 1, 1), AdherenceConfig(weights=(1, 1)))
+    refusal = no_session(turns(1, 1, 1), binary(weights=(1, 1)))
     assert refusal.reason == "weights_mismatch"
     assert "2 weights" in refusal.detail
     assert "3 assistant turns" in refusal.detail
@@ -86,8 +88,8 @@ def test_weights_that_weigh_nothing_are_refused(bad: tuple[float, ...]) -> None:
 
 
 def test_unequal_weights_widen_the_wilson_interval() -> None:
-    equal = session(turns(1, 0, 1, 0), AdherenceConfig()).interval
-    unequal = session(turns(1, 0, 1, 0), AdherenceConfig(weights=(9, 9, 1, 1))).interval
+    equal = session(turns(1, 0, 1, 0), binary()).interval
+    unequal = session(turns(1, 0, 1, 0), binary(weights=(9, 9, 1, 1))).interval
     assert unequal[1] - unequal[0] > equal[1] - equal[0]
 
 
@@ -109,43 +111,43 @@ def test_threshold_decides_where_strict_mode_does_not(
 
 
 def test_half_of_the_turns_reach_the_default_threshold() -> None:
-    assert session(turns(1, 0), AdherenceConfig()).adherent
-    assert not session(turns(1, 0, 0), AdherenceConfig()).adherent
+    assert session(turns(1, 0), binary()).adherent
+    assert not session(turns(1, 0, 0), binary()).adherent
 
 
 def test_an_empty_session_is_never_a_pass() -> None:
     for config in (
-        AdherenceConfig(),
-        AdherenceConfig(strict_mode=True),
-        AdherenceConfig(threshold=0),
+        binary(),
+        binary(strict_mode=True),
+        binary(threshold=0),
     ):
         assert no_session([], config).reason == "no_assistant_turn"
 
 
 def test_a_partly_unscored_session_is_unscored_with_its_reason() -> None:
-    refusal = no_session(turns(1, None, 1), AdherenceConfig())
+    refusal = no_session(turns(1, None, 1), binary())
     assert refusal.reason == "bad_reply"
     assert "1 of 3 assistant turns have no score: 2 (bad_reply)" in refusal.detail
     mixed = [*turns(1, None), AdherenceTurn(turn=3, unscored="context_overflow")]
-    assert no_session(mixed, AdherenceConfig()).reason == "unscored_turns"
+    assert no_session(mixed, binary()).reason == "unscored_turns"
 
 
 def test_min_scored_share_admits_partly_scored_sessions() -> None:
-    config = AdherenceConfig(min_scored_share=0.6)
+    config = binary(min_scored_share=0.6)
     result = session(turns(1, None, 0), config)
     assert result.score == 0.5
     assert result.interval == pytest.approx(wilson(0.5, 2))
     assert no_session(turns(1, None, None), config).reason == "bad_reply"
-    assert no_session(turns(None), AdherenceConfig(min_scored_share=0.01)).reason == "bad_reply"
+    assert no_session(turns(None), binary(min_scored_share=0.01)).reason == "bad_reply"
 
 
 def test_strict_mode_takes_an_unscored_turn_for_not_adherent() -> None:
-    config = AdherenceConfig(min_scored_share=0.5, strict_mode=True)
+    config = binary(min_scored_share=0.5, strict_mode=True)
     assert not session(turns(1, None), config).adherent
 
 
 def test_only_turns_of_weight_zero_scored_is_no_session() -> None:
-    config = AdherenceConfig(weights=(0, 1), min_scored_share=0.5)
+    config = binary(weights=(0, 1), min_scored_share=0.5)
     assert no_session(turns(1, None), config).reason == "weights_mismatch"
 
 
@@ -153,16 +155,16 @@ def test_one_continuous_turn_claims_no_interval() -> None:
     result = session(turns(0.9), CONTINUOUS)
     assert result.interval == (0.0, 1.0)
     assert result.interval_method == "none (one turn)"
-    assert session(turns(1), AdherenceConfig()).interval_method == "wilson"
+    assert session(turns(1), binary()).interval_method == "wilson"
 
 
-BAYESIAN = AdherenceConfig(interval="bayesian")
+BAYESIAN = binary(interval="bayesian")
 
 
 def test_both_kinds_of_interval_are_offered_in_both_modes() -> None:
-    binary = turns(1, 1, 0, 1)
-    assert session(binary, AdherenceConfig()).interval == pytest.approx(wilson(0.75, 4))
-    found = session(binary, BAYESIAN)
+    yes_or_no = turns(1, 1, 0, 1)
+    assert session(yes_or_no, binary()).interval == pytest.approx(wilson(0.75, 4))
+    found = session(yes_or_no, BAYESIAN)
     assert found.interval == pytest.approx(beta_posterior(0.75, 4))
     assert found.interval_method == "beta posterior (Jeffreys)"
     values = [0.1, 0.7, 0.9]

@@ -24,7 +24,7 @@ def test_variants_side_by_side() -> None:
     assert found[2].config.scoring_method == "mahalanobis"
     assert found[3].is_judge
     assert found[3].config.output_mode == "continuous"
-    assert BASE.output_mode == "binary"
+    assert BASE.output_mode == "auto"
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_a_judges_recipe_keeps_its_own_source_to_itself(tmp_path: Path) -> None:
 def test_adherence_left_out_of_the_recipe_means_the_defaults(tmp_path: Path) -> None:
     recipe = tmp_path / "judge.yaml"
     recipe.write_text("adherence: false\n")
-    assert load_settings("f", "kl", judge=recipe).methods[0].config.output_mode == "binary"
+    assert load_settings("f", "kl", judge=recipe).methods[0].config.output_mode == "auto"
 
 
 def test_an_unknown_key_is_refused() -> None:
