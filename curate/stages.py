@@ -31,7 +31,7 @@ from curate.engines.pool import Asks, Described, ModelPool, ModelsByRole
 from curate.engines.stand_in import Expected, LookUp, StandIn, nothing_kept, settled
 from curate.errors import CurateError, EngineError, UsageError
 from curate.judging.calibrated import calibrated_identity, check_adherence, check_judge, with_levels
-from curate.judging.config import RubricConfig, resolve_mode
+from curate.judging.config import RubricConfig, reading_options, resolve_mode
 from curate.judging.rubric import describe_issue, judge_dialogue, prompt_version, score_turn
 from curate.pairs.asks import ForkAsks, JudgeAsks
 from curate.pairs.config import ForkConfig, NaturalConfig, VerifyConfig
@@ -55,6 +55,7 @@ from curate.records import (
     TurnReading,
     Unscored,
 )
+from curate.records.calibration_file import OtherJudge, described
 from curate.storage.files import disk_error
 from curate.storage.rows import fingerprint
 
@@ -307,7 +308,10 @@ def judge_stage(config: RubricConfig, engine: Described) -> Stage[Judged]:
     """
     mode = resolve_mode(config, engine.capabilities)
     resolved = _asked(config, mode)
-    identity = _identity(engine.identity, mode, prompt_version(resolved))
+    plain = _identity(engine.identity, mode, prompt_version(resolved))
+    identity = plain.model_copy(
+        update={"sampling": plain.sampling | reading_options(resolved, mode)}
+    )
 
     async def run(item: WorkItem, asks: Asks) -> Judged:
         ask = _about(item.dialogue, asks.judge)
@@ -570,34 +574,35 @@ def natural_stage(
 
 
 def pair_identity(judge: JudgeIdentity) -> JudgeIdentity:
-    """Who compares two sides: the rubric's judge, with the prompts of both rooms."""
-    return judge.model_copy(update={"prompt_version": f"{judge.prompt_version} {FORK_PROMPTS}"})
+    """Who compares two sides: the rubric's judge, with the prompts of both rooms.
+
+    Without the options that mean nothing for sides: each is scored as the last turn, wording by wording.
+    """
+    sampling = {
+        name: value
+        for name, value in judge.sampling.items()
+        if name not in ("paraphrases", "turn_view")
+    }
+    return judge.model_copy(
+        update={
+            "prompt_version": f"{judge.prompt_version} {FORK_PROMPTS}",
+            "sampling": sampling,
+        }
+    )
 
 
 def check_curve(config: VerifyConfig, judge: JudgeIdentity, section: str) -> None:
     """Refuse a curve that was fitted to another judge's readings.
 
     Raises:
-        UsageError: names both, before anything is asked.
+        UsageError: names what differs, before anything is asked.
     """
-    curve, reader = config.curve, pair_identity(judge)
-    if curve is not None and curve.identity != reader:
-        raise UsageError(
-            f"{section}.curve was fitted to another judge's readings",
-            got=_difference(curve.identity, reader),
-            expected=f"one of {reader.model} ({reader.engine}, mode {reader.mode})",
-            fix="fit it with this judge: curate calibrate RECIPE --twins 60",
-        )
-
-
-def _difference(held: JudgeIdentity, asked: JudgeIdentity) -> str:
-    """What a kept identity has that is another now."""
-    ours, theirs = held.model_dump(), asked.model_dump()
-    return "; ".join(
-        f"{name} {ours[name]!r}, now {theirs[name]!r}"
-        for name in ours
-        if ours[name] != theirs[name]
-    )
+    if config.curve is None:
+        return
+    other = OtherJudge.between(described(config.curve.identity), described(pair_identity(judge)))
+    if other is not None:
+        fix = "fit it with this judge: curate calibrate RECIPE --twins 60"
+        raise other.refused(f"{section}.curve", fix)
 
 
 def bind_judge(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 
 from curate.adherence.config import AdherenceConfig
-from curate.records import JudgeCalibration, JudgeIdentity
+from curate.records import JudgeIdentity
+from curate.records.calibration_file import OtherJudge, described
 
 
 def settle_calibration(
@@ -23,11 +24,15 @@ def settle_calibration(
     calibration = config.calibration
     if calibration is None:
         return config, identity, None
-    differing = _differences(calibration, config, identity)
-    if differing:
+    asked = ("scoring_method", "evaluation_granularity", "definition")
+    other = OtherJudge.between(
+        described(calibration.identity) | {name: getattr(calibration, name) for name in asked},
+        described(identity) | {name: getattr(config, name) for name in asked},
+    )
+    if other is not None:
         warning = (
             "adherence: the calibration is IGNORED, since it was made for another judge or way of asking "
-            f"({'; '.join(differing)}). Scores are as the judge gives them and turn_threshold "
+            f"({other}). Scores are as the judge gives them and turn_threshold "
             f"{config.turn_threshold:g} holds; run `curate calibrate` on labelled turns for this judge."
         )
         return config.model_copy(update={"calibration": None}), identity, warning
@@ -49,22 +54,3 @@ def describe_threshold(config: AdherenceConfig, identity: JudgeIdentity) -> str:
         f"Role adherence: turn_threshold {config.turn_threshold:g} was never calibrated for this {method}. Ranks "
         "(adherence) say more than yes or no; `curate calibrate` fits a threshold to people's labels."
     )
-
-
-def _differences(
-    calibration: JudgeCalibration, config: AdherenceConfig, identity: JudgeIdentity
-) -> list[str]:
-    """What differs, as `name: theirs, here ours`."""
-    fitted, here = calibration.identity.model_dump(), identity.model_dump()
-    for name in ("scoring_method", "evaluation_granularity", "definition"):
-        fitted[name], here[name] = getattr(calibration, name), getattr(config, name)
-    return [
-        f"{name}: {_shown(fitted[name])}, here {_shown(here[name])}"
-        for name in fitted
-        if fitted[name] != here[name]
-    ]
-
-
-def _shown(value: object) -> str:
-    text = str(value) or "none"
-    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from curate.errors import UsageError
+from curate.judging.config import READING_OPTIONS
 from curate.judging.reading import STAGE
 from curate.judging.verdict import rule_verdict, weakest_turn
 from curate.records import (
@@ -26,23 +26,23 @@ from curate.records import (
     TurnScores,
     Unscored,
 )
+from curate.records.calibration_file import OtherJudge, described
 
-_COMPARED = ("model", "revision", "quantisation", "mode", "prompt_version")
+_COMPARED = ("model", "revision", "quantisation", "mode", "prompt_version", *READING_OPTIONS)
+_COMPARED_ADHERENCE = (*_COMPARED, "answer_prefix")
 
 
 def check_judge(calibration: Calibration, identity: JudgeIdentity) -> None:
     """Raise a UsageError where a calibration was fitted to another judge, or to one asked in another way."""
     fitted = calibration.identity
-    if fitted is None or all(
-        getattr(fitted, name) == getattr(identity, name) for name in _COMPARED
-    ):
+    if fitted is None:
         return
-    raise UsageError(
-        "judge.calibration was fitted to another judge",
-        got=_named(identity),
-        expected=_named(fitted),
-        fix="run `curate calibrate` on a run of this judge, or leave judge.calibration out",
-    )
+    other = OtherJudge.between(described(fitted), described(identity), _COMPARED)
+    if other is not None:
+        raise other.refused(
+            "judge.calibration",
+            "run `curate calibrate` on a run of this judge, or leave judge.calibration out",
+        )
 
 
 def check_adherence(calibration: Calibration | None, identity: JudgeIdentity | None) -> None:
@@ -51,17 +51,16 @@ def check_adherence(calibration: Calibration | None, identity: JudgeIdentity | N
     `identity` is the one of the run's own scores; None where it has none by a judge.
     """
     fitted = calibration.good.adherence if calibration and calibration.good else None
-    if fitted is None or (
-        identity is not None
-        and all(getattr(fitted, name) == getattr(identity, name) for name in _COMPARED)
-    ):
+    if fitted is None:
         return
-    raise UsageError(
-        "p_good of judge.calibration was fitted to other scores of role adherence",
-        got="no role adherence by a judge" if identity is None else _named(identity),
-        expected=_named(fitted),
-        fix="score adherence in the same way, or run `curate calibrate` on a run like this one",
-    )
+    here = {"role adherence": "by no judge"} if identity is None else described(identity)
+    names = (*_COMPARED_ADHERENCE, "role adherence")
+    other = OtherJudge.between(described(fitted), here, names)
+    if other is not None:
+        raise other.refused(
+            "p_good of judge.calibration, by its scores of role adherence,",
+            "score adherence in the same way, or run `curate calibrate` on a run like this one",
+        )
 
 
 def describe_levels(calibration: Calibration | None, identity: JudgeIdentity) -> str:
@@ -170,7 +169,3 @@ def _conversation(held: ConversationScore, cuts: CutPoints | None) -> Conversati
     value = digit if reading is None or reading.mean is None else reading.mean
     score = "n/a" if is_na or value == "n/a" else cuts.level(float(value))
     return held.model_copy(update={"score": score, "digit": digit})
-
-
-def _named(identity: JudgeIdentity) -> str:
-    return ", ".join(f"{name} {getattr(identity, name) or 'none'}" for name in _COMPARED)

@@ -169,6 +169,33 @@ class RubricConfig(Config):
         return self.text
 
 
+READING_OPTIONS = (
+    "paraphrases",
+    "turn_view",
+    "show_reasoning",
+    "max_turns",
+    "window_turns",
+    "overlap",
+    "window_context",
+    "conversation",
+)
+"""What changes a judge's readings and is in none of its prompts' versions."""
+
+
+def reading_options(config: RubricConfig, mode: ScoringMode) -> dict[str, Any]:
+    """Those of `READING_OPTIONS` that are not the defaults; part of the judge's identity.
+
+    Left out where they are the defaults, so that identities from before they were kept stay what they are.
+    """
+    ignored = ("paraphrases", "turn_view") if mode == "json" else ()
+    return {
+        name: value
+        for name in READING_OPTIONS
+        if name not in ignored
+        and (value := getattr(config, name)) != RubricConfig.model_fields[name].default
+    }
+
+
 def resolve_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> ScoringMode:
     """The scoring mode of a run; `auto` with `text: joint` comes to `json`, which alone has a reply to join.
 

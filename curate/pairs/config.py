@@ -7,36 +7,14 @@ way. Nothing here is ever loosened to show pairs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from curate.errors import UsageError
 from curate.records import PairCurve
+from curate.records.calibration_file import read_curve
 from curate.records.config import Config
 from curate.records.min_good import MinGood
-
-
-def read_curve(value: Any) -> Any:
-    """The content of a curve file where a path is given; anything else as it is.
-
-    Read when the config is made, so that the content is part of the run's fingerprint.
-
-    Raises:
-        UsageError: the file cannot be read, or holds no curve.
-    """
-    if not isinstance(value, str | Path):
-        return value
-    try:
-        return PairCurve.model_validate_json(Path(value).read_bytes())
-    except (OSError, ValidationError) as error:
-        said = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
-        raise UsageError(
-            "the curve of a judge's comparisons cannot be used",
-            got=f"{value}: {said}",
-            expected="a file that `curate calibrate` wrote with --twins or --pairs",
-        ) from error
 
 
 class VerifyConfig(Config):

@@ -1,19 +1,24 @@
-"""The file that `curate calibrate` writes, read where a recipe names it.
+"""The files that `curate calibrate` writes: read where a recipe names them, and held against the judge of a run.
 
-It is read when the config is made, so that its content is part of the run's fingerprint and travels to
-workers on other machines.
+They are read when the config is made, so that their content is part of the run's fingerprint and travels to
+workers on other machines. What was fitted to one judge says nothing about another, nor about the same judge asked
+in another way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from pydantic import ValidationError
 
 from curate.errors import UsageError
-from curate.records import Calibration, JudgeCalibration
+from curate.records import Calibration, JudgeCalibration, JudgeIdentity, PairCurve
+
+R = TypeVar("R")
 
 
 def read_calibration(value: Any, key: str) -> Calibration | None:
@@ -30,12 +35,33 @@ def read_calibration(value: Any, key: str) -> Calibration | None:
         return value
     if isinstance(value, JudgeCalibration):
         return Calibration(kind="calibration", adherence=value)
-    try:
-        content = orjson.loads(Path(value).read_bytes()) if isinstance(value, str | Path) else value
+
+    def parse(content: Any) -> Calibration:
         if isinstance(content, dict) and "kind" not in content:
             adherence = JudgeCalibration.model_validate(content)
             return Calibration(kind="calibration", adherence=adherence)
         return Calibration.model_validate(content)
+
+    return _read(value, parse, key, "a file that `curate calibrate` wrote")
+
+
+def read_curve(value: Any) -> PairCurve | None:
+    """The curve that a recipe's key `curve` names: a path, or the content of such a file.
+
+    Raises:
+        UsageError: the file cannot be read, or holds no curve.
+    """
+    if value is None or isinstance(value, PairCurve):
+        return value
+    key = "the curve of a judge's comparisons"
+    expected = "a file that `curate calibrate` wrote with --twins or --pairs"
+    return _read(value, PairCurve.model_validate, key, expected)
+
+
+def _read(value: Any, parse: Callable[[Any], R], key: str, expected: str) -> R:
+    try:
+        content = orjson.loads(Path(value).read_bytes()) if isinstance(value, str | Path) else value
+        return parse(content)
     except (OSError, ValidationError, orjson.JSONDecodeError) as error:
         if isinstance(error, ValidationError):
             said = f"{'.'.join(map(str, error.errors()[0]['loc']))}: {error.errors()[0]['msg']}"
@@ -43,7 +69,58 @@ def read_calibration(value: Any, key: str) -> Calibration | None:
             said = getattr(error, "strerror", None) or str(error)
         named = f"{value}: " if isinstance(value, str | Path) else ""
         raise UsageError(
-            f"{key} cannot be used",
-            got=f"{named}{said}",
-            expected="a file that `curate calibrate` wrote",
+            f"{key} cannot be used", got=f"{named}{said}", expected=expected
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class OtherJudge:
+    """In what a judge is not the one something was fitted to, by name: what it was fitted to, what is here."""
+
+    differing: Mapping[str, tuple[str, str]]
+
+    @classmethod
+    def between(
+        cls,
+        fitted: Mapping[str, Any],
+        here: Mapping[str, Any],
+        names: Collection[str] | None = None,
+    ) -> OtherJudge | None:
+        """None where both agree in `names`, or in everything.
+
+        Args:
+            fitted, here: as `described` gives them, and what else was fitted to.
+            names: what is compared; all by default.
+        """
+        found = {
+            name: (_shown(fitted, name), _shown(here, name))
+            for name in {**fitted, **here}
+            if (names is None or name in names) and fitted.get(name) != here.get(name)
+        }
+        return cls(found) if found else None
+
+    def refused(self, key: str, fix: str) -> UsageError:
+        """The error that refuses what `key` names."""
+        return UsageError(
+            f"{key} was fitted to another judge or way of asking",
+            got=", ".join(f"{name} {here}" for name, (_, here) in self.differing.items()),
+            expected=", ".join(f"{name} {fitted}" for name, (fitted, _) in self.differing.items()),
+            fix=fix,
+        )
+
+    def __str__(self) -> str:
+        return "; ".join(
+            f"{name}: {fitted}, here {here}" for name, (fitted, here) in self.differing.items()
+        )
+
+
+def described(identity: JudgeIdentity) -> dict[str, Any]:
+    """An identity as one mapping, what `sampling` holds beside the rest; for `OtherJudge.between`."""
+    held = identity.model_dump()
+    sampling: dict[str, Any] = held.pop("sampling")
+    return {**sampling, **held}
+
+
+def _shown(held: Mapping[str, Any], name: str) -> str:
+    text = str(held.get(name, "by default")) or "none"
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -75,7 +75,7 @@ def test_another_model_an_answer_prefix_and_the_fall_back_to_binary_do_not_fit(d
     config = CONTINUOUS | {"calibration": calibration()}
     with pytest.warns(UserWarning, match="IGNORED.*model: scripted, here other"):
         scores(config, data, model="other")
-    with pytest.warns(UserWarning, match="IGNORED.*sampling"):
+    with pytest.warns(UserWarning, match="IGNORED.*answer_prefix: by default, here Answer:"):
         scores(config | {"answer_prefix": "Answer:"}, data)
     step = adherence_stage(
         AdherenceConfig.model_validate(config), ScriptedEngine([], capabilities={Capability.SEED})

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from curate.engines.base import Capability
+from curate.engines.scripted import ScriptedEngine
 from curate.errors import UsageError
 from curate.judging.calibrated import (
     calibrated_identity,
@@ -33,6 +35,7 @@ from curate.records import (
     Unscored,
 )
 from curate.records.calibration_file import read_calibration
+from curate.stages import judge_stage, pair_identity
 
 JUDGE = JudgeIdentity(engine="scripted", model="m", mode="tokens", prompt_version="p1")
 NAMES = ("context_use", "helpfulness", "safety")
@@ -201,6 +204,43 @@ def test_another_judge_is_refused_with_both_named(name: str) -> None:
     assert f"{name} {getattr(JUDGE, name) or 'none'}" in str(caught.value.expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("paraphrases", 2), ("turn_view", "whole"), ("show_reasoning", True), ("max_turns", 4)],
+)
+def test_a_judge_with_other_readings_is_refused_like_another(name: str, value: Any) -> None:
+    def asked(**options: Any) -> JudgeIdentity:
+        engine = ScriptedEngine([], capabilities={Capability.TOP_LOGPROBS})
+        return judge_stage(RubricConfig.model_validate(options), engine).identity
+
+    plain, other = asked(), asked(**{name: value})
+    assert name not in plain.sampling
+    made = Calibration(kind="calibration", identity=plain, levels={"coherence": cuts(2, 3, 4, 5)})
+    check_judge(made, plain)
+    for fitted, here in ((plain, other), (other, plain)):
+        made = made.model_copy(update={"identity": fitted})
+        with pytest.raises(UsageError, match="another judge or way of asking") as caught:
+            check_judge(made, here)
+        said = {str(caught.value.got), str(caught.value.expected)}
+        assert said == {f"{name} {value}", f"{name} by default"}
+
+
+def test_json_replies_do_not_hang_on_options_of_single_questions() -> None:
+    engine = ScriptedEngine([], capabilities=set())
+    config = RubricConfig(paraphrases=3, turn_view="whole")
+    assert judge_stage(config, engine).identity == judge_stage(RubricConfig(), engine).identity
+
+
+def test_a_curve_of_sides_does_not_hang_on_options_of_whole_dialogues() -> None:
+    engine = ScriptedEngine([], capabilities={Capability.TOP_LOGPROBS})
+    plain, other, third = (
+        pair_identity(judge_stage(RubricConfig.model_validate(options), engine).identity)
+        for options in ({}, {"paraphrases": 2, "turn_view": "whole"}, {"show_reasoning": True})
+    )
+    assert plain == other
+    assert plain != third
+
+
 def test_p_good_is_refused_beside_another_role_adherence() -> None:
     good = GoodModel(
         features=("adherence",), means=(0.5,), scales=(0.1,), weights=(1.0,), intercept=0.0,
@@ -211,7 +251,7 @@ def test_p_good_is_refused_beside_another_role_adherence() -> None:
     check_adherence(None, None)
     check_adherence(calibration(), None)
     for identity in (None, JUDGE.model_copy(update={"mode": "binary"})):
-        with pytest.raises(UsageError, match="other scores of role adherence"):
+        with pytest.raises(UsageError, match="by its scores of role adherence"):
             check_adherence(made, identity)
 
 
