@@ -3,7 +3,9 @@
     python benchmarks/compare_levels.py ask --model judge.gguf --data conture/data.json --out readings.jsonl
     python benchmarks/compare_levels.py report readings.jsonl [more.jsonl ...] --data conture/data.json
 
-`ask` judges every dialogue in mode `tokens`, one line each; it goes on where it stopped. `report` asks nobody:
+`ask` judges every dialogue in mode `tokens`, one line each; it goes on where it stopped. `ask --examples 3 --out
+shown.jsonl` shows three labelled dialogues in the shared start of every prompt and asks about the others; `report
+readings.jsonl --beside shown.jsonl` holds both against each other on those. `report` asks nobody:
 levels and `p_good` are fitted to the first so many labels that a seed draws, as `curate calibrate` fits them, and
 tested on the dialogues that no label was drawn from, 20 seeds. A figure is the mean over the seeds; its 95 %
 interval draws dialogues again (1,000 times), all seeds at once.
@@ -22,6 +24,7 @@ import csv
 import json
 import random
 import sys
+import textwrap
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +41,8 @@ from pydantic import TypeAdapter
 from curate.dialogue import Dialogue
 from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
 from curate.errors import UsageError
-from curate.judging import PROMPT_VERSION, RubricConfig, judge_dialogue
+from curate.judging import RubricConfig, judge_dialogue
+from curate.judging.rubric import prompt_version
 from curate.records import JudgeIdentity, Judgment, Unscored, Verdict
 from curate.records.readings import dialogue_readings
 from curate.run.calibrate import labelled_readings
@@ -60,6 +64,9 @@ SEEDS = 20
 TURNS_LABELLED = 5
 """Turns that a person labels of one dialogue; the product wants labels of five dialogues or more."""
 LEAST_HELD_OUT = 10
+EXAMPLE_TURNS = 3
+EXAMPLE_CHARACTERS = 160
+"""Of each message of a worked example: a few examples are to cost no more than the rubric does."""
 GOOD_SHARE = 0.69
 """A dialogue is good from the rating on that comes nearest to this share of good ones."""
 
@@ -78,15 +85,18 @@ async def ask(args: argparse.Namespace) -> None:
         if args.engine
         else LlamaCppConfig(model=args.model, context=args.context, threads=args.threads)
     )
-    config = RubricConfig(mode="tokens", text="off", conversation="further_call")
+    tuning = gold[max(0, len(gold) - args.examples) :]
+    shown = tuple(worked_example(item.dialogue, load_people(args.data)) for item in tuning)
+    config = RubricConfig(mode="tokens", text="off", conversation="further_call", examples=shown)
     identity = JudgeIdentity(
         engine="benchmark",
         model=str(args.model or args.engine),
         mode="tokens",
-        prompt_version=PROMPT_VERSION,
+        prompt_version=prompt_version(config),
     )
+    held_out = gold[: len(gold) - len(tuning)]
     part, parts = map(int, args.part.split("/"))
-    for number, item in enumerate(gold[: args.limit]):
+    for number, item in enumerate(held_out[: args.limit]):
         if number % parts != part or item.dialogue.id in done:
             continue
         start = time.perf_counter()
@@ -95,8 +105,27 @@ async def ask(args: argparse.Namespace) -> None:
         with args.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         seconds = time.perf_counter() - start
-        print(f"{number + 1}/{len(gold)} {seconds:.1f} s", file=sys.stderr, flush=True)
+        print(f"{number + 1}/{len(held_out)} {seconds:.1f} s", file=sys.stderr, flush=True)
     await engine.close()
+
+
+def worked_example(dialogue: Dialogue, people: People) -> str:
+    """The first turns of a dialogue, shortened, and people's levels of them and of the conversation."""
+    gold = match_gold(
+        [row for row in people.labels if row.dialogue_id == dialogue.id], [dialogue], people.scales
+    )
+    lines = []
+    for turn in dialogue.turns[:EXAMPLE_TURNS]:
+        lines += [
+            f"[{turn.number}.{message.role}] {textwrap.shorten(message.content, EXAMPLE_CHARACTERS)}"
+            for message in turn.messages
+        ]
+    lines.append("Levels that people give:")
+    for item, label in gold.levels.items():
+        if item.turn is None or item.turn <= EXAMPLE_TURNS:
+            where = "the conversation" if item.turn is None else f"turn {item.turn}"
+            lines.append(f"- {item.dimension} of {where}: {label.level or 'n/a'}")
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,6 +536,13 @@ def main() -> None:
     asking.add_argument("--out", required=True, type=Path)
     asking.add_argument("--limit", type=int)
     asking.add_argument("--part", default="0/1", help="N/M: every Mth dialogue from the Nth on")
+    asking.add_argument(
+        "--examples",
+        type=int,
+        default=0,
+        help="labelled dialogues shown in the shared start of every prompt: the last of the shuffled ones, which "
+        "are then not asked about; `report --beside` holds the readings against those without",
+    )
     asking.add_argument("--context", type=int, default=8192)
     asking.add_argument("--threads", type=int)
     asking.set_defaults(run=lambda args: asyncio.run(ask(args)))

@@ -167,6 +167,18 @@ def test_readings_of_other_data_and_too_few_are_refused(
         script.read([few], other)
 
 
+def test_a_worked_example_is_short_and_says_what_people_say(script: ModuleType, data: Path) -> None:
+    people = script.load_people(data)
+    shown = script.worked_example(people.dialogues[3], people)
+    assert shown.startswith("[1.user] 3 0\n[1.assistant] Yes.\n[2.user] 3 1\n")
+    assert "[4." not in shown
+    assert "turn 4" not in shown
+    assert "- helpfulness of turn 1: 1\n" in shown
+    assert shown.endswith(
+        "- coherence of the conversation: 1\n- task_completion of the conversation: 1"
+    )
+
+
 def test_llm_rubrics_own_distributions_are_read(script: ModuleType, tmp_path: Path) -> None:
     data = tmp_path / "real_data.json"
     data.write_text("[]")
