@@ -45,7 +45,7 @@ from curate import load_dialogues
 from curate.dialogue import Dialogue
 from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
 from curate.judging.config import RubricConfig
-from curate.judging.reading import Page, Reading, Scope, open_session
+from curate.judging.reading import Failure, Page, Scope, open_session
 from curate.judging.scoring import ask_scope
 from curate.judging.verdict import weakest_turn
 from curate.pairs.prefix import with_messages
@@ -139,15 +139,20 @@ async def ask(args: argparse.Namespace) -> None:
         read = await ask_scope(
             session, Page(held.dialogue.turns), Scope(turns=turns, weakest=turns)
         )
-        is_read = isinstance(read, Reading) and not read.unscored and read.has_weakest
-        line = {
+        line: dict[str, object] = {
             "dialogue": held.dialogue.id,
             "kind": held.kind,
             "turn": held.turn,
-            "per_turn": [turn.model_dump(mode="json") for turn in read.turns] if is_read else None,
-            "weakest": read.weakest_probabilities if is_read else None,
+            "per_turn": None,
+            "weakest": {},
             "seconds": round(time.perf_counter() - start, 1),
         }
+        if isinstance(read, Failure) or read.unscored:
+            failure = read if isinstance(read, Failure) else read.unscored[0]
+            line["unscored"] = f"{failure.reason} {failure.detail}"
+        else:
+            line["per_turn"] = [turn.model_dump(mode="json") for turn in read.turns]
+            line["weakest"] = read.weakest_probabilities
         with args.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(
@@ -164,7 +169,8 @@ class Held:
 
     Attributes:
         turn: where the flaw is.
-        own: log-probability of each turn as the judge's own answer, over the turns alone.
+        own: log-probability of each turn as the judge's own answer, over the turns alone; empty where that could not
+            be read.
     """
 
     turn: int
@@ -203,10 +209,10 @@ def read(files: Iterable[Path]) -> tuple[list[Held], int]:
         per_turn = tuple(map(TurnScores.model_validate, held["per_turn"]))
         # A letter that the engine did not list is no likelier than the least that it did.
         shares = {int(key): share for key, share in held["weakest"].items() if key != "none"}
-        least = min(held["weakest"].values())
+        least = min(held["weakest"].values(), default=1.0)
         whole = {scores.turn: shares.get(scores.turn, least) for scores in per_turn}
         total = sum(whole.values())
-        own = {turn: math.log(share / total) for turn, share in whole.items()}
+        own = {turn: math.log(share / total) for turn, share in whole.items()} if shares else {}
         found[held["dialogue"]] = Held(held["turn"], held["kind"], per_turn, own)
     return list(found.values()), unread
 
@@ -254,11 +260,12 @@ def less_place(values: Values) -> Values:
     alike: dict[tuple[int, int], list[float]] = defaultdict(list)
     for one in values:
         centre = fmean(one.values())
-        for place, value in enumerate(one.values()):
+        # Values all alike stand for an answer that could not be read: they say nothing of a place.
+        for place, value in enumerate(one.values() if len(set(one.values())) > 1 else ()):
             alike[len(one), place].append(value - centre)
     return [
         {
-            turn: value - fmean(alike[len(one), place])
+            turn: value - fmean(alike[len(one), place] or [0.0])
             for place, (turn, value) in enumerate(one.items())
         }
         for one in values
@@ -283,6 +290,11 @@ def highest(values: Values) -> list[int | None]:
     return [max(one, key=one.__getitem__) for one in values]
 
 
+def where(is_told: Sequence[bool], named: Sequence[int | None]) -> list[int | None]:
+    """None where the judge's own answer could not be read."""
+    return [turn if told else None for told, turn in zip(is_told, named, strict=True)]
+
+
 def report(args: argparse.Namespace) -> None:
     dialogues, unread = read(args.readings)
     if len(dialogues) < args.least:
@@ -302,7 +314,8 @@ def report(args: argparse.Namespace) -> None:
         }
     )
     means = [lowest_mean(held) for held in dialogues]
-    own = [dict(held.own) for held in dialogues]
+    own = [dict(held.own) or dict.fromkeys(held.turns, 0.0) for held in dialogues]
+    is_told = [bool(held.own) for held in dialogues]
     rules: dict[str, list[int | None]] = {
         "weakest turn": [weakest_turn(held.per_turn) for held in dialogues],
         "weakest turn by levels": [by_levels(held, levels) for held in dialogues],
@@ -321,8 +334,8 @@ def report(args: argparse.Namespace) -> None:
                 for held in dialogues
             ]
         ),
-        "the judge's own": highest(own),
-        "the judge's own, prior off": highest(less_place(own)),
+        "the judge's own": where(is_told, highest(own)),
+        "the judge's own, prior off": where(is_told, highest(less_place(own))),
         "lowest mean and the judge's own, prior off": highest(summed(means, less_place(own))),
     }  # fmt: skip
     lengths = Counter(len(held.turns) for held in dialogues)

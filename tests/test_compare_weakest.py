@@ -104,6 +104,18 @@ def test_rules_are_held_against_chance_and_the_first(
     assert found["weakest turn by levels"][3].startswith(("+", "-"))
 
 
+def test_an_own_answer_that_could_not_be_read_leaves_the_scores(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [line(number, fall=0.4) | {"weakest": {}} for number in range(20)]
+    file = tmp_path / "readings.jsonl"
+    file.write_text("".join(json.dumps(held) + "\n" for held in lines))
+    script.report(Namespace(readings=[file], calibration=None, least=10))
+    found = rows(capsys.readouterr().out)
+    assert found["the judge's own"][0] == "0"
+    assert float(found["lowest mean"][1][:4]) > 0.8
+
+
 def test_too_few_dialogues_are_no_report(script: ModuleType, tmp_path: Path) -> None:
     file = tmp_path / "readings.jsonl"
     file.write_text(json.dumps(line(1, fall=0.4)) + "\n")
