@@ -132,14 +132,14 @@ def test_every_question_about_a_message_shows_what_the_data_says_beside_the_dial
         expected_outcomes=("order 7 is found",),
     )
     message = say("assistant", "It left on Monday.")
-    for messages in (
-        comparison(dialogue, message, say("assistant", "No.")).messages(as_json=False),
-        specifics_questions(dialogue, message, ["Monday"])[0].messages(as_json=True),
-        suffices_questions(dialogue, 1, [2])[0].messages(as_json=False),
-        critique(dialogue, message, ["Be brief."]),
-        revision(dialogue, message, "It is vague."),
+    for trunk in (
+        comparison(dialogue, message, say("assistant", "No.")).trunk,
+        specifics_questions(dialogue, message, ["Monday"])[0].trunk,
+        suffices_questions(dialogue, 1, [2])[0].trunk,
+        critique(dialogue, message, ["Be brief."])[0],
+        revision(dialogue, message, "It is vague.")[0],
     ):
-        before, _, _ = "\n".join(part["content"] for part in messages).partition("<dialogue>")
+        before, _, _ = trunk.text.partition("<dialogue>")
         assert "<role>\nA clerk.\n</role>" in before
         assert "<emphasis>\nWeigh the dates.\n</emphasis>" in before
         assert "<evidence>\nOrder 7 left on Monday.\n\nRefunds take a week.\n</evidence>" in before
