@@ -634,10 +634,18 @@ def bind_judge(
         judge=ask,
         score_turn=rescore,
         judge_id=_label(engine.identity),
-        judge_mode=None if judging.mode == "auto" else judging.mode,
+        judge_mode=_letter_mode(judging, engine),
         levels=levels or {},
         score_role=score_role,
     )
+
+
+def _letter_mode(judging: RubricConfig, engine: Described) -> ScoringMode | None:
+    """How letters are read: with whole JSON scores, too, from the first token where the engine can."""
+    can_read = engine.capabilities & {Capability.TOP_LOGPROBS, Capability.LABEL_LOGPROBS}
+    if judging.mode == "auto" or (judging.mode == "json" and can_read):
+        return None
+    return judging.mode
 
 
 @cache

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from curate.engines.base import Completion, Request
+from curate.engines.base import Capability, Completion, Request
 from curate.engines.label_mass import logsumexp
+from curate.engines.scripted import ScriptedEngine
+from curate.judging.config import RubricConfig
 from curate.pairs.letters import Choice, ask_choice
 from curate.pairs.prompting import (
     NONE,
@@ -22,6 +24,8 @@ from curate.pairs.prompting import (
     specifics_questions,
     suffices_questions,
 )
+from curate.records import ScoringMode
+from curate.stages import bind_judge
 from tests.pairs.scripted import World, chat, fault, reply, say
 
 PROMPT = chat("How much?", "It is 45.", "Sure?")
@@ -144,3 +148,22 @@ def test_every_question_about_a_message_shows_what_the_data_says_beside_the_dial
         assert "<emphasis>\nWeigh the dates.\n</emphasis>" in before
         assert "<evidence>\nOrder 7 left on Monday.\n\nRefunds take a week.\n</evidence>" in before
         assert "<expected_outcomes>\norder 7 is found\n</expected_outcomes>" in before
+
+
+@pytest.mark.parametrize(
+    ("mode", "capabilities", "letters"),
+    [
+        ("json", {Capability.TOP_LOGPROBS}, None),
+        ("json", {Capability.LABEL_LOGPROBS}, None),
+        ("json", set(), "json"),
+        ("tokens", {Capability.TOP_LOGPROBS}, "tokens"),
+    ],
+)
+def test_whole_scores_do_not_keep_letters_from_being_read(
+    mode: ScoringMode, capabilities: set[Capability], letters: ScoringMode | None
+) -> None:
+    async def ask(requests: Sequence[Request]) -> list[Completion]:
+        raise AssertionError(requests)
+
+    engine = ScriptedEngine([], capabilities=capabilities)
+    assert bind_judge(ask, RubricConfig(mode=mode), engine).judge_mode == letters
