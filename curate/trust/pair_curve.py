@@ -22,7 +22,7 @@ from typing import Literal
 
 from curate.errors import UsageError
 from curate.records import JudgeIdentity, KindFigures, PairCurve
-from curate.statistics import SEED, sigmoid
+from curate.statistics import SEED, sigmoid, wilson
 from curate.trust.agreement import auc, bootstrap_interval
 
 FOLDS = 5
@@ -134,7 +134,7 @@ def fit_pair_curve(
         raise UsageError(
             "this judge reaches the precision asked for at no threshold",
             got=f"{len(pairs)} pairs, AUC {area:.2f}",
-            expected=f"{precision:g} of what passes truly better, one wrong pair more counted than was seen",
+            expected=f"{precision:g} of what passes truly better, less one standard error",
             fix="ask for less with --precision, fit to more pairs, or use a better judge",
         )
     preference_weight, margin_weight = fit_weights(pairs)
@@ -301,8 +301,9 @@ def accepted(pairs: Sequence[HeldOut]) -> AcceptedShare:
 def least_threshold(probabilities: Sequence[float], precision: float) -> float | None:
     """The least threshold above .5 from which on so large a share of what passes is truly better; None without.
 
-    One wrong pair more is counted than was seen, as for a false discovery rate that is to hold beyond the pairs
-    it was set on (Barber and Candès 2015, knockoff+): three of three are no precision of 1.
+    The share counts less one standard error (Wilson's lower end at z = 1; n of n counts as n / (n + 1)), because
+    what is asked for is to hold beyond the pairs the threshold is set on: at the share itself it falls short of it
+    about every second time.
     """
     worse = 0
     found = None
@@ -313,7 +314,7 @@ def least_threshold(probabilities: Sequence[float], precision: float) -> float |
         worse += p < 0.5
         following = ordered[passed] if passed < len(ordered) else 0.5
         is_tied = abs(following - 0.5) == abs(p - 0.5)
-        if not is_tied and (passed - worse) / (passed + 1) >= precision:
+        if not is_tied and wilson(1 - worse / passed, passed, z=1)[0] > precision - 1e-9:
             found = max(p, 1 - p)
     return found
 

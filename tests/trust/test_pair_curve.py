@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from curate.errors import UsageError
 from curate.records import JudgeIdentity, PairCurve
-from curate.statistics import sigmoid
+from curate.statistics import sigmoid, wilson
 from curate.trust.pair_curve import (
     CrossValidation,
     HeldOut,
@@ -172,7 +172,7 @@ def test_the_threshold_is_the_least_that_reaches_the_precision(
     def reaches(threshold: float) -> bool:
         found = accepted([HeldOut(p, threshold) for p in held])
         passed = found.better + found.worse
-        return passed > 0 and found.better / (passed + 1) >= precision
+        return passed > 0 and wilson(found.better / passed, passed, z=1)[0] > precision - 1e-9
 
     threshold = least_threshold(held, precision)
     candidates = sorted({max(p, 1 - p) for p in held} - {0.5})
@@ -183,3 +183,8 @@ def test_the_threshold_is_the_least_that_reaches_the_precision(
 def test_three_of_three_are_no_precision_of_one() -> None:
     assert least_threshold([0.9] * 3, 0.9) is None
     assert least_threshold([0.9] * 9, 0.9) == 0.9
+
+
+def test_a_share_that_is_reached_by_chance_alone_every_second_time_is_not_reached() -> None:
+    assert least_threshold([0.9] * 90 + [0.1] * 10, 0.9) is None
+    assert least_threshold([0.9] * 94 + [0.1] * 6, 0.9) == 0.9
