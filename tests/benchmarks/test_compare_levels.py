@@ -14,7 +14,7 @@ import pytest
 
 from tests.judging.test_calibrated import judged
 
-FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 DIALOGUES = 50
 TURNS = 6
 

@@ -16,7 +16,7 @@ import pytest
 
 from curate.dialogue import Dialogue, Message
 
-SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "compare_weakest.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "compare_weakest.py"
 
 
 @pytest.fixture(scope="module")
