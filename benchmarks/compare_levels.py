@@ -34,12 +34,11 @@ from statistics import fmean
 from typing import get_args
 
 import numpy as np
+from asking import add_judge, asked_before, open_judge, table
 from compare_modes import RATINGS, SEED, load_gold, spearman
-from compare_pairs import table
 from pydantic import TypeAdapter
 
 from curate.dialogue import Dialogue
-from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
 from curate.errors import UsageError
 from curate.judging import RubricConfig, judge_dialogue
 from curate.judging.rubric import prompt_version
@@ -77,14 +76,8 @@ _VERDICTS = tuple(reversed(get_args(Verdict)))
 async def ask(args: argparse.Namespace) -> None:
     gold = load_gold(args.data)
     random.Random(SEED).shuffle(gold)
-    done = set()
-    if args.out.exists():
-        done = {json.loads(line)["dialogue"] for line in args.out.open(encoding="utf-8")}
-    engine = await open_engine(
-        TypeAdapter(EngineConfig).validate_json(args.engine)
-        if args.engine
-        else LlamaCppConfig(model=args.model, context=args.context, threads=args.threads)
-    )
+    done = asked_before(args.out)
+    engine = await open_judge(args)
     tuning = gold[max(0, len(gold) - args.examples) :]
     shown = tuple(worked_example(item.dialogue, load_people(args.data)) for item in tuning)
     config = RubricConfig(mode="tokens", text="off", conversation="further_call", examples=shown)
@@ -529,9 +522,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(required=True)
     asking = commands.add_parser("ask")
-    judge = asking.add_mutually_exclusive_group(required=True)
-    judge.add_argument("--model", help="a GGUF file, run by llama.cpp")
-    judge.add_argument("--engine", help="an engine as in a recipe, as JSON; in place of --model")
+    add_judge(asking)
     asking.add_argument("--data", required=True, type=Path)
     asking.add_argument("--out", required=True, type=Path)
     asking.add_argument("--limit", type=int)
@@ -543,8 +534,6 @@ def main() -> None:
         help="labelled dialogues shown in the shared start of every prompt: the last of the shuffled ones, which "
         "are then not asked about; `report --beside` holds the readings against those without",
     )
-    asking.add_argument("--context", type=int, default=8192)
-    asking.add_argument("--threads", type=int)
     asking.set_defaults(run=lambda args: asyncio.run(ask(args)))
     telling = commands.add_parser("report")
     telling.add_argument("readings", nargs="+", type=Path, help="files that `ask` wrote")

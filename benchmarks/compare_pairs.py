@@ -32,13 +32,12 @@ from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, pstdev, stdev
 
-from pydantic import TypeAdapter
+from asking import add_judge, asked_before, open_judge, table
 
 from curate import load_dialogues
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Engine, Request
 from curate.engines.label_mass import read_labels
-from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
 from curate.judging.config import RubricConfig
 from curate.judging.single_turn import score_turn
 from curate.pairs.prefix import with_messages
@@ -135,14 +134,8 @@ async def ask(args: argparse.Namespace) -> None:
         if (dialogue.labels.get("task") or dialogue.metadata.get("task")) not in args.leave_out
     ]
     twins = plant_twins(dialogues, args.pairs, seed=args.seed)
-    done = set()
-    if args.out.exists():
-        done = {json.loads(line)["dialogue"] for line in args.out.open(encoding="utf-8")}
-    engine = await open_engine(
-        TypeAdapter(EngineConfig).validate_json(args.engine)
-        if args.engine
-        else LlamaCppConfig(model=args.model, context=args.context, threads=args.threads)
-    )
+    done = asked_before(args.out)
+    engine = await open_judge(args)
     part, parts = map(int, args.part.split("/"))
     for number, twin in enumerate(twins):
         if number % parts != part or twin.dialogue.id in done:
@@ -334,18 +327,11 @@ def _with_interval(both: Sequence[Reading], figure: Callable[[Sequence[int]], fl
     return f"{value:.2f}" if ends is None else f"{value:.2f} ({ends.low:.2f} to {ends.high:.2f})"
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(required=True)
     asking = commands.add_parser("ask")
-    judge = asking.add_mutually_exclusive_group(required=True)
-    judge.add_argument("--model", help="a GGUF file, run by llama.cpp")
-    judge.add_argument("--engine", help="an engine as in a recipe, as JSON; in place of --model")
+    add_judge(asking)
     asking.add_argument("--data", required=True, type=Path)
     asking.add_argument("--out", required=True, type=Path)
     asking.add_argument("--pairs", type=int, default=240)
@@ -367,8 +353,6 @@ def main() -> None:
         help="ask for scores only where the letters agree: a third of the time, and the report then has no margin",
     )
     asking.add_argument("--part", default="0/1", help="N/M: every Mth pair from the Nth on")
-    asking.add_argument("--context", type=int, default=8192)
-    asking.add_argument("--threads", type=int)
     asking.set_defaults(run=lambda args: asyncio.run(ask(args)))
     telling = commands.add_parser("report")
     telling.add_argument("readings", nargs="+", type=Path, help="files that `ask` wrote")

@@ -39,11 +39,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
 
-from pydantic import TypeAdapter
+from asking import add_judge, asked_before, open_judge, table
 
 from curate import load_dialogues
 from curate.dialogue import Dialogue
-from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
 from curate.judging.config import RubricConfig
 from curate.judging.reading import Failure, Page, Scope, open_session
 from curate.judging.scoring import ask_scope
@@ -120,14 +119,8 @@ async def ask(args: argparse.Namespace) -> None:
         if args.flaws
         else plant(dialogues, args.dialogues, args.seed)
     )
-    done = set()
-    if args.out.exists():
-        done = {json.loads(line)["dialogue"] for line in args.out.open(encoding="utf-8")}
-    engine = await open_engine(
-        TypeAdapter(EngineConfig).validate_json(args.engine)
-        if args.engine
-        else LlamaCppConfig(model=args.model, context=args.context, threads=args.threads)
-    )
+    done = asked_before(args.out)
+    engine = await open_judge(args)
     config = RubricConfig(mode="tokens", text="off")
     part, parts = map(int, args.part.split("/"))
     for number, held in enumerate(flawed):
@@ -365,7 +358,7 @@ def report(args: argparse.Namespace) -> None:
                 "" if name == "weakest turn" else _mean(gain, signed=True),
             ]
         )
-    print(_table(("rule", "named", "exact", "within one turn", "exact, against the first"), rows))
+    print(table(("rule", "named", "exact", "within one turn", "exact, against the first"), rows))
     print("\nExact, by kind:\n")
     kinds = []
     for kind in sorted({held.kind for held in dialogues}):
@@ -376,7 +369,7 @@ def report(args: argparse.Namespace) -> None:
         ]
         by_chance = sum(chance(dialogues[p], 0) for p in at)
         kinds.append([kind, str(len(at)), f"{by_chance:.1f}", *(f"{hit:.0f}" for hit in found)])
-    print(_table(("kind", "dialogues", "chance", *rules), kinds))
+    print(table(("kind", "dialogues", "chance", *rules), kinds))
 
 
 def hits(dialogues: Sequence[Held], named: Sequence[int | None], slack: int) -> list[float]:
@@ -400,18 +393,11 @@ def _mean(values: Sequence[float], *, signed: bool = False) -> str:
     return f"{form(fmean(values))}{interval}"
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(required=True)
     asking = commands.add_parser("ask")
-    judge = asking.add_mutually_exclusive_group(required=True)
-    judge.add_argument("--model", help="a GGUF file, run by llama.cpp")
-    judge.add_argument("--engine", help="an engine as in a recipe, as JSON; in place of --model")
+    add_judge(asking)
     asking.add_argument("--data", required=True, nargs="+", type=Path)
     asking.add_argument("--out", required=True, type=Path)
     asking.add_argument("--flaws", action="store_true", help="the data has flaws; plant none")
@@ -430,8 +416,6 @@ def main() -> None:
         "all that was said before.",
     )
     asking.add_argument("--part", default="0/1", help="N/M: every Mth dialogue from the Nth on")
-    asking.add_argument("--context", type=int, default=8192)
-    asking.add_argument("--threads", type=int)
     asking.set_defaults(run=lambda args: asyncio.run(ask(args)))
     telling = commands.add_parser("report")
     telling.add_argument("readings", nargs="+", type=Path, help="files that `ask` wrote")

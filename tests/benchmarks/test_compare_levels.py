@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
-import sys
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -14,22 +13,13 @@ import pytest
 
 from tests.judging.test_calibrated import judged
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 DIALOGUES = 50
 TURNS = 6
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("compare_levels", FOLDER / "compare_levels.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(FOLDER)
-        patch.setitem(sys.modules, "compare_levels", module)
-        spec.loader.exec_module(module)
-        yield module
+def script(load: Callable[[str], ModuleType]) -> ModuleType:
+    return load("compare_levels")
 
 
 @pytest.fixture(autouse=True)

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import random
-import sys
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "compare_pairs.py"
-
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("compare_pairs", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["compare_pairs"] = module
-    spec.loader.exec_module(module)
-    return module
+def script(load: Callable[[str], ModuleType]) -> ModuleType:
+    return load("compare_pairs")
 
 
 def line(number: int, signal: float, pull: float = 2.0) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
-import sys
 from argparse import Namespace
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,18 +15,10 @@ import pytest
 
 from curate.dialogue import Dialogue, Message
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "compare_weakest.py"
-
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("compare_weakest", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["compare_weakest"] = module
-    spec.loader.exec_module(module)
-    return module
+def script(load: Callable[[str], ModuleType]) -> ModuleType:
+    return load("compare_weakest")
 
 
 def dialogue(number: int) -> Dialogue:

@@ -1,0 +1,41 @@
+"""What the scripts share that ask a judge and keep its readings: its options, what is there already, and tables."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from curate.engines.base import Engine
+from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
+
+
+def add_judge(parser: argparse.ArgumentParser) -> None:
+    judge = parser.add_mutually_exclusive_group(required=True)
+    judge.add_argument("--model", help="a GGUF file, run by llama.cpp")
+    judge.add_argument("--engine", help="an engine as in a recipe, as JSON; in place of --model")
+    parser.add_argument("--context", type=int, default=8192)
+    parser.add_argument("--threads", type=int)
+
+
+async def open_judge(args: argparse.Namespace) -> Engine:
+    return await open_engine(
+        TypeAdapter(EngineConfig).validate_json(args.engine)
+        if args.engine
+        else LlamaCppConfig(model=args.model, context=args.context, threads=args.threads)
+    )
+
+
+def asked_before(out: Path) -> set[str]:
+    """Ids of the dialogues that a file of readings holds; of none where there is no file."""
+    if not out.exists():
+        return set()
+    return {json.loads(line)["dialogue"] for line in out.open(encoding="utf-8")}
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
