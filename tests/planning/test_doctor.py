@@ -98,7 +98,7 @@ def test_modes_say_why() -> None:
 
 def test_extras_come_from_the_installed_package_with_the_line_that_installs_them() -> None:
     found = {extra.name: extra for extra in extras()}
-    assert {"openai", "llamacpp", "hub"} <= found.keys()
+    assert {"openai", "llamacpp", "push"} <= found.keys()
     assert "aiohttp" in found["openai"].packages
     for extra in found.values():
         assert (extra.install is None) == (not extra.missing)
