@@ -650,7 +650,7 @@ def _letter_mode(judging: RubricConfig, engine: Described) -> ScoringMode | None
 
 @cache
 def code_version(package: str) -> str:
-    """Hash of a room's source, subfolders included, so that changed code makes its rows anew (from kept replies)."""
+    """Hash of a room's source and prompts, subfolders included: what changed makes its rows anew (from kept replies)."""
     digest = hashlib.blake2b(digest_size=8)
     for name, source in _sources(resources.files(package)):
         digest.update(name.encode() + b"\n" + source)
@@ -658,11 +658,11 @@ def code_version(package: str) -> str:
 
 
 def _sources(folder: Traversable, inside: str = "") -> Iterator[tuple[str, bytes]]:
-    """Name below the folder and content of each Python file in it, by name."""
+    """Name below the folder and content of each Python file and prompt in it, by name."""
     for entry in sorted(folder.iterdir(), key=lambda item: item.name):
         if entry.is_dir():
             yield from _sources(entry, f"{inside}{entry.name}/")
-        elif entry.name.endswith(".py"):
+        elif entry.name.endswith((".py", ".md")):
             yield inside + entry.name, entry.read_bytes()
 
 

@@ -1,6 +1,6 @@
 """Prompt layout: what stands where, so that requests about one dialogue share their start.
 
-The order is fixed: rubric, role and scenario, the dialogue as data, the question last. Everything up to
+The order is fixed: rubric, what the parts mean, role, scenario and other parts, the dialogue as data, the question last. Everything up to
 the question is a *trunk*; two requests about the same dialogue share it byte for byte, and the trunk of
 turns 1..i is a prefix of the trunk of turns 1..i+1 (before its closing fence). Engines with a prefix
 cache then pay for it once.
@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 
 import orjson
 
-from curate.dialogue import Dialogue, Message, Turn
+from curate.dialogue import Dialogue, Message, ToolCall, Turn
+from curate.engines.prompt_files import prompt_sections
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ _SPECIAL = re.compile(
     r"<(?=\|)"  # <|im_end|>, <|eot_id|>, …
     r"|<(?=｜)"  # DeepSeek's full-width form
     r"|<(?=/?(?:s|bos|eos|pad|unk|mask|think|start_of_turn|end_of_turn|start_header_id|end_header_id"
-    r"|tool_call|tool_response|tools|dialogue|role|scenario|emphasis|evidence|expected_outcomes|ledger|candidate|reply|rubric)\b)"
+    r"|tool_call|tool_response|tools|dialogue|role|scenario|emphasis|evidence|expected_outcomes|expected_calls|calls_compared|ledger|candidate|reply|rubric)\b)"
     r"|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS|THINK|gMASK)\])"
     r"|<(?=</?SYS>)"
     # Of single families of models; as they are spelled, since `[img]` in small letters is a forum's markup.
@@ -96,15 +97,20 @@ def render_message(
     turn: int,
     *,
     show_reasoning: bool = False,
+    show_ids: bool = False,
     headings: Mapping[str, str] = NO_HEADINGS,
 ) -> Defused:
     """One message under its header `[turn.role]`, ending with a newline.
 
     Args:
+        show_ids: name each tool call by its id, and each result by the id of its call.
         headings: by role, what stands in the header in place of the role's name.
     """
+    label = message.name or ""
+    if show_ids and message.tool_call_id:
+        label += f" #{message.tool_call_id}"
     # A name may hold anything; on one line and without brackets it cannot end the header early.
-    label = " ".join((message.name or "").translate(_NO_BRACKETS).split())
+    label = " ".join(label.translate(_NO_BRACKETS).split())
     role = f"{headings.get(message.role, message.role)} {label}".rstrip()
     parts: list[str] = []
     if show_reasoning and message.reasoning:
@@ -112,27 +118,38 @@ def render_message(
     if message.content.strip():
         parts.append(message.content.strip())
     parts.extend(
-        f"(calls tool) {call.name} "
-        + (
-            call.arguments
-            if isinstance(call.arguments, str)
-            else orjson.dumps(call.arguments).decode()
-        )
+        f"(calls tool) {f'#{call.id} ' if show_ids and call.id else ''}{rendered_call(call)}"
         for call in message.tool_calls
     )
     name, body = defuse(role), defuse("\n".join(parts) or "(empty)")
     return Defused(f"[{turn}.{name.text}]\n{body.text}\n", name.count + body.count)
 
 
+def rendered_call(call: ToolCall) -> str:
+    """A tool call in one line: its name, and its arguments as JSON or as the text they came as."""
+    arguments = call.arguments
+    return (
+        f"{call.name} "
+        f"{arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()}"
+    )
+
+
 def render_turns(
     turns: Sequence[Turn],
     *,
     show_reasoning: bool = False,
+    show_ids: bool = False,
     headings: Mapping[str, str] = NO_HEADINGS,
 ) -> Defused:
     """Turns as data, each message under its header (see `render_message`), no fences."""
     rendered = [
-        render_message(message, turn.number, show_reasoning=show_reasoning, headings=headings)
+        render_message(
+            message,
+            turn.number,
+            show_reasoning=show_reasoning,
+            show_ids=show_ids,
+            headings=headings,
+        )
         for turn in turns
         for message in turn.messages
         if message.role != "system"
@@ -228,20 +245,40 @@ def trunk(
         show_reasoning: show parsed-off thinking to the judge.
         show_scenario: False leaves out all but the role (role adherence).
     """
-    parts = [fenced("role", dialogue.role_definition)]
+    parts: list[Part] = [("role", dialogue.role_definition)]
     if show_scenario:
-        parts.append(fenced("scenario", dialogue.scenario))
-        parts.append(fenced("emphasis", dialogue.emphasis))
-        parts.append(fenced("evidence", "\n\n".join(dialogue.evidence)))
-        parts.append(fenced("expected_outcomes", "\n".join(dialogue.expected_outcomes)))
-    parts.append(fenced("ledger", ledger))
-    body = render_turns(turns, show_reasoning=show_reasoning)
-    text = (
-        rubric.rstrip()
-        + "\n"
-        + "".join(part.text for part in parts)
-        + DIALOGUE_OPEN
-        + body.text
-        + DIALOGUE_CLOSE
+        parts += [
+            ("scenario", dialogue.scenario),
+            ("emphasis", dialogue.emphasis),
+            ("evidence", "\n\n".join(dialogue.evidence)),
+            ("expected_outcomes", "\n".join(dialogue.expected_outcomes)),
+        ]
+    parts.append(("ledger", ledger))
+    return lay_out(rubric, parts, render_turns(turns, show_reasoning=show_reasoning))
+
+
+Part = tuple[str, str | None]
+"""Tag and text of a fenced part; without text it is left out."""
+
+
+def lay_out(rubric: str, parts: Sequence[Part], turns: Defused) -> Trunk:
+    """The trunk of a rubric, the fenced parts in order, and turns as `render_turns` gives them.
+
+    Behind the rubric stands what the parts mean (`prompts/parts.md`), of those parts that are shown.
+    """
+    fences = [fenced(tag, text) for tag, text in parts]
+    meanings = prompt_sections("engines", "parts")
+    explained = [
+        meanings[tag] + "\n"
+        for (tag, _), fence in zip(parts, fences, strict=True)
+        if fence.text and tag in meanings
+    ]
+    text = "".join(
+        (
+            rubric.rstrip() + "\n",
+            *explained,
+            *(fence.text for fence in fences),
+            DIALOGUE_OPEN + turns.text + DIALOGUE_CLOSE,
+        )
     )
-    return Trunk(text, sum(part.count for part in parts) + body.count)
+    return Trunk(text, sum(fence.count for fence in fences) + turns.count)

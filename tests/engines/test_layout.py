@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message, ToolCall
 from curate.engines.base import Request
-from curate.engines.layout import DIALOGUE_CLOSE, defuse, fenced, render_message, trunk
+from curate.engines.layout import (
+    DIALOGUE_CLOSE,
+    defuse,
+    fenced,
+    lay_out,
+    render_message,
+    render_turns,
+    trunk,
+)
+from curate.engines.prompt_files import prompt_sections
 from tests.growth import growth
 
 ATTACKS = st.sampled_from(
@@ -191,3 +200,44 @@ def test_ordinary_text_stays_byte_for_byte(text):
 )
 def test_any_text_is_defused_in_linear_time(worst):
     assert growth(lambda size: defuse(worst * size + "["), 3_000) < 30
+
+
+@pytest.mark.parametrize("tag", [*prompt_sections("engines", "parts")])
+def test_a_part_that_is_shown_is_explained_before_it_and_none_that_is_not(tag: str) -> None:
+    text = lay_out("Judge.", [("role", "Shop"), (tag, "Its text.")], render_turns(())).text
+    meaning = prompt_sections("engines", "parts")[tag]
+    assert meaning.startswith(f"<{tag}> ")
+    assert text == (
+        f"Judge.\n{meaning}\n<role>\nShop\n</role>\n<{tag}>\nIts text.\n</{tag}>\n<dialogue>\n</dialogue>\n"
+    )
+    empty = lay_out("Judge.", [("role", "Shop"), (tag, " ")], render_turns(())).text
+    assert empty == "Judge.\n<role>\nShop\n</role>\n<dialogue>\n</dialogue>\n"
+
+
+def test_every_part_of_a_dialogue_that_a_judge_is_shown_is_explained() -> None:
+    given = Dialogue(
+        id="d",
+        messages=(Message(role="user", content="Hi"),),
+        role_definition="Shop",
+        scenario="A sale.",
+        emphasis="Look at the tone.",
+        evidence=("Open from 9.",),
+        expected_outcomes=("A refund.",),
+    )
+    text = trunk("Judge by <role> and <scenario>.", given, given.turns).text
+    tags = re.findall(r"^<(\w+)>$", text, re.MULTILINE)
+    assert tags == ["role", "scenario", "emphasis", "evidence", "expected_outcomes", "dialogue"]
+    before = text.partition("<role>\n")[0]
+    assert all(f"<{tag}> " in before for tag in tags[2:-1])
+
+
+def test_calls_and_their_results_are_told_apart_by_ids_where_asked_for() -> None:
+    call = Message(
+        role="assistant", tool_calls=(ToolCall(name="find", arguments={"id": 7}, id="c]1"),)
+    )
+    result = Message(role="tool", name="find", content="none", tool_call_id="c]1")
+    assert render_message(call, 2, show_ids=True).text == (
+        '[2.assistant]\n(calls tool) #c]1 find {"id":7}\n'
+    )
+    assert render_message(result, 2, show_ids=True).text == "[2.tool find #c)1]\nnone\n"
+    assert render_message(result, 2).text == "[2.tool find]\nnone\n"
