@@ -11,7 +11,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from curate.dialogue import Message
-    from curate.records import AdherenceDecay, Manifest
+    from curate.records import AdherenceDecay, JudgeChecks, Manifest
 
 _CLIP = 300
 
@@ -97,6 +97,14 @@ def show_funnels(console: Console, manifest: Manifest) -> None:
             refused = ", ".join(f"{code} {number}" for code, number in stage.refused.items())
             table.add_row(stage.name, shown, *numbers, refused)
         console.print(table)
+
+
+def show_judge_checks(console: Console, checks: JudgeChecks) -> None:
+    """How often the judge of a run disagrees with itself."""
+    from curate.trust.judge_checks import described
+
+    for line in described(checks):
+        console.print(line, soft_wrap=True)
 
 
 def show_decay(console: Console, decay: AdherenceDecay, positions: int = 10) -> None:

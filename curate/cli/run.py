@@ -18,6 +18,7 @@ from curate.cli.printing import (
     show_comparison,
     show_decay,
     show_funnels,
+    show_judge_checks,
     show_source,
 )
 from curate.errors import UsageError
@@ -125,6 +126,8 @@ def show_run(console: Console, result: RunResult) -> None:
         console.print(f"pairs decided ({kind}): {escape(decided)}", soft_wrap=True)
     if manifest.pair_checks:
         console.print(_pair_check_table(manifest))
+    if manifest.judge_checks is not None:
+        show_judge_checks(console, manifest.judge_checks)
     if manifest.adherence is not None:
         show_decay(console, manifest.adherence, positions=0)
     if manifest.estimate is not None:

@@ -16,6 +16,7 @@ from curate.cli.printing import (
     show_comparison,
     show_decay,
     show_funnels,
+    show_judge_checks,
     show_message,
 )
 
@@ -34,6 +35,8 @@ def show(
         for row in read_table(run_folder):
             show_row(OUT, row)
         manifest = read_manifest(run_folder)
+        if manifest.judge_checks is not None:
+            show_judge_checks(OUT, manifest.judge_checks)
         if manifest.adherence is not None:
             show_decay(OUT, manifest.adherence)
         show_funnels(OUT, manifest)

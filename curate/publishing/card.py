@@ -34,6 +34,7 @@ from curate.records import (
     CutPoints,
     Manifest,
 )
+from curate.trust.judge_checks import described
 
 _SIZES: Final = (
     (1_000, "n<1K"),
@@ -110,6 +111,7 @@ def make_card(facts: CardFacts) -> str:
         scores=_scores(facts.tally),
         judges=_judges(manifest),
         decisions=_decisions(manifest),
+        judge_checks=_judge_checks(manifest),
         sources=_sources(facts),
         recipe=yaml.safe_dump(published(manifest.recipe), sort_keys=False, allow_unicode=True),
         findings=[f"{name} ({count:,})" for name, count in sorted(facts.findings.counts.items())],
@@ -347,6 +349,12 @@ def _decisions(manifest: Manifest) -> list[str]:
         text = manifest.label_agreement.described
         said.append(f"{text[0].upper()}{text[1:]}.")
     return said
+
+
+def _judge_checks(manifest: Manifest) -> list[str]:
+    """How often the judge disagrees with itself, a sentence each."""
+    lines = described(manifest.judge_checks) if manifest.judge_checks is not None else []
+    return [f"{line[0].upper()}{line[1:]}." for line in lines]
 
 
 def _sources(facts: CardFacts) -> list[tuple[str, ...]]:

@@ -28,6 +28,7 @@ from curate.records.calibration import (
     Kappa,
 )
 from curate.records.decision import Collision, Decision
+from curate.records.judge_checks import JudgeChecks, Rate, WindowSeams
 from curate.records.judgment import (
     CONVERSATION_DIMENSIONS,
     INTERNAL_ERROR,
@@ -105,6 +106,7 @@ __all__ = [
     "FunnelStage",
     "GoodModel",
     "JudgeCalibration",
+    "JudgeChecks",
     "JudgeIdentity",
     "Judgment",
     "Kappa",
@@ -119,6 +121,7 @@ __all__ = [
     "PairsReport",
     "PreferencePair",
     "QuarantinedRow",
+    "Rate",
     "Rates",
     "RubricScores",
     "ScoringMode",
@@ -136,4 +139,5 @@ __all__ = [
     "Verdict",
     "ViolationKind",
     "WindowOpinion",
+    "WindowSeams",
 ]

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from curate.dialogue import Frozen
 from curate.records.adherence import AdherenceDecay
+from curate.records.judge_checks import JudgeChecks
 from curate.records.judgment import JudgeIdentity
 from curate.records.pair import LabelAgreement, PairSetReport
 
@@ -216,6 +217,9 @@ class Manifest(SourcesReport, SelectionReport, PairsReport):
     )
     adherence: AdherenceDecay | None = Field(
         None, description="Role adherence by turn over all dialogues, where turns were scored."
+    )
+    judge_checks: JudgeChecks | None = Field(
+        None, description="The rubric judge held against itself; null where it scored nothing."
     )
     stages: dict[str, StageCounts] = Field(default_factory=dict)
     exports: dict[str, dict[str, int]] = Field(default_factory=dict)

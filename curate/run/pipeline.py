@@ -29,6 +29,7 @@ from curate.run import exit_codes
 from curate.run.cleaning_inputs import Cleaning, prepare_cleaning
 from curate.run.export import export_run
 from curate.run.ingest import INDEX, read_index, read_sources, summed
+from curate.run.judge_checks import check_judge_scores
 from curate.run.owed import KeptRows, Reused, reuse_gaps, taken_over_gaps, told_of_gaps
 from curate.run.pairs import Pairing
 from curate.run.read_back import last_manifest
@@ -141,6 +142,8 @@ async def _stages(job: Job, sources: list[Source], rates: Rates | None) -> None:
         _require_reused(job)
         scores = await scores_without_a_judge(job)
         table = tabulate(job, scores)
+    if scores.judgments is not None:
+        check_judge_scores(job, scores.judgments)
     decided = select_dialogues(job, table, cleaning)
     with log.timed("pairs"):
         pairs.write(decided)

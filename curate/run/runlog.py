@@ -17,6 +17,7 @@ from curate.recipe import Recipe
 from curate.records import (
     AdherenceDecay,
     Estimate,
+    JudgeChecks,
     JudgeIdentity,
     Manifest,
     PairsReport,
@@ -58,6 +59,7 @@ class StageReport:
         levels: whether verdicts go by calibrated levels, in a sentence.
         role_threshold: whether role adherence goes by a fitted threshold, in a sentence.
         decay: role adherence by turn.
+        checks: the rubric judge held against itself.
     """
 
     fingerprint: str = ""
@@ -69,6 +71,7 @@ class StageReport:
     levels: str = ""
     role_threshold: str = ""
     decay: AdherenceDecay | None = None
+    checks: JudgeChecks | None = None
 
     def count(self, reasons: Iterable[str | None]) -> None:
         """Count rows: why each is unscored, or None."""
@@ -204,6 +207,7 @@ class RunLog:
             unpriced=self.recipe.unpriced,
             estimate=self.estimate,
             adherence=next((report.decay for report in scored if report.decay), None),
+            judge_checks=next((report.checks for report in scored if report.checks), None),
             stages=self._stage_counts(),
             exports=self.exports,
             identities={

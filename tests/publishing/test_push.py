@@ -101,6 +101,15 @@ def test_judgments_are_those_of_the_score_table(run: Path) -> None:
     assert held_out == {name for name, row in decided.items() if row["split"] == "validation"}
 
 
+def test_the_card_says_how_often_the_judge_disagrees_with_itself(run: Path) -> None:
+    prepared = prepare_push(run, REPO)
+    checks = prepared.manifest.judge_checks
+    assert checks is not None
+    said = f"weakest turn is another than its scores give: {checks.weakest_mismatch.described}"
+    assert checks.weakest_mismatch.of > 0
+    assert f"\n- The judge's {said} dialogues.\n" in prepared.card
+
+
 def test_the_funnel_adds_up_from_rows_to_what_is_pushed(run: Path) -> None:
     prepared = prepare_push(run, REPO)
     steps = {step.name: step for step in prepared.funnel}

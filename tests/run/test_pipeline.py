@@ -126,6 +126,29 @@ def test_requests_in_the_manifest_are_those_the_server_saw(
     assert stages["judge"].requests == 3 * turns + 5 * len(judgments)
 
 
+def test_summary_and_manifest_count_where_the_judge_disagrees_with_itself(
+    server: CountingServer, tmp_path: Path
+) -> None:
+    rows = [chat(1), chat(2, turns=14), chat(3, turns=14)]
+    data = write_rows(tmp_path / "chats.jsonl", rows)
+    result = run_recipe(recipe(server, data), out=tmp_path / "run")
+    checks, scores = result.manifest.judge_checks, pl.read_parquet(tmp_path / "run/scores.parquet")
+    assert checks is not None
+    for name in ("verdict_mismatch", "weakest_mismatch"):
+        rate, asked = getattr(checks, name), scores[name].drop_nulls()
+        assert (rate.count, rate.of) == (asked.sum(), len(asked))
+    assert checks.weakest_mismatch.of > 0
+    seams = checks.window_seams
+    assert sum(seam.dialogues for seam in seams) == 2
+    means = scores["overlap_disagreement"].drop_nulls().to_list()
+    assert min(means) <= seams[0].difference <= max(means)
+    shown = Console(file=io.StringIO(), width=160)
+    show_run(shown, result)
+    printed = shown.file.getvalue()  # type: ignore[attr-defined]
+    assert f"{checks.weakest_mismatch.described} dialogues" in printed
+    assert f"windows of {seams[0].window_turns} turns" in printed
+
+
 def test_running_again_asks_nothing(server: CountingServer, data: Path, tmp_path: Path) -> None:
     same = recipe(server, data, fork={"resamples": 1})
     run_recipe(same, out=tmp_path / "run")
