@@ -256,6 +256,13 @@ def test_a_typo_is_named(tmp_path: Path, line: str, message: str) -> None:
                 "which evidence on a pair passes"
             ],
         ),
+        (
+            "natural: {verify: {min_margin: 0.3}}",
+            [
+                "natural.verify.min_margin: no such key any more; `curve`, a file that `curate calibrate` writes, "
+                "says from which evidence on a pair passes"
+            ],
+        ),
         ("fork: {fine_from: {}}", ["fork.fine_from: no such key any more; it is `min_good` now"]),
         (
             "judge: {spare_prefix: S}",

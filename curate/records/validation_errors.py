@@ -46,10 +46,12 @@ def _explained(error: ValidationError, what: str, roots: Models) -> UsageError:
     problems = [(*_walk(problem["loc"], roots), problem) for problem in error.errors()]
     lines = []
     for place, section, inside, problem in problems:
-        is_echo = problem["type"] in ("literal_error", "too_short") and any(
+        is_echo = problem["type"] in ("literal_error", "too_short", "bool_type") and any(
             other.startswith(f"{place}.") for other, *_ in problems
         )
-        if is_echo:  # "should be False", or "has no items", where what is wrong stands further in
+        if (
+            is_echo
+        ):  # "should be a boolean", or "has no items", where what is wrong stands further in
             continue
         shown = repr(problem.get("input"))[:80]
         match problem["type"]:
@@ -127,7 +129,9 @@ def _tag(model: type[BaseModel]) -> str | None:
 
 def _is_internal(part: object) -> bool:
     return isinstance(part, str) and (
-        part.startswith(("literal", "function", "lax", "tuple[")) or part[:1].isupper()
+        part.startswith(("literal", "function", "lax", "tuple["))
+        or part == "bool"
+        or part[:1].isupper()
     )
 
 

@@ -20,7 +20,7 @@ import polars as pl
 
 from curate.dialogue import Dialogue, Message
 from curate.engines.accounting import Accounting, Budget, cost_of
-from curate.engines.base import EngineIdentity, Usage
+from curate.engines.base import Capability, EngineIdentity, Usage
 from curate.engines.pool import EngineFacts
 from curate.engines.stand_in import StandIn, settled
 from curate.errors import UsageError
@@ -38,6 +38,7 @@ from curate.records import JudgeIdentity, PairCheck, PairCurve, PreferencePair, 
 from curate.run.outputs import NATURAL_PAIRS, PAIRS, REFUSED_PAIRS, SCORES, read_pairs
 from curate.run.read_back import read_manifest
 from curate.sources import open_source
+from curate.sources.sample import sample_chats
 from curate.sources.units import Tally
 from curate.stages import bind_judge, judge_stage, model_pool, pair_identity
 from curate.statistics import sigmoid
@@ -113,7 +114,7 @@ class PairPlan:
 
 
 def plan_twins(recipe: Recipe, wanted: int, run: Path | None = None, seed: int = 42) -> PairPlan:
-    """Plant twins in the recipe's own dialogues; no model is asked.
+    """Plant twins in the recipe's own dialogues, or in the sample's where these are too few; no model is asked.
 
     Args:
         recipe: its sources are read from the start, as far as needed.
@@ -124,7 +125,7 @@ def plan_twins(recipe: Recipe, wanted: int, run: Path | None = None, seed: int =
         seed: of the draws.
 
     Raises:
-        UsageError: no judge is named; too few twins for a curve.
+        UsageError: no judge is named; fewer twins wanted than a curve needs.
     """
     _check_judge(recipe)
     good = None if run is None else _best(run, wanted)
@@ -136,17 +137,35 @@ def plan_twins(recipe: Recipe, wanted: int, run: Path | None = None, seed: int =
                 dialogues.append(dialogue)
             if len(dialogues) >= _POOL * wanted:
                 break
-    twins = plant_twins(dialogues, wanted, seed=seed) if dialogues else []
     chosen_from = "dialogues whose quality is not known"
     if good is not None:
         chosen_from = f"the {len(good)} best dialogues of {run}, by mean score"
+    twins = plant_twins(dialogues, wanted, seed=seed) if dialogues else []
+    if wanted >= LEAST_PAIRS > len(twins):
+        chosen_from = f"curate's sample dialogues, since the recipe's {len(dialogues):,} have room for {len(twins)}"
+        twins = plant_twins(_sample_dialogues(recipe), wanted, seed=seed)
     if len(twins) < LEAST_PAIRS:
         raise UsageError(
             "too few twins to fit a curve to",
-            got=f"{len(twins)} twins, {wanted} wanted, in {len(dialogues)} dialogues",
-            expected=f"at least {LEAST_PAIRS}, at most two a dialogue, in assistant replies of 60 characters or more",
+            got=f"{len(twins)} twins, {wanted} wanted",
+            expected=f"at least {LEAST_PAIRS}",
         )
     return _planned(recipe, list(map(KnownSides.of_twin, twins)), "twins", chosen_from)
+
+
+def _sample_dialogues(recipe: Recipe) -> list[Dialogue]:
+    """Return the sample's dialogues up to the flaw that was written into them: a planted one is to be the only one."""
+    dialogues = []
+    for path in sample_chats():
+        source = open_source(parse_source({"path": str(path)}))
+        for unit in source.read(recipe.role, recipe.scenario, recipe.role_from):
+            for dialogue in unit.dialogues:
+                flaw = dialogue.metadata.get("flaw")
+                turns = [t for t in dialogue.turns if flaw is None or t.number < flaw["turn"]]
+                if turns:
+                    end = turns[-1].start + len(turns[-1].messages)
+                    dialogues.append(with_messages(dialogue, dialogue.messages[:end]))
+    return dialogues
 
 
 def plan_labelled(recipe: Recipe, gold: Path) -> PairPlan:
@@ -213,9 +232,12 @@ def _planned(
 
 def _expected(pairs: Sequence[KnownSides], recipe: Recipe) -> Load:
     """What is asked about the pairs, of a judge that gives log-probabilities; no other gets a curve."""
-    rubric = (recipe.judge or RubricConfig()).model_copy(update={"mode": "tokens"})
+    rubric = recipe.judge or RubricConfig()
+    if rubric.mode == "auto":
+        rubric = rubric.model_copy(update={"mode": "tokens"})
     stand_in = StandIn()
-    nobody = EngineFacts(EngineIdentity(engine="", model=""), frozenset(), 1)
+    capabilities = frozenset({Capability.LABEL_LOGPROBS})
+    nobody = EngineFacts(EngineIdentity(engine="", model=""), capabilities, 1)
     asks = bind_judge(stand_in, rubric, nobody)
     for pair in pairs:
         settled(_preference(pair, asks, _verification(recipe)))
@@ -250,12 +272,12 @@ def fit_by_asking(
         async with model_pool(asked) as models:
             rubric = asked.judge or RubricConfig()
             stage = judge_stage(rubric, models.judge)
-            if stage.mode == "json":
-                raise _letters_alone()
             resolved = rubric.model_copy(update={"mode": stage.mode})
             budget = Budget(**asked.budget.model_dump())
             async with models.asking(replies, Accounting(), budget) as asks:
                 judging = bind_judge(asks.judge, resolved, models.judge)
+                if judging.judge_mode == "json":
+                    raise _letters_alone()
                 reader = _Reader(
                     plan, judging, _verification(asked), models.judge.open_dialogues, progress
                 )
@@ -476,7 +498,7 @@ def _letters_alone() -> UsageError:
     return UsageError(
         "a curve needs a judge that gives log-probabilities",
         got="letters alone",
-        fix="use an engine that gives them, and judge.mode: auto or tokens",
+        fix="use an engine that gives them",
     )
 
 

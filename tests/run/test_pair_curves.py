@@ -20,6 +20,7 @@ from curate.cli.run import show_run
 from curate.engines import pool
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
+from curate.engines.stand_in import likely_instance
 from curate.errors import UsageError
 from curate.publishing.card import _decisions
 from curate.recipe import Recipe, load_recipe, parse_recipe
@@ -34,6 +35,7 @@ from curate.run.pair_curves import (
     write_curve,
 )
 from curate.run.pipeline import RunResult, run_recipe
+from curate.sources.sample import sample_chats
 
 DIALOGUES = 70
 SCRIPTED = {"engine": "scripted", "replies": []}
@@ -49,6 +51,10 @@ WORDS = [
     "market",
     "garden",
 ]
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def reply(number: int, turn: int) -> str:
@@ -100,6 +106,8 @@ class Judge:
             return letters(
                 first - second + draw.gauss(0, 1) + self.pull + draw.gauss(0, self.spread)
             )
+        if request.schema is not None:
+            return Completion(json.dumps(likely_instance(request.schema)))
         labels = request.labels or ("x",)
         mass = [draw.uniform(0.5, 1.5) for _ in labels]
         shares = [math.log(held / sum(mass)) for held in mass]
@@ -237,21 +245,52 @@ def test_a_judge_that_sees_no_flaw_gets_an_error_with_the_figure(
         fit_by_asking(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
 
 
-def test_too_few_twins_are_refused_before_anybody_is_asked(judge: Judge, tmp_path: Path) -> None:
+def test_dialogues_with_too_little_room_give_way_to_the_sample(tmp_path: Path) -> None:
     few = recipe_of(tmp_path / "few.jsonl", [chat(at) for at in range(12)])
-    with pytest.raises(UsageError, match="24 twins"):
-        plan_twins(few, 60)
+    plan = plan_twins(few, 60)
+    assert plan.chosen_from == "curate's sample dialogues, since the recipe's 12 have room for 24"
+    assert len(plan.pairs) >= 40
+    assert not {pair.prompt.id for pair in plan.pairs} & {f"d{at}" for at in range(12)}
+    written = {row["id"]: row["flaw"] for path in sample_chats() for row in rows_of(path)}
+    for pair in plan.pairs:
+        flaw = written[pair.prompt.id]
+        assert flaw is None or pair.turn < flaw["turn"]
+
+
+def test_too_few_twins_are_refused_before_anybody_is_asked(judge: Judge, tmp_path: Path) -> None:
+    few = recipe_of(tmp_path / "few.jsonl", [chat(at) for at in range(30)])
+    with pytest.raises(UsageError, match="20 twins, 20 wanted"):
+        plan_twins(few, 20)
     no_judge = few.model_copy(update={"models": few.models.model_copy(update={"judge": None})})
     with pytest.raises(UsageError, match="no judge is named"):
         plan_twins(no_judge, 60)
     assert not judge.requests
 
 
-def test_a_judge_of_letters_alone_gets_no_curve(judge: Judge, tmp_path: Path) -> None:
+def test_a_judge_of_letters_alone_gets_no_curve(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    engine = ScriptedEngine(judge, capabilities=frozenset({Capability.JSON_SCHEMA}))
+
+    async def scripted(_: object) -> ScriptedEngine:
+        return engine
+
+    monkeypatch.setattr(pool, "open_engine", scripted)
     recipe = twins_recipe(tmp_path, judge={"mode": "json", "text": "off"})
     with pytest.raises(UsageError, match="log-probabilities"):
         fit_by_asking(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
     assert not judge.requests
+
+
+def test_whole_json_scores_are_a_margin_beside_letters_read_by_log_probabilities(
+    judge: Judge, tmp_path: Path
+) -> None:
+    recipe = twins_recipe(tmp_path, judge={"mode": "json", "text": "off"})
+    curve = fit_by_asking(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
+    assert curve.identity.mode == "json"
+    assert curve.pairs == 60
+    assert curve.preference_weight > 0
+    assert any(request.schema for request in judge.requests)
 
 
 def test_a_judge_that_can_answer_about_too_few_says_why(judge: Judge, tmp_path: Path) -> None:
