@@ -99,12 +99,26 @@ def show_funnels(console: Console, manifest: Manifest) -> None:
         console.print(table)
 
 
-def show_judge_checks(console: Console, checks: JudgeChecks) -> None:
-    """How often the judge of a run disagrees with itself."""
+def show_judge_checks(console: Console, checks: JudgeChecks, *, whole: bool = False) -> None:
+    """How often the judge of a run disagrees with itself, and the ways to fail that it shows.
+
+    Args:
+        whole: a table of all ways, not only those that it shows.
+    """
+    from curate.trust.failure_modes import mode_rows, summary_lines
     from curate.trust.judge_checks import described
 
-    for line in described(checks):
-        console.print(line, soft_wrap=True)
+    for line in described(checks) + ([] if whole else summary_lines(checks.failure_modes)):
+        console.print(escape(line), soft_wrap=True)
+    if not whole:
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("known way of judges to fail", "figure", "at most", "", ""):
+        table.add_column(column, justify="right" if column in ("figure", "at most") else "left")
+    for *cells, detail in mode_rows(checks.failure_modes):
+        style = {"warn": "yellow", "pass": ""}.get(cells[-1], "dim")
+        table.add_row(*cells, escape(detail), style=style)
+    console.print(table)
 
 
 def show_decay(console: Console, decay: AdherenceDecay, positions: int = 10) -> None:

@@ -36,7 +36,7 @@ def show(
             show_row(OUT, row)
         manifest = read_manifest(run_folder)
         if manifest.judge_checks is not None:
-            show_judge_checks(OUT, manifest.judge_checks)
+            show_judge_checks(OUT, manifest.judge_checks, whole=True)
         if manifest.adherence is not None:
             show_decay(OUT, manifest.adherence)
         show_funnels(OUT, manifest)

@@ -34,6 +34,7 @@ from curate.records import (
     CutPoints,
     Manifest,
 )
+from curate.trust.failure_modes import mode_rows
 from curate.trust.judge_checks import described
 
 _SIZES: Final = (
@@ -112,6 +113,7 @@ def make_card(facts: CardFacts) -> str:
         judges=_judges(manifest),
         decisions=_decisions(manifest),
         judge_checks=_judge_checks(manifest),
+        failure_modes=mode_rows(checks.failure_modes) if (checks := manifest.judge_checks) else [],
         sources=_sources(facts),
         recipe=yaml.safe_dump(published(manifest.recipe), sort_keys=False, allow_unicode=True),
         findings=[f"{name} ({count:,})" for name, count in sorted(facts.findings.counts.items())],

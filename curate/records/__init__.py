@@ -28,7 +28,13 @@ from curate.records.calibration import (
     Kappa,
 )
 from curate.records.decision import Collision, Decision
-from curate.records.judge_checks import JudgeChecks, Rate, WindowSeams
+from curate.records.judge_checks import (
+    FailureMode,
+    FailureModeName,
+    JudgeChecks,
+    Rate,
+    WindowSeams,
+)
 from curate.records.judgment import (
     CONVERSATION_DIMENSIONS,
     INTERNAL_ERROR,
@@ -103,6 +109,8 @@ __all__ = [
     "CutPoints",
     "Decision",
     "Estimate",
+    "FailureMode",
+    "FailureModeName",
     "FunnelStage",
     "GoodModel",
     "JudgeCalibration",

@@ -1,6 +1,8 @@
-"""What the scores of a run say about its judge: how often it disagrees with itself."""
+"""What the scores of a run say about its judge: how often it disagrees with itself, and how it is known to fail."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from pydantic import Field
 
@@ -31,6 +33,29 @@ class WindowSeams(Frozen):
     )
 
 
+FailureModeName = Literal[
+    "aggregation_bias",
+    "repair_false_na",
+    "persona_collapse",
+    "length_favouritism",
+    "verdict_mismatch",
+    "flat_long_dialogues",
+]
+
+
+class FailureMode(Frozen):
+    """One way in which judges of dialogues are known to fail, as a figure over a run held against a threshold."""
+
+    name: FailureModeName
+    status: Literal["pass", "warn", "not_enough_data", "not_run"]
+    figure: float | None = Field(None, description="None where there is too little to tell.")
+    threshold: float = Field(description="A figure above it warns.")
+    n: int = Field(0, description="Dialogues (of length favouritism: turns) it was measured on.")
+    detail: str = Field("", description="What was measured, or why nothing could be.")
+    behind: int = Field(0, description="Dialogues that make the figure what it is.")
+    dialogues: tuple[str, ...] = Field((), description="Ids of the first of them.")
+
+
 class JudgeChecks(Frozen):
     """The rubric judge of a run held against itself. Equal dialogues count once."""
 
@@ -45,3 +70,4 @@ class JudgeChecks(Frozen):
     window_seams: tuple[WindowSeams, ...] = Field(
         (), description="Of dialogues scored in overlapping windows, by the windows' size."
     )
+    failure_modes: tuple[FailureMode, ...] = ()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-_TOKEN = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]|[^\W_]+|[^\w\s]+|_+")
+TOKEN = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]|[^\W_]+|[^\w\s]+|_+")
 _FIRST = "^"
 _SUPPORT = 5
 _Z = 5.0
@@ -152,7 +152,7 @@ class WordCounts:
 def side_words(side: Message) -> set[str]:
     """The words of a side: casefolded words and runs of marks, tools called, and `^word` for its first."""
     # a blob without spaces is no word to remember whole
-    found = [word[:_LONGEST] for word in _TOKEN.findall(side.content.casefold())]
+    found = [word[:_LONGEST] for word in TOKEN.findall(side.content.casefold())]
     words = set(found)
     if found:
         words.add(_FIRST + found[0])

@@ -107,6 +107,8 @@ def test_the_card_says_how_often_the_judge_disagrees_with_itself(run: Path) -> N
     assert checks is not None
     said = f"weakest turn is another than its scores give: {checks.weakest_mismatch.described}"
     assert checks.weakest_mismatch.of > 0
+    assert "| aggregation bias |" in prepared.card
+    assert "| persona collapse |  | 0.30 | not run |" in prepared.card
     assert f"\n- The judge's {said} dialogues.\n" in prepared.card
 
 

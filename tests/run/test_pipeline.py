@@ -147,6 +147,8 @@ def test_summary_and_manifest_count_where_the_judge_disagrees_with_itself(
     printed = shown.file.getvalue()  # type: ignore[attr-defined]
     assert f"{checks.weakest_mismatch.described} dialogues" in printed
     assert f"windows of {seams[0].window_turns} turns" in printed
+    assert len(checks.failure_modes) == 6
+    assert "known ways of judges to fail: " in printed
 
 
 def test_running_again_asks_nothing(server: CountingServer, data: Path, tmp_path: Path) -> None:
