@@ -162,13 +162,14 @@ class Stages:
     """The stages of a recipe that ask models; None where it leaves one out."""
 
     judge: Stage[Judged] | None = None
+    persona: Stage[Judged] | None = None
     adherence: Stage[Scored] | None = None
     fork: Stage[Forks] | None = None
     natural: Stage[PreferencePair] | None = None
 
     def __iter__(self) -> Iterator[Stage[Any]]:
         """Those there are, in the order of a run."""
-        return filter(None, (self.judge, self.adherence, self.fork, self.natural))
+        return filter(None, (self.judge, self.persona, self.adherence, self.fork, self.natural))
 
     def of(self, name: StageName, fingerprint: str) -> Stage[Any]:
         """The stage of a name, as it was bound elsewhere.
@@ -199,6 +200,7 @@ def bind_stages(recipe: Recipe, models: ModelsByRole) -> Stages:
     """
     judge, adherence = recipe.judge, recipe.judged_adherence
     judged = judge_stage(judge, models.judge) if judge else None
+    persona = persona_stage(judge, models.judge) if judge and judge.persona_check else None
     scored = adherence_stage(adherence, models.judge) if adherence else None
     if judge:
         check_adherence(judge.calibration, scored.identity if scored else None)
@@ -207,7 +209,7 @@ def bind_stages(recipe: Recipe, models: ModelsByRole) -> Stages:
         forked = fork_stage(recipe.fork, judge, judged, models, adherence)
     if recipe.natural.verification is not None:
         verified = natural_stage(recipe.natural, judge, models.judge, adherence)
-    return Stages(judged, scored, forked, verified)
+    return Stages(judged, persona, scored, forked, verified)
 
 
 async def make_row(stage: Stage[Any], item: WorkItem, asks: Asks) -> Row:
@@ -317,7 +319,7 @@ def judge_stage(config: RubricConfig, engine: Described) -> Stage[Judged]:
         ask = _about(item.dialogue, asks.judge)
         return await judge_dialogue(item.dialogue, ask, resolved, identity)
 
-    asked = resolved.model_dump(mode="json", exclude={"calibration"})
+    asked = resolved.model_dump(mode="json", exclude={"calibration", "persona_check"})
     print_ = _fingerprint("judging", asked, identity)
     return Stage(
         StageName.JUDGE,
@@ -328,6 +330,21 @@ def judge_stage(config: RubricConfig, engine: Described) -> Stage[Judged]:
         mode=mode,
         calibrated=calibrate_judge(config, identity, print_),
     )
+
+
+def persona_stage(config: RubricConfig, engine: Described) -> Stage[Judged]:
+    """The rubric judge on dialogues that have been given another one's scenario; no words, no calibration."""
+    judged = judge_stage(config.model_copy(update={"text": "off", "calibration": None}), engine)
+
+    async def run(item: WorkItem, asks: Asks) -> Judged:
+        judge = _about(item.dialogue, asks.judge, stage=StageName.PERSONA)
+        return await judged.run(item, replace(asks, judge=judge))
+
+    def expected(dialogue: Dialogue, at: int, look_up: LookUp) -> list[Expected]:
+        other = dialogue.model_copy(update={"scenario": f"Not: {dialogue.scenario or ''}"})
+        return _as_it_runs(run)(other, at, look_up)
+
+    return replace(judged, name=StageName.PERSONA, run=run, expects=expected)
 
 
 def _as_it_runs(run: Callable[[WorkItem, Asks], Awaitable[object]]) -> Expects:

@@ -128,6 +128,12 @@ class RubricConfig(Config):
         description="File that `curate calibrate` wrote: scores become calibrated levels, which verdict and "
         "weakest turn go by, and `p_good` is known where it was fitted. Refused for another judge. Costs no call.",
     )
+    persona_check: int = Field(
+        0,
+        ge=0,
+        description="So many dialogues are judged again with another dialogue's scenario: a judge whose scores do "
+        "not fall then ignores the scenario (`persona_collapse`). At least 10 tell something; 20 to 50 are enough.",
+    )
     text_max_tokens: int = Field(400, ge=16, description="Bound of a text call.")
     ledger_max_tokens: int = Field(320, ge=32, description="Bound of a ledger of earlier turns.")
     issue_max_tokens: int = Field(96, ge=16, description="Bound of one description of an issue.")

@@ -163,7 +163,12 @@ def estimate(
     """
     counter = token_counter(models.judge)
     fork_share, pair_share = fork_share or ForkShare(), pair_share or PairShare()
-    shares = {StageName.FORK: fork_share.value, StageName.NATURAL: pair_share.value}
+    persona = min(1.0, recipe.judge.persona_check / total) if recipe.judge and total else 0.0
+    shares = {
+        StageName.PERSONA: persona,
+        StageName.FORK: fork_share.value,
+        StageName.NATURAL: pair_share.value,
+    }
     assumptions = [f"tokens are counted by {counter.described}"]
     stages: dict[str, list[Loads]] = {}
     for stage in bind_stages(recipe, models):

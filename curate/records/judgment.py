@@ -24,6 +24,7 @@ class StageName(StrEnum):
 
     JUDGE = "judge"
     ADHERENCE = "adherence"
+    PERSONA = "persona"
     FORK = "fork"
     NATURAL = "natural"
 
@@ -33,7 +34,7 @@ ScoringStage = Literal["judge", "adherence"]
 
 
 SCORING = (StageName.JUDGE, StageName.ADHERENCE)
-"""The stages whose rows are scores of dialogues; the others make or verify pairs."""
+"""The stages whose rows are scores of dialogues; the others check the judge, and make or verify pairs."""
 
 
 class JudgeIdentity(Frozen):

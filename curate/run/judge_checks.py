@@ -6,16 +6,90 @@
 
 from __future__ import annotations
 
-import orjson
+from collections.abc import Mapping
+from dataclasses import dataclass
+from heapq import nsmallest
+from typing import Any
 
+import orjson
+import polars as pl
+
+from curate.dialogue import Dialogue
+from curate.executors.work import Runner
 from curate.records import Judgment, StageName, Unscored
-from curate.run.staging import Job
+from curate.run.staging import Job, scored_rows
+from curate.stages import Judged, Stage, WorkItem
 from curate.storage.rows import StageRows
 from curate.trust.failure_modes import FailureModes
 from curate.trust.judge_checks import JudgeTally
 
+_SCENARIOS = 100
+"""So many different scenarios are enough to give each dialogue another one's."""
 
-def check_judge_scores(job: Job, judgments: StageRows[Judgment | Unscored]) -> None:
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """A sample of dialogues judged with another dialogue's scenario.
+
+    Attributes:
+        records: by the content hash of the dialogue as it is; those that are unscored are left out.
+        why_none: why no dialogue was judged so; empty where some were.
+    """
+
+    records: Mapping[str, Mapping[str, Any]]
+    why_none: str = ""
+
+
+async def judge_swapped(job: Job, stage: Stage[Judged], runner: Runner) -> Swapped:
+    """Judge an even sample again, each dialogue with the scenario of another."""
+    sample, why_none = _swapped_sample(
+        job, job.recipe.judge.persona_check if job.recipe.judge else 0
+    )
+    rows = scored_rows(job.path, stage.name, stage.fingerprint, Judgment)
+    by_key = {other.content_hash: other for other in sample.values()}
+    keys, done = pl.Series(list(by_key), dtype=pl.String), frozenset(rows.done())
+    items = (WorkItem(other) for key, other in by_key.items() if key not in done)
+    await job.make_rows(stage, rows, keys, items, runner)
+    job.log.stage(stage.name).rows = len(keys)
+    made = {key: orjson.loads(row) for key, row in rows.stored(keys)}
+    return Swapped(
+        {
+            key: made[other.content_hash]
+            for key, other in sample.items()
+            if made[other.content_hash]["kind"] == "judgment"
+        },
+        why_none,
+    )
+
+
+def _swapped_sample(job: Job, size: int) -> tuple[dict[str, Dialogue], str]:
+    """Content hash to the dialogue with another's scenario; the same sample whenever the data is the same."""
+    scenarios: dict[str, None] = {}
+
+    def with_scenario(dialogue: Dialogue) -> bool:
+        scenario = (dialogue.scenario or "").strip()
+        if scenario and len(scenarios) < _SCENARIOS:
+            scenarios[scenario] = None
+        return bool(scenario)
+
+    distinct = job.dialogues(job.hashes().is_first_distinct())
+    # The hashes are even, so the smallest are a sample that grows with the data without changing.
+    sample = nsmallest(size, filter(with_scenario, distinct), key=lambda one: one.content_hash)
+    if len(scenarios) < 2:
+        return {}, "all dialogues have the same scenario, so there is no other to judge them with"
+    given = list(scenarios)
+    swapped = {}
+    for at, dialogue in enumerate(sample):
+        own = (dialogue.scenario or "").strip()
+        others = (given[(at + step) % len(given)] for step in range(len(given)))
+        other = next(scenario for scenario in others if scenario != own)
+        swapped[dialogue.content_hash] = dialogue.model_copy(update={"scenario": other})
+    return swapped, ""
+
+
+def check_judge_scores(
+    job: Job, judgments: StageRows[Judgment | Unscored], swapped: Swapped | None = None
+) -> None:
     """Check the run's judgments, equal dialogues once; the result stands in the report of their stage."""
     hashes = job.hashes()
     wanted = hashes.is_first_distinct() & hashes.is_in(judgments.done().implode())
@@ -29,8 +103,12 @@ def check_judge_scores(job: Job, judgments: StageRows[Judgment | Unscored]) -> N
             tally.add(record)
             if record["kind"] == "judgment":
                 modes.add(dialogue, record)
-        report = tally.report()
+                if swapped is not None and key in swapped.records:
+                    modes.add_swapped(dialogue.id, record, swapped.records[key])
+    report = tally.report()
     if report is not None:
-        found = modes.report("judging a sample again with another scenario is not asked for")
-        report = report.model_copy(update={"failure_modes": found})
+        why_none = "judge.persona_check is 0, or no model was asked"
+        if swapped is not None:
+            why_none = swapped.why_none
+        report = report.model_copy(update={"failure_modes": modes.report(why_none)})
     job.log.stage(StageName.JUDGE).checks = report

@@ -117,6 +117,9 @@ class KeptRows:
             known &= hashes.is_in(self.done(StageName.JUDGE, self._judge).implode())
             left = known & hashes.is_in(forkable.implode()) & ~hashes.is_in(done.implode())
             return Owed(int(left.sum()) + self.fork_share.value * int((~known).sum()), _NO_KEYS)
+        if stage is StageName.PERSONA:
+            wanted = self.recipe.judge.persona_check if self.recipe.judge else 0
+            return Owed(max(0, min(wanted, len(hashes)) - len(done)), _NO_KEYS)
         if stage is StageName.JUDGE:
             self._judge = fingerprint
         missing = hashes.filter(~hashes.is_in(done.implode()))
@@ -163,7 +166,7 @@ class KeptRows:
 
 
 def _keys(run: Path, stage: StageName, fingerprint: str) -> pl.Series:
-    if stage is StageName.JUDGE:
+    if stage in (StageName.JUDGE, StageName.PERSONA):
         return scored_rows(run, stage, fingerprint, Judgment).done()
     if stage is StageName.ADHERENCE:
         return scored_rows(run, stage, fingerprint, AdherenceScore).done()
@@ -256,7 +259,7 @@ class Reused:
                     )
         # How the mode was chosen is no difference: which one it came to is part of the identity.
         left_out = {"mode", "output_mode", "reference"} | (
-            {"calibration"} if stage.name is StageName.JUDGE else set()
+            {"calibration", "persona_check"} if stage.name is StageName.JUDGE else set()
         )
         configured = self.manifest.recipe.get(stage.name)
         for name, there in configured.items() if isinstance(configured, dict) else ():

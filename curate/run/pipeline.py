@@ -1,6 +1,6 @@
 """A run from source to export: a list of stages, each of which reads rows, writes rows and leaves a report.
 
-    ingest > find natural pairs > judge > adherence > table > fork > verify natural pairs > select > pairs > export
+    ingest > find natural pairs > judge > adherence > persona check > table > fork > verify natural pairs > select > pairs > export
 
 The models are open from the judge to the last verification, and closed before selection begins. Each stage reads rows and appends rows to the run folder, so a run that ends early (kill, Ctrl-C, budget,
 an unreachable server) is resumed by running it again: rows that are there are reused, replies that were
@@ -29,7 +29,7 @@ from curate.run import exit_codes
 from curate.run.cleaning_inputs import Cleaning, prepare_cleaning
 from curate.run.export import export_run
 from curate.run.ingest import INDEX, read_index, read_sources, summed
-from curate.run.judge_checks import check_judge_scores
+from curate.run.judge_checks import Swapped, check_judge_scores, judge_swapped
 from curate.run.owed import KeptRows, Reused, reuse_gaps, taken_over_gaps, told_of_gaps
 from curate.run.pairs import Pairing
 from curate.run.read_back import last_manifest
@@ -137,13 +137,14 @@ async def _stages(job: Job, sources: list[Source], rates: Rates | None) -> None:
         if recipe.natural.verification is not None:
             pairs.find_natural()
         async with open_executor(recipe, job.path, log.accounting, log.budget) as executor:
-            table, scores = await _ask(job, pairs, sample, rates, executor)
+            table, scores, swapped = await _ask(job, pairs, sample, rates, executor)
     else:
         _require_reused(job)
+        swapped = None
         scores = await scores_without_a_judge(job)
         table = tabulate(job, scores)
     if scores.judgments is not None:
-        check_judge_scores(job, scores.judgments)
+        check_judge_scores(job, scores.judgments, swapped)
     decided = select_dialogues(job, table, cleaning)
     with log.timed("pairs"):
         pairs.write(decided)
@@ -154,13 +155,17 @@ async def _stages(job: Job, sources: list[Source], rates: Rates | None) -> None:
 
 async def _ask(
     job: Job, pairs: Pairing, sample: Reservoir, rates: Rates | None, executor: Executor
-) -> tuple[pl.LazyFrame, Scores]:
+) -> tuple[pl.LazyFrame, Scores, Swapped | None]:
     """The stages that ask models."""
     recipe, models = job.recipe, executor.models
     _warn_about(job, models)
     stages = bind_stages(recipe, models)
     _estimate(job, pairs, sample, rates, models)
     scores = await ask_for_scores(job, stages, executor)
+    swapped = None
+    if stages.persona is not None:
+        with job.log.timed(StageName.PERSONA):
+            swapped = await judge_swapped(job, stages.persona, executor)
     table = tabulate(job, scores)
     if recipe.fork and stages.fork is not None:
         with job.log.timed(StageName.FORK):
@@ -168,7 +173,7 @@ async def _ask(
     if stages.natural is not None:
         with job.log.timed(StageName.NATURAL):
             await pairs.verify_natural(stages.natural, executor)
-    return table, scores
+    return table, scores, swapped
 
 
 def _look_back(job: Job) -> Rates | None:

@@ -198,17 +198,19 @@ class FailureModes:
 
 
 def _levels(record: Record) -> dict[str, float]:
-    """Expectation (where there is one, else score) of each dimension, over the turns; n/a left out."""
+    """Expectation (where there is none, the judge's digit) of each dimension, over the turns; n/a left out."""
     levels = {
         name: fmean(
-            _exact(turn["scores"][name], turn["readings"].get(name)) for turn in record["per_turn"]
+            _exact((turn["digits"] or turn["scores"])[name], turn["readings"].get(name))
+            for turn in record["per_turn"]
         )
         for name in TURN_DIMENSIONS
     }
     for name in CONVERSATION_DIMENSIONS:
         held = record["conversation_level"][name]
-        if held["score"] != "n/a":
-            levels[name] = _exact(held["score"], held["reading"])
+        digit = held["score"] if held["digit"] is None else held["digit"]
+        if digit != "n/a":
+            levels[name] = _exact(digit, held["reading"])
     return levels
 
 

@@ -489,6 +489,52 @@ def test_a_judged_run_is_filtered_without_a_model(
     assert any("1 dialogues have no judge row" in warning for warning in result.manifest.warnings)
 
 
+def test_a_sample_is_judged_again_with_another_scenario_where_the_recipe_asks(
+    server: CountingServer, tmp_path: Path
+) -> None:
+    about = ("Somebody orders books.", "Somebody asks for legal advice.")
+    rows = [chat(n, text=f"case {n}") | {"scenario": about[n % 2]} for n in range(14)]
+    data = write_rows(tmp_path / "chats.jsonl", rows)
+
+    def run(**judge: Any) -> tuple[RunResult, list[Body]]:
+        asked = recipe(server, data, adherence=False, judge=judge)
+        return questions(server, lambda: run_recipe(asked, out=tmp_path / "run"))
+
+    plain, _ = run()
+    checked, asked = run(persona_check=12)
+    counts = checked.manifest.stages["persona"]
+    assert (counts.rows, counts.requests_sent) == (12, len(asked))
+    assert checked.manifest.stages["judge"].reused == 14
+    for body in asked:
+        said = json.dumps(body["messages"])
+        number = next(n for n in range(14) if f"chat {n} " in said)
+        assert about[1 - number % 2] in said
+        assert about[number % 2] not in said
+    checks = [result.manifest.judge_checks for result in (plain, checked)]
+    modes = [{m.name: m for m in made.failure_modes}["persona_collapse"] for made in checks if made]
+    assert modes[0].status == "not_run"
+    assert modes[1].figure is not None
+    assert 10 <= modes[1].n <= 12
+    estimate = checked.manifest.estimate
+    assert estimate is not None
+    assert estimate.stages["persona"].requests == pytest.approx(len(asked), abs=2)
+    again, asked = run(persona_check=12)
+    assert asked == []
+    assert again.manifest.judge_checks == checked.manifest.judge_checks
+
+
+def test_one_scenario_for_all_leaves_no_other_to_judge_with(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    asked = recipe(server, data, adherence=False, judge={"persona_check": 5})
+    result = run_recipe(asked, out=tmp_path / "run")
+    assert result.manifest.stages["persona"].requests == 0
+    assert result.manifest.judge_checks is not None
+    mode = {m.name: m for m in result.manifest.judge_checks.failure_modes}["persona_collapse"]
+    assert (mode.status, mode.figure) == ("not_run", None)
+    assert "same scenario" in mode.detail
+
+
 def test_two_recipes_share_judgments_and_only_what_is_missing_is_asked(
     server: CountingServer, data: Path, tmp_path: Path
 ) -> None:
