@@ -2,11 +2,15 @@
 
     python benchmarks/compare_weakest.py ask --model judge.gguf --data mtbench101.jsonl --out readings.jsonl
     python benchmarks/compare_weakest.py report readings.jsonl [more.jsonl ...]
+    python benchmarks/compare_weakest.py report levels.jsonl [...] --people conture/data.json
 
 `ask` plants one flaw (`curate.trust.twins`) in one turn of each of `--dialogues` dialogues of `--turns` turns, the
 turns as even as the dialogues allow, and scores their turns as a run does in mode `tokens`; what the judge says
 of the weakest turn is asked as well. With `--flaws` the dialogues have flaws of their own, at the turn that their
 metadata names (`recipes/sample`). A line a dialogue; it goes on where it stopped.
+
+With `--people` the truth is people's instead of planted, and the readings are those of `compare_levels.py ask`: the
+turns of a ConTurE dialogue whose impression is the lowest. Dialogues whose turns are all alike are left out.
 
 `report` holds rules against each other on the same readings. None is fitted to where the flaws are:
 
@@ -22,7 +26,7 @@ metadata names (`recipes/sample`). A line a dialogue; it goes on where it stoppe
 - the judge's own, prior off: its log-probability less the mean of that letter over all dialogues;
 - lowest mean and the judge's own, prior off: the sum of both, each in standard deviations.
 
-Chance is a turn drawn at random from each of these dialogues.
+Chance is a turn drawn at random from each of these dialogues. Where several turns are the worst, any of them is a hit.
 """
 
 from __future__ import annotations
@@ -161,12 +165,12 @@ class Held:
     """What the judge said of a flawed dialogue.
 
     Attributes:
-        turn: where the flaw is.
+        worst: where the flaw is, or the turns that people rate lowest.
         own: log-probability of each turn as the judge's own answer, over the turns alone; empty where that could not
             be read.
     """
 
-    turn: int
+    worst: frozenset[int]
     kind: str
     per_turn: tuple[TurnScores, ...]
     own: Mapping[int, float]
@@ -206,7 +210,29 @@ def read(files: Iterable[Path]) -> tuple[list[Held], int]:
         whole = {scores.turn: shares.get(scores.turn, least) for scores in per_turn}
         total = sum(whole.values())
         own = {turn: math.log(share / total) for turn, share in whole.items()} if shares else {}
-        found[held["dialogue"]] = Held(held["turn"], held["kind"], per_turn, own)
+        found[held["dialogue"]] = Held(frozenset({held["turn"]}), held["kind"], per_turn, own)
+    return list(found.values()), unread
+
+
+def read_people(files: Iterable[Path], people: Path) -> tuple[list[Held], int]:
+    """The dialogues of ConTurE that a judge scored, and how many it could not; those without a worst turn left out."""
+    rated = {
+        str(row["dialog_id"]): [turn["overall impression"] for turn in row["turns"]]
+        for row in json.loads(people.read_text(encoding="utf-8"))
+    }
+    found: dict[str, Held] = {}
+    unread = 0
+    for line in (line for file in files for line in file.read_text(encoding="utf-8").splitlines()):
+        held = json.loads(line)
+        judgment = held["judgment"]
+        if judgment["kind"] != "judgment":
+            unread += 1
+            continue
+        ratings = rated[held["dialogue"]]
+        per_turn = tuple(map(TurnScores.model_validate, judgment["per_turn"]))
+        worst = {s.turn for s in per_turn if ratings[s.turn - 1] == min(ratings)}
+        if len(worst) < len(per_turn):
+            found[held["dialogue"]] = Held(frozenset(worst), "people's ratings", per_turn, {})
     return list(found.values()), unread
 
 
@@ -289,7 +315,9 @@ def where(is_told: Sequence[bool], named: Sequence[int | None]) -> list[int | No
 
 
 def report(args: argparse.Namespace) -> None:
-    dialogues, unread = read(args.readings)
+    dialogues, unread = (
+        read_people(args.readings, args.people) if args.people else read(args.readings)
+    )
     if len(dialogues) < args.least:
         sys.exit(
             f"{len(dialogues)} dialogues that the judge could answer about, and {unread} others: too few, "
@@ -376,7 +404,11 @@ def hits(dialogues: Sequence[Held], named: Sequence[int | None], slack: int) -> 
     """1 where the turn named is within so many scored turns of the flaw; none named is no hit."""
     return [
         float(
-            turn is not None and abs(held.turns.index(turn) - held.turns.index(held.turn)) <= slack
+            turn is not None
+            and any(
+                abs(held.turns.index(turn) - held.turns.index(worst)) <= slack
+                for worst in held.worst
+            )
         )
         for held, turn in zip(dialogues, named, strict=True)
     ]
@@ -419,6 +451,9 @@ def main() -> None:
     asking.set_defaults(run=lambda args: asyncio.run(ask(args)))
     telling = commands.add_parser("report")
     telling.add_argument("readings", nargs="+", type=Path, help="files that `ask` wrote")
+    telling.add_argument(
+        "--people", type=Path, help="ConTurE's data, for readings of compare_levels.py"
+    )
     telling.add_argument("--calibration", type=Path, help="file that `curate calibrate` wrote")
     telling.add_argument("--least", type=int, default=LEAST, help="fewer dialogues are no report")
     telling.set_defaults(run=report)

@@ -83,7 +83,7 @@ def test_rules_are_held_against_chance_and_the_first(
     lines.append({"dialogue": "unread", "kind": "kind0", "turn": 1, "per_turn": None, "weakest": None})  # fmt: skip
     file = tmp_path / "readings.jsonl"
     file.write_text("".join(json.dumps(held) + "\n" for held in lines))
-    script.report(Namespace(readings=[file], calibration=None, least=10))
+    script.report(Namespace(readings=[file], calibration=None, people=None, least=10))
     said = capsys.readouterr().out
     assert "60 dialogues of 4 to 4 turns, 1 more" in said
     found = rows(said)
@@ -101,7 +101,7 @@ def test_an_own_answer_that_could_not_be_read_leaves_the_scores(
     lines = [line(number, fall=0.4) | {"weakest": {}} for number in range(20)]
     file = tmp_path / "readings.jsonl"
     file.write_text("".join(json.dumps(held) + "\n" for held in lines))
-    script.report(Namespace(readings=[file], calibration=None, least=10))
+    script.report(Namespace(readings=[file], calibration=None, people=None, least=10))
     found = rows(capsys.readouterr().out)
     assert found["the judge's own"][0] == "0"
     assert float(found["lowest mean"][1][:4]) > 0.8
@@ -111,4 +111,34 @@ def test_too_few_dialogues_are_no_report(script: ModuleType, tmp_path: Path) -> 
     file = tmp_path / "readings.jsonl"
     file.write_text(json.dumps(line(1, fall=0.4)) + "\n")
     with pytest.raises(SystemExit, match="1 dialogues"):
-        script.report(Namespace(readings=[file], calibration=None, least=10))
+        script.report(Namespace(readings=[file], calibration=None, people=None, least=10))
+
+
+def test_people_may_say_which_turns_are_worst(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [line(number, fall=0.4) for number in range(30)]
+    readings = tmp_path / "levels.jsonl"
+    readings.write_text(
+        "".join(
+            json.dumps({"dialogue": held["dialogue"], "judgment": held | {"kind": "judgment"}})
+            + "\n"
+            for held in lines
+        )
+    )
+    impressions = [[2 - (turn == held["turn"]) for turn in range(1, 5)] for held in lines]
+    impressions[0] = [1, 1, 1, 1]
+    other = lines[1]["turn"] % 4
+    impressions[1][other] = 1
+    rows_of_people = [
+        {"dialog_id": held["dialogue"], "turns": [{"overall impression": i} for i in given]}
+        for held, given in zip(lines, impressions, strict=True)
+    ]
+    people = tmp_path / "people.json"
+    people.write_text(json.dumps(rows_of_people))
+    script.report(Namespace(readings=[readings], calibration=None, people=people, least=10))
+    said = capsys.readouterr().out
+    assert "29 dialogues of 4 to 4 turns, 0 more" in said
+    found = rows(said)
+    assert found["chance"][1] == f"{(28 * 0.25 + 0.5) / 29:.2f}"
+    assert float(found["lowest mean"][1][:4]) > 0.8
