@@ -37,15 +37,11 @@ from asking import add_judge, asked_before, open_judge, table
 from curate import load_dialogues
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Engine, Request
-from curate.engines.label_mass import read_labels
+from curate.engines.label_mass import LETTER_PREFIX, read_labels
 from curate.judging.config import RubricConfig
 from curate.judging.single_turn import score_turn
 from curate.pairs.prefix import with_messages
-from curate.pairs.prompting import (
-    ANSWER_PREFIX,
-    ClosedQuestion,
-    comparison,
-)
+from curate.pairs.prompting import ClosedQuestion, comparison
 from curate.pairs.verify import cut_after, token_ratio
 from curate.records import TURN_DIMENSIONS, Unscored
 from curate.trust.agreement import auc, bootstrap_interval
@@ -67,7 +63,7 @@ async def read_letters(engine: Engine, questions: list[ClosedQuestion]) -> list[
             question.trunk,
             question.question(as_json=False),
             max_tokens=1,
-            prefill=ANSWER_PREFIX,
+            prefill=LETTER_PREFIX,
             labels=question.labels,
         )
         for question in questions

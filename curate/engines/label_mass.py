@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 from curate.engines.base import Completion
 
+LETTER_PREFIX = "Answer:"
+"""Forced start before a letter. Behind `(`, which suits digits, a judge gives digits to a question with letters."""
+
 
 @dataclass(frozen=True, slots=True)
 class LabelMass:

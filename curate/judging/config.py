@@ -103,7 +103,7 @@ class RubricConfig(Config):
     )
     answer_prefix: str = Field(
         "(",
-        description="Forced start of a one-label answer, where the engine can (tokens mode). No trailing "
+        description="Forced start of a score, where the engine can (tokens mode). No trailing "
         "space: tokenizers would put the label into another token.",
     )
     retry_prefix: str = Field(

@@ -4,9 +4,9 @@ Every item (a dimension of a turn, a conversation score, the verdict, the weakes
 of one token in a fresh context, so that no score leans on another. A question about a turn stands on the
 trunk that ends with that turn (`turn_view`), one about the conversation on the whole; the trunks are
 nested, so a prefix cache still reads the dialogue once. Digits 1-5,
-letters and `N` (n/a) are single tokens in all common tokenizers. The forced prefix (`(` by default) ends
-in punctuation, after which a label is a token of its own; an engine without PREFILL leaves it out, so
-the question itself demands the bare label.
+letters and `N` (n/a) are single tokens in all common tokenizers. The forced prefix (`(` by default for scores,
+`Answer:` for letters) ends in punctuation, after which a label is a token of its own; an engine without PREFILL
+leaves it out, so the question itself demands the bare label.
 
 An item may be asked in several wordings, whose distributions are averaged: that takes out some of
 what a single phrasing adds. One whose labels hold too little of the mass is asked again in another.
@@ -21,7 +21,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from curate.engines.base import Completion, Request
-from curate.engines.label_mass import LabelMass, logsumexp, read_labels
+from curate.engines.label_mass import LETTER_PREFIX, LabelMass, logsumexp, read_labels
 from curate.engines.layout import Trunk
 from curate.judging.reading import Failure, Page, Reading, Scope, Session, fault_of, mismatch_of
 from curate.judging.wording import WORDINGS, Texts
@@ -119,13 +119,13 @@ def items_of(scope: Scope, texts: Texts, *, wording: int = 0) -> list[Item]:
     return items
 
 
-def request_of(item: Item, trunk: Trunk, answer_prefix: str) -> Request:
-    """The request that reads one item."""
+def request_of(item: Item, trunk: Trunk, score_prefix: str) -> Request:
+    """The request that reads one item; an opinion is a letter, and is asked behind the prefix of letters."""
     return Request(
         trunk,
         item.question,
         max_tokens=1,
-        prefill=answer_prefix,
+        prefill=score_prefix if item.name in SCORED else LETTER_PREFIX,
         labels=item.labels,
         purpose=item.purpose,
         turns=() if item.turn is None else (item.turn,),

@@ -14,6 +14,7 @@ from functools import cache
 
 import orjson
 
+from curate.engines.label_mass import LETTER_PREFIX
 from curate.engines.prompt_files import fill, prompt_file, prompt_sections
 from curate.errors import UsageError
 from curate.judging.config import RubricConfig
@@ -70,6 +71,7 @@ def resolve_texts(config: RubricConfig) -> Texts:
             dict(shipped.asks),
             config.answer_prefix,
             config.retry_prefix,
+            LETTER_PREFIX,
         ],
         option=orjson.OPT_SORT_KEYS,
     )

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from curate.engines.base import Completion, Request
-from curate.engines.label_mass import logsumexp, read_labels
+from curate.engines.label_mass import LETTER_PREFIX, logsumexp, read_labels
 from curate.engines.structured import BadReply, read_object
 from curate.pairs.asks import JudgeAsks
-from curate.pairs.prompting import ANSWER_PREFIX, ClosedQuestion
+from curate.pairs.prompting import ClosedQuestion
 
 _REPLY_TOKENS = 32
 _LEAST_SHARE = 1e-6
@@ -133,7 +133,7 @@ def _label_request(question: ClosedQuestion) -> Request:
         question.trunk,
         question.question(as_json=False),
         max_tokens=1,
-        prefill=ANSWER_PREFIX,
+        prefill=LETTER_PREFIX,
         labels=question.labels,
         purpose=question.purpose,
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from curate.dialogue import Dialogue, Message
+from curate.engines.label_mass import LETTER_PREFIX
 from curate.engines.layout import Defused, Trunk, defuse, fenced, trunk
 from curate.engines.prompt_files import fill, prompt_file, prompt_sections
 from curate.pairs.wire import said_text
@@ -30,11 +31,10 @@ MAX_OPTIONS = len(_LETTERS) - 1
 
 _FILES = ("examine", "revise", "revise_call", "questions")
 EXAMINE, REVISE, REVISE_CALL, _QUESTIONS = (prompt_file("pairs", name) for name in _FILES)
-ANSWER_PREFIX = "Answer:"
 PROMPT_VERSION = (
     "pairs-2+"
     + hashlib.blake2b(
-        "\0".join((EXAMINE, REVISE, REVISE_CALL, _QUESTIONS, ANSWER_PREFIX)).encode(),
+        "\0".join((EXAMINE, REVISE, REVISE_CALL, _QUESTIONS, LETTER_PREFIX)).encode(),
         digest_size=4,
     ).hexdigest()
 )
