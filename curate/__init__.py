@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         LlamaCppConfig,
         LoadedDialogues,
         Message,
+        MetricsConfig,
+        MetricsScore,
         NaturalConfig,
         OpenAIConfig,
         PreferencePair,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
         read_gold,
         run_recipe,
         score_adherence,
+        score_metrics,
         select,
     )
 
@@ -72,6 +75,8 @@ __all__ = [
     "LlamaCppConfig",
     "LoadedDialogues",
     "Message",
+    "MetricsConfig",
+    "MetricsScore",
     "NaturalConfig",
     "OpenAIConfig",
     "PreferencePair",
@@ -97,6 +102,7 @@ __all__ = [
     "read_gold",
     "run_recipe",
     "score_adherence",
+    "score_metrics",
     "select",
 ]
 

@@ -59,6 +59,7 @@ from curate.executors.local import for_each
 from curate.executors.loop import run as run_in_loop
 from curate.export.config import ExportConfig
 from curate.judging.config import RubricConfig
+from curate.judging.metrics import MetricsConfig
 from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.pairs.settle import settle, survey
 from curate.recipe import BudgetConfig, Recipe, check_budget, load_recipe, parse_source
@@ -67,6 +68,7 @@ from curate.records import (
     Calibration,
     Decision,
     Judgment,
+    MetricsScore,
     PreferencePair,
     QuarantinedRow,
     StageName,
@@ -81,7 +83,14 @@ from curate.selection.config import SelectConfig
 from curate.selection.rules import select as select_rows
 from curate.selection.table import score_table
 from curate.sources import Detection, Source, SourceConfig, Tally, open_rows, open_source
-from curate.stages import Stage, WorkItem, adherence_stage, fork_stage, judge_stage
+from curate.stages import (
+    Stage,
+    WorkItem,
+    adherence_stage,
+    fork_stage,
+    judge_stage,
+    metrics_stage,
+)
 from curate.trust.gold import read_gold
 
 __all__ = [
@@ -100,6 +109,8 @@ __all__ = [
     "LlamaCppConfig",
     "LoadedDialogues",
     "Message",
+    "MetricsConfig",
+    "MetricsScore",
     "NaturalConfig",
     "OpenAIConfig",
     "PreferencePair",
@@ -125,6 +136,7 @@ __all__ = [
     "read_gold",
     "run_recipe",
     "score_adherence",
+    "score_metrics",
     "select",
 ]
 
@@ -299,6 +311,37 @@ def score_adherence(
     return found
 
 
+def score_metrics(
+    dialogues: Iterable[Dialogue],
+    model: Model,
+    config: MetricsConfig | Given = None,
+    *,
+    replies: str | Path | None = None,
+    redact: Redact = None,
+    budget: Bounds = None,
+    keep_going: bool = False,
+) -> list[MetricsScore | Unscored]:
+    """Score whole dialogues by weighted metrics, each and their sum from 0 to 100; one record a dialogue, in order.
+
+    Args:
+        dialogues: what to score.
+        model: the judge.
+        config: as the recipe's section `metrics`; the eight default metrics where None.
+        replies, redact, budget, keep_going: as in `judge_dialogues`.
+
+    Raises:
+        UsageError, EngineError, BudgetReached: as `judge_dialogues`.
+    """
+    chosen = _section(MetricsConfig, config, "metrics")
+    return _score(
+        dialogues,
+        _Models.of(redact, budget, judge=model),
+        lambda engine: metrics_stage(chosen, engine),
+        replies,
+        FirstRows(StageName.METRICS, keep_going=keep_going),
+    )
+
+
 def select(
     dialogues: Iterable[Dialogue],
     judgments: Iterable[Judgment | Unscored],
@@ -306,6 +349,7 @@ def select(
     config: SelectConfig | Given = None,
     *,
     calibration: Calibration | str | Path | None = None,
+    metrics: Iterable[MetricsScore | Unscored] | None = None,
 ) -> list[Decision]:
     """Put every dialogue into sets by named conditions; no model is asked.
 
@@ -316,6 +360,7 @@ def select(
         config: as the recipe's section `select`. With `dedup`, `decontaminate` or `split` all dialogues are
             held at once.
         calibration: file that `curate calibrate` wrote, or its content; gives the column `p_good`.
+        metrics: of these dialogues, where conditions ask for it.
 
     Raises:
         UsageError: a key is wrong, or a condition names a column that is not there.
@@ -328,6 +373,7 @@ def select(
         {record.content_hash: record for record in judgments},
         None if adherence is None else {record.content_hash: record for record in adherence},
         None if fitted is None else fitted.good,
+        None if metrics is None else {record.content_hash: record for record in metrics},
     )
     cleaning = prepare_cleaning(config)
     if cleaning is None:

@@ -6,6 +6,7 @@ Every room owns its own config model; this module only composes them, fills in `
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -22,11 +23,13 @@ from curate.engines.personal_data import PersonalData
 from curate.errors import UsageError
 from curate.export.config import ExportConfig
 from curate.judging.config import RubricConfig
+from curate.judging.metrics import MetricsConfig
 from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.records.config import Config
 from curate.records.validation_errors import validated
 from curate.selection.columns import (
     ADHERENCE_COLUMNS,
+    METRIC_PREFIX,
     REASONS_ONLY,
     STAGES_OF,
     TOKENS_ONLY,
@@ -137,6 +140,9 @@ class Recipe(Config):
     adherence: AdherenceConfig | Literal[False] = Field(
         default_factory=AdherenceConfig, description="False leaves the stage out."
     )
+    metrics: MetricsConfig | Literal[False] = Field(
+        False, description="Weighted metrics of whole dialogues; left out unless given."
+    )
     select: SelectConfig | Literal[False] = Field(
         default_factory=SelectConfig,
         description="False leaves it out: nothing is exported for SFT.",
@@ -197,7 +203,8 @@ class Recipe(Config):
     @property
     def asks_models(self) -> bool:
         """True when a stage needs a model; without one, judgments come from `reuse` or there are none."""
-        scores = self.judge is not False or self.judged_adherence is not False
+        sections = (self.judge, self.judged_adherence, self.metrics)
+        scores = any(section is not False for section in sections)
         verifies = self.fork is not False or self.natural.verification is not None
         return verifies or (scores and (self.models.judge is not None or not self.reuse))
 
@@ -281,6 +288,7 @@ class Recipe(Config):
                     "`curate calibrate RUN GOLD`",
                 )
         for place, sql in self._asked().items():
+            self._check_metrics(columns_of(parse(sql, place)), place)
             for name in sorted(columns_of(parse(sql, place)) & absent.keys()):
                 raise UsageError(
                     f"{place} reads a column that cannot exist in this recipe",
@@ -288,6 +296,24 @@ class Recipe(Config):
                     expected="columns of stages that run; docs/selecting.md lists them",
                     fix=f"leave out `{absent[name]}`, or take the column out of {place}",
                 )
+
+    def _check_metrics(self, columns: frozenset[str], place: str) -> None:
+        """Refuse a condition on a metric that this recipe does not score."""
+        config = self.metrics
+        for column in sorted(name for name in columns if name.startswith(METRIC_PREFIX)):
+            known = {METRIC_PREFIX + name for name in config.chosen} if config else set()
+            expected = column.endswith("_expected")
+            if config and column.removesuffix("_expected") in known:
+                if not expected or config.mode != "json":
+                    continue
+                known -= {column.removesuffix("_expected")}
+            close = difflib.get_close_matches(column, known, n=1)
+            raise UsageError(
+                f"{place} reads a metric that this recipe does not score",
+                got=f"{column}{', and metrics.mode is json' if config and expected else ''}",
+                expected=f"did you mean {close[0]}?" if close else ", ".join(sorted(known)) or None,
+                fix="name it in metrics.choose" if config else "add a section `metrics`",
+            )
 
     def _asked(self) -> dict[str, str]:
         """The SQL that the recipe itself gives, by its place."""
@@ -311,7 +337,11 @@ class Recipe(Config):
         """The columns that are null for every dialogue of this recipe, with the setting that makes them so."""
         off = {
             stage: f"{stage}: false"
-            for stage, section in (("judge", self.judge), ("adherence", self.adherence))
+            for stage, section in (
+                ("judge", self.judge),
+                ("adherence", self.adherence),
+                ("metrics", self.metrics),
+            )
             if section is False
         }
         absent = {

@@ -31,7 +31,9 @@ from curate.engines.pool import Asks, Described, ModelPool, ModelsByRole
 from curate.engines.stand_in import Expected, LookUp, StandIn, nothing_kept, settled
 from curate.errors import CurateError, EngineError, UsageError
 from curate.judging.calibrated import calibrated_identity, check_adherence, check_judge, with_levels
-from curate.judging.config import RubricConfig, reading_options, resolve_mode
+from curate.judging.config import RubricConfig, reading_options, resolve_mode, scoring_mode
+from curate.judging.metrics import MetricsConfig, score_metrics
+from curate.judging.metrics import prompt_version as metrics_prompts
 from curate.judging.rubric import describe_issue, judge_dialogue, prompt_version, score_turn
 from curate.pairs.asks import ForkAsks, JudgeAsks
 from curate.pairs.config import ForkConfig, NaturalConfig, VerifyConfig
@@ -48,6 +50,7 @@ from curate.records import (
     CutPoints,
     JudgeIdentity,
     Judgment,
+    MetricsScore,
     PairCheck,
     PreferencePair,
     ScoringMode,
@@ -63,8 +66,9 @@ R = TypeVar("R")
 
 Scored = AdherenceScore | Unscored
 Judged = Judgment | Unscored
+Measured = MetricsScore | Unscored
 Forks = list[PreferencePair]
-Row = Judged | Scored | PreferencePair | Forks
+Row = Judged | Scored | Measured | PreferencePair | Forks
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DETAIL_CHARS = 500
@@ -122,7 +126,7 @@ class Stage(Generic[R]):
         identity: who scores, and how.
         run: makes the row of an item; the asks decide about kept replies and retries.
         expects: as `expected_load`.
-        mode: the rubric judge's resolved scoring mode.
+        mode: the resolved scoring mode, of the rubric judge and of metrics.
         warning: something the user must hear, once.
         calibrated: what is made of its rows before anything reads them; None where they stay.
     """
@@ -164,12 +168,14 @@ class Stages:
     judge: Stage[Judged] | None = None
     persona: Stage[Judged] | None = None
     adherence: Stage[Scored] | None = None
+    metrics: Stage[Measured] | None = None
     fork: Stage[Forks] | None = None
     natural: Stage[PreferencePair] | None = None
 
     def __iter__(self) -> Iterator[Stage[Any]]:
         """Those there are, in the order of a run."""
-        return filter(None, (self.judge, self.persona, self.adherence, self.fork, self.natural))
+        ordered = (self.judge, self.persona, self.adherence, self.metrics, self.fork, self.natural)
+        return filter(None, ordered)
 
     def of(self, name: StageName, fingerprint: str) -> Stage[Any]:
         """The stage of a name, as it was bound elsewhere.
@@ -204,12 +210,13 @@ def bind_stages(recipe: Recipe, models: ModelsByRole) -> Stages:
     scored = adherence_stage(adherence, models.judge) if adherence else None
     if judge:
         check_adherence(judge.calibration, scored.identity if scored else None)
+    measured = metrics_stage(recipe.metrics, models.judge) if recipe.metrics else None
     forked = verified = None
     if recipe.fork and judge and judged is not None:
         forked = fork_stage(recipe.fork, judge, judged, models, adherence)
     if recipe.natural.verification is not None:
         verified = natural_stage(recipe.natural, judge, models.judge, adherence)
-    return Stages(judged, persona, scored, forked, verified)
+    return Stages(judged, persona, scored, measured, forked, verified)
 
 
 async def make_row(stage: Stage[Any], item: WorkItem, asks: Asks) -> Row:
@@ -430,6 +437,24 @@ def _settle_adherence(
         resolved, plain.model_copy(update={"sampling": told})
     )
     return resolved, identity, [text for text in (fallback, ignored) if text]
+
+
+def metrics_stage(config: MetricsConfig, engine: Described) -> Stage[Measured]:
+    """The weighted metrics on an engine.
+
+    Raises:
+        UsageError: a mode that the engine cannot serve.
+    """
+    mode = scoring_mode(config.mode, engine.capabilities, "metrics")
+    resolved = config.model_copy(update={"mode": mode})
+    identity = _identity(engine.identity, mode, metrics_prompts(resolved))
+
+    async def run(item: WorkItem, asks: Asks) -> Measured:
+        ask = _about(item.dialogue, asks.judge)
+        return await score_metrics(item.dialogue, ask, resolved, identity)
+
+    print_ = _fingerprint("judging", resolved.model_dump(mode="json"), identity)
+    return Stage(StageName.METRICS, print_, identity, run, _as_it_runs(run), mode=mode)
 
 
 def reference_stage(

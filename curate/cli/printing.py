@@ -11,7 +11,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from curate.dialogue import Message
-    from curate.records import AdherenceDecay, JudgeChecks, Manifest
+    from curate.records import AdherenceDecay, JudgeChecks, Manifest, MetricsReport
 
 _CLIP = 300
 
@@ -118,6 +118,30 @@ def show_judge_checks(console: Console, checks: JudgeChecks, *, whole: bool = Fa
     for *cells, detail in mode_rows(checks.failure_modes):
         style = {"warn": "yellow", "pass": ""}.get(cells[-1], "dim")
         table.add_row(*cells, escape(detail), style=style)
+    console.print(table)
+
+
+def show_metrics(console: Console, report: MetricsReport) -> None:
+    """The weighted metrics over all dialogues that they score: a line for the whole, and one a metric."""
+    if not report.dialogues:
+        return
+    console.print(
+        f"metrics: overall {report.overall_mean:.1f} of 100 on average, {report.passed:,} of {report.dialogues:,} "
+        f"pass; weights changed by up to 20 % would turn {report.flippable:,} of them round"
+    )
+    table = number_table("metric", "weight", "mean", "scored", "n/a", "poor")
+    table.add_column("commonest failures")
+    for name, held in report.metrics.items():
+        codes = ", ".join(f"{code} {number}" for code, number in [*held.failure_codes.items()][:3])
+        table.add_row(
+            name,
+            f"{held.weight:.3f}",
+            "" if held.mean is None else f"{held.mean:.2f}",
+            f"{held.scored:,}",
+            f"{held.na:,}",
+            f"{held.poor:,}",
+            escape(codes),
+        )
     console.print(table)
 
 

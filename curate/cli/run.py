@@ -19,6 +19,7 @@ from curate.cli.printing import (
     show_decay,
     show_funnels,
     show_judge_checks,
+    show_metrics,
     show_source,
 )
 from curate.errors import UsageError
@@ -130,6 +131,8 @@ def show_run(console: Console, result: RunResult) -> None:
         show_judge_checks(console, manifest.judge_checks)
     if manifest.adherence is not None:
         show_decay(console, manifest.adherence, positions=0)
+    if manifest.metrics is not None:
+        show_metrics(console, manifest.metrics)
     if manifest.estimate is not None:
         show_comparison(console, manifest)
     for said in filter(None, (manifest.levels, manifest.role_threshold)):

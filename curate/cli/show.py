@@ -18,6 +18,7 @@ from curate.cli.printing import (
     show_funnels,
     show_judge_checks,
     show_message,
+    show_metrics,
 )
 
 if TYPE_CHECKING:
@@ -39,18 +40,20 @@ def show(
             show_judge_checks(OUT, manifest.judge_checks, whole=True)
         if manifest.adherence is not None:
             show_decay(OUT, manifest.adherence)
+        if manifest.metrics is not None:
+            show_metrics(OUT, manifest.metrics)
         show_funnels(OUT, manifest)
         show_comparison(OUT, manifest)
         return
     found = read_judged(run_folder, dialogue_id)
-    show_judged(OUT, found.dialogue, found.judgment, found.adherence)
+    show_judged(OUT, found.dialogue, found.judgment, found.adherence, found.metrics)
 
 
 def show_row(console: Console, row: Mapping[str, Any]) -> None:
     """One line of `curate show RUN`: id, verdict, scores, sets."""
     scores = [
         f"{name} {row[name]:.2f}"
-        for name in ("mean_score", "adherence")
+        for name in ("mean_score", "adherence", "overall_score")
         if row.get(name) is not None
     ]
     weakest = f", weakest turn {row['weakest_turn']}" if row.get("weakest_turn") is not None else ""
@@ -66,6 +69,7 @@ def show_judged(
     dialogue: Dialogue,
     judgment: Mapping[str, Any] | None,
     adherence: Mapping[str, Any] | None,
+    metrics: Mapping[str, Any] | None = None,
 ) -> None:
     """A dialogue turn by turn, each turn followed by its scores; records as in the run folder."""
     console.print(f"[bold]{escape(clip(dialogue.id))}[/bold]")
@@ -105,6 +109,42 @@ def show_judged(
             )
         if whole := adherence.get("conversation"):
             _show_reason(console, whole["reason"])
+    if metrics is not None:
+        _show_metrics(console, metrics)
+
+
+def _show_metrics(console: Console, record: Mapping[str, Any]) -> None:
+    """The overall score, and a line a metric."""
+    if record["kind"] == "unscored":
+        console.print(f"metrics: {_unscored(record)}")
+        return
+    low, high = record["overall_range"]
+    console.print(
+        f"metrics: {record['overall_score']:.1f} of 100, {'pass' if record['passed'] else 'fail'} (threshold "
+        f"{record['pass_threshold']:g}; {low:.1f} to {high:.1f} with weights changed by up to 20 %)"
+    )
+    for metric in record["metrics"]:
+        console.print(f"  {escape(_metric_line(metric))}")
+    if calls := record.get("calls"):
+        console.print(
+            f"  calls: {len(calls['matches'])} of {calls['expected']} expected were made, "
+            f"{len(calls['unexpected'])} others{'' if calls['in_order'] else ', not in the expected order'}"
+        )
+
+
+def _metric_line(metric: Mapping[str, Any]) -> str:
+    score, reading = metric["score"], metric["reading"]
+    if score is None:
+        return f"{metric['name']} n/a ({metric['na']})"
+    shown = ("fail", "pass")[score] if metric["scale"] == "binary" else str(score)
+    if reading and reading["mean"] is not None:
+        shown += f" ({reading['mean']:.2f})"
+    said = f"{metric['name']} {shown}, {metric['share']:.0%} of the score"
+    if metric["failure_code"]:
+        said += f": {metric['failure_code']}"
+    if metric["turns"]:
+        said += f", turns {', '.join(map(str, metric['turns']))}"
+    return said + (f" [{', '.join(metric['flags'])}]" if metric["flags"] else "")
 
 
 def _unscored(record: Mapping[str, Any] | None) -> str:

@@ -208,14 +208,29 @@ def resolve_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> S
     Raises:
         UsageError: `tokens` is asked for and the engine has no log-probabilities.
     """
+    mode = scoring_mode(config.mode, capabilities, "judge")
+    return "json" if config.mode == "auto" and config.text == "joint" else mode
+
+
+def scoring_mode(
+    asked: Literal["auto", "json", "tokens"], capabilities: frozenset[Capability], section: str
+) -> ScoringMode:
+    """What a `mode` comes to on an engine: `auto` to `tokens` where it gives log-probabilities, else `json`.
+
+    Args:
+        section: of the recipe, for the error.
+
+    Raises:
+        UsageError: `tokens` is asked for and the engine has no log-probabilities.
+    """
     can_read = bool(capabilities & {Capability.TOP_LOGPROBS, Capability.LABEL_LOGPROBS})
-    if config.mode == "tokens" and not can_read:
+    if asked == "tokens" and not can_read:
         raise UsageError(
             "scoring mode 'tokens' needs an engine that gives log-probabilities",
             got=", ".join(sorted(capabilities)) or "an engine without any such capability",
             expected="top_logprobs or label_logprobs",
-            fix="set judge.mode to 'json' or 'auto', or choose another engine",
+            fix=f"set {section}.mode to 'json' or 'auto', or choose another engine",
         )
-    if config.mode != "auto":
-        return config.mode
-    return "tokens" if can_read and config.text != "joint" else "json"
+    if asked != "auto":
+        return asked
+    return "tokens" if can_read else "json"

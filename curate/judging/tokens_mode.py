@@ -17,7 +17,7 @@ The rules use the most likely label. Expectation and spread are those of the dig
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from curate.engines.base import Completion, Request
@@ -39,7 +39,9 @@ from curate.records import (
 )
 
 DIGITS = ("1", "2", "3", "4", "5")
+DIGIT_VALUES: Mapping[str, int] = {digit: int(digit) for digit in DIGITS}
 NA_LABEL = "N"
+NAMES: Mapping[str, str] = {NA_LABEL: "n/a"}
 LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWXY")
 NONE_LETTER = "Z"
 MAX_CHOICES = len(LETTERS)
@@ -166,20 +168,28 @@ def _pool(masses: Sequence[LabelMass]) -> LabelMass:
     return LabelMass(logprobs, sum(mass.coverage for mass in masses) / len(masses))
 
 
-def label_reading(mass: LabelMass) -> LabelReading:
-    """Expectation and standard deviation over the digits seen, n/a left out; None where none was."""
+def label_reading(
+    mass: LabelMass,
+    values: Mapping[str, int] = DIGIT_VALUES,
+    names: Mapping[str, str] = NAMES,
+) -> LabelReading:
+    """Expectation and standard deviation over the labels seen that have a value; None where none was.
+
+    Args:
+        values: number of each label that counts; n/a is none of them.
+        names: what labels are called in the reading, where not as they are spelt.
+    """
     probabilities = mass.probabilities
-    digits = {int(label): share for label, share in probabilities.items() if label in DIGITS}
-    total = sum(digits.values())
+    counted = {values[label]: share for label, share in probabilities.items() if label in values}
+    total = sum(counted.values())
     mean = spread = None
     if total > 0:
-        mean = sum(digit * share for digit, share in digits.items()) / total
-        variance = sum((digit - mean) ** 2 * share for digit, share in digits.items()) / total
+        mean = sum(value * share for value, share in counted.items()) / total
+        variance = sum((value - mean) ** 2 * share for value, share in counted.items()) / total
         # Rounding must not push an expectation over the scale's end.
-        mean, spread = min(5.0, max(1.0, mean)), math.sqrt(variance)
-    named = {
-        ("n/a" if label == NA_LABEL else label): share for label, share in probabilities.items()
-    }
+        mean = min(float(max(values.values())), max(float(min(values.values())), mean))
+        spread = math.sqrt(variance)
+    named = {names.get(label, label): share for label, share in probabilities.items()}
     return LabelReading(mean=mean, spread=spread, coverage=mass.coverage, probabilities=named)
 
 

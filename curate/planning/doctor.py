@@ -24,7 +24,8 @@ from curate.engines.base import Capability, Engine
 from curate.engines.open import EngineConfig, open_engine
 from curate.engines.pool import warnings_of
 from curate.errors import CurateError
-from curate.judging.config import RubricConfig, resolve_mode
+from curate.judging.config import RubricConfig, resolve_mode, scoring_mode
+from curate.judging.metrics import MetricsConfig
 from curate.recipe import Recipe
 from curate.records import StageName
 
@@ -175,6 +176,9 @@ def _facts(engine: Engine) -> dict[str, str]:
     }
 
 
+_NO_LOGPROBS = "the engine gives no log-probabilities"
+
+
 def modes(recipe: Recipe, capabilities: frozenset[Capability]) -> tuple[ModeReport, ...]:
     """How each judging stage would ask an engine that can do this, and why so."""
     found = []
@@ -182,6 +186,8 @@ def modes(recipe: Recipe, capabilities: frozenset[Capability]) -> tuple[ModeRepo
         found.append(_judge_mode(recipe.judge, capabilities))
     if recipe.judged_adherence:
         found.append(_adherence_mode(recipe.judged_adherence, capabilities))
+    if recipe.metrics:
+        found.append(_metrics_mode(recipe.metrics, capabilities))
     return tuple(found)
 
 
@@ -197,7 +203,7 @@ def _judge_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> Mo
     elif config.text == "joint":
         why = "text: joint needs a reply in words"
     else:
-        why = "the engine gives no log-probabilities"
+        why = _NO_LOGPROBS
     return ModeReport(stage=StageName.JUDGE, mode=mode, why=why + _exactness(mode, capabilities))
 
 
@@ -208,11 +214,21 @@ def _adherence_mode(config: AdherenceConfig, capabilities: frozenset[Capability]
     elif mode == "continuous":
         why = "the engine gives log-probabilities"
     else:
-        why = "the engine gives no log-probabilities"
+        why = _NO_LOGPROBS
     why += _exactness(mode, capabilities)
     return ModeReport(
         stage=StageName.ADHERENCE, mode=mode, why=why + (f"; {warning}" if warning else "")
     )
+
+
+def _metrics_mode(config: MetricsConfig, capabilities: frozenset[Capability]) -> ModeReport:
+    try:
+        mode = scoring_mode(config.mode, capabilities, "metrics")
+    except CurateError as error:
+        return ModeReport(stage=StageName.METRICS, mode=None, why=str(error))
+    gives = "the engine gives log-probabilities" if mode == "tokens" else _NO_LOGPROBS
+    why = gives if config.mode == "auto" else "as the recipe says"
+    return ModeReport(stage=StageName.METRICS, mode=mode, why=why + _exactness(mode, capabilities))
 
 
 def _exactness(mode: str, capabilities: frozenset[Capability]) -> str:

@@ -33,6 +33,7 @@ from curate.records import (
     Calibration,
     CutPoints,
     Manifest,
+    MetricsReport,
 )
 from curate.trust.failure_modes import mode_rows
 from curate.trust.judge_checks import described
@@ -109,7 +110,7 @@ def make_card(facts: CardFacts) -> str:
         loaded=_loaded(facts.files),
         columns={name: json.dumps(list(columns)) for name, columns in facts.columns.items()},
         funnel=[(step.name, f"{step.whole:,}", step.sum) for step in facts.funnel],
-        scores=_scores(facts.tally),
+        scores=[*_scores(facts.tally), *_metrics(manifest.metrics)],
         judges=_judges(manifest),
         decisions=_decisions(manifest),
         judge_checks=_judge_checks(manifest),
@@ -302,6 +303,27 @@ def _scores(tally: Tally) -> list[dict[str, Any]]:
             said = f"{of}: role adherence, by the tenth it begins with."
             parts.append({"said": said, "heads": heads, "rows": rows})
     return parts
+
+
+def _metrics(report: MetricsReport | None) -> list[dict[str, Any]]:
+    """The weighted metrics as one table, where the run has them. Failure codes are a judge's words and stay out."""
+    if report is None or not report.dialogues:
+        return []
+    said = (
+        f"Weighted metrics: {report.overall_mean:.1f} of 100 on average, {report.passed:,} of {report.dialogues:,} "
+        f"dialogues pass; weights changed by up to 20 % would turn {report.flippable:,} of them round."
+    )
+    rows = [
+        (
+            name,
+            f"{held.weight:.3f}",
+            "-" if held.mean is None else f"{held.mean:.2f}",
+            *(f"{number:,}" for number in (held.scored, held.na, held.poor)),
+        )
+        for name, held in report.metrics.items()
+    ]
+    heads = ("metric", "weight", "mean", "scored", "n/a", "poor")
+    return [{"said": said, "heads": heads, "rows": rows}]
 
 
 def _dimensions(scores: Mapping[str, Counter[str]]) -> dict[str, Any]:

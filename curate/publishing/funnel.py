@@ -79,6 +79,7 @@ def make_funnel(
     for stage, title in (
         (StageName.JUDGE, "judged"),
         (StageName.ADHERENCE, "scored for adherence"),
+        (StageName.METRICS, "scored by metrics"),
     ):
         if stage in manifest.fingerprints:
             unscored = _prefixed("unscored", tally.unscored.get(stage, {}))

@@ -64,7 +64,7 @@ class Tally:
         """Count a row of the table."""
         self.dialogues += 1
         for stage in stages:
-            reason = row["unscored" if stage is StageName.JUDGE else "adherence_unscored"]
+            reason = row[_UNSCORED[stage]]
             if reason is None:
                 self.scored[stage] += 1
             else:
@@ -104,7 +104,7 @@ def write_judgments(
     is_split = has_split(run)
     splits: list[Split] = ["train", "validation"] if is_split else ["train"]
     tally = Tally()
-    schema = _schema()
+    schema = _schema(with_metrics=StageName.METRICS in stages)
     with ExitStack() as opened:
         shards: dict[Split, Shards] = {}
         if stages:
@@ -119,17 +119,17 @@ def write_judgments(
                 place = held["validation" if is_held_out else "train"]
                 place.append(row)
                 if len(place) >= _BATCH:
-                    _write(shards["validation" if is_held_out else "train"], place)
+                    _write(shards["validation" if is_held_out else "train"], place, schema)
         for side, file in shards.items():
-            _write(file, held[side])
+            _write(file, held[side], schema)
     return [made for file in shards.values() for made in file.files], tally
 
 
-def _write(shards: Shards, rows: list[dict[str, Any]]) -> None:
+def _write(shards: Shards, rows: list[dict[str, Any]], schema: Any) -> None:
     import pyarrow as pa
 
     if rows:
-        shards.write(pa.Table.from_pylist(rows, schema=_schema()))
+        shards.write(pa.Table.from_pylist(rows, schema=schema))
         rows.clear()
 
 
@@ -137,6 +137,7 @@ def _rows(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
     index = read_index(run).select("id", "content_hash").collect()
     judged = _stage(run, manifest, StageName.JUDGE, index["content_hash"])
     adherent = _stage(run, manifest, StageName.ADHERENCE, index["content_hash"])
+    measured = _stage(run, manifest, StageName.METRICS, index["content_hash"])
     decisions = _decisions(run, manifest)
     for dialogue_id, key in index.iter_rows():
         decision = next(decisions, {})
@@ -155,6 +156,7 @@ def _rows(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
             "split": decision.get("split"),
             **_judgment(next(judged)),
             **_adherence(next(adherent)),
+            **_metrics(next(measured)),
         }
 
 
@@ -220,6 +222,26 @@ def _adherence(record: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
+def _metrics(record: dict[str, Any] | None) -> dict[str, Any]:
+    unscored = NOT_REACHED if record is None else record.get("reason")
+    if record is None or unscored is not None:
+        names = ("overall_score", "metrics_passed", "metrics_judge")
+        return {**dict.fromkeys(names), "metrics": [], "metrics_unscored": unscored}
+    return {
+        "overall_score": record["overall_score"],
+        "metrics_passed": record["passed"],
+        "metrics": [{name: metric.get(name) for name in _METRIC} for metric in record["metrics"]],
+        "metrics_judge": _judge(record["identity"]),
+        "metrics_unscored": None,
+    }
+
+
+_UNSCORED = {
+    StageName.JUDGE: "unscored",
+    StageName.ADHERENCE: "adherence_unscored",
+    StageName.METRICS: "metrics_unscored",
+}
+_METRIC = ("name", "share", "score", "na", "failure_code", "turns")
 _JUDGED = (
     *("verdict", "judge_verdict", "weakest_turn", "judge_weakest_turn", "decision_basis"),
     "judge",
@@ -231,7 +253,7 @@ def _judge(identity: dict[str, Any]) -> str:
     return shortened(" ".join(part for part in said if part))
 
 
-def _schema() -> Any:
+def _schema(*, with_metrics: bool) -> Any:
     """Of every file; an absent score is null, and a reason beside it says why."""
     import pyarrow as pa
 
@@ -261,4 +283,14 @@ def _schema() -> Any:
         "adherence_turns": pa.list_(pa.struct(list(adherence_turn.items()))),
         "adherence_judge": text,
     }
+    if with_metrics:
+        kinds = (text, real, count, text, text, pa.list_(count))
+        metric = pa.struct(list(zip(_METRIC, kinds, strict=True)))
+        fields |= {
+            "metrics_unscored": text,
+            "overall_score": real,
+            "metrics_passed": truth,
+            "metrics": pa.list_(metric),
+            "metrics_judge": text,
+        }
     return pa.schema(list(fields.items()))

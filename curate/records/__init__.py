@@ -70,6 +70,16 @@ from curate.records.manifest import (
     StageCounts,
     StageEstimate,
 )
+from curate.records.metrics import (
+    CallComparison,
+    CallMatch,
+    MetricFigures,
+    MetricScale,
+    MetricScore,
+    MetricsReport,
+    MetricsScore,
+    MetricTier,
+)
 from curate.records.pair import (
     Change,
     ChangeKind,
@@ -98,6 +108,8 @@ __all__ = [
     "AdherenceTurn",
     "Calibration",
     "CalibrationFigures",
+    "CallComparison",
+    "CallMatch",
     "Change",
     "ChangeKind",
     "Collision",
@@ -122,6 +134,12 @@ __all__ = [
     "LabelAgreement",
     "LabelReading",
     "Manifest",
+    "MetricFigures",
+    "MetricScale",
+    "MetricScore",
+    "MetricTier",
+    "MetricsReport",
+    "MetricsScore",
     "PairCheck",
     "PairCurve",
     "PairSetReport",

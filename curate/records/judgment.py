@@ -25,15 +25,16 @@ class StageName(StrEnum):
     JUDGE = "judge"
     ADHERENCE = "adherence"
     PERSONA = "persona"
+    METRICS = "metrics"
     FORK = "fork"
     NATURAL = "natural"
 
 
-ScoringStage = Literal["judge", "adherence"]
+ScoringStage = Literal["judge", "adherence", "metrics"]
 """Those of them that give a dialogue scores, as the score table's columns name them."""
 
 
-SCORING = (StageName.JUDGE, StageName.ADHERENCE)
+SCORING = (StageName.JUDGE, StageName.ADHERENCE, StageName.METRICS)
 """The stages whose rows are scores of dialogues; the others check the judge, and make or verify pairs."""
 
 
@@ -72,7 +73,7 @@ class Unscored(Frozen):
     Reason codes: `context_overflow`, `bad_reply`, `reply_cut`, `engine_error`, `no_assistant_turn`,
     `missing_role`, `missing_scenario`, `low_coverage`, `unscored_turns`, `rejected_mismatch`, `internal_error`
     (a bug, tried again by every run); of reference
-    methods `no_reference`, `no_text`, `too_few_references`, `references_mismatch`.
+    methods `no_reference`, `no_text`, `too_few_references`, `references_mismatch`; of metrics `nothing_applies`.
     """
 
     kind: Literal["unscored"] = "unscored"
@@ -98,8 +99,8 @@ class LabelReading(Frozen):
     `probabilities` are over the labels seen, renormalised; `coverage` is their share of the whole mass.
     """
 
-    mean: float | None = Field(None, description="Expectation over the digits 1-5, n/a left out.")
-    spread: float | None = Field(None, description="Standard deviation over the digits.")
+    mean: float | None = Field(None, description="Expectation over the scale, n/a left out.")
+    spread: float | None = Field(None, description="Standard deviation over the scale.")
     coverage: float
     probabilities: dict[str, float] = Field(default_factory=dict)
 

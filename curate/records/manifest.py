@@ -10,6 +10,7 @@ from curate.dialogue import Frozen
 from curate.records.adherence import AdherenceDecay
 from curate.records.judge_checks import JudgeChecks
 from curate.records.judgment import JudgeIdentity
+from curate.records.metrics import MetricsReport
 from curate.records.pair import LabelAgreement, PairSetReport
 
 
@@ -220,6 +221,9 @@ class Manifest(SourcesReport, SelectionReport, PairsReport):
     )
     judge_checks: JudgeChecks | None = Field(
         None, description="The rubric judge held against itself; null where it scored nothing."
+    )
+    metrics: MetricsReport | None = Field(
+        None, description="What the weighted metrics came to, where the recipe has them."
     )
     stages: dict[str, StageCounts] = Field(default_factory=dict)
     exports: dict[str, dict[str, int]] = Field(default_factory=dict)

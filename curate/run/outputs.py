@@ -8,7 +8,7 @@ grows with the run are columns.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,7 +20,15 @@ import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.pairs.funnel import Funnel
-from curate.records import AdherenceScore, GoodModel, Judgment, PreferencePair, StageName, Unscored
+from curate.records import (
+    AdherenceScore,
+    GoodModel,
+    Judgment,
+    MetricsScore,
+    PreferencePair,
+    StageName,
+    Unscored,
+)
 from curate.run.ingest import INDEX, OFFSET, dialogue_lines, read_dialogues_at, read_index
 from curate.selection.columns import SCHEMA
 from curate.selection.rules import decision_columns
@@ -41,25 +49,29 @@ def write_scores(
     run: Path,
     judgments: StageRows[Judgment | Unscored] | None,
     adherence: StageRows[AdherenceScore | Unscored] | None,
+    metrics: StageRows[MetricsScore | Unscored] | None = None,
     *,
     judged_share: float | None = None,
     adherence_share: float | None = None,
     good: GoodModel | None = None,
+    metric_names: Sequence[str] = (),
 ) -> pl.LazyFrame:
     """Write `scores.parquet`, and give it back unread.
 
     Args:
         run: the run folder, its dialogues read.
         judgments: rows compacted in the order of the dialogues; None where the stage is not part of the run.
-        adherence: likewise.
+        adherence, metrics: likewise.
         judged_share: least share of scored turns of which the judge's scores of a dialogue count; None: all.
             A row that another run made, which admitted more, is unscored here (`unscored_turns`).
         adherence_share: likewise.
         good: gives the column `p_good`.
+        metric_names: the metrics that the recipe has.
     """
     keys = read_index(run).select("content_hash").collect().to_series()
     judged = None if judgments is None else _admitted(judgments.aligned(keys), judged_share)
     scored = None if adherence is None else _admitted(adherence.aligned(keys), adherence_share)
+    measured = None if metrics is None else metrics.aligned(keys)
     with FrameFile(run / SCORES, first=tuple(SCHEMA)) as table:
         for facts in read_frames(run / INDEX, CHUNK):
             table.append(
@@ -68,6 +80,8 @@ def write_scores(
                     None if judged is None else list(islice(judged, facts.height)),
                     None if scored is None else list(islice(scored, facts.height)),
                     good,
+                    measured=None if measured is None else list(islice(measured, facts.height)),
+                    metrics=metric_names,
                 )
             )
     return pl.scan_parquet(run / SCORES)

@@ -18,7 +18,15 @@ from curate.engines.pool import ModelsByRole
 from curate.errors import CurateError, UsageError
 from curate.planning.estimate import ForkShare, Owed, PairShare, last_fork_share, last_pair_share
 from curate.recipe import Recipe
-from curate.records import SCORING, AdherenceScore, Estimate, Judgment, Manifest, StageName
+from curate.records import (
+    SCORING,
+    AdherenceScore,
+    Estimate,
+    Judgment,
+    Manifest,
+    MetricsScore,
+    StageName,
+)
 from curate.run.cleaning_inputs import prepare_cleaning
 from curate.run.ingest import INDEX, read_index
 from curate.run.natural_pairs import natural_keys
@@ -26,7 +34,7 @@ from curate.run.outputs import SCORES
 from curate.run.read_back import read_manifest
 from curate.run.staging import fork_rows, scored_rows, verified_rows
 from curate.selection.rules import matches
-from curate.stages import Stage, adherence_stage, judge_stage
+from curate.stages import Stage, adherence_stage, judge_stage, metrics_stage
 from curate.storage.files import read_lines, readable
 
 _SHOWN = 60  # characters of a value in a message
@@ -170,6 +178,8 @@ def _keys(run: Path, stage: StageName, fingerprint: str) -> pl.Series:
         return scored_rows(run, stage, fingerprint, Judgment).done()
     if stage is StageName.ADHERENCE:
         return scored_rows(run, stage, fingerprint, AdherenceScore).done()
+    if stage is StageName.METRICS:
+        return scored_rows(run, stage, fingerprint, MetricsScore).done()
     return (fork_rows if stage is StageName.FORK else verified_rows)(run, fingerprint).done()
 
 
@@ -294,14 +304,17 @@ def reuse_gaps(
     if recipe.judged_adherence:
         stage = adherence_stage(recipe.judged_adherence, models.judge)
         found.append(reused.misfit(stage, recipe.judged_adherence.model_dump(mode="json"), kept))
+    if recipe.metrics:
+        stage = metrics_stage(recipe.metrics, models.judge)
+        found.append(reused.misfit(stage, recipe.metrics.model_dump(mode="json"), kept))
     return [text for text in found if text is not None]
 
 
 def taken_over_gaps(recipe: Recipe, kept: KeptRows, reused: Reused | None) -> list[str]:
     """The same where no judge is at hand, and rows are taken as they are."""
     found = []
-    for stage in SCORING:
-        section = recipe.judge if stage is StageName.JUDGE else recipe.judged_adherence
+    sections = zip(SCORING, (recipe.judge, recipe.judged_adherence, recipe.metrics), strict=True)
+    for stage, section in sections:
         if reused is None or not section:
             continue
         there = reused.manifest.fingerprints.get(stage)

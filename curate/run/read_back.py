@@ -30,6 +30,7 @@ class JudgedDialogue:
     dialogue: Dialogue
     judgment: dict[str, Any] | None
     adherence: dict[str, Any] | None
+    metrics: dict[str, Any] | None
 
 
 def read_manifest(run: Path) -> Manifest:

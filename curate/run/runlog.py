@@ -20,6 +20,7 @@ from curate.records import (
     JudgeChecks,
     JudgeIdentity,
     Manifest,
+    MetricsReport,
     PairsReport,
     SelectionReport,
     SourcesReport,
@@ -34,6 +35,7 @@ NOT_COUNTED = frozenset(
         "missing_role",
         "missing_scenario",
         "skipped",
+        "nothing_applies",
         "no_reference",
         "no_text",
         "references_mismatch",
@@ -60,6 +62,7 @@ class StageReport:
         role_threshold: whether role adherence goes by a fitted threshold, in a sentence.
         decay: role adherence by turn.
         checks: the rubric judge held against itself.
+        metrics: what the weighted metrics came to.
     """
 
     fingerprint: str = ""
@@ -72,6 +75,7 @@ class StageReport:
     role_threshold: str = ""
     decay: AdherenceDecay | None = None
     checks: JudgeChecks | None = None
+    metrics: MetricsReport | None = None
 
     def count(self, reasons: Iterable[str | None]) -> None:
         """Count rows: why each is unscored, or None."""
@@ -208,6 +212,7 @@ class RunLog:
             estimate=self.estimate,
             adherence=next((report.decay for report in scored if report.decay), None),
             judge_checks=next((report.checks for report in scored if report.checks), None),
+            metrics=next((report.metrics for report in scored if report.metrics), None),
             stages=self._stage_counts(),
             exports=self.exports,
             identities={

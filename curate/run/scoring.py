@@ -19,7 +19,15 @@ from curate.adherence.reference.config import EVALUATION_ONLY
 from curate.executors.local import AskingNobody
 from curate.executors.work import Runner
 from curate.judging.calibrated import check_adherence, describe_levels
-from curate.records import AdherenceScore, JudgeIdentity, Judgment, StageName, Unscored
+from curate.judging.metrics.tally import MetricsTally
+from curate.records import (
+    AdherenceScore,
+    JudgeIdentity,
+    Judgment,
+    MetricsScore,
+    StageName,
+    Unscored,
+)
 from curate.run.read_back import read_manifest
 from curate.run.staging import Job, S, calibrated_rows, scored_rows
 from curate.stages import Calibrated, Stage, Stages, WorkItem, calibrate_judge, reference_stage
@@ -38,12 +46,13 @@ class Scores:
 
     judgments: StageRows[Judgment | Unscored] | None = None
     adherence: StageRows[AdherenceScore | Unscored] | None = None
+    metrics: StageRows[MetricsScore | Unscored] | None = None
     rejudged: frozenset[str] = frozenset()
 
 
 async def ask_for_scores(job: Job, stages: Stages, runner: Runner) -> Scores:
     """The scores of a run with a judge; adherence may be compared with references instead."""
-    judgments, adherence, again = None, None, frozenset[str]()
+    judgments, adherence, metrics, again = None, None, None, frozenset[str]()
     if stages.judge is not None:
         with job.log.timed(StageName.JUDGE):
             judgments, again = await _ask(job, Judgment, stages.judge, runner)
@@ -52,13 +61,16 @@ async def ask_for_scores(job: Job, stages: Stages, runner: Runner) -> Scores:
             adherence, _ = await _ask(job, AdherenceScore, stages.adherence, runner)
     elif job.recipe.compared_adherence:
         adherence = await _compare(job, job.recipe.compared_adherence)
-    return Scores(judgments, adherence, again)
+    if stages.metrics is not None:
+        with job.log.timed(StageName.METRICS):
+            metrics, _ = await _ask(job, MetricsScore, stages.metrics, runner)
+    return Scores(judgments, adherence, metrics, again)
 
 
 async def scores_without_a_judge(job: Job) -> Scores:
     """The scores of a run that asks no model: another run's rows as they are, or comparison with references."""
     recipe = job.recipe
-    judgments = adherence = None
+    judgments = adherence = metrics = None
     if recipe.judge:
         judgments = _take_over(
             job, StageName.JUDGE, Judgment, partial(calibrate_judge, recipe.judge)
@@ -67,10 +79,12 @@ async def scores_without_a_judge(job: Job) -> Scores:
         adherence = _take_over(job, StageName.ADHERENCE, AdherenceScore)
     elif recipe.compared_adherence:
         adherence = await _compare(job, recipe.compared_adherence)
+    if recipe.metrics:
+        metrics = _take_over(job, StageName.METRICS, MetricsScore)
     if recipe.judge:
         known = job.log.stage(StageName.ADHERENCE).identity if adherence else None
         check_adherence(recipe.judge.calibration, known)
-    return Scores(judgments, adherence)
+    return Scores(judgments, adherence, metrics)
 
 
 async def _ask(
@@ -185,7 +199,7 @@ def _settled(
 
 def _count(job: Job, name: StageName, rows: Rows[S], hashes: pl.Series) -> None:
     report = job.log.stage(name)
-    adherence = AdherenceTally()
+    adherence, metrics = AdherenceTally(), MetricsTally()
     turns = in_part = 0
     for key, record in rows.stored(hashes):
         said = orjson.loads(record)
@@ -199,6 +213,9 @@ def _count(job: Job, name: StageName, rows: Rows[S], hashes: pl.Series) -> None:
             if said.get("verdict") is not None:
                 report.verdicts[said["verdict"]] += 1
             missing = len(said.get("unscored_turns", ()))
+        elif name is StageName.METRICS:
+            metrics.add(said)
+            missing = 0
         else:
             adherence.add(said)
             missing = sum(turn["score"] is None for turn in said.get("per_turn", ()))
@@ -210,6 +227,8 @@ def _count(job: Job, name: StageName, rows: Rows[S], hashes: pl.Series) -> None:
             f"{name}: {turns} turns of {in_part} dialogues that have other scores could not be scored; "
             "--retry unscored asks for these turns again."
         )
+    if name is StageName.METRICS:
+        report.metrics = metrics.report()
     if name is StageName.ADHERENCE:
         report.decay = adherence.decay()
         for warning in adherence.warnings():

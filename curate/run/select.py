@@ -19,15 +19,18 @@ from curate.storage.files import make_folder
 def tabulate(job: Job, scores: Scores) -> pl.LazyFrame:
     """The score table, on disk."""
     judge, role = job.recipe.judge, job.recipe.adherence
+    metrics = job.recipe.metrics
     fitted = judge.calibration if judge else None
     with job.log.timed("table"):
         table = write_scores(
             job.path,
             scores.judgments,
             scores.adherence,
+            scores.metrics,
             judged_share=judge.min_scored_share if judge else None,
             adherence_share=role.min_scored_share if role else None,
             good=None if fitted is None else fitted.good,
+            metric_names=[*metrics.chosen] if metrics else [],
         )
         for stage, keys in mixed_identities(table).items():
             job.log.warn(

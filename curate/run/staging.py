@@ -20,6 +20,7 @@ from curate.records import (
     INTERNAL_ERROR,
     AdherenceScore,
     Judgment,
+    MetricsScore,
     PreferencePair,
     StageName,
     Unscored,
@@ -31,12 +32,12 @@ from curate.stages import Calibrated, Row, Stage, WorkItem
 from curate.storage.rows import StageRows
 from curate.storage.run_folder import RunFolder
 
-S = TypeVar("S", Judgment, AdherenceScore)
+S = TypeVar("S", Judgment, AdherenceScore, MetricsScore)
 R = TypeVar("R", bound=Row)
 
 _PAIRS = TypeAdapter(list[PreferencePair])
-_BY_KIND: TypeAdapter[Judgment | AdherenceScore | Unscored] = TypeAdapter(
-    Annotated[Judgment | AdherenceScore | Unscored, Discriminator("kind")]
+_BY_KIND: TypeAdapter[Judgment | AdherenceScore | MetricsScore | Unscored] = TypeAdapter(
+    Annotated[Judgment | AdherenceScore | MetricsScore | Unscored, Discriminator("kind")]
 )
 
 Progress = Callable[[str, int, int], None]

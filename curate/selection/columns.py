@@ -22,6 +22,12 @@ from curate.records import (
 VIOLATIONS: tuple[ViolationKind, ...] = get_args(ViolationKind)
 """Kinds of violations of a role, as the judge names them."""
 
+METRIC_PREFIX = "metric_"
+"""Columns of single metrics; which there are depends on the recipe's section `metrics`."""
+METRIC_PARTS: dict[str, pl.DataType] = {"": pl.Int8(), "_expected": pl.Float64()}
+"""By ending what `metric_<name>` holds: the score (0-5, or 0 and 1 for fail and pass; null for n/a), and in scoring mode
+tokens its expectation."""
+
 LABEL_PREFIX = "label_"
 """Columns made of a dialogue's own scalar labels; which there are depends on the data."""
 
@@ -70,6 +76,7 @@ def _facts() -> list[Column]:
         Column("characters", pl.Int64(), "Characters of all messages but system ones."),
         Column("judge_unscored", text, "Why the judge gave no scores; null where it did."),
         Column("adherence_unscored", text, "Why there is no adherence score; null where there is."),
+        Column("metrics_unscored", text, "Why the metrics gave no score; null where they did."),
     ]
 
 
@@ -183,6 +190,22 @@ def _adherent() -> list[Column]:
     ]
 
 
+def _measured() -> list[Column]:
+    def metrics(name: str, dtype: pl.DataType, about: str) -> Column:
+        return Column(name, dtype, about, ("metrics",))
+
+    real, count = pl.Float64(), pl.Int32()
+    return [
+        metrics("overall_score", real, "Weighted sum of the metrics, 0-100."),
+        metrics("metrics_passed", pl.Boolean(), "overall_score is at least `pass_threshold`."),
+        metrics("overall_low", real, "Lowest overall score with weights changed by up to 20 %."),
+        metrics("overall_high", real, "Highest overall score with weights changed so."),
+        metrics("n_poor_metrics", count, "Metrics with a score of 2 or less, or fail."),
+        metrics("n_na_metrics", count, "Metrics that do not apply."),
+        metrics("metrics_key", pl.String(), "Model, mode and a hash of identity and weights."),
+    ]
+
+
 def _derived() -> list[Column]:
     both: tuple[ScoringStage, ...] = ("judge", "adherence")
     return [
@@ -203,9 +226,29 @@ def _derived() -> list[Column]:
     ]
 
 
-COLUMNS: tuple[Column, ...] = (*_facts(), *_judged(), *_adherent(), *_derived())
+COLUMNS: tuple[Column, ...] = (
+    *_facts(),
+    *_judged(),
+    *_adherent(),
+    *_measured(),
+    *_derived(),
+)
 SCHEMA: dict[str, pl.DataType] = {column.name: column.dtype for column in COLUMNS}
 STAGES_OF: dict[str, tuple[ScoringStage, ...]] = {column.name: column.stages for column in COLUMNS}
+
+
+def stages_of_column(name: str) -> tuple[ScoringStage, ...]:
+    """Whose scores a column holds; none for facts and labels."""
+    return ("metrics",) if name.startswith(METRIC_PREFIX) else STAGES_OF.get(name, ())
+
+
+def metric_type(name: str) -> pl.DataType | None:
+    """The type of a single metric's column; None for any other column."""
+    if not name.startswith(METRIC_PREFIX):
+        return None
+    return METRIC_PARTS["_expected" if name.endswith("_expected") else ""]
+
+
 ADHERENCE_COLUMNS = frozenset(
     {"adherence_unscored", *(name for name, stages in STAGES_OF.items() if "adherence" in stages)}
 )
@@ -231,10 +274,15 @@ TURNS_ONLY: tuple[str, ...] = (
 )
 """Null where adherence is scored of the conversation as a whole."""
 
-SCORE_OF: dict[ScoringStage, str] = {"judge": "verdict", "adherence": "adherence"}
+SCORE_OF: dict[ScoringStage, str] = {
+    "judge": "verdict",
+    "adherence": "adherence",
+    "metrics": "overall_score",
+}
 """The column that is null exactly where a stage has no scores."""
 UNSCORED_OF: dict[ScoringStage, str] = {
     "judge": "judge_unscored",
     "adherence": "adherence_unscored",
+    "metrics": "metrics_unscored",
 }
 """The column that says why."""

@@ -16,7 +16,13 @@ from polars.exceptions import PolarsError
 
 from curate.errors import UsageError
 from curate.records import VERDICTS, ScoringStage
-from curate.selection.columns import LABEL_PREFIX, SCHEMA, STAGES_OF
+from curate.selection.columns import (
+    LABEL_PREFIX,
+    METRIC_PREFIX,
+    SCHEMA,
+    metric_type,
+    stages_of_column,
+)
 
 _TEXT = re.compile(r"'((?:[^']|'')*)'")
 _VERDICT_COLUMNS = frozenset({"verdict", "judge_verdict"})
@@ -45,7 +51,7 @@ def stages_of(names: Iterable[str], ran: Collection[ScoringStage] = ()) -> froze
 
     A column made of several stages' scores needs those of them that `ran`.
     """
-    needed = (STAGES_OF.get(name, ()) for name in names)
+    needed = (stages_of_column(name) for name in names)
     return frozenset(
         stage for stages in needed for stage in stages if len(stages) == 1 or stage in ran
     )
@@ -59,7 +65,7 @@ def check_condition(
     Args:
         sql: the condition.
         where: its place in the recipe, for the error.
-        schema: columns there are, but for `label_<name>`.
+        schema: columns there are, but for `label_<name>` and `metric_<name>`.
 
     Returns:
         The columns it reads.
@@ -102,10 +108,11 @@ def check_columns(
 ) -> None:
     """Raise a UsageError that names the first column the table does not have.
 
-    Which label columns there are is known once the data is read; before, any is let through.
+    Which label columns there are is known once the data is read, and which metrics once the recipe is; before, any
+    is let through.
     """
     for name in sorted(names):
-        if name in schema or (name.startswith(LABEL_PREFIX) and not labels_known):
+        if name in schema or (name.startswith((LABEL_PREFIX, METRIC_PREFIX)) and not labels_known):
             continue
         close = difflib.get_close_matches(name.lower(), schema, n=3)
         listed = textwrap.fill(
@@ -149,6 +156,8 @@ def _check(
                     got=repr(text),
                     expected="one of " + ", ".join(VERDICTS),
                 )
+    metrics = {name: dtype for name in names if (dtype := metric_type(name)) is not None}
+    schema = {**schema, **metrics}
     unknown = {name: pl.Null() for name in names - set(schema)}
     try:
         empty = pl.DataFrame(schema={**schema, **unknown})

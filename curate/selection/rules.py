@@ -25,6 +25,7 @@ from curate.selection.expressions import check_columns, columns_of, evaluate, pa
 DEFAULT_CONDITIONS: dict[ScoringStage, tuple[str, str]] = {
     "judge": ("good_verdict", "verdict >= 'good'"),
     "adherence": ("in_role", "adherent"),
+    "metrics": ("passed_metrics", "metrics_passed"),
 }
 """Per stage: name and SQL of the condition where the recipe gives none. That of the judge holds for calibrated
 levels only: without, a verdict says little, and `DEFAULT_TOP` goes by rank."""

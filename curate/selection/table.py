@@ -25,23 +25,27 @@ from curate.records import (
     JudgeIdentity,
     Judgment,
     LabelReading,
+    MetricsScore,
     Unscored,
 )
 from curate.records.readings import ADHERENCE, dialogue_readings
 from curate.selection.columns import (
     COLUMNS,
     LABEL_PREFIX,
+    METRIC_PARTS,
+    METRIC_PREFIX,
     NOT_SCORED,
     SCHEMA,
     UNSCORED_OF,
     VIOLATIONS,
     Column,
+    metric_type,
 )
 
 CHUNK = 5_000
 """Rows that are held as Python objects before they become a frame: tens of MB."""
 _LARGEST_INT = 2**63 - 1
-_IDENTITIES = {"judge": "judge_key", "adherence": "adherence_key"}
+_IDENTITIES = {"judge": "judge_key", "adherence": "adherence_key", "metrics": "metrics_key"}
 _FACTS = [
     column for column in COLUMNS if not column.stages and column.name not in UNSCORED_OF.values()
 ]
@@ -50,6 +54,7 @@ _SCORES = [column for column in COLUMNS if column not in _FACTS]
 Row = dict[str, Any]
 Judged = Judgment | Unscored | None
 Scored = AdherenceScore | Unscored | None
+Measured = MetricsScore | Unscored | None
 
 
 def score_table(
@@ -57,6 +62,7 @@ def score_table(
     judgments: Mapping[str, Judgment | Unscored] | None = None,
     adherence: Mapping[str, AdherenceScore | Unscored] | None = None,
     good: GoodModel | None = None,
+    metrics: Mapping[str, MetricsScore | Unscored] | None = None,
 ) -> pl.DataFrame:
     """Put what is known about each dialogue into one row.
 
@@ -66,11 +72,12 @@ def score_table(
             is unscored with reason `not_scored`.
         adherence: likewise.
         good: gives the column `p_good`.
+        metrics: as `judgments`.
 
     Returns:
         A frame of one row a dialogue with the columns of `selection.columns.COLUMNS`, then one column
         `label_<name>` for each label with a scalar value, by name (booleans, integers, reals, or text
-        where values are of several kinds).
+        where values are of several kinds), and those of single metrics (`selection.columns.METRIC_PREFIX`).
     """
     frames = []
     for chunk in _chunks(dialogues):
@@ -78,7 +85,8 @@ def score_table(
         keys = facts["content_hash"]
         judged = None if judgments is None else [judgments.get(key) for key in keys]
         scored = None if adherence is None else [adherence.get(key) for key in keys]
-        frames.append(with_scores(facts, judged, scored, good))
+        measured = None if metrics is None else [metrics.get(key) for key in keys]
+        frames.append(with_scores(facts, judged, scored, good, measured=measured))
     if not frames:
         return pl.DataFrame(schema=SCHEMA)
     table = pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
@@ -101,6 +109,9 @@ def with_scores(
     judged: Sequence[Judged] | None,
     scored: Sequence[Scored] | None,
     good: GoodModel | None = None,
+    *,
+    measured: Sequence[Measured] | None = None,
+    metrics: Sequence[str] = (),
 ) -> pl.DataFrame:
     """`facts` with the columns of the scores, in the order of `SCHEMA`.
 
@@ -110,6 +121,8 @@ def with_scores(
             the stage is not part of the run.
         scored: likewise, of role adherence.
         good: gives the column `p_good`.
+        measured: as `judged`, of weighted metrics.
+        metrics: names of those that have columns even where no row is scored by them.
     """
     nothing: list[None] = [None] * facts.height
     rows = [
@@ -119,8 +132,10 @@ def with_scores(
     if good is not None:
         for row, judgment, score in zip(rows, judged or nothing, scored or nothing, strict=True):
             row["p_good"] = _p_good(good, judgment, score)
-    table = facts.hstack(_series(_SCORES, rows))
-    return table.select(*SCHEMA, *(name for name in facts.columns if name not in SCHEMA))
+    for row, held in zip(rows, measured or nothing, strict=True):
+        row |= _measured(held, is_asked=measured is not None)
+    table = facts.hstack([*_series(_SCORES, rows), *_series(_metric_columns(rows, metrics), rows)])
+    return table.select(*SCHEMA, *(name for name in table.columns if name not in SCHEMA))
 
 
 def mixed_identities(table: pl.DataFrame | pl.LazyFrame) -> dict[str, list[str]]:
@@ -190,6 +205,34 @@ def _scores(judged: Judged, scored: Scored, *, has_judge: bool, has_adherence: b
         None if session is None else 1 - session,
     )
     return row
+
+
+def _measured(measured: Measured, *, is_asked: bool) -> Row:
+    if not isinstance(measured, MetricsScore):
+        why = NOT_SCORED if measured is None else measured.reason
+        return {"metrics_unscored": why} if is_asked else {}
+    row: Row = {
+        "overall_score": measured.overall_score,
+        "metrics_passed": measured.passed,
+        "overall_low": measured.overall_range[0],
+        "overall_high": measured.overall_range[1],
+        "n_poor_metrics": sum(metric.is_poor for metric in measured.metrics),
+        "n_na_metrics": sum(metric.score is None for metric in measured.metrics),
+        "metrics_key": _key(measured.identity, measured.weights_key),
+    }
+    for metric in measured.metrics:
+        row[METRIC_PREFIX + metric.name] = metric.score
+        if metric.reading is not None:
+            row[f"{METRIC_PREFIX}{metric.name}_expected"] = metric.reading.mean
+    return row
+
+
+def _metric_columns(rows: Iterable[Row], metrics: Iterable[str]) -> list[Column]:
+    """The columns of the named metrics and of those that are scored, in their order."""
+    known = [METRIC_PREFIX + name + part for name in metrics for part in METRIC_PARTS]
+    found = (name for row in rows for name in row if name.startswith(METRIC_PREFIX))
+    names = dict.fromkeys([*known, *found])
+    return [Column(name, metric_type(name) or METRIC_PARTS[""], "", ("metrics",)) for name in names]
 
 
 def _p_good(good: GoodModel, judged: Judged, scored: Scored) -> float | None:

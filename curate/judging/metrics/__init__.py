@@ -1,0 +1,17 @@
+"""Weighted metrics: scores of a whole dialogue by metric, and their weighted sum from 0 to 100."""
+
+from curate.judging.metrics.catalogue import Metric, as_response, shipped
+from curate.judging.metrics.config import MetricChoice, MetricsConfig, OwnMetric
+from curate.judging.metrics.judge import score_metrics
+from curate.judging.metrics.prompting import prompt_version
+
+__all__ = [
+    "Metric",
+    "MetricChoice",
+    "MetricsConfig",
+    "OwnMetric",
+    "as_response",
+    "prompt_version",
+    "score_metrics",
+    "shipped",
+]

@@ -1,0 +1,338 @@
+"""The weighted metric judge: one dialogue in, one `MetricsScore` or `Unscored` out.
+
+Every metric is asked of the whole dialogue on one trunk. In mode `json` one reply holds all scores and diagnoses, and
+of what cannot be used each metric is asked again by itself; in mode `tokens` each score is read from the first token of
+an answer in a fresh context, and one more call asks for the diagnoses of the poor ones. A metric that the dialogue makes
+n/a is not asked. A score that could not be had leaves the dialogue unscored: no call that fails counts as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from curate.dialogue import Dialogue
+from curate.engines.base import Ask, Completion, Request
+from curate.engines.layout import Trunk
+from curate.errors import UsageError
+from curate.judging.metrics.calls import compare_calls
+from curate.judging.metrics.catalogue import Metric
+from curate.judging.metrics.config import MetricsConfig
+from curate.judging.metrics.prompting import (
+    BINARY_LABELS,
+    DIAGNOSIS,
+    LABELS,
+    PURPOSE,
+    WORDINGS,
+    diagnosis_question,
+    item_of,
+    joint_question,
+    metrics_trunk,
+    reply_schema,
+    reply_tokens,
+)
+from curate.judging.metrics.reply import (
+    Diagnosis,
+    Entry,
+    NoScoreError,
+    part_of,
+    read_diagnosis,
+    read_entry,
+    read_reply,
+)
+from curate.judging.metrics.rules import (
+    not_applicable,
+    overall,
+    overall_range,
+    shares,
+    weights_key,
+)
+from curate.judging.reading import Failure, fault_of
+from curate.judging.tokens_mode import (
+    LOW_COVERAGE,
+    NA_LABEL,
+    NAMES,
+    ItemReading,
+    label_reading,
+    read_item,
+    request_of,
+)
+from curate.records import JudgeIdentity, LabelReading, StageName, Unscored
+from curate.records.metrics import MetricScore, MetricsScore, NoMetricReason, is_poor
+
+STAGE: Final = StageName.METRICS
+RETRY_PREFIX = "Score: ("
+"""Forced start instead, where the labels of the first answer held too little of the mass."""
+_CUT = "it was longer than allowed; write the object only"
+_UNDIAGNOSED = Diagnosis(flags=("failure_code_missing", "turns_missing"))
+_VALUES: Mapping[str, int] = {
+    **{label: int(label) for label in LABELS["scored"]},
+    **dict(zip(BINARY_LABELS, (1, 0), strict=True)),
+}
+_LABEL_NAMES = {**NAMES, **dict(zip(BINARY_LABELS, ("pass", "fail"), strict=True))}
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One dialogue being scored.
+
+    Attributes:
+        turns: numbers of the turns that a diagnosis may name.
+        entries: what was read of each metric.
+        readings: the labels' distribution of each, in mode `tokens`.
+        failures: why a metric has no entry.
+    """
+
+    trunk: Trunk
+    turns: list[int]
+    ask: Ask
+    config: MetricsConfig
+    requests: int = 0
+    entries: dict[str, Entry] = field(default_factory=dict)
+    readings: dict[str, LabelReading] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
+
+    async def send(self, requests: Sequence[Request]) -> list[Completion]:
+        self.requests += len(requests)
+        return await self.ask(requests)
+
+
+async def score_metrics(
+    dialogue: Dialogue, ask: Ask, config: MetricsConfig, identity: JudgeIdentity
+) -> MetricsScore | Unscored:
+    """Score one dialogue by the chosen metrics.
+
+    Args:
+        dialogue: with an assistant message.
+        ask: the judge model.
+        config: with `mode` resolved.
+        identity: put into the record as it is.
+
+    Returns:
+        The scores; or `Unscored` with reason no_assistant_turn, nothing_applies (every metric that has a weight
+        is n/a), context_overflow, bad_reply, reply_cut, low_coverage or engine_error.
+
+    Raises:
+        UsageError: `config.mode` is still `auto`.
+    """
+    if config.mode == "auto":
+        raise UsageError("the scoring mode is not resolved", got="auto", fix="resolve it first")
+    turns = [turn.number for turn in dialogue.turns if turn.has_assistant]
+    if not turns:
+        return _unscored(dialogue, Failure("no_assistant_turn", "there is nothing to score"))
+    na: dict[str, NoMetricReason] = {
+        name: why for name, why in not_applicable(dialogue).items() if name in config.chosen
+    }
+    if shares(config.weights, [*na]) is None:
+        return _unscored(dialogue, Failure("nothing_applies", f"n/a: {', '.join(na)}"))
+    calls = compare_calls(dialogue)
+    asked = _Asked(metrics_trunk(dialogue, config, calls), turns, ask, config)
+    metrics = [metric for metric in config.chosen.values() if metric.name not in na]
+    await (_ask_json if config.mode == "json" else _ask_tokens)(asked, metrics)
+    if asked.failures:
+        name, failure = next(iter(asked.failures.items()))
+        detail = f"{len(asked.failures)} of {len(metrics)} metrics: {name}: {failure.detail}"
+        return _unscored(dialogue, replace(failure, detail=detail), asked.requests)
+    na |= {name: "judge" for name, entry in asked.entries.items() if entry.score is None}
+    parts = shares(config.weights, [*na])
+    if parts is None:
+        failure = Failure("nothing_applies", f"n/a: {', '.join(na)}")
+        return _unscored(dialogue, failure, asked.requests)
+    scores = [
+        _metric_score(metric, config.weights[name], parts[name], na.get(name), asked)
+        for name, metric in config.chosen.items()
+    ]
+    total = overall(scores)
+    return MetricsScore(
+        dialogue_id=dialogue.id,
+        content_hash=dialogue.content_hash,
+        identity=identity,
+        metrics=tuple(scores),
+        overall_score=total,
+        pass_threshold=config.pass_threshold,
+        passed=total >= config.pass_threshold,
+        weights_key=weights_key(config.weights),
+        overall_range=overall_range(scores),
+        calls=calls,
+        neutralised=asked.trunk.neutralised,
+        requests=asked.requests,
+    )
+
+
+def _metric_score(
+    metric: Metric, weight: float, share: float, na: NoMetricReason | None, asked: _Asked
+) -> MetricScore:
+    entry = asked.entries.get(metric.name, Entry(None))
+    return MetricScore(
+        name=metric.name,
+        tier=metric.tier,
+        scale=metric.scale,
+        weight=weight,
+        share=share,
+        score=entry.score,
+        na=na,
+        failure_code=entry.diagnosis.failure_code,
+        turns=entry.diagnosis.turns,
+        flags=entry.diagnosis.flags,
+        reading=asked.readings.get(metric.name),
+    )
+
+
+async def _ask_json(asked: _Asked, metrics: Sequence[Metric]) -> None:
+    """One reply for all; then each metric of which something cannot be used by itself, with the reason."""
+    owed: list[tuple[list[Metric], str | None]] = [([*metrics], None)]
+    for attempt in range(asked.config.retries + 1):
+        requests = [
+            Request(
+                asked.trunk,
+                joint_question(group, asked.turns, problem),
+                max_tokens=reply_tokens(len(group)),
+                schema=reply_schema(group, asked.turns),
+                sample=attempt,
+                purpose=PURPOSE,
+            )
+            for group, problem in owed
+        ]
+        if not requests:
+            return
+        problems: dict[str, str] = {}
+        for (group, _), completion in zip(owed, await asked.send(requests), strict=True):
+            problems |= _take_entries(asked, group, completion)
+        owed = [([metric], problems[metric.name]) for metric in metrics if metric.name in problems]
+
+
+def _take_entries(asked: _Asked, group: Sequence[Metric], completion: Completion) -> dict[str, str]:
+    """Keep what can be used of a reply; why each of the other metrics is to be asked again.
+
+    A fault is not asked again: the client below has done so already.
+    """
+    fault = fault_of(completion)
+    if fault is None and completion.finish == "length":
+        failure, problem = Failure("reply_cut", "the reply was cut by its limit"), _CUT
+    elif fault is None:
+        try:
+            reply = read_reply(completion.text)
+        except NoScoreError as error:
+            failure, problem = Failure("bad_reply", str(error)), str(error)
+        else:
+            return _take_reply(asked, group, reply)
+    else:
+        failure, problem = fault, ""
+    for metric in group:
+        if metric.name not in asked.entries:
+            asked.failures[metric.name] = failure
+    return {metric.name: problem for metric in group if problem}
+
+
+def _take_reply(
+    asked: _Asked, group: Sequence[Metric], reply: Mapping[str, object]
+) -> dict[str, str]:
+    problems: dict[str, str] = {}
+    for metric in group:
+        try:
+            entry = read_entry(reply, metric, asked.turns)
+        except NoScoreError as error:
+            problems[metric.name] = str(error)
+            if metric.name not in asked.entries:
+                asked.failures[metric.name] = Failure("bad_reply", str(error))
+            continue
+        asked.entries[metric.name] = entry
+        asked.failures.pop(metric.name, None)
+        if entry.problem is not None:
+            problems[metric.name] = entry.problem
+    return problems
+
+
+async def _ask_tokens(asked: _Asked, metrics: Sequence[Metric]) -> None:
+    """All scores in one call, those whose labels hold too little of the mass again; then what is wrong in the poor."""
+    config = asked.config
+    owed = [*metrics]
+    for wording in range(min(WORDINGS, config.retries + 1)):
+        prefix = RETRY_PREFIX if wording else config.answer_prefix
+        items = [item_of(metric, wording) for metric in owed]
+        completions = await asked.send(
+            [request_of(item, asked.trunk, prefix) for item in items] if items else []
+        )
+        again: list[Metric] = []
+        for metric, item, completion in zip(owed, items, completions, strict=True):
+            found = read_item([completion], item, config.min_coverage)
+            if isinstance(found, ItemReading):
+                _take_reading(asked, metric, found)
+                continue
+            asked.failures[metric.name] = found
+            if found.reason == LOW_COVERAGE:
+                again.append(metric)
+        owed = again
+        if not owed:
+            break
+    if not asked.failures:
+        await _diagnose(asked, metrics)
+
+
+def _take_reading(asked: _Asked, metric: Metric, found: ItemReading) -> None:
+    values = {label: _VALUES[label] for label in LABELS[metric.scale]}
+    asked.readings[metric.name] = label_reading(found.mass, values, _LABEL_NAMES)
+    score = None if found.best == NA_LABEL else _VALUES[found.best]
+    asked.entries[metric.name] = Entry(score)
+    asked.failures.pop(metric.name, None)
+
+
+async def _diagnose(asked: _Asked, metrics: Sequence[Metric]) -> None:
+    """Ask what is wrong in the poor metrics; a call that fails costs the diagnosis, no score."""
+    owed = {
+        metric.name: metric
+        for metric in metrics
+        if is_poor(asked.entries[metric.name].score, metric.scale)
+    }
+    for name in owed:
+        asked.entries[name] = replace(asked.entries[name], diagnosis=_UNDIAGNOSED)
+    problem: str | None = None
+    for attempt in range(asked.config.retries + 1):
+        if not owed:
+            return
+        scores = {name: _called(asked.entries[name].score, of) for name, of in owed.items()}
+        request = Request(
+            asked.trunk,
+            diagnosis_question(scores, asked.turns, problem),
+            max_tokens=reply_tokens(len(owed)),
+            schema=reply_schema(owed.values(), asked.turns, with_scores=False),
+            sample=attempt,
+            purpose=DIAGNOSIS,
+        )
+        (completion,) = await asked.send([request])
+        if fault_of(completion) is not None:
+            return
+        if completion.finish == "length":
+            problem = _CUT
+            continue
+        try:
+            reply = read_reply(completion.text)
+        except NoScoreError as error:
+            problem = str(error)
+            continue
+        problems: dict[str, str] = {}
+        for name, metric in owed.items():
+            entry = asked.entries[name]
+            found, wrong = read_diagnosis(part_of(reply, name), metric, entry.score, asked.turns)
+            asked.entries[name] = replace(entry, diagnosis=found)
+            if wrong is not None:
+                problems[name] = wrong
+        owed = {name: owed[name] for name in problems}
+        problem = "; ".join(problems.values())
+
+
+def _called(score: int | None, metric: Metric) -> str:
+    """A score as its level is called."""
+    return str(score) if metric.scale == "scored" else ("fail", "pass")[score or 0]
+
+
+def _unscored(dialogue: Dialogue, failure: Failure, requests: int = 0) -> Unscored:
+    return Unscored(
+        dialogue_id=dialogue.id,
+        content_hash=dialogue.content_hash,
+        stage=STAGE,
+        reason=failure.reason,
+        detail=failure.detail,
+        requests=requests,
+    )

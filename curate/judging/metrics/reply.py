@@ -1,0 +1,166 @@
+"""Reading a JSON reply about metrics, metric by metric: what can be used of it is, the rest is asked again.
+
+A score outside its scale is no score; it is never moved to the nearest level. A diagnosis that does not fit its score
+leaves the score usable: asked again it may still be wrong, and is then left out and flagged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from curate.dialogue import split_thinking
+from curate.engines.structured import only_object
+from curate.judging.metrics.catalogue import Metric
+from curate.records.metrics import DiagnosisFlag, is_poor
+
+_SNAKE_CASE = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+_LONGEST_CODE = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What went wrong in a metric. `flags` name what of it could not be used."""
+
+    failure_code: str | None = None
+    turns: tuple[int, ...] = ()
+    flags: tuple[DiagnosisFlag, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What was read of one metric.
+
+    Attributes:
+        score: 0-5, or 0 and 1 for fail and pass; None for n/a.
+        diagnosis: what of it could be used.
+        problem: why it is asked again; None where all of it could be used.
+    """
+
+    score: int | None
+    diagnosis: Diagnosis = Diagnosis()
+    problem: str | None = None
+
+
+class NoScoreError(ValueError):
+    """A reply, or its part about a metric, gives no score; the message tells the judge why."""
+
+
+def read_reply(text: str) -> dict[str, Any]:
+    """The one object of a reply.
+
+    Raises:
+        NoScoreError: there is none.
+    """
+    try:
+        return only_object(split_thinking(text)[0])
+    except ValueError as error:
+        raise NoScoreError(str(error)) from error
+
+
+def read_entry(reply: Mapping[str, Any], metric: Metric, turns: Sequence[int]) -> Entry:
+    """One metric's score and diagnosis.
+
+    Args:
+        reply: the whole object.
+        metric: which.
+        turns: numbers of the turns that a diagnosis may name.
+
+    Raises:
+        NoScoreError: the metric is missing, or its score is none of its scale.
+    """
+    entry = _part(reply, metric.name)
+    score = read_score(entry.get("score"), metric)
+    diagnosis, problem = read_diagnosis(entry, metric, score, turns)
+    return Entry(score, diagnosis, problem)
+
+
+def read_score(value: Any, metric: Metric) -> int | None:
+    """A score as it stands in a reply; None for n/a.
+
+    Raises:
+        NoScoreError: it is not one of the metric's scale.
+    """
+    if metric.na and value == "n/a":
+        return None
+    if metric.scale == "binary" and value in ("pass", "fail"):
+        return int(value == "pass")
+    if metric.scale == "scored" and type(value) is int and 0 <= value <= 5:
+        return value
+    scale = "an integer from 0 to 5" if metric.scale == "scored" else '"pass" or "fail"'
+    raise NoScoreError(f"the score of {metric.name} is {_shown(value)}, not {scale}")
+
+
+def read_diagnosis(
+    entry: Mapping[str, Any], metric: Metric, score: int | None, turns: Sequence[int]
+) -> tuple[Diagnosis, str | None]:
+    """What can be used of a diagnosis, and why the rest cannot.
+
+    A poor metric has a failure code and names turns that exist; any other has no failure code.
+    """
+    poor = is_poor(score, metric.scale)
+    code, named = entry.get("failure_code"), entry.get("turns", [])
+    flags: list[DiagnosisFlag] = []
+    problems: list[str] = []
+    if code == "null":
+        code = None
+    if code is not None and not poor:
+        flags.append("failure_code_dropped")
+        problems.append(f"{metric.name} is not poor and has the failure_code {_shown(code)}")
+        code = None
+    elif poor and code is None:
+        flags.append("failure_code_missing")
+        problems.append(f"{metric.name} is poor and has no failure_code")
+    elif code is not None and not _is_code(code):
+        flags.append("failure_code_dropped")
+        problems.append(f"the failure_code {_shown(code)} of {metric.name} is not in snake_case")
+        code = None
+    known = (
+        [turn for turn in named if type(turn) is int and turn in turns] if _is_list(named) else []
+    )
+    if not _is_list(named) or len(known) < len(named):
+        flags.append("turns_dropped")
+        wrong = [turn for turn in named if turn not in known] if _is_list(named) else named
+        problems.append(
+            f"turns of {metric.name} names {_shown(wrong)}, which is no turn of the dialogue"
+        )
+    elif poor and not known:
+        flags.append("turns_missing")
+        problems.append(f"{metric.name} is poor and names no turn")
+    diagnosis = Diagnosis(code, tuple(sorted({*known})), tuple(flags))
+    return diagnosis, "; ".join(problems) or None
+
+
+def part_of(reply: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What a reply says of a metric; nothing where it says nothing."""
+    value = reply.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _part(reply: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    if name not in reply:
+        raise NoScoreError(f"{name} is missing")
+    value = reply[name]
+    if not isinstance(value, Mapping):
+        raise NoScoreError(f"{name} is {_shown(value)}, not an object")
+    return value
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _is_code(value: Any) -> bool:
+    return (
+        isinstance(value, str)
+        and len(value) <= _LONGEST_CODE
+        and _SNAKE_CASE.fullmatch(value) is not None
+    )
+
+
+def _shown(value: Any) -> str:
+    shown = json.dumps(value, ensure_ascii=False)
+    return shown if len(shown) <= 60 else shown[:59] + "…"
