@@ -40,7 +40,7 @@ from curate.adherence.llm import (
 )
 from curate.api import load_dialogues
 from curate.benchmark.figures import figures
-from curate.benchmark.turns import ADHERENT, LabelledTurn, labelled_turns
+from curate.benchmark.labelled_turns import ADHERENT, LabelledTurn, labelled_turns
 from curate.dialogue import Dialogue
 from curate.engines.accounting import Accounting
 from curate.engines.base import Ask, Request

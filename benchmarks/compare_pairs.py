@@ -39,9 +39,9 @@ from curate.dialogue import Dialogue, Message
 from curate.engines.base import Engine, Request
 from curate.engines.label_mass import LETTER_PREFIX, read_labels
 from curate.judging.config import RubricConfig
-from curate.judging.single_turn import score_turn
+from curate.judging.turn_rescoring import score_turn
+from curate.pairs.pair_prompts import ClosedQuestion, comparison
 from curate.pairs.prefix import with_messages
-from curate.pairs.prompting import ClosedQuestion, comparison
 from curate.pairs.verify import cut_after, token_ratio
 from curate.records import TURN_DIMENSIONS, Unscored
 from curate.trust.agreement import auc, bootstrap_interval

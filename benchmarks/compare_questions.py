@@ -35,7 +35,7 @@ from curate.engines.label_mass import read_labels
 from curate.engines.layout import Trunk, trunk
 from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
 from curate.judging.config import RubricConfig
-from curate.judging.wording import Texts, resolve_texts
+from curate.judging.wording import RubricTexts, resolve_texts
 
 DIGITS = {digit: float(digit) for digit in "12345"}
 LETTERS = {letter: float(5 - index) for index, letter in enumerate("ABCDE")}
@@ -54,7 +54,7 @@ class Variant:
     prefix: str = "("
 
 
-def variants(texts: Texts, turn: int | None) -> list[Variant]:
+def variants(texts: RubricTexts, turn: int | None) -> list[Variant]:
     """The questions about a turn, or about the conversation where `turn` is None."""
     what = "the whole conversation" if turn is None else f"the assistant's reply in turn {turn}"
     section = "conversation" if turn is None else "score"
@@ -107,7 +107,7 @@ class View:
     asked: list[Variant]
 
 
-def views(gold: Gold, texts: Texts, bare: Texts) -> Iterator[View]:
+def views(gold: Gold, texts: RubricTexts, bare: RubricTexts) -> Iterator[View]:
     """Trunks in an order in which each shares most with the one before."""
     dialogue = gold.dialogue
     turns = dialogue.turns
@@ -126,7 +126,7 @@ def views(gold: Gold, texts: Texts, bare: Texts) -> Iterator[View]:
         yield View("whole dialogue", whole_trunk, turn.number, variants(texts, turn.number)[:2])
 
 
-def without_levels(texts: Texts) -> Texts:
+def without_levels(texts: RubricTexts) -> RubricTexts:
     """The same rubric, each scale in one clause."""
     lines = [
         line
@@ -158,7 +158,7 @@ async def ask(args: argparse.Namespace) -> None:
     await engine.close()
 
 
-async def _read(engine: Engine, item: Gold, texts: Texts, only: str) -> AsyncIterator[str]:
+async def _read(engine: Engine, item: Gold, texts: RubricTexts, only: str) -> AsyncIterator[str]:
     for view in views(item, texts, without_levels(texts)):
         asked = [variant for variant in view.asked if only in variant.name]
         if not asked:

@@ -156,10 +156,10 @@ def ours(model: str, layer: int, pairs: list[tuple[str, str]], precision: str) -
 
 def sentence_calls(model: str, pairs: list[tuple[str, str]]) -> float:
     """Texts through the sentence encoder per unique text, over three methods and a second run."""
-    from curate.adherence.embedding import Embedder, SentenceEncoder
     from curate.adherence.reference.cases import Case
     from curate.adherence.reference.config import ReferenceConfig
     from curate.adherence.reference.vectors import Distance, Nearest
+    from curate.adherence.sentence_encoder import Embedder, SentenceEncoder
     from curate.storage.store import Store
 
     config = ReferenceConfig(encoder=model, device="cpu", scale="none")

@@ -82,7 +82,7 @@ from curate.run.pipeline import RunResult, run_recipe
 from curate.selection.config import SelectConfig
 from curate.selection.rules import select as select_rows
 from curate.selection.table import score_table
-from curate.sources import Detection, Source, SourceConfig, Tally, open_rows, open_source
+from curate.sources import Detection, RowCounts, Source, SourceConfig, open_rows, open_source
 from curate.stages import (
     Stage,
     WorkItem,
@@ -163,7 +163,7 @@ class LoadedDialogues:
     dialogues: list[Dialogue]
     quarantined: list[QuarantinedRow]
     detection: Detection
-    tally: Tally
+    tally: RowCounts
 
 
 def load_dialogues(
@@ -190,7 +190,7 @@ def load_dialogues(
             lists the keys there are.
     """
     opened = _open(source, keys)
-    tally = Tally()
+    tally = RowCounts()
     dialogues: list[Dialogue] = []
     quarantined: list[QuarantinedRow] = []
     for unit in opened.read(role, scenario, role_from):

@@ -18,19 +18,24 @@ from itertools import compress
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from curate.adherence.calibrated import settle_calibration
+from curate.adherence.adherence_prompts import REASON_VERSION
+from curate.adherence.adherence_prompts import prompt_version as adherence_prompts
+from curate.adherence.calibration_match import settle_calibration
 from curate.adherence.config import AdherenceConfig, resolve_output_mode
 from curate.adherence.llm import score_adherence
-from curate.adherence.prompting import REASON_VERSION
-from curate.adherence.prompting import prompt_version as adherence_prompts
 from curate.adherence.reference.scorer import ReferenceScorer
-from curate.adherence.single_turn import score_turn as score_role_of_turn
+from curate.adherence.turn_adherence import score_turn as score_role_of_turn
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Ask, Capability, Completion, EngineIdentity, Request
 from curate.engines.pool import Asks, Described, ModelPool, ModelsByRole
 from curate.engines.stand_in import Expected, LookUp, StandIn, nothing_kept, settled
 from curate.errors import CurateError, EngineError, UsageError
-from curate.judging.calibrated import calibrated_identity, check_adherence, check_judge, with_levels
+from curate.judging.calibrated_levels import (
+    calibrated_identity,
+    check_adherence,
+    check_judge,
+    with_levels,
+)
 from curate.judging.config import RubricConfig, reading_options, resolve_mode, scoring_mode
 from curate.judging.metrics import MetricsConfig, score_metrics
 from curate.judging.metrics import prompt_version as metrics_prompts
@@ -40,8 +45,8 @@ from curate.pairs.config import ForkConfig, NaturalConfig, VerifyConfig
 from curate.pairs.expected import ask_as_a_fork, ask_as_a_verification, with_a_bad_turn
 from curate.pairs.fork import fork_dialogue
 from curate.pairs.natural import verify_natural
+from curate.pairs.pair_prompts import PROMPT_VERSION as FORK_PROMPTS
 from curate.pairs.prefix import pair_id, with_messages
-from curate.pairs.prompting import PROMPT_VERSION as FORK_PROMPTS
 from curate.recipe import Recipe
 from curate.records import (
     INTERNAL_ERROR,
@@ -60,7 +65,7 @@ from curate.records import (
 )
 from curate.records.calibration_file import OtherJudge, described
 from curate.storage.files import disk_error
-from curate.storage.rows import fingerprint
+from curate.storage.stage_rows import fingerprint
 
 R = TypeVar("R")
 

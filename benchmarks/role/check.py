@@ -23,7 +23,7 @@ from typing import Any
 
 from curate.api import load_dialogues
 from curate.benchmark.baselines import baselines
-from curate.benchmark.turns import ADHERENT, LabelledTurn, labelled_turns
+from curate.benchmark.labelled_turns import ADHERENT, LabelledTurn, labelled_turns
 from curate.trust.agreement import auc
 
 HERE = Path(__file__).resolve().parent

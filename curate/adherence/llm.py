@@ -1,7 +1,7 @@
 """Role adherence by a judge model: one question an assistant turn, or one about the whole conversation.
 
 The judge of a turn sees the role, the turns before it and the turn itself, never a later one. The
-prompts of a dialogue are nested (`adherence.prompting`) and are sent together, shortest first, so that an
+prompts of a dialogue are nested (`adherence.adherence_prompts`) and are sent together, shortest first, so that an
 engine with a prefix cache reads every turn once. Reasons are asked for after all answers are there and never
 change one: a score with its reason is the score without it.
 
@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from curate.adherence.config import AdherenceConfig, resolve_output_mode
-from curate.adherence.prompting import (
+from curate.adherence.adherence_prompts import (
     LABELS,
     PROMPT_VERSION,
     answer_request,
@@ -25,15 +24,22 @@ from curate.adherence.prompting import (
     prompt,
     reason_request,
 )
-from curate.adherence.reading import (
-    Answer,
+from curate.adherence.answer_reading import (
+    AdherenceAnswer,
     ReasonRead,
     read_answer,
     read_binary,
     read_continuous,
     read_reason,
 )
-from curate.adherence.session import NoSession, Session, aggregate, trend_of, turns_in_role
+from curate.adherence.config import AdherenceConfig, resolve_output_mode
+from curate.adherence.session_score import (
+    NoSession,
+    SessionScore,
+    aggregate,
+    trend_of,
+    turns_in_role,
+)
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Completion, Request
 from curate.engines.layout import Trunk, defuse
@@ -122,7 +128,7 @@ def _score(
     dialogue: Dialogue,
     config: AdherenceConfig,
     identity: JudgeIdentity,
-    session: Session,
+    session: SessionScore,
     per_turn: list[AdherenceTurn],
     neutralised: int,
     requests: int,
@@ -159,7 +165,7 @@ def _score(
 
 async def ask_answers(
     trunks: list[Trunk], ask: Ask, config: AdherenceConfig, turns: Sequence[int] = ()
-) -> tuple[list[Answer], int]:
+) -> tuple[list[AdherenceAnswer], int]:
     """Ask on every trunk, then again where the reply cannot be read; answers in order.
 
     `turns` are the numbers of the trunks' last turns, where the requests are to say which they are about.
@@ -169,7 +175,7 @@ async def ask_answers(
         asked = answer_request(trunks[place], config, problem)
         return replace(asked, turns=(turns[place],)) if turns else asked
 
-    def read(_: int, completion: Completion) -> tuple[Answer, str | None]:
+    def read(_: int, completion: Completion) -> tuple[AdherenceAnswer, str | None]:
         answer = read_answer(completion, config)
         # Only words can be put differently on being asked again; a distribution stays what it is.
         return answer, _PROBLEMS.get(answer.reason or "")
@@ -188,7 +194,7 @@ _PROBLEMS = {
 async def _ask_reasons(
     dialogue: Dialogue,
     trunks: list[Trunk],
-    answers: list[Answer],
+    answers: list[AdherenceAnswer],
     ask: Ask,
     config: AdherenceConfig,
 ) -> tuple[dict[int, AdherenceReason], int]:
@@ -242,7 +248,9 @@ async def _ask_until_read(
     return found, sent
 
 
-def turn_of(number: int, answer: Answer, reason: AdherenceReason | None = None) -> AdherenceTurn:
+def turn_of(
+    number: int, answer: AdherenceAnswer, reason: AdherenceReason | None = None
+) -> AdherenceTurn:
     """The record of one turn's answer."""
     return AdherenceTurn(
         turn=number,

@@ -7,7 +7,7 @@ through the code that a run uses, or from a file; all are measured alike, beside
 nothing. Scoring, figures, tables and plots are modules of their own, and none of them prints.
 """
 
+from curate.benchmark.benchmark_run import Benchmark, Options, run_benchmark
 from curate.benchmark.figures import MethodFigures, as_row, figures
-from curate.benchmark.run import Benchmark, Options, run_benchmark
 
 __all__ = ["Benchmark", "MethodFigures", "Options", "as_row", "figures", "run_benchmark"]

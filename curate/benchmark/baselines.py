@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from curate.adherence.reference.cases import Case
-from curate.benchmark.turns import LabelledTurn
+from curate.benchmark.labelled_turns import LabelledTurn
 from curate.trust.agreement import auc
 
 BLOCK = 5

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from curate.adherence.embedding import Encoder, SentenceEncoder
 from curate.adherence.reference.config import DEFAULT_ENCODER, ReferenceConfig
 from curate.adherence.reference.scorer import fit, open_method
+from curate.adherence.sentence_encoder import Encoder, SentenceEncoder
+from curate.benchmark.labelled_turns import LabelledTurn
 from curate.benchmark.methods import Method, MethodScores
-from curate.benchmark.turns import LabelledTurn
 from curate.errors import EngineError
 from curate.storage.store import Store
 

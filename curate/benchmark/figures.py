@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from curate.benchmark.turns import ADHERENT, LabelledTurn
+from curate.benchmark.labelled_turns import ADHERENT, LabelledTurn
 from curate.trust.agreement import (
     RESAMPLES,
     Interval,
@@ -37,7 +37,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class KindFigures:
+class TurnKindFigures:
     """One kind of turn under a method: how many, their mean score, and AUC of the adherent ones against it.
 
     `auc` is None for the adherent turns themselves, and where there are none.
@@ -78,7 +78,7 @@ class MethodFigures:
     f1_macro: float | None
     kappa: float | None
     intervals: Mapping[str, Interval]
-    by_kind: Mapping[str, KindFigures]
+    by_kind: Mapping[str, TurnKindFigures]
 
 
 def figures(
@@ -163,13 +163,13 @@ def _decision(
     return {"f1_macro": f1.macro, "f1_adherent": f1.positive, "f1_violation": f1.negative}[name]
 
 
-def _by_kind(values: Sequence[float], turns: Sequence[LabelledTurn]) -> dict[str, KindFigures]:
+def _by_kind(values: Sequence[float], turns: Sequence[LabelledTurn]) -> dict[str, TurnKindFigures]:
     kinds = {turn.label for turn in turns}
     found = {}
     for kind in sorted(kinds, key=lambda kind: (kind != ADHERENT, kind)):
         own = [value for value, turn in zip(values, turns, strict=True) if turn.label == kind]
         rows = [at for at, turn in enumerate(turns) if turn.label in (ADHERENT, kind)]
-        found[kind] = KindFigures(
+        found[kind] = TurnKindFigures(
             n=len(own),
             mean=sum(own) / len(own),
             auc=auc([values[at] for at in rows], [turns[at].is_adherent for at in rows]),

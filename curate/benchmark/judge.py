@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from curate.adherence.config import AdherenceConfig
+from curate.benchmark.labelled_turns import LabelledTurn
 from curate.benchmark.methods import Method, MethodScores
-from curate.benchmark.turns import LabelledTurn
 from curate.engines.pool import Asks, ModelPool, trust_warning
 from curate.errors import UsageError
 from curate.executors.local import for_each

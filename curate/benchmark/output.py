@@ -8,10 +8,10 @@ from pathlib import Path
 
 import orjson
 
+from curate.benchmark.benchmark_run import Benchmark
 from curate.benchmark.methods import MethodScores
-from curate.benchmark.run import Benchmark
+from curate.benchmark.paper_tables import as_csv, as_markdown, tables_of
 from curate.benchmark.saved import saved_scores
-from curate.benchmark.tables import as_csv, as_markdown, tables_of
 from curate.errors import CurateError, UsageError
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from curate.benchmark.benchmark_run import Benchmark
 from curate.benchmark.figures import MethodFigures
 from curate.benchmark.methods import MethodScores
-from curate.benchmark.run import Benchmark
 from curate.errors import UsageError, missing_extra
 from curate.trust.agreement import calibration_bins, expected_calibration_error, roc_curve
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from curate.benchmark.baselines import POSITION
-from curate.benchmark.turns import LabelledTurn
+from curate.benchmark.labelled_turns import LabelledTurn
 from curate.trust.agreement import RESAMPLES, Interval, auc, paired_interval
 
 

@@ -13,8 +13,8 @@ from rich.table import Table as Grid
 from curate.cli.console import ERR, OUT, Overrides, resumable
 
 if TYPE_CHECKING:
-    from curate.benchmark.run import Benchmark
-    from curate.benchmark.tables import Table
+    from curate.benchmark.benchmark_run import Benchmark
+    from curate.benchmark.paper_tables import Table
 
 _HEADING = 12
 
@@ -54,12 +54,12 @@ def benchmark(
     no_plots: Annotated[bool, typer.Option("--no-plots", help="Draw nothing.")] = False,
 ) -> None:
     """Measure role adherence methods on labelled turns, beside baselines that understand nothing."""
+    from curate.benchmark.benchmark_run import Options, run_benchmark
+    from curate.benchmark.labelled_turns import read_turns
     from curate.benchmark.output import prepare_folder, write_benchmark
     from curate.benchmark.plots import check_plots, write_plots
-    from curate.benchmark.run import Options, run_benchmark
     from curate.benchmark.saved import read_saved_scores
     from curate.benchmark.settings import load_settings, parse_conditions
-    from curate.benchmark.turns import read_turns
     from curate.cli.progress import RunProgress
 
     is_drawn = out is not None and not no_plots
@@ -105,7 +105,7 @@ def benchmark(
 
 def _show(console: Console, found: Benchmark) -> None:
     from curate.benchmark.output import by_reason, origin, summary
-    from curate.benchmark.tables import tables_of
+    from curate.benchmark.paper_tables import tables_of
 
     console.print(f"[bold]benchmark[/bold]: {escape(summary(found))}")
     for scores in found.full.methods:

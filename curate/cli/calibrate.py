@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from curate.records import Calibration, CutPoints, GoodModel, JudgeCalibration, Kappa
     from curate.run.calibrate import Fitted
-    from curate.trust.calibration import CalibrationMethod
+    from curate.trust.calibration_fit import CalibrationMethod
 
 
 def calibrate(

@@ -45,7 +45,7 @@ class _Function(TypedDict, total=False):
 
 
 @with_config(ConfigDict(extra="allow"))
-class ToolCall(TypedDict, total=False):
+class ChatToolCall(TypedDict, total=False):
     """A call that a model makes, in OpenAI's form; it keeps what else the server says of it."""
 
     function: Required[_Function]
@@ -53,7 +53,7 @@ class ToolCall(TypedDict, total=False):
 
 class _Message(TypedDict, total=False):
     content: str | None
-    tool_calls: list[ToolCall] | None
+    tool_calls: list[ChatToolCall] | None
     refusal: str | None
     reasoning_content: str | None
     reasoning: Any

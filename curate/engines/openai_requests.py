@@ -138,7 +138,7 @@ MOST_PROMPTS = 32
 _TOKEN_ID = "token_id:"
 
 
-class _Choice(TypedDict, total=False):
+class _CompletionChoice(TypedDict, total=False):
     index: int
     text: str | None
     finish_reason: str | None
@@ -146,7 +146,7 @@ class _Choice(TypedDict, total=False):
 
 
 class _Completions(TypedDict, total=False):
-    choices: Required[list[_Choice]]
+    choices: Required[list[_CompletionChoice]]
     usage: WireUsage | None
 
 
@@ -248,7 +248,9 @@ def read_list(
     ]
 
 
-def _read_choice(choice: _Choice, request: Request, spelt: Mapping[int, str] | None) -> Completion:
+def _read_choice(
+    choice: _CompletionChoice, request: Request, spelt: Mapping[int, str] | None
+) -> Completion:
     """One prompt's completion; `spelt` has the label tokens that were asked for, None where none could be."""
     logprobs = choice.get("logprobs")
     if not isinstance(logprobs, dict) or not isinstance(logprobs.get("top_logprobs"), list):

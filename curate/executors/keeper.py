@@ -73,7 +73,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Answer:
+class KeeperAnswer:
     """What it gets: replies that were there, how many calls it may start, and why not more."""
 
     found: dict[str, bytes] = field(default_factory=dict)
@@ -97,9 +97,9 @@ class Keeper:
         self._budget = budget
         self._last: dict[str, Batch] = {}
 
-    def exchange(self, batch: Batch) -> Answer:
+    def exchange(self, batch: Batch) -> KeeperAnswer:
         """Keep, look up and grant; replies are in the log when this returns."""
-        answer = Answer()
+        answer = KeeperAnswer()
         try:
             self._cache.store.put(batch.replies)
             answer.found = self._cache.store.get(batch.wanted)
@@ -237,7 +237,7 @@ class KeptReplies:
 
     def __init__(
         self,
-        exchange: Callable[[Batch], Awaitable[Answer]],
+        exchange: Callable[[Batch], Awaitable[KeeperAnswer]],
         spool: Spool,
         accounting: Accounting,
         limits: Budget,
@@ -367,7 +367,7 @@ class KeptReplies:
                 granted.set_exception(answer.reached)
 
 
-def checked(answer: Answer) -> Answer:
+def checked(answer: KeeperAnswer) -> KeeperAnswer:
     """The answer, or the error that the keeper met."""
     if answer.error is not None:
         raise answer.error

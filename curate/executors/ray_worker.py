@@ -12,7 +12,7 @@ from typing import Any
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.pool import Asks, ModelFacts
 from curate.errors import CurateError, first_line
-from curate.executors.keeper import Answer, Batch, KeptReplies, Spool
+from curate.executors.keeper import Batch, KeeperAnswer, KeptReplies, Spool
 from curate.recipe import Recipe
 from curate.records import StageName
 from curate.stages import Stages, WorkItem, bind_stages, make_row, model_pool
@@ -93,9 +93,9 @@ class Worker:
         models = await self._stack.enter_async_context(model_pool(self._recipe))
         accounting, keeper = Accounting(), ray.get_actor(self._keeper)
 
-        async def exchange(batch: Batch) -> Answer:
+        async def exchange(batch: Batch) -> KeeperAnswer:
             try:
-                answer: Answer = await keeper.exchange.remote(batch)
+                answer: KeeperAnswer = await keeper.exchange.remote(batch)
             except ray.exceptions.RayActorError as error:
                 raise CurateError(
                     "the process that holds the reply log has died",

@@ -23,7 +23,7 @@ from curate.export.facts import (
     TrainerFacts,
     pairs_in,
 )
-from curate.export.layout import Column, Row, TrainingFile
+from curate.export.trainer_module import Column, Row, TrainingFile
 
 FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
 

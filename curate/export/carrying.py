@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from curate.export.layout import Row
-from curate.export.wire import Refused
+from curate.export.template_messages import Refused
+from curate.export.trainer_module import Row
 
 Wire = Mapping[str, Any]
 

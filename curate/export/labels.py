@@ -17,8 +17,8 @@ from typing import IO, Any, NamedTuple
 
 import orjson
 
-from curate.export.layout import Row
-from curate.export.wire import Refused, dump
+from curate.export.template_messages import Refused, dump
+from curate.export.trainer_module import Row
 
 
 class Labelled(NamedTuple):

@@ -21,8 +21,8 @@ import orjson
 from curate.export.carrying import Wire, thinking_and_text
 from curate.export.config import Format
 from curate.export.facts import Fate, Order, StageFacts, TrainerFacts
-from curate.export.layout import Column, Row, TrainingFile
-from curate.export.wire import Refused, dump
+from curate.export.template_messages import Refused, dump
+from curate.export.trainer_module import Column, Row, TrainingFile
 
 FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
 _OPENS, _ANSWERS = ("human", "observation"), ("gpt", "function_call")

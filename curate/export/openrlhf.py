@@ -20,7 +20,7 @@ from curate.export.facts import (
     pairs_in,
     whole_pairs_in,
 )
-from curate.export.layout import Column, Row, TrainingFile
+from curate.export.trainer_module import Column, Row, TrainingFile
 
 FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
 _NO_TOOLS = "OpenRLHF passes no tools to the chat template"

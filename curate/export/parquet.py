@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import orjson
 
-from curate.export.files import PLAIN, RowFile, Shard
+from curate.export.row_files import PLAIN, RowFile, Shard
 
 _BLOCK = 1 << 23  # bytes of lines that are held at once, and become a row group
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from curate.dialogue import Dialogue, Lineage
-from curate.export.layout import Stream
+from curate.export.trainer_module import Stream
 from curate.records import PreferencePair
 from curate.storage.files import make_folder, write_table
 

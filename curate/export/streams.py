@@ -18,9 +18,9 @@ import polars as pl
 from curate.dialogue import Dialogue
 from curate.export.config import ExportConfig
 from curate.export.counts import ExportCounts
-from curate.export.files import RowFile
+from curate.export.good_turns import LabelledTurns, MixedDialogue
 from curate.export.labels import LabelSpool
-from curate.export.layout import Row, TrainingFile
+from curate.export.message_rows import labelled_rows, masked_row, pair_row, sft_row, turn_row
 from curate.export.provenance import (
     SIDECAR_OF,
     SIDECARS,
@@ -28,9 +28,9 @@ from curate.export.provenance import (
     of_dialogue,
     of_pair,
 )
-from curate.export.rows import labelled_rows, masked_row, pair_row, sft_row, turn_row
-from curate.export.turns import LabelledTurns, MixedDialogue
-from curate.export.wire import Refused
+from curate.export.row_files import RowFile
+from curate.export.template_messages import Refused
+from curate.export.trainer_module import Row, TrainingFile
 from curate.records import PreferencePair
 
 

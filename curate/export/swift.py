@@ -26,8 +26,8 @@ from curate.export.facts import (
     pairs_in,
     whole_pairs_in,
 )
-from curate.export.layout import Column, Row, TrainingFile
-from curate.export.wire import dump
+from curate.export.template_messages import dump
+from curate.export.trainer_module import Column, Row, TrainingFile
 
 FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from curate.export import axolotl, llamafactory, openai, openrlhf, swift, trl, verl
+from curate.export import axolotl, llamafactory, openai_finetuning, openrlhf, swift, trl, verl
 from curate.export.config import Trainer
-from curate.export.layout import TrainerModule
+from curate.export.trainer_module import TrainerModule
 
 
 def trainer_module(trainer: Trainer) -> TrainerModule:
@@ -23,4 +23,4 @@ def trainer_module(trainer: Trainer) -> TrainerModule:
         case "swift":
             return swift
         case "openai":
-            return openai
+            return openai_finetuning

@@ -23,7 +23,7 @@ from curate.export.facts import (
     pairs_in,
     whole_pairs_in,
 )
-from curate.export.layout import Column, TrainingFile
+from curate.export.trainer_module import Column, TrainingFile
 
 FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
 

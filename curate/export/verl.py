@@ -15,8 +15,8 @@ from typing import Final
 from curate.export.carrying import Wire, bare, refuse_reasoning, refuse_tools
 from curate.export.config import Format
 from curate.export.facts import Fate, Layout, StageFacts, TrainerFacts, pairs_in
-from curate.export.layout import Column, Row, TrainingFile
-from curate.export.wire import Refused
+from curate.export.template_messages import Refused
+from curate.export.trainer_module import Column, Row, TrainingFile
 
 FORMATS: Final[Sequence[Format]] = ("parquet",)
 _NO_TOOLS = "verl's Parquet would fill each tool and call with the keys of all others"

@@ -22,13 +22,13 @@ from curate.dialogue import Dialogue
 from curate.errors import CurateError
 from curate.export.config import ExportConfig, Format, Kind, Trainer
 from curate.export.counts import ExportCounts
-from curate.export.files import RowFile, Shard, copy_shard, cut, shard_names
-from curate.export.layout import Stream, TrainerModule, TrainingFile
+from curate.export.good_turns import LabelledTurns, MixedDialogue
 from curate.export.parquet import write_parquet
 from curate.export.provenance import SIDECARS
+from curate.export.row_files import RowFile, Shard, copy_shard, cut, shard_names
 from curate.export.streams import OpenFile, add_dialogues, add_labelled, add_mixed, add_pairs
+from curate.export.trainer_module import Stream, TrainerModule, TrainingFile
 from curate.export.trainers import trainer_module
-from curate.export.turns import LabelledTurns, MixedDialogue
 from curate.records import PreferencePair
 from curate.storage.files import make_folder, write_table
 
@@ -60,7 +60,7 @@ def write_export(
 ) -> ExportCounts:
     """Write a trainer's files into a folder, replacing those of an earlier export.
 
-    Rows keep the order they come in, but for the few that go to the head of a file (see `export.files`) and
+    Rows keep the order they come in, but for the few that go to the head of a file (see `export.row_files`) and
     KTO rows (see `export.labels`). A file without rows is written all the same.
 
     Args:

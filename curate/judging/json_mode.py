@@ -20,10 +20,10 @@ from curate.engines.structured import (
     SeveralObjectsError,
     only_object,
 )
-from curate.judging.reading import (
+from curate.judging.session import (
     Failure,
     Page,
-    Reading,
+    PageReading,
     Scope,
     Session,
     clip_words,
@@ -31,7 +31,7 @@ from curate.judging.reading import (
     listed,
     mismatch_of,
 )
-from curate.judging.wording import Texts
+from curate.judging.wording import RubricTexts
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
@@ -90,7 +90,7 @@ def turn_key(turn: int) -> str:
     return f"turn_{turn}"
 
 
-def question(scope: Scope, texts: Texts, *, joint: bool = False, wording: int = 0) -> str:
+def question(scope: Scope, texts: RubricTexts, *, joint: bool = False, wording: int = 0) -> str:
     """The question, with the form to fill in, for a model that no schema holds to it."""
     what = []
     if scope.turns:
@@ -132,7 +132,7 @@ def reply_tokens(scope: Scope, *, joint: bool = False) -> int:
     return 256 + 80 * len(scope.turns) + (joint and 400 + 80 * len(scope.turns))
 
 
-def read_reply(text: str, scope: Scope, *, joint: bool = False) -> Reading:
+def read_reply(text: str, scope: Scope, *, joint: bool = False) -> PageReading:
     """Check a reply and read it.
 
     Args:
@@ -171,7 +171,7 @@ def read_reply(text: str, scope: Scope, *, joint: bool = False) -> Reading:
     basis = reply.get("decision_basis", "")
     if not isinstance(basis, str):
         raise BadReplyError("decision_basis is not text")
-    return Reading(
+    return PageReading(
         turns=turns,
         conversation=_conversation(reply) if scope.conversation else None,
         verdict=verdict,
@@ -290,7 +290,7 @@ def _shown(value: Any) -> str:
 
 async def ask_json(
     session: Session, page: Page, scope: Scope, *, wording: int = 0
-) -> Reading | Failure:
+) -> PageReading | Failure:
     """Ask for one joint reply; a reply that cannot be used is asked again with the reason.
 
     The reason stands at the end of the question, so the trunk is reused; the sample index is raised,
@@ -300,7 +300,7 @@ async def ask_json(
     joint = config.text_mode == "joint"
     text = question(scope, texts, joint=joint, wording=wording)
     amendment = ""
-    usable: Reading | None = None
+    usable: PageReading | None = None
     failure = Failure("bad_reply")
     trunk = session.trunk(page)
     for attempt in range(config.retries + 1):

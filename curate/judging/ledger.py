@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from curate.dialogue import Turn, split_thinking
 from curate.engines.base import Request
-from curate.judging.reading import Failure, Page, Session, fault_of
+from curate.judging.session import Failure, Page, Session, fault_of
 
 CUT_MARK = "(The ledger was cut here.)"
 _TOKENS_A_WORD = 2  # A cautious ratio, so that a model that obeys the word limit is not cut.

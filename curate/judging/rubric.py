@@ -14,18 +14,18 @@ from dataclasses import replace
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask
 from curate.judging.config import RubricConfig
-from curate.judging.reading import (
+from curate.judging.page_scoring import ask_scope
+from curate.judging.session import (
     Failure,
     Page,
-    Reading,
+    PageReading,
     Scope,
     Session,
     open_session,
     refuse,
     shared_reason,
 )
-from curate.judging.scoring import ask_scope
-from curate.judging.single_turn import describe_issue, score_turn
+from curate.judging.turn_rescoring import describe_issue, score_turn
 from curate.judging.verdict import rule_verdict, weakest_turn
 from curate.judging.windowed import Outcome, judge_windows
 from curate.judging.windows import halves, plan_windows, stitch
@@ -63,7 +63,7 @@ async def judge_dialogue(
     if len(windows) == 1:
         scope = Scope(tuple(scored), True, True, tuple(scored), is_final=True)
         reading = await ask_scope(session, Page(dialogue.turns), scope)
-        if isinstance(reading, Reading):
+        if isinstance(reading, PageReading):
             return conclude(session, identity, len(scored), _single(reading))
         if not reading.is_overflow or len(scored) == 1:
             return session.unscored(reading)
@@ -78,7 +78,7 @@ async def judge_dialogue(
     return conclude(session, identity, len(scored), outcome)
 
 
-def _single(reading: Reading) -> Outcome:
+def _single(reading: PageReading) -> Outcome:
     return Outcome(
         windows=[reading.turns],
         unscored=list(reading.unscored),

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 
 from curate.dialogue import split_thinking
 from curate.engines.base import Request
-from curate.judging.reading import (
+from curate.judging.session import (
     Page,
-    Reading,
+    PageReading,
     Scope,
     Session,
     clip_words,
     fault_of,
 )
 from curate.judging.verdict import is_weak, rule_verdict
-from curate.judging.wording import Texts
+from curate.judging.wording import RubricTexts
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
@@ -48,7 +48,7 @@ class Remarks:
     basis: str
 
 
-def text_lines(reading: Reading, scope: Scope, texts: Texts) -> list[str]:
+def text_lines(reading: PageReading, scope: Scope, texts: RubricTexts) -> list[str]:
     """The lines asked for: a turn that could be better, every note, the basis. Empty: nothing to say."""
     lines = []
     for turn in reading.turns:
@@ -83,7 +83,7 @@ def read_text(text: str, *, cut: bool) -> Remarks:
     return Remarks(issues, notes, basis)
 
 
-async def add_text(session: Session, page: Page, scope: Scope, reading: Reading) -> Reading:
+async def add_text(session: Session, page: Page, scope: Scope, reading: PageReading) -> PageReading:
     """Ask for the words behind a reading; whatever fails, the scores come back as they were."""
     lines = text_lines(reading, scope, session.texts)
     if not lines:

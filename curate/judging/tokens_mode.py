@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from curate.engines.base import Completion, Request
 from curate.engines.label_mass import LETTER_PREFIX, LabelMass, logsumexp, read_labels
 from curate.engines.layout import Trunk
-from curate.judging.reading import Failure, Page, Reading, Scope, Session, fault_of, mismatch_of
-from curate.judging.wording import WORDINGS, Texts
+from curate.judging.session import Failure, Page, PageReading, Scope, Session, fault_of, mismatch_of
+from curate.judging.wording import WORDINGS, RubricTexts
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
@@ -55,7 +55,7 @@ VERDICT_LABELS: dict[str, Verdict] = dict(zip(LETTERS, reversed(VERDICTS), stric
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class LabelQuestion:
     """One question with single-token answers.
 
     Attributes:
@@ -80,13 +80,13 @@ class ItemReading:
 
 Key = tuple[int | None, str]
 """Turn (None for the conversation) and name of an item."""
-Found = dict[Key, ItemReading | Failure]
+LabelReadings = dict[Key, ItemReading | Failure]
 
 
-def items_of(scope: Scope, texts: Texts, *, wording: int = 0) -> list[Item]:
+def items_of(scope: Scope, texts: RubricTexts, *, wording: int = 0) -> list[LabelQuestion]:
     """All questions of a scope, turn by turn, then the conversation's."""
     items = [
-        Item(
+        LabelQuestion(
             name,
             turn,
             texts.question(f"score.{wording}", dimension=name, turn=turn, asks=texts.asks[name]),
@@ -106,10 +106,10 @@ def items_of(scope: Scope, texts: Texts, *, wording: int = 0) -> list[Item]:
                 or_na=texts.question("or_na") if may_be_na else "",
             )
             labels = (*DIGITS, NA_LABEL) if may_be_na else DIGITS
-            items.append(Item(name, None, text, labels, "judge.conversation"))
+            items.append(LabelQuestion(name, None, text, labels, "judge.conversation"))
     if scope.verdict:
         text = texts.question("verdict", rule=texts.question("rule"))
-        items.append(Item("verdict", None, text, tuple(VERDICT_LABELS), "judge.verdict"))
+        items.append(LabelQuestion("verdict", None, text, tuple(VERDICT_LABELS), "judge.verdict"))
     if 0 < len(scope.weakest) <= MAX_CHOICES:
         letters = LETTERS[: len(scope.weakest)]
         lines = [
@@ -117,11 +117,11 @@ def items_of(scope: Scope, texts: Texts, *, wording: int = 0) -> list[Item]:
         ]
         choices = "\n".join([*lines, f"{NONE_LETTER} = none of them"])
         text = texts.question("weakest", choices=choices)
-        items.append(Item("weakest", None, text, (*letters, NONE_LETTER), "judge.weakest"))
+        items.append(LabelQuestion("weakest", None, text, (*letters, NONE_LETTER), "judge.weakest"))
     return items
 
 
-def request_of(item: Item, trunk: Trunk, score_prefix: str) -> Request:
+def request_of(item: LabelQuestion, trunk: Trunk, score_prefix: str) -> Request:
     """The request that reads one item; an opinion is a letter, and is asked behind the prefix of letters."""
     return Request(
         trunk,
@@ -135,7 +135,7 @@ def request_of(item: Item, trunk: Trunk, score_prefix: str) -> Request:
 
 
 def read_item(
-    completions: Sequence[Completion], item: Item, min_coverage: float
+    completions: Sequence[Completion], item: LabelQuestion, min_coverage: float
 ) -> ItemReading | Failure:
     """The labels' mass of one item, averaged over its wordings, or why it does not count.
 
@@ -195,7 +195,7 @@ def label_reading(
 
 async def ask_tokens(
     session: Session, page: Page, scope: Scope, *, wording: int | None = None
-) -> Reading | Failure:
+) -> PageReading | Failure:
     """Ask all items of a scope in one call, and put what was read together.
 
     Args:
@@ -232,11 +232,11 @@ async def _ask_items(
     wordings: range,
     *,
     again: Collection[Key] | None = None,
-) -> Found:
+) -> LabelReadings:
     """The scope's items in each wording (verdict and weakest turn have only one), or some items again."""
     config = session.config
     prefix = config.answer_prefix if again is None else config.retry_prefix
-    asked: dict[Key, list[Item]] = {}
+    asked: dict[Key, list[LabelQuestion]] = {}
     for wording in wordings:
         for item in items_of(scope, session.texts, wording=wording):
             key = (item.turn, item.name)
@@ -262,7 +262,7 @@ def _is_low(part: ItemReading | Failure) -> bool:
     return isinstance(part, Failure) and part.reason == LOW_COVERAGE
 
 
-def assemble(found: Found, scope: Scope) -> Reading:
+def assemble(found: LabelReadings, scope: Scope) -> PageReading:
     """Put item readings together. Every item of the scope must be in `found`."""
     turns: list[TurnScores] = []
     unscored: list[UnscoredTurn] = []
@@ -285,7 +285,7 @@ def assemble(found: Found, scope: Scope) -> Reading:
     conversation, fault = _conversation(found) if scope.conversation else (None, None)
     verdict = found.get((None, "verdict"))
     weakest = found.get((None, "weakest"))
-    reading = Reading(
+    reading = PageReading(
         turns=tuple(turns),
         unscored=tuple(unscored),
         conversation=conversation,
@@ -306,7 +306,7 @@ def assemble(found: Found, scope: Scope) -> Reading:
 
 
 def _conversation(
-    found: Found,
+    found: LabelReadings,
 ) -> tuple[ConversationLevel | None, Failure | None]:
     scores: dict[str, ConversationScore] = {}
     for name in CONVERSATION_DIMENSIONS:
@@ -319,8 +319,8 @@ def _conversation(
 
 
 async def _ask_verdict_again(
-    session: Session, trunk: Trunk, scope: Scope, item: Item, reading: Reading
-) -> Reading:
+    session: Session, trunk: Trunk, scope: Scope, item: LabelQuestion, reading: PageReading
+) -> PageReading:
     """Tell the judge what its scores give by the rule and read its verdict again; the scores stay."""
     for attempt in range(1, session.config.retries + 1):
         by_rule = mismatch_of(reading, scope)

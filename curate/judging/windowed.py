@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from curate.dialogue import Turn
 from curate.judging.ledger import Ledger
-from curate.judging.reading import Failure, Page, Reading, Scope, Session
-from curate.judging.scoring import ask_scope
+from curate.judging.page_scoring import ask_scope
+from curate.judging.session import Failure, Page, PageReading, Scope, Session
 from curate.judging.windows import Window, halves, lowest_conversation, stitch
 from curate.records import ConversationLevel, TurnScores, UnscoredTurn, WindowOpinion
 
@@ -30,7 +30,7 @@ class Outcome:
     unscored: list[UnscoredTurn] = field(default_factory=list)
     conversation: ConversationLevel | None = None
     conversation_fault: Failure | None = None
-    final: Reading = field(default_factory=Reading)
+    final: PageReading = field(default_factory=PageReading)
     opinions: list[WindowOpinion] = field(default_factory=list)
 
 
@@ -117,7 +117,7 @@ async def judge_windows(
 
 
 def _collect(
-    outcome: Outcome, levels: list[ConversationLevel], window: Window, reading: Reading
+    outcome: Outcome, levels: list[ConversationLevel], window: Window, reading: PageReading
 ) -> None:
     outcome.windows.append(reading.turns)
     outcome.unscored += reading.unscored
@@ -168,7 +168,7 @@ async def judge_conversation(
         window = halves(window)[1]
 
 
-def _settle(outcome: Outcome, reading: Reading | Failure) -> None:
+def _settle(outcome: Outcome, reading: PageReading | Failure) -> None:
     if isinstance(reading, Failure):
         outcome.conversation_fault = reading
         return

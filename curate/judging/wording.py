@@ -25,7 +25,7 @@ _GENERATION = 1  # Raised by hand when the prompts change in kind; the hash foll
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class RubricTexts:
     """All texts of one configuration.
 
     Attributes:
@@ -45,7 +45,7 @@ class Texts:
         return fill(self.questions[name], **values)
 
 
-def resolve_texts(config: RubricConfig) -> Texts:
+def resolve_texts(config: RubricConfig) -> RubricTexts:
     """The texts a config comes to: ours, or the user's rubric, anchors and examples in their place."""
     shipped = _shipped()
     overrides_of = {str(name): levels for name, levels in config.anchors.items()}
@@ -76,7 +76,7 @@ def resolve_texts(config: RubricConfig) -> Texts:
         option=orjson.OPT_SORT_KEYS,
     )
     digest = hashlib.blake2b(content, digest_size=4).hexdigest()
-    return Texts(rubric, shipped.questions, shipped.asks, f"rubric-{_GENERATION}-{digest}")
+    return RubricTexts(rubric, shipped.questions, shipped.asks, f"rubric-{_GENERATION}-{digest}")
 
 
 def prompt_version(config: RubricConfig) -> str:

@@ -19,8 +19,8 @@ from curate.engines.layout import Chat, defuse
 from curate.pairs.asks import ForkAsks
 from curate.pairs.calls import misfit, read_calls, tool_names, with_ids_of
 from curate.pairs.config import ForkConfig
-from curate.pairs.prompting import critique, revision
-from curate.pairs.wire import said_text, to_wire, tools_to_wire
+from curate.pairs.pair_prompts import critique, revision
+from curate.pairs.policy_messages import said_text, to_wire, tools_to_wire
 
 _ECHOED_FENCE = re.compile(r"^<reply>\n?(.*?)\n?</reply>$", re.DOTALL)
 _NO_FAULT = re.compile(r"\W*none\W*", re.IGNORECASE)

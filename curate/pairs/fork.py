@@ -20,13 +20,13 @@ from curate.pairs.asks import ForkAsks
 from curate.pairs.candidates import Candidate, criticise, resample, revise
 from curate.pairs.changes import describe_changes
 from curate.pairs.config import ForkConfig
+from curate.pairs.fork_points import ForkPoint, find_forks, flaws_by_turn
 from curate.pairs.prefix import pair_id, prompt_messages, with_messages
 from curate.pairs.questions import failed_message, repair_suffices
 from curate.pairs.settle import hold_by_itself, pull_of
 from curate.pairs.substance import is_identical, same_calls
-from curate.pairs.turns import ForkPoint, find_forks, flaws_by_turn
 from curate.pairs.verify import (
-    Finding,
+    CheckOutcome,
     SideScores,
     check_role,
     check_texts,
@@ -121,7 +121,7 @@ class Fork:
             lineage=self.dialogue.lineage,
         )
 
-    def refused(self, finding: Finding) -> list[PreferencePair]:
+    def refused(self, finding: CheckOutcome) -> list[PreferencePair]:
         """The one record of a fork that ends before there is a candidate."""
         return [self.record(None, finding.refusal, finding.detail, finding.check)]
 
@@ -202,12 +202,12 @@ async def _fork_at(
     if finding.refusal is not None:
         return fork.refused(finding)
     named = await failed_message(dialogue, point, asks, config)
-    if isinstance(named, Finding):
+    if isinstance(named, CheckOutcome):
         return fork.refused(named)
     point, how = named
     fork = open_fork(dialogue, point, config, names)
     if point.refusal is not None:
-        return fork.refused(Finding(PairCheck(), point.refusal, point.detail))
+        return fork.refused(CheckOutcome(PairCheck(), point.refusal, point.detail))
     rejected, finding = await score_rejected(
         fork.prompt, fork.rejected, fork.turn, asks.judging, config
     )
@@ -292,7 +292,7 @@ async def _best_to_pass(
     has_passed = False
     for entry in await _compare_best(fork, ranked, asks, config):
         if has_passed:
-            finding = Finding(entry.check, "not_best", "another candidate was taken")
+            finding = CheckOutcome(entry.check, "not_best", "another candidate was taken")
         else:
             finding = await _confirm(fork, entry, asks, config)
             has_passed = finding.refusal is None
@@ -369,7 +369,7 @@ async def _score(
     return _Scored(candidate, message, ratio, finding.check)
 
 
-async def _confirm(fork: Fork, entry: _Scored, asks: ForkAsks, config: ForkConfig) -> Finding:
+async def _confirm(fork: Fork, entry: _Scored, asks: ForkAsks, config: ForkConfig) -> CheckOutcome:
     """The role of both sides; with `at: earliest` also the candidate in the dialogue it repairs."""
     sides = (entry.message, fork.rejected)
     finding = await check_role(fork.prompt, sides, fork.turn, entry.check, asks.judging, config)
@@ -385,8 +385,8 @@ async def _confirm(fork: Fork, entry: _Scored, asks: ForkAsks, config: ForkConfi
     if bad:
         turn, names = bad[0]
         detail = f"judged with the repaired turn, turn {turn} is bad in {', '.join(names)}"
-        return Finding(check, "does_not_suffice", detail)
-    return Finding(check)
+        return CheckOutcome(check, "does_not_suffice", detail)
+    return CheckOutcome(check)
 
 
 def unusable(

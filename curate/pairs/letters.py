@@ -18,7 +18,7 @@ from curate.engines.base import Completion, Request
 from curate.engines.label_mass import LETTER_PREFIX, logsumexp, read_labels
 from curate.engines.structured import BadReply, read_object
 from curate.pairs.asks import JudgeAsks
-from curate.pairs.prompting import ClosedQuestion
+from curate.pairs.pair_prompts import ClosedQuestion
 
 _REPLY_TOKENS = 32
 _LEAST_SHARE = 1e-6

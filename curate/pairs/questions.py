@@ -10,29 +10,29 @@ from dataclasses import replace
 from curate.dialogue import Dialogue
 from curate.pairs.asks import ForkAsks
 from curate.pairs.config import ForkConfig
-from curate.pairs.letters import ask_choice
-from curate.pairs.prefix import with_messages
-from curate.pairs.prompting import NONE, failed_questions, suffices_questions
-from curate.pairs.turns import (
+from curate.pairs.fork_points import (
     ForkPoint,
     assistant_messages,
     at_message,
     failure_options,
     flaws_by_turn,
 )
-from curate.pairs.verify import Finding, unscored
+from curate.pairs.letters import ask_choice
+from curate.pairs.pair_prompts import NONE, failed_questions, suffices_questions
+from curate.pairs.prefix import with_messages
+from curate.pairs.verify import CheckOutcome, unscored
 from curate.records import Judgment, PairCheck
 
 
 async def repair_suffices(
     dialogue: Dialogue, judgment: Judgment, point: ForkPoint, asks: ForkAsks, config: ForkConfig
-) -> Finding:
+) -> CheckOutcome:
     """With `at: earliest`: would repairing the turn repair the bad ones after it? Else nothing is asked."""
     nothing = PairCheck()
     flaws = flaws_by_turn(judgment, config)
     later = sorted(turn for turn, names in flaws.items() if names and turn > (point.turn or 0))
     if config.at != "earliest" or not later or point.turn is None:
-        return Finding(nothing)
+        return CheckOutcome(nothing)
     questions = suffices_questions(dialogue, point.turn, later)
     choice = await ask_choice(questions, asks.judging, config.min_coverage)
     if choice.best is None:
@@ -40,13 +40,13 @@ async def repair_suffices(
     if choice.best != "yes":
         named = ", ".join(map(str, later))
         detail = f"the judge says that a fault of turn {named} would stay"
-        return Finding(nothing, "does_not_suffice", detail)
-    return Finding(nothing)
+        return CheckOutcome(nothing, "does_not_suffice", detail)
+    return CheckOutcome(nothing)
 
 
 async def failed_message(
     dialogue: Dialogue, point: ForkPoint, asks: ForkAsks, config: ForkConfig
-) -> tuple[ForkPoint, str] | Finding:
+) -> tuple[ForkPoint, str] | CheckOutcome:
     """With `tool_turns: failed_message`: the point at the message the judge names, and how that failed.
 
     Where it can name none the fork is at the turn's last text, as without the option. A finding where its

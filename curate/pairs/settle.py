@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from statistics import pstdev
 
 from curate.pairs.config import VerifyConfig
-from curate.pairs.verify import Finding, hold
+from curate.pairs.verify import CheckOutcome, hold
 from curate.records import LabelAgreement, PairCheck, PreferencePair
 from curate.statistics import effective_size, wilson
 
@@ -126,13 +126,13 @@ def _agreed(check: PairCheck) -> float | None:
     return (check.preferred_first + check.preferred_second) / 2
 
 
-def hold_by_itself(check: PairCheck, config: VerifyConfig) -> Finding:
+def hold_by_itself(check: PairCheck, config: VerifyConfig) -> CheckOutcome:
     """Hold a pair without a curve against its own pull: the judge must prefer the chosen side in both orders.
 
     For who has to decide before all pairs of the run are there. Any other check is decided, and stays so.
     """
     if check.decided_by != "uncalibrated":
-        return Finding(check)
+        return CheckOutcome(check)
     return hold(check, config, abs(pull_of(check) or 0.0))
 
 

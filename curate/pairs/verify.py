@@ -33,16 +33,16 @@ from curate.dialogue import Dialogue, Message
 from curate.pairs.asks import JudgeAsks
 from curate.pairs.config import VerifyConfig
 from curate.pairs.letters import Pick, ask_choice, ask_letters
-from curate.pairs.prefix import with_messages
-from curate.pairs.prompting import (
+from curate.pairs.pair_prompts import (
     COMPARED,
     NONE,
     comparison,
     specifics_questions,
 )
+from curate.pairs.policy_messages import said_text
+from curate.pairs.prefix import with_messages
 from curate.pairs.specifics import unsupported
 from curate.pairs.substance import is_cosmetic, is_identical
-from curate.pairs.wire import said_text
 from curate.records import TURN_DIMENSIONS, AdherenceTurn, PairCheck, TurnReading, Unscored
 from curate.statistics import log_odds, sigmoid
 
@@ -85,7 +85,7 @@ async def score_side(
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckOutcome:
     """What a check found: the figures so far, and the refusal where there is one."""
 
     check: PairCheck
@@ -93,9 +93,9 @@ class Finding:
     detail: str = ""
 
 
-def unscored(check: PairCheck, reason: str, detail: str) -> Finding:
+def unscored(check: PairCheck, reason: str, detail: str) -> CheckOutcome:
     """The finding where the judge could not answer; `reason` is a code of `records.Unscored`."""
-    return Finding(check.model_copy(update={"unscored": reason}), "unscored", detail)
+    return CheckOutcome(check.model_copy(update={"unscored": reason}), "unscored", detail)
 
 
 def weigh(
@@ -104,7 +104,7 @@ def weigh(
     token_ratio: float,
     config: VerifyConfig,
     known: PairCheck = _NOTHING,
-) -> Finding:
+) -> CheckOutcome:
     """Hold the scores of both sides against each other; pure.
 
     `known` is what was found before; the figures are added to it. Refusal: `other_dimension_fell`.
@@ -130,11 +130,11 @@ def weigh(
         fall, allowed = fmean(falls), config.noise_factor * stdev(falls)
         if fall > allowed + _EPSILON:
             detail = f"{name} falls by {fall:.2f}, its noise is {allowed:.2f}"
-            return Finding(check, "other_dimension_fell", detail)
-    return Finding(check)
+            return CheckOutcome(check, "other_dimension_fell", detail)
+    return CheckOutcome(check)
 
 
-def decide(check: PairCheck, config: VerifyConfig) -> Finding:
+def decide(check: PairCheck, config: VerifyConfig) -> CheckOutcome:
     """Decide by the readings of a check that holds margin and preference; pure.
 
     Refusals: `rejected_preferred` where the evidence does not speak for the chosen side, `below_margin` where it
@@ -160,7 +160,7 @@ def decide(check: PairCheck, config: VerifyConfig) -> Finding:
     return hold(check, config, log_odds(curve.threshold))
 
 
-def hold(check: PairCheck, config: VerifyConfig, required: float) -> Finding:
+def hold(check: PairCheck, config: VerifyConfig, required: float) -> CheckOutcome:
     """Hold the evidence of a check against what is required of it, more of it at another length; pure."""
     evidence = check.evidence or 0.0
     low, high = config.length_ratio
@@ -168,26 +168,32 @@ def hold(check: PairCheck, config: VerifyConfig, required: float) -> Finding:
     asked = required if low <= ratio <= high else required * config.length_margin_factor
     check = check.model_copy(update={"required": asked})
     if evidence <= 0:
-        return Finding(check, "rejected_preferred", f"evidence {evidence:.2f}, above 0 required")
+        return CheckOutcome(
+            check, "rejected_preferred", f"evidence {evidence:.2f}, above 0 required"
+        )
     if evidence < required - _EPSILON:
-        return Finding(check, "below_margin", f"evidence {evidence:.2f}, required {required:.2f}")
+        return CheckOutcome(
+            check, "below_margin", f"evidence {evidence:.2f}, required {required:.2f}"
+        )
     if evidence < asked - _EPSILON:
         detail = f"token ratio {ratio:.2f}: evidence {evidence:.2f}, required {asked:.2f}"
-        return Finding(check, "length_only", detail)
-    return Finding(check)
+        return CheckOutcome(check, "length_only", detail)
+    return CheckOutcome(check)
 
 
-def _decide_by_letters(check: PairCheck) -> Finding:
+def _decide_by_letters(check: PairCheck) -> CheckOutcome:
     check = check.model_copy(update={"decided_by": "letters"})
     preferred = (check.preferred_first, check.preferred_second)
     if not any(preferred):
-        return Finding(check, "rejected_preferred", "the judge prefers the original in both orders")
+        return CheckOutcome(
+            check, "rejected_preferred", "the judge prefers the original in both orders"
+        )
     if not all(preferred):
         shown = "first" if check.preferred_first else "second"
-        return Finding(check, "order_flip", f"chosen is preferred only when shown {shown}")
+        return CheckOutcome(check, "order_flip", f"chosen is preferred only when shown {shown}")
     if (check.margin or 0.0) <= 0:
-        return Finding(check, "below_margin", f"margin {check.margin or 0.0:.2f}")
-    return Finding(check)
+        return CheckOutcome(check, "below_margin", f"margin {check.margin or 0.0:.2f}")
+    return CheckOutcome(check)
 
 
 async def compare_orders(
@@ -197,7 +203,7 @@ async def compare_orders(
     check: PairCheck,
     asks: JudgeAsks,
     config: VerifyConfig,
-) -> Finding:
+) -> CheckOutcome:
     """Let the judge choose between the two, each shown first once.
 
     Returns the check with what it said in both orders. Refusal: `unscored` when one cannot be read.
@@ -225,7 +231,7 @@ async def compare_orders(
     unread = next((pick for pick in picks if pick.label is None), None)
     if unread is not None:
         return unscored(check, unread.reason, f"comparison: {unread.detail}")
-    return Finding(check)
+    return CheckOutcome(check)
 
 
 def _log_odds(pick: Pick, label: str) -> float | None:
@@ -243,7 +249,7 @@ async def check_specifics(
     check: PairCheck,
     asks: JudgeAsks,
     config: VerifyConfig,
-) -> Finding:
+) -> CheckOutcome:
     """Ask the judge about details that only the chosen side states, where there are any.
 
     What the rejected side states too, made up or not, makes the chosen one no worse. Refusals:
@@ -251,7 +257,7 @@ async def check_specifics(
     """
     details = unsupported(prompt, chosen, rejected) if config.check_specifics else []
     if not details:
-        return Finding(check)
+        return CheckOutcome(check)
     check = check.model_copy(update={"specifics": tuple(details)})
     for at in range(0, len(details), _DETAILS_AT_ONCE):
         questions = specifics_questions(prompt, chosen, details[at : at + _DETAILS_AT_ONCE])
@@ -261,8 +267,8 @@ async def check_specifics(
         if choice.best != NONE:
             check = check.model_copy(update={"ungrounded": choice.best})
             detail = f"nothing supports {choice.best!r}"
-            return Finding(check, "ungrounded_specifics", detail)
-    return Finding(check)
+            return CheckOutcome(check, "ungrounded_specifics", detail)
+    return CheckOutcome(check)
 
 
 async def check_role(
@@ -272,14 +278,14 @@ async def check_role(
     check: PairCheck,
     asks: JudgeAsks,
     config: VerifyConfig,
-) -> Finding:
+) -> CheckOutcome:
     """Hold the role adherence of both sides (chosen, rejected) against each other.
 
     Passed over where the dialogue has no role or the run no judge for it. Refusals:
     `other_dimension_fell`; `unscored` where a side has no score.
     """
     if asks.score_role is None or not config.check_role or not prompt.role_definition:
-        return Finding(check)
+        return CheckOutcome(check)
     scores: list[float] = []
     for side in sides:
         scored: AdherenceTurn = await asks.score_role(cut_after(prompt, side), turn)
@@ -291,24 +297,24 @@ async def check_role(
     check = check.model_copy(update={"chosen_role": chosen, "rejected_role": rejected})
     if rejected - chosen > config.max_role_fall + _EPSILON:
         detail = f"role adherence falls from {rejected:.2f} to {chosen:.2f}"
-        return Finding(check, "other_dimension_fell", detail)
-    return Finding(check)
+        return CheckOutcome(check, "other_dimension_fell", detail)
+    return CheckOutcome(check)
 
 
-def check_texts(chosen: Message, rejected: Message) -> Finding:
+def check_texts(chosen: Message, rejected: Message) -> CheckOutcome:
     """Refuse what differs in nothing, `identical` or `cosmetic`; no model is asked."""
     if is_identical(chosen, rejected):
-        return Finding(PairCheck(), "identical", "the same text as the rejected side")
+        return CheckOutcome(PairCheck(), "identical", "the same text as the rejected side")
     if is_cosmetic(chosen, rejected):
-        return Finding(
+        return CheckOutcome(
             PairCheck(), "cosmetic", "nothing of substance differs from the rejected side"
         )
-    return Finding(PairCheck())
+    return CheckOutcome(PairCheck())
 
 
 async def score_rejected(
     prompt: Dialogue, rejected: Message, turn: int, asks: JudgeAsks, config: VerifyConfig
-) -> tuple[SideScores | None, Finding]:
+) -> tuple[SideScores | None, CheckOutcome]:
     """Score the rejected side in a fresh context.
 
     Returns its scores, None where there are none, and the finding: `unscored`, `original_was_fine` where it
@@ -328,8 +334,8 @@ async def score_rejected(
         for name, mean in scores.means.items()
     }
     if not config.min_good.flaws(levels):
-        return scores, Finding(check, "original_was_fine", "no flaw in a fresh context")
-    return scores, Finding(check)
+        return scores, CheckOutcome(check, "original_was_fine", "no flaw in a fresh context")
+    return scores, CheckOutcome(check)
 
 
 async def score_chosen(
@@ -339,7 +345,7 @@ async def score_chosen(
     turn: int,
     asks: JudgeAsks,
     config: VerifyConfig,
-) -> tuple[SideScores | None, Finding]:
+) -> tuple[SideScores | None, CheckOutcome]:
     """Of a chosen side whose text `check_texts` let pass: its details, then its scores.
 
     Returns the scores to weigh, None where it is refused: as `check_specifics`, or `unscored`.
@@ -363,7 +369,7 @@ async def verify_sides(
     config: VerifyConfig,
     *,
     may_be_fine: bool = False,
-) -> Finding:
+) -> CheckOutcome:
     """Verify that `chosen` is better than `rejected` as the next message of a dialogue.
 
     Args:
@@ -399,7 +405,7 @@ async def verify_sides(
     decided = decide(compared.check, config)
     for found in (original, weighed, decided):
         if found.refusal is not None and not (may_be_fine and found is original):
-            return Finding(decided.check, found.refusal, found.detail)
+            return CheckOutcome(decided.check, found.refusal, found.detail)
     finding = await check_specifics(prompt, chosen, rejected, decided.check, asks, config)
     if finding.refusal is None:
         sides = (chosen, rejected)

@@ -29,7 +29,7 @@ from curate.run.pipeline import open_sources
 from curate.run.read_back import read_manifest
 from curate.sources import Source
 from curate.stages import bind_stages, model_pool
-from curate.storage.rows import KeyLog
+from curate.storage.stage_rows import KeyLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from typing import Any, Final
 import yaml
 
 from curate.errors import CurateError, UsageError
-from curate.publishing.funnel import Step
-from curate.publishing.judgments import BINS, Tally
+from curate.publishing.judgments import BINS, DialogueCounts
 from curate.publishing.places import published, shortened
+from curate.publishing.published_tables import PublishedFile
+from curate.publishing.run_funnel import Step
 from curate.publishing.scan import Findings
-from curate.publishing.tables import DataFile
 from curate.publishing.untrusted import visible
 from curate.records import (
     CONVERSATION_DIMENSIONS,
@@ -82,10 +82,10 @@ class CardFacts:
     repo: str
     title: str
     manifest: Manifest
-    files: Sequence[DataFile]
+    files: Sequence[PublishedFile]
     columns: Mapping[str, Sequence[str]]
     funnel: Sequence[Step]
-    tally: Tally
+    tally: DialogueCounts
     licences: Sequence[str]
     languages: Sequence[str]
     findings: Findings
@@ -265,11 +265,11 @@ def _agreement(name: str, cuts: CutPoints) -> str:
     return f"{name} {value}{ends}, {cuts.labels:,} labels of {cuts.dialogues:,} dialogues"
 
 
-def _names(files: Iterable[DataFile]) -> list[str]:
+def _names(files: Iterable[PublishedFile]) -> list[str]:
     return list(dict.fromkeys(file.config for file in files))
 
 
-def _configs(files: Sequence[DataFile]) -> list[tuple[str, ...]]:
+def _configs(files: Sequence[PublishedFile]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name in _names(files):
         of = [file for file in files if file.config == name]
@@ -279,13 +279,13 @@ def _configs(files: Sequence[DataFile]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _loaded(files: Iterable[DataFile]) -> list[str]:
+def _loaded(files: Iterable[PublishedFile]) -> list[str]:
     """The configs with rows to train on."""
     with_rows = {file.config: None for file in files if file.split == "train" and file.rows}
     return [name for name in with_rows if name in _TRAINED]
 
 
-def _scores(tally: Tally) -> list[dict[str, Any]]:
+def _scores(tally: DialogueCounts) -> list[dict[str, Any]]:
     """Tables, each with a sentence before it."""
     parts = []
     groups = [name for name in ("all", "sft") if name in tally.scores or name in tally.adherence]

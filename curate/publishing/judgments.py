@@ -20,12 +20,12 @@ import polars as pl
 
 from curate.errors import CurateError
 from curate.publishing.places import shortened
-from curate.publishing.tables import DataFile, Shards, Split, has_split
+from curate.publishing.published_tables import PublishedFile, Shards, Split, has_split
 from curate.records import CONVERSATION_DIMENSIONS, SCORING, TURN_DIMENSIONS, Manifest, StageName
 from curate.run.ingest import read_index
 from curate.run.read_back import read_decisions
 from curate.storage.files import damaged
-from curate.storage.rows import StageRows
+from curate.storage.stage_rows import StageRows
 
 NOT_REACHED = "not_scored"
 """Counted for a dialogue that has no row of a stage, as in a run that took over another's judgments."""
@@ -34,7 +34,7 @@ _BATCH = 2_000
 
 
 @dataclass(slots=True)
-class Tally:
+class DialogueCounts:
     """Counts over the dialogues of a run.
 
     Attributes:
@@ -94,7 +94,7 @@ class Tally:
 
 def write_judgments(
     run: Path, manifest: Manifest, folder: Path, *, shard_bytes: int
-) -> tuple[list[DataFile], Tally]:
+) -> tuple[list[PublishedFile], DialogueCounts]:
     """Write the table, and count it; no file where neither a judge nor adherence scored anything.
 
     Raises:
@@ -103,7 +103,7 @@ def write_judgments(
     stages = tuple(name for name in SCORING if name in manifest.fingerprints)
     is_split = has_split(run)
     splits: list[Split] = ["train", "validation"] if is_split else ["train"]
-    tally = Tally()
+    tally = DialogueCounts()
     schema = _schema(with_metrics=StageName.METRICS in stages)
     with ExitStack() as opened:
         shards: dict[Split, Shards] = {}

@@ -23,11 +23,11 @@ from curate.publishing.card import (
     is_language,
     make_card,
 )
-from curate.publishing.funnel import Step, make_funnel
-from curate.publishing.hub import Pushed, check_name, push_files
-from curate.publishing.judgments import Tally, write_judgments
+from curate.publishing.hub_commit import Pushed, check_name, push_files
+from curate.publishing.judgments import DialogueCounts, write_judgments
+from curate.publishing.published_tables import EXPORTED, TRAINER, PublishedFile, write_exported
+from curate.publishing.run_funnel import Step, make_funnel
 from curate.publishing.scan import Detector, Findings, check_allowed, scan_files
-from curate.publishing.tables import EXPORTED, TRAINER, DataFile, write_exported
 from curate.records import Manifest
 from curate.run.ingest import INDEX, read_index
 from curate.run.read_back import read_manifest
@@ -97,9 +97,9 @@ class Prepared:
     options: PushOptions
     manifest: Manifest
     card: str
-    tables: tuple[DataFile, ...]
+    tables: tuple[PublishedFile, ...]
     funnel: tuple[Step, ...]
-    tally: Tally
+    tally: DialogueCounts
     languages: tuple[str, ...]
     licences: tuple[str, ...]
     findings: Findings
@@ -229,7 +229,7 @@ def send(prepared: Prepared) -> Pushed:
 
 def _tables(
     run: Path, manifest: Manifest, folder: Path, shard_bytes: int
-) -> tuple[list[DataFile], Tally]:
+) -> tuple[list[PublishedFile], DialogueCounts]:
     exported = manifest.exports.get(TRAINER)
     if exported is None:
         raise UsageError(
@@ -252,7 +252,7 @@ def _tables(
     return tables, tally
 
 
-def _trainers_columns(tables: list[DataFile]) -> Mapping[str, list[str]]:
+def _trainers_columns(tables: list[PublishedFile]) -> Mapping[str, list[str]]:
     import pyarrow.parquet as pq
 
     columns: dict[str, list[str]] = {}

@@ -46,7 +46,7 @@ class Match(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ScanFinding:
     """One thing in one row. `row` counts from 0 in its file; `masked` is all that is kept of the text."""
 
     kind: Kind
@@ -70,7 +70,7 @@ class Findings:
     rows: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     rows_by_name: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[Finding]] = field(default_factory=dict)
+    examples: dict[str, list[ScanFinding]] = field(default_factory=dict)
 
     def not_allowed(self, allow: Collection[str]) -> list[str]:
         """Names of what was found and is not allowed; `secret` allows every rule's."""
@@ -89,7 +89,7 @@ class Findings:
             shown = self.examples.setdefault(name, [])
             shown += examples[: _EXAMPLES - len(shown)]
 
-    def add(self, found: Finding) -> None:
+    def add(self, found: ScanFinding) -> None:
         """Count a finding."""
         self.counts[found.name] += 1
         shown = self.examples.setdefault(found.name, [])
@@ -213,7 +213,7 @@ def scan_files(
             row_id = next((str(row[key]) for key in row_ids if row.get(key)), "")
             names = set()
             for kind, rule, text in matches:
-                found = Finding(kind, rule, name, at, row_id, mask(kind, text))
+                found = ScanFinding(kind, rule, name, at, row_id, mask(kind, text))
                 findings.add(found)
                 names.add(found.name)
                 out.write(orjson.dumps({"name": found.name, **_said(found)}) + b"\n")
@@ -232,7 +232,7 @@ def mask(kind: Kind, text: str) -> str:
     return f"{flat[:4]}… ({len(text)} characters)"
 
 
-def _said(found: Finding) -> dict[str, object]:
+def _said(found: ScanFinding) -> dict[str, object]:
     names = ("kind", "rule", "file", "row", "row_id", "masked")
     return {name: getattr(found, name) for name in names}
 

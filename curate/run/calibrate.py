@@ -1,6 +1,6 @@
 """From a run's scores and people's labels to a judge's calibration.
 
-Fitting is `trust.levels`, `trust.good` and `trust.calibration`; here scores and labels are brought together.
+Fitting is `trust.levels`, `trust.good` and `trust.calibration_fit`; here scores and labels are brought together.
 Labels are a file of gold rows (`gold`), or stand in the data: of role adherence that of a dialogue's last
 assistant turn (the form of a benchmark), or a list with one for each assistant turn, in order.
 """
@@ -42,7 +42,7 @@ from curate.run.read_back import read_manifest
 from curate.run.staging import S, scored_rows
 from curate.sources import SourceConfig, open_source
 from curate.storage.files import atomic_file, damaged, read_lines
-from curate.trust.calibration import (
+from curate.trust.calibration_fit import (
     CalibrationMethod,
     Judged,
     LabelledScore,

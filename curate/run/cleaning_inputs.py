@@ -16,18 +16,18 @@ from curate.errors import SourceError, UsageError
 from curate.records import PreferencePair
 from curate.selection.config import EvalSet, SelectConfig
 from curate.sources.config import SourceConfig
-from curate.sources.files import list_files
-from curate.sources.hub import hub_rows, is_hub_source
-from curate.sources.rows import read_rows
+from curate.sources.hub_datasets import hub_rows, is_hub_source
+from curate.sources.input_files import list_files
+from curate.sources.raw_rows import read_rows
 
 if TYPE_CHECKING:
     from curate.selection.cleaning import Cleaner
     from curate.selection.contamination import EvalIndex, EvalText
-    from curate.selection.embedding import Embed
+    from curate.selection.semantic_duplicates import Embed
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaning:
+class CleaningInputs:
     """A selection's `dedup`, `decontaminate` and `split`, ready for the dialogues."""
 
     config: SelectConfig
@@ -47,10 +47,10 @@ class Cleaning:
 
     def contaminations(self, dialogues: Iterable[Dialogue]) -> Iterator[str | None]:
         """For each dialogue what it shares with an eval set, in words; None where it shares nothing."""
-        from curate.selection.dedup import Texts, batches
+        from curate.selection.dedup import TextBatch, batches
 
         for batch in batches(dialogues):
-            texts = Texts(batch)
+            texts = TextBatch(batch)
             found: dict[int, str] = {}
             for index in self.evals:
                 for place, hit in index.collisions(texts).items():
@@ -62,12 +62,12 @@ class Cleaning:
 
         A chosen side need not stand in any dialogue, so each pair is looked at on its own.
         """
-        from curate.selection.dedup import Texts
+        from curate.selection.dedup import TextBatch
 
         for pair in pairs:
             if pair.refusal is None and self.evals:
                 ends = [end for end in (pair.chosen, pair.rejected) if end is not None]
-                texts = Texts([Dialogue(id="-", messages=(*pair.prompt, end)) for end in ends])
+                texts = TextBatch([Dialogue(id="-", messages=(*pair.prompt, end)) for end in ends])
                 hits = [hit for index in self.evals for hit in index.collisions(texts).values()]
                 if hits:
                     detail = f"{hits[0].other}: {hits[0].text}"
@@ -75,7 +75,7 @@ class Cleaning:
             yield pair
 
 
-def prepare_cleaning(config: SelectConfig) -> Cleaning | None:
+def prepare_cleaning(config: SelectConfig) -> CleaningInputs | None:
     """Read the eval sets and open the embedding model; None where the selection asks for none of this.
 
     Raises:
@@ -85,7 +85,7 @@ def prepare_cleaning(config: SelectConfig) -> Cleaning | None:
     if not config.needs_cleaning:
         return None
     from curate.selection.contamination import EvalIndex
-    from curate.selection.embedding import open_embedder
+    from curate.selection.semantic_duplicates import open_embedder
 
     evals = []
     for given in config.decontaminate:
@@ -98,7 +98,7 @@ def prepare_cleaning(config: SelectConfig) -> Cleaning | None:
             )
         evals.append(index)
     embedding = config.dedup.embedding if config.dedup is not None else None
-    return Cleaning(config, tuple(evals), open_embedder(embedding) if embedding else None)
+    return CleaningInputs(config, tuple(evals), open_embedder(embedding) if embedding else None)
 
 
 def eval_texts(config: EvalSet) -> Iterator[EvalText]:

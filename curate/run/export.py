@@ -15,7 +15,7 @@ import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.export.config import ExportConfig
-from curate.export.turns import (
+from curate.export.good_turns import (
     LabelledTurns,
     MixedDialogue,
     labelled_turns,
@@ -36,7 +36,7 @@ from curate.run.scoring import Scores
 from curate.selection.columns import NOT_SCORED, REJECTED_SIDES
 from curate.selection.config import Removal
 from curate.selection.rules import matching, narrowed
-from curate.storage.rows import StageRows
+from curate.storage.stage_rows import StageRows
 
 C = TypeVar("C")
 T = TypeVar("T")

@@ -26,7 +26,7 @@ from curate.errors import UsageError
 from curate.recipe import load_recipe, parse_source
 from curate.records import QuarantinedRow, SourcesReport
 from curate.selection.table import CHUNK, facts_frame, facts_row
-from curate.sources import Source, Tally, open_source
+from curate.sources import RowCounts, Source, open_source
 from curate.sources.config import RoleFrom
 from curate.sources.mixing import Mixture, is_mixed
 from curate.storage.files import FrameFile, LineFile, damaged, read_lines, readable
@@ -46,7 +46,7 @@ class SourceReport:
     """One source after it was read."""
 
     source: Source
-    tally: Tally
+    tally: RowCounts
 
     def as_dict(self) -> dict[str, Any]:
         """What a manifest and `--json` say: path, shape, confidence, row counts, reasons, files not read."""
@@ -123,7 +123,7 @@ def read_sources(
     parts = [folder / f"{name}.part" for name in names]
     for part in parts:
         part.unlink(missing_ok=True)
-    reports = [SourceReport(source, Tally()) for source in sources]
+    reports = [SourceReport(source, RowCounts()) for source in sources]
     with (
         DialogueFile(parts[0], folder / INDEX) as dialogues,
         LineFile(parts[1]) as quarantine,
@@ -214,7 +214,7 @@ def sample_sources(
     mix_seed: int = 0,
 ) -> list[SourceReport]:
     """Read sources as `read_sources` does and keep nothing: `see` is shown each dialogue of the run."""
-    reports = [SourceReport(source, Tally()) for source in sources]
+    reports = [SourceReport(source, RowCounts()) for source in sources]
     with TemporaryDirectory() as folder:
         read = _dialogues(reports, role, scenario, role_from)
         for dialogue in mixed(read, reports, mix_seed, Path(folder) / DIALOGUES):

@@ -19,7 +19,7 @@ from curate.executors.work import Runner
 from curate.records import Judgment, StageName, Unscored
 from curate.run.staging import Job, scored_rows
 from curate.stages import Judged, Stage, WorkItem
-from curate.storage.rows import StageRows
+from curate.storage.stage_rows import StageRows
 from curate.trust.failure_modes import FailureModes
 from curate.trust.judge_checks import JudgeTally
 

@@ -27,7 +27,7 @@ from curate.run.outputs import (
     write_pairs,
 )
 from curate.selection.config import NearConfig
-from curate.selection.dedup import Sketches, Texts, batches, view_text
+from curate.selection.dedup import Sketches, TextBatch, batches, view_text
 from curate.selection.minhash import Groups
 from curate.selection.shingles import tokenise, worth
 from curate.selection.splits import MIN_WORDS
@@ -59,7 +59,7 @@ def find_leaks(
         ids.append(pair.pair_id)
         held_out.append(is_held_out(pair))
     for batch in batches(_texts(read())):
-        sketches.add(Texts(batch))
+        sketches.add(TextBatch(batch))
     groups = Groups(_TEXTS * len(ids))
     with ExitStack() as stack:
         among = np.arange(_TEXTS * len(ids), dtype=np.int64)

@@ -19,17 +19,17 @@ from curate.pairs.config import NaturalConfig
 from curate.pairs.natural import natural_candidates
 from curate.pairs.prefix import with_messages
 from curate.records import PreferencePair, StageName
-from curate.run.cleaning_inputs import Cleaning
+from curate.run.cleaning_inputs import CleaningInputs
 from curate.run.outputs import grouped_dialogues
 from curate.stages import WorkItem
 from curate.storage.files import atomic_file, read_records
-from curate.storage.rows import KeyLog, StageRows
+from curate.storage.stage_rows import KeyLog, StageRows
 
 _FILE = f"{StageName.NATURAL}/candidates.jsonl"
 
 
 def find_natural(
-    run: Path, config: NaturalConfig, cleaning: Cleaning | None
+    run: Path, config: NaturalConfig, cleaning: CleaningInputs | None
 ) -> Iterator[tuple[PreferencePair, Dialogue]]:
     """Every natural pair of a run's dialogues, passed or refused without a model, with its dialogue.
 
@@ -45,7 +45,7 @@ def find_natural(
             yield next(cleaning.refuse_contaminated([pair])), dialogue
 
 
-def natural_keys(run: Path, config: NaturalConfig, cleaning: Cleaning | None) -> pl.Series:
+def natural_keys(run: Path, config: NaturalConfig, cleaning: CleaningInputs | None) -> pl.Series:
     """The ids of the pairs that a judge is to verify, in order."""
     keys = KeyLog()
     for pair, _ in find_natural(run, config, cleaning):
@@ -74,7 +74,9 @@ class NaturalRows:
     keys: pl.Series
 
     @classmethod
-    def found(cls, run: Path, config: NaturalConfig, cleaning: Cleaning | None) -> NaturalRows:
+    def found(
+        cls, run: Path, config: NaturalConfig, cleaning: CleaningInputs | None
+    ) -> NaturalRows:
         """Find them, see `find_natural`, and keep them in the run folder."""
         keys = KeyLog()
         with atomic_file(run / _FILE) as out:

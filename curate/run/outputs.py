@@ -34,7 +34,7 @@ from curate.selection.columns import SCHEMA
 from curate.selection.rules import decision_columns
 from curate.selection.table import CHUNK, with_scores
 from curate.storage.files import FrameFile, atomic_file, read_frames, read_records
-from curate.storage.rows import StageRows
+from curate.storage.stage_rows import StageRows
 
 S = TypeVar("S", Judgment, AdherenceScore)
 

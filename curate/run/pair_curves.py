@@ -39,7 +39,7 @@ from curate.run.outputs import NATURAL_PAIRS, PAIRS, REFUSED_PAIRS, SCORES, read
 from curate.run.read_back import read_manifest
 from curate.sources import open_source
 from curate.sources.sample import sample_chats
-from curate.sources.units import Tally
+from curate.sources.units import RowCounts
 from curate.stages import bind_judge, judge_stage, model_pool, pair_identity
 from curate.statistics import sigmoid
 from curate.storage.files import atomic_file
@@ -180,7 +180,7 @@ def plan_labelled(recipe: Recipe, gold: Path) -> PairPlan:
     """
     _check_judge(recipe)
     opened = open_source(parse_source({"path": str(gold)}))
-    tally, unused = Tally(), Unused()
+    tally, unused = RowCounts(), Unused()
     dialogues: list[Dialogue] = []
     for unit in opened.read(recipe.role, recipe.scenario, recipe.role_from):
         tally.add(unit)

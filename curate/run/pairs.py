@@ -27,7 +27,7 @@ from curate.pairs.settle import (
     survey,
 )
 from curate.records import Judgment, PairsReport, PreferencePair, Unscored
-from curate.run.cleaning_inputs import Cleaning
+from curate.run.cleaning_inputs import CleaningInputs
 from curate.run.natural_pairs import NaturalRows, find_natural
 from curate.run.outputs import held_out_ids, write_pairs
 from curate.run.pair_checks import check_pairs
@@ -35,7 +35,7 @@ from curate.run.scoring import Scores
 from curate.run.staging import Job, fork_rows, verified_rows
 from curate.selection.rules import matching, narrowed
 from curate.stages import Stage, WorkItem
-from curate.storage.rows import StageRows
+from curate.storage.stage_rows import StageRows
 
 Records = Callable[[], Iterator[PreferencePair]]
 """Gives the records of pairs, each time from the start."""
@@ -58,7 +58,7 @@ class Pairing:
     """
 
     job: Job
-    cleaning: Cleaning | None = None
+    cleaning: CleaningInputs | None = None
     forked: Records = no_records
     natural: NaturalRows | None = None
     verified: StageRows[PreferencePair] | None = None

@@ -26,7 +26,7 @@ from curate.planning.rates import rates_of
 from curate.recipe import Recipe, as_recipe
 from curate.records import Manifest, Rates, StageName
 from curate.run import exit_codes
-from curate.run.cleaning_inputs import Cleaning, prepare_cleaning
+from curate.run.cleaning_inputs import CleaningInputs, prepare_cleaning
 from curate.run.export import export_run
 from curate.run.ingest import INDEX, read_index, read_sources, summed
 from curate.run.judge_checks import Swapped, check_judge_scores, judge_swapped
@@ -191,7 +191,7 @@ def _look_back(job: Job) -> Rates | None:
     return rates_of(earlier, str(job.path))
 
 
-def _prepare_cleaning(job: Job) -> Cleaning | None:
+def _prepare_cleaning(job: Job) -> CleaningInputs | None:
     """What is looked for in dialogues and in pairs; eval sets are read before any model is asked."""
     cleaning = prepare_cleaning(job.recipe.select) if job.recipe.select else None
     for warning in cleaning.warnings if cleaning else ():

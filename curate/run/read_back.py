@@ -17,8 +17,8 @@ from curate.records import SCORING, Manifest
 from curate.records.validation import load_record
 from curate.run.ingest import read_dialogues
 from curate.storage.files import damaged, read_frames, read_records, readable
-from curate.storage.rows import stored_record
 from curate.storage.run_folder import check_format
+from curate.storage.stage_rows import stored_record
 
 _BATCH = 20_000
 

@@ -12,13 +12,13 @@ from functools import partial
 import orjson
 import polars as pl
 
-from curate.adherence.calibrated import describe_threshold
+from curate.adherence.calibration_match import describe_threshold
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.decay import AdherenceTally
 from curate.adherence.reference.config import EVALUATION_ONLY
 from curate.executors.local import AskingNobody
 from curate.executors.work import Runner
-from curate.judging.calibrated import check_adherence, describe_levels
+from curate.judging.calibrated_levels import check_adherence, describe_levels
 from curate.judging.metrics.tally import MetricsTally
 from curate.records import (
     AdherenceScore,
@@ -31,7 +31,7 @@ from curate.records import (
 from curate.run.read_back import read_manifest
 from curate.run.staging import Job, S, calibrated_rows, scored_rows
 from curate.stages import Calibrated, Stage, Stages, WorkItem, calibrate_judge, reference_stage
-from curate.storage.rows import StageRows
+from curate.storage.stage_rows import StageRows
 
 Rows = StageRows[S | Unscored]
 

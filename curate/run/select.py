@@ -7,7 +7,7 @@ from collections import Counter
 import polars as pl
 
 from curate.records import SelectionReport
-from curate.run.cleaning_inputs import Cleaning
+from curate.run.cleaning_inputs import CleaningInputs
 from curate.run.outputs import rejections, write_scores, write_selection
 from curate.run.scoring import Scores
 from curate.run.staging import Job
@@ -40,7 +40,7 @@ def tabulate(job: Job, scores: Scores) -> pl.LazyFrame:
 
 
 def select_dialogues(
-    job: Job, table: pl.LazyFrame, cleaning: Cleaning | None
+    job: Job, table: pl.LazyFrame, cleaning: CleaningInputs | None
 ) -> pl.DataFrame | None:
     """What was decided, as `decide` gives it; None where the recipe leaves selection out."""
     config = job.recipe.select

@@ -29,8 +29,8 @@ from curate.records.validation import load_record
 from curate.run.ingest import read_dialogues, read_index
 from curate.run.runlog import RunLog
 from curate.stages import Calibrated, Row, Stage, WorkItem
-from curate.storage.rows import StageRows
 from curate.storage.run_folder import RunFolder
+from curate.storage.stage_rows import StageRows
 
 S = TypeVar("S", Judgment, AdherenceScore, MetricsScore)
 R = TypeVar("R", bound=Row)

@@ -27,13 +27,13 @@ from curate.selection.dedup import (
     ExactKeys,
     Read,
     Sketches,
-    Texts,
+    TextBatch,
     batches,
     find_duplicates,
 )
-from curate.selection.embedding import Embed, similar_pairs
 from curate.selection.expressions import evaluate
 from curate.selection.minhash import Groups, NearTexts
+from curate.selection.semantic_duplicates import Embed, similar_pairs
 from curate.selection.splits import (
     Split,
     assign_splits,
@@ -80,7 +80,7 @@ class Cleaner:
         self._ties = array("Q")
         self._sketches = self._new_sketches()
         for batch in batches(read()):
-            self._take(Texts(batch), evals)
+            self._take(TextBatch(batch), evals)
 
     def __enter__(self) -> Cleaner:
         return self
@@ -153,7 +153,7 @@ class Cleaner:
             return None
         return Sketches(near or NearConfig(), views, min(thresholds))
 
-    def _take(self, texts: Texts, evals: Sequence[EvalIndex]) -> None:
+    def _take(self, texts: TextBatch, evals: Sequence[EvalIndex]) -> None:
         for index in evals:
             for place, collision in index.collisions(texts).items():
                 row = self._rows + place

@@ -19,7 +19,7 @@ import numpy as np
 
 from curate.records import Collision
 from curate.selection.config import EvalSet
-from curate.selection.dedup import BATCH, Texts
+from curate.selection.dedup import BATCH, TextBatch
 from curate.selection.minhash import U32
 from curate.selection.shingles import U64, TokenBatch, tokenise
 
@@ -94,7 +94,7 @@ class EvalIndex:
             "dialogues that repeat these are not found."
         )
 
-    def collisions(self, texts: Texts) -> dict[int, Collision]:
+    def collisions(self, texts: TextBatch) -> dict[int, Collision]:
         """The contaminated dialogues of a batch, by their place in it.
 
         Each with the eval text of which it holds the largest share of n-grams (the first of equals), and
@@ -111,7 +111,7 @@ class EvalIndex:
             for place in np.unique(where)
         }
 
-    def _collision(self, texts: Texts, place: int, hashes: U64) -> Collision:
+    def _collision(self, texts: TextBatch, place: int, hashes: U64) -> Collision:
         shared = np.intersect1d(hashes, self._grams)
         first = np.searchsorted(self._grams, shared, side="left")
         last = np.searchsorted(self._grams, shared, side="right")

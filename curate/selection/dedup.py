@@ -108,7 +108,7 @@ def batches(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:
         yield batch
 
 
-class Texts:
+class TextBatch:
     """A batch of dialogues, each of its views tokenised and hashed once however many ask for it."""
 
     def __init__(self, dialogues: Sequence[Dialogue]) -> None:
@@ -146,7 +146,7 @@ class Sketches:
             for view in dict.fromkeys(views)
         }
 
-    def add(self, texts: Texts) -> None:
+    def add(self, texts: TextBatch) -> None:
         """Take the next batch in."""
         for view, bands in self._bands.items():
             runs = texts.hashed(view).runs(self._config.shingle, short=True)
@@ -182,7 +182,7 @@ class Sketches:
         for view, rows in wanted.items():
             chosen = (dialogue for row, dialogue in enumerate(read()) if row in rows)
             for batch in batches(chosen):
-                runs = Texts(batch).hashed(view).runs(self._config.shingle, short=True)
+                runs = TextBatch(batch).hashed(view).runs(self._config.shingle, short=True)
                 for place in range(len(batch)):
                     stores[view].add(runs.of(place))
 
@@ -280,7 +280,7 @@ class Deduplication:
             count += len(batch)
             keys.add(batch)
             if sketches is not None:
-                sketches.add(Texts(batch))
+                sketches.add(TextBatch(batch))
         self._exact = keys.groups() if config.exact else None
         self._order = tuple(range(count) if order is None else order)
         rows = np.array(sorted(self._order), dtype=np.int64)

@@ -212,9 +212,9 @@ class NearTexts:
         self._buckets = buckets
         self._store = store
 
-    def keeper(self, threshold: float) -> Keeper:
+    def keeper(self, threshold: float) -> KeptTexts:
         """An empty set of kept texts, to which each text is compared before it is added."""
-        return Keeper(self._buckets, self._store, threshold)
+        return KeptTexts(self._buckets, self._store, threshold)
 
     def join(self, groups: Groups, threshold: float) -> None:
         """Unite the groups of all texts that are near-duplicates, and of those near to these, and so on.
@@ -237,7 +237,7 @@ class NearTexts:
                 held.setdefault(mine, []).append(item)
 
 
-class Keeper:
+class KeptTexts:
     """Kept texts of which no two are near-duplicates."""
 
     def __init__(self, buckets: Buckets, store: ShingleStore, threshold: float) -> None:

@@ -50,7 +50,7 @@ Collisions = Mapping[int, Sequence[Collision]]
 """By row of the table."""
 
 
-class Cleaning(Protocol):
+class CleaningFacts(Protocol):
     """What is known of the dialogues' texts: see `selection.cleaning.Cleaner`."""
 
     @property
@@ -67,7 +67,7 @@ class Cleaning(Protocol):
 
 
 def select(
-    table: pl.DataFrame, config: SelectConfig, cleaning: Cleaning | None = None
+    table: pl.DataFrame, config: SelectConfig, cleaning: CleaningFacts | None = None
 ) -> list[Decision]:
     """Sort the dialogues of a score table into sets.
 
@@ -114,7 +114,7 @@ def decision_columns(decided: pl.DataFrame) -> pl.DataFrame:
 
 
 def decide(
-    table: pl.DataFrame, config: SelectConfig, cleaning: Cleaning | None = None
+    table: pl.DataFrame, config: SelectConfig, cleaning: CleaningFacts | None = None
 ) -> pl.DataFrame:
     """As `select`, but columnar: `id`, `content_hash`, `reasons` (list of text, empty for the SFT set),
     `review` and `active` (booleans), `collisions` (list of structs) and `split` (text), in the table's

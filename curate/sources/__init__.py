@@ -2,12 +2,12 @@
 
 from curate.sources.config import Columns, Shape, SourceConfig
 from curate.sources.detect import Detection
-from curate.sources.files import SkippedFile
 from curate.sources.formats import FORMATS, Format
+from curate.sources.input_files import SkippedFile
 from curate.sources.mapping import CallMapping, Mapping, MessageMapping
-from curate.sources.reading import REASONS
 from curate.sources.source import Source, open_rows, open_source
-from curate.sources.units import Tally, Unit
+from curate.sources.unit_result import REASONS
+from curate.sources.units import RowCounts, Unit
 
 __all__ = [
     "FORMATS",
@@ -18,11 +18,11 @@ __all__ = [
     "Format",
     "Mapping",
     "MessageMapping",
+    "RowCounts",
     "Shape",
     "SkippedFile",
     "Source",
     "SourceConfig",
-    "Tally",
     "Unit",
     "open_rows",
     "open_source",

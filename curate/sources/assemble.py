@@ -15,8 +15,8 @@ import orjson
 from curate.dialogue import Dialogue, Lineage, Message, RoleOrigin, leading_system_text
 from curate.records import QuarantinedRow
 from curate.sources.config import RoleFrom, SourceConfig
-from curate.sources.reading import Draft, Reading, RowFault
-from curate.sources.rows import RawRow
+from curate.sources.raw_rows import RawRow
+from curate.sources.unit_result import Draft, RowFault, UnitResult
 from curate.sources.units import Unit
 
 
@@ -39,7 +39,9 @@ class UnitMaker:
     role_from: RoleFrom = "data"
     ids: set[str] = field(default_factory=set)
 
-    def unit(self, part: Part, rows: tuple[int, ...], raws: dict[int, Any], read: Reading) -> Unit:
+    def unit(
+        self, part: Part, rows: tuple[int, ...], raws: dict[int, Any], read: UnitResult
+    ) -> Unit:
         """The unit of a reading. `rows` are its rows, `raws` their raw values for the quarantine."""
         said = read.id or f"{part.prefix}-{rows[0]}"
         base = self._free(said) if read.drafts else said
@@ -68,7 +70,7 @@ class UnitMaker:
         rows: tuple[int, ...],
         base: str,
         draft: Draft,
-        read: Reading,
+        read: UnitResult,
         renamed: dict[str, str],
     ) -> Dialogue:
         fields = dict(draft.fields)

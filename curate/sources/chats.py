@@ -1,6 +1,6 @@
 """Readers of shapes where one row is one conversation: lists of messages, or lists of question and answer.
 
-Each reader takes a raw row and gives a `Reading` with one draft, or raises `UnreadableError`.
+Each reader takes a raw row and gives a `UnitResult` with one draft, or raises `UnreadableError`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from curate.sources.fields import (
     with_system,
 )
 from curate.sources.messages import decoded, read_messages
-from curate.sources.reading import (
+from curate.sources.unit_result import (
     Draft,
-    Reading,
     Row,
+    UnitResult,
     UnreadableError,
     checked,
     present,
@@ -69,7 +69,7 @@ def draft(
     return Draft(checked(messages), fields)
 
 
-def read_message_list(row: Row) -> Reading:
+def read_message_list(row: Row) -> UnitResult:
     """`messages`, `sharegpt`, `conversation` and `card`: a list of messages under one of `LIST_KEYS`.
 
     Raises:
@@ -81,7 +81,7 @@ def read_message_list(row: Row) -> Reading:
     raw = decoded(row[key])
     if key == "conversation" and _are_exchanges(raw):
         return _read_exchanges(row, raw, {key})
-    return Reading(read_id(row)[0], (draft(row, raw, {key}),))
+    return UnitResult(read_id(row)[0], (draft(row, raw, {key}),))
 
 
 def _are_exchanges(raw: Any) -> bool:
@@ -94,7 +94,7 @@ def _are_exchanges(raw: Any) -> bool:
     )
 
 
-def _read_exchanges(row: Row, exchanges: Any, used: set[str]) -> Reading:
+def _read_exchanges(row: Row, exchanges: Any, used: set[str]) -> UnitResult:
     """A list of question and answer: objects or pairs; other keys of the objects are kept per turn."""
     if not isinstance(exchanges, list):
         raise UnreadableError(
@@ -112,7 +112,7 @@ def _read_exchanges(row: Row, exchanges: Any, used: set[str]) -> Reading:
         for name, value in rest.items():
             per_turn.setdefault(name, [None] * len(exchanges))[index] = value
     extra = {"per_turn": per_turn} if per_turn else None
-    return Reading(read_id(row)[0], (draft(row, raw, used, extra, references),))
+    return UnitResult(read_id(row)[0], (draft(row, raw, used, extra, references),))
 
 
 def _exchange(exchange: Any, index: int) -> tuple[str | None, str | None, dict[str, Any]]:
@@ -147,7 +147,7 @@ def _said(question: Any, reply: Any) -> list[dict[str, Any]]:
     return [{"role": role, "content": text} for role, text in both if text is not None]
 
 
-def read_history(row: Row) -> Reading:
+def read_history(row: Row) -> UnitResult:
     """`history`: [{user, bot}] (MT-Bench-101) or [[question, answer]] with `query` and `response`."""
     history = decoded(row.get("history"))
     if history is None and row.get("query") is None:
@@ -162,7 +162,7 @@ def read_history(row: Row) -> Reading:
     return _read_exchanges(row, [*(history or []), last], used)
 
 
-def read_gaussia(row: Row) -> Reading:
+def read_gaussia(row: Row) -> UnitResult:
     """Gaussia sessions, and flat rows of one reply: {role, assistant, ground_truth_assistant, label}.
 
     A flat row without a query is an assistant message before any user message (turn 0). A session's
@@ -186,10 +186,10 @@ def read_gaussia(row: Row) -> Reading:
     role = text_of(row.get("role"), "role")
     if role.strip():
         made.fields["role_definition"] = role
-    return Reading(read_id(row)[0], (made,))
+    return UnitResult(read_id(row)[0], (made,))
 
 
-def read_ultrachat(row: Row) -> Reading:
+def read_ultrachat(row: Row) -> UnitResult:
     """`data`: texts that alternate between user and assistant, or `messages` beside `prompt`."""
     if row.get("data") is None and row.get("messages") is not None:
         return read_message_list(row)
@@ -200,10 +200,10 @@ def read_ultrachat(row: Row) -> Reading:
         {"role": "assistant" if index % 2 else "user", "content": text_of(text, f"data[{index}]")}
         for index, text in enumerate(texts)
     ]
-    return Reading(read_id(row)[0], (draft(row, raw, {"data"}),))
+    return UnitResult(read_id(row)[0], (draft(row, raw, {"data"}),))
 
 
-def read_alpaca(row: Row) -> Reading:
+def read_alpaca(row: Row) -> UnitResult:
     """One exchange: `instruction`, `input`, `output`, with earlier ones in `history`; or prompt and completion.
 
     `input` follows the instruction on a new line.
@@ -225,7 +225,7 @@ def read_alpaca(row: Row) -> Reading:
         context = text_of(row.get("input"), "input")
         question = f"{text_of(question, asked)}\n{context}" if context else question
     raw += as_raw(question, "user", asked) + as_raw(row[replied], "assistant", replied)
-    return Reading(read_id(row)[0], (draft(row, raw, used),))
+    return UnitResult(read_id(row)[0], (draft(row, raw, used),))
 
 
 def as_raw(value: Any, role: str, where: str) -> list[Any]:
@@ -244,7 +244,7 @@ def as_raw(value: Any, role: str, where: str) -> list[Any]:
     return [{"role": role, "content": text_of(value, where)}]
 
 
-def read_trajectory(row: Row) -> Reading:
+def read_trajectory(row: Row) -> UnitResult:
     """`traj` with `reward` (tau-bench): the id is unique per trial, the group is the task.
 
     The task's actions are the expected tools; its instruction (what the simulated user was told) and its
@@ -265,7 +265,7 @@ def read_trajectory(row: Row) -> Reading:
         made.fields.setdefault("group", task_id)
         if identifier is None and trial is not None:
             identifier = f"task-{task_id}-trial-{trial}"
-    return Reading(identifier, (made,))
+    return UnitResult(identifier, (made,))
 
 
 def _outcomes(task: dict[str, Any]) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from curate.errors import UsageError
 from curate.sources.config import Columns
 from curate.sources.formats import NAMES, fitting, is_flat_message
 from curate.sources.preferences import is_transcript
-from curate.sources.reading import Row
-from curate.sources.rows import RawRow, is_message_list
+from curate.sources.raw_rows import RawRow, is_message_list
+from curate.sources.unit_result import Row
 
 SAMPLE = 200
 LEAST = 0.5

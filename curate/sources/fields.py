@@ -11,7 +11,7 @@ from typing import Any
 
 from curate.dialogue import ToolCall
 from curate.sources.messages import ROLE_KEYS, ROLES, decoded, read_calls, read_tools
-from curate.sources.reading import Row, UnreadableError, present, scalar_id
+from curate.sources.unit_result import Row, UnreadableError, present, scalar_id
 
 ID_KEYS = (
     "id",

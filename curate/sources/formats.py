@@ -27,9 +27,9 @@ from curate.sources.chats import (
 from curate.sources.config import Columns
 from curate.sources.messages import decoded, looks_like_messages
 from curate.sources.preferences import TRANSCRIPT_KEYS, is_transcript, read_hh, read_preference
-from curate.sources.reading import Reader, Row, present
-from curate.sources.tables import find_columns
 from curate.sources.trees import ID_KEYS, PARENT_KEYS, read_nested
+from curate.sources.turns_table import find_columns
+from curate.sources.unit_result import Reader, Row, present
 
 Matches = Callable[[Row], bool]
 

@@ -18,10 +18,10 @@ from curate.dialogue import Message, Role, ToolCall, split_thinking
 from curate.records.config import Config
 from curate.sources.fields import as_texts
 from curate.sources.messages import read_arguments, read_role, read_tools
-from curate.sources.reading import (
+from curate.sources.unit_result import (
     Draft,
-    Reading,
     Row,
+    UnitResult,
     UnreadableError,
     checked,
     scalar_id,
@@ -149,7 +149,7 @@ class Mapping(Config):
     scenario_text: str | None = Field(None, description="A constant, where the data has none.")
     constants: dict[str, Any] = Field(default_factory=dict, description="Added to the metadata.")
 
-    def read(self, row: Row) -> Reading:
+    def read(self, row: Row) -> UnitResult:
         """Apply the mapping to one row. Keys of the row that no selector names go to the metadata.
 
         Raises:
@@ -177,7 +177,7 @@ class Mapping(Config):
         for name, selector in self.turn_labels.items():
             fields["labels"][name] = [select(item, selector) for item in items]
         identifier = scalar_id(_at(row, self.id))
-        return Reading(identifier, (Draft(checked(tuple(messages)), fields),))
+        return UnitResult(identifier, (Draft(checked(tuple(messages)), fields),))
 
     def _fields(self, row: Row) -> dict[str, Any]:
         reward = _at(row, self.reward)

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from curate.dialogue import Message, Role, ToolCall, split_thinking
-from curate.sources.reading import UnreadableError, scalar_id, text_of, type_name
+from curate.sources.unit_result import UnreadableError, scalar_id, text_of, type_name
 
 ROLES: dict[str, Role] = {
     "system": "system",

@@ -14,11 +14,11 @@ from typing import Any
 from curate.sources.chats import as_raw, draft
 from curate.sources.fields import read_id
 from curate.sources.messages import ROLE_KEYS, ROLES, decoded
-from curate.sources.reading import (
+from curate.sources.unit_result import (
     Draft,
     PartFault,
-    Reading,
     Row,
+    UnitResult,
     UnreadableError,
     present,
     text_of,
@@ -42,7 +42,7 @@ MARKER = re.compile(r"(?:\A\s*|\n\n)(Human|Assistant):[ \t]?")
 Side = tuple[list[Any], dict[str, Any]]
 
 
-def read_preference(row: Row) -> Reading:
+def read_preference(row: Row) -> UnitResult:
     """`prompt`/`chosen`/`rejected` in any of their forms; see `_sides`.
 
     Raises:
@@ -52,7 +52,7 @@ def read_preference(row: Row) -> Reading:
     return _two_sides(row, sides, used)
 
 
-def _two_sides(row: Row, sides: dict[str, Callable[[], Side]], used: set[str]) -> Reading:
+def _two_sides(row: Row, sides: dict[str, Callable[[], Side]], used: set[str]) -> UnitResult:
     drafts: list[Draft] = []
     faults: list[PartFault] = []
     for name, read in sides.items():
@@ -65,7 +65,7 @@ def _two_sides(row: Row, sides: dict[str, Callable[[], Side]], used: set[str]) -
             faults.append(PartFault(name, fault.reason, fault.detail))
     if not drafts:
         raise UnreadableError(faults[0].reason, f"{faults[0].part}: {faults[0].detail}")
-    return Reading(read_id(row)[0], tuple(drafts), tuple(faults), siblings=True)
+    return UnitResult(read_id(row)[0], tuple(drafts), tuple(faults), siblings=True)
 
 
 def _sides(row: Row) -> tuple[dict[str, Callable[[], Side]], set[str]]:
@@ -154,7 +154,7 @@ def _is_users(message: Any) -> bool:
     return isinstance(said, str) and ROLES.get(said.strip().lower()) == "user"
 
 
-def read_hh(row: Row) -> Reading:
+def read_hh(row: Row) -> UnitResult:
     """Transcripts in one string, alone or as `chosen` and `rejected`, with or without their own prompt.
 
     White space around a message belongs to the transcript's layout and is taken off.
@@ -167,7 +167,7 @@ def read_hh(row: Row) -> Reading:
     key = next((key for key in TRANSCRIPT_KEYS if is_transcript(row.get(key))), None)
     if key is None:
         raise UnreadableError("missing_field", "no text with 'Human:' and 'Assistant:' in it")
-    return Reading(read_id(row)[0], (draft(row, split_transcript(row[key]), {key}),))
+    return UnitResult(read_id(row)[0], (draft(row, split_transcript(row[key]), {key}),))
 
 
 def _read_transcript(prompt: str, side: Any) -> Side:

@@ -29,14 +29,14 @@ from curate.sources.detect import (
     refuse,
     summarise,
 )
-from curate.sources.files import SkippedFile, list_files
 from curate.sources.formats import NAMES, fitting, format_named
-from curate.sources.hub import Rows, hub_rows, is_hub_source
-from curate.sources.reading import Reading, Row, RowFault, UnreadableError, type_name
-from curate.sources.rows import RawRow, read_rows
-from curate.sources.tables import read_table
+from curate.sources.hub_datasets import Rows, hub_rows, is_hub_source
+from curate.sources.input_files import SkippedFile, list_files
+from curate.sources.raw_rows import RawRow, read_rows
 from curate.sources.trees import read_flat
-from curate.sources.units import Tally, Unit
+from curate.sources.turns_table import read_table
+from curate.sources.unit_result import Row, RowFault, UnitResult, UnreadableError, type_name
+from curate.sources.units import RowCounts, Unit
 
 _ODD_ROW = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """What reading a row of a kind nobody foresaw can raise."""
@@ -65,7 +65,7 @@ class Source:
         """Labels of the files that are read, in order."""
         return tuple(part.label for part in self.parts)
 
-    def check_read(self, tally: Tally, see: str | None = None) -> None:
+    def check_read(self, tally: RowCounts, see: str | None = None) -> None:
         """Refuse a source of which, once it was read, no row gave a dialogue.
 
         Args:
@@ -212,12 +212,12 @@ def _detect(config: SourceConfig, sample: list[RawRow]) -> Detection | Abstentio
     return Detection(name, hits / len(sample), len(sample), reason=reason, flat=flat)
 
 
-def _reader(config: SourceConfig, shape: str) -> Callable[[Row], Reading] | None:
+def _reader(config: SourceConfig, shape: str) -> Callable[[Row], UnitResult] | None:
     """What makes dialogues of a single row; None where rows have to be joined."""
     return config.mapping.read if config.mapping is not None else format_named(shape).read
 
 
-def _is_readable(raw: RawRow, read: Callable[[Row], Reading]) -> bool:
+def _is_readable(raw: RawRow, read: Callable[[Row], UnitResult]) -> bool:
     try:
         return bool(_reading_of(raw, read).drafts)
     except (UnreadableError, *_ODD_ROW):
@@ -294,8 +294,8 @@ def _part_units(part: Part, detections: dict[str, Detection], maker: UnitMaker) 
 
 
 def _read_row(
-    raw: RawRow, read: Callable[[Row], Reading], maker: UnitMaker, found: Detection
-) -> Reading:
+    raw: RawRow, read: Callable[[Row], UnitResult], maker: UnitMaker, found: Detection
+) -> UnitResult:
     try:
         return _reading_of(raw, read)
     except UnreadableError as fault:
@@ -303,10 +303,10 @@ def _read_row(
     except _ODD_ROW as problem:
         # A row of a kind nobody foresaw must not stop the others; it is quarantined under a code of its own.
         reason, detail = "unreadable", f"{type(problem).__name__}: {problem}"[:300]
-    return Reading(None, (), rows=(RowFault(raw.number, reason, detail),))
+    return UnitResult(None, (), rows=(RowFault(raw.number, reason, detail),))
 
 
-def _reading_of(raw: RawRow, read: Callable[[Row], Reading]) -> Reading:
+def _reading_of(raw: RawRow, read: Callable[[Row], UnitResult]) -> UnitResult:
     reading = read(_row_of(raw))
     # Dialogue's own checks belong to the row, too: they run once here, on what was read.
     for draft in reading.drafts:
@@ -344,7 +344,7 @@ def _joined_units(part: Part, found: Detection, maker: UnitMaker) -> Iterator[Un
             rows.append((raw.number, _row_of(raw)))
         except UnreadableError as fault:
             bad = RowFault(raw.number, fault.reason, fault.detail)
-            yield maker.unit(part, (raw.number,), raws, Reading(None, (), rows=(bad,)))
+            yield maker.unit(part, (raw.number,), raws, UnitResult(None, (), rows=(bad,)))
     groups = read_flat(rows) if found.shape == "oasst" else read_table(rows, maker.config.columns)
     for numbers, reading in groups:
         yield maker.unit(part, numbers, raws, reading)

@@ -18,12 +18,12 @@ from typing import Any
 from curate.dialogue import Message
 from curate.sources.fields import read_fields
 from curate.sources.messages import read_message
-from curate.sources.reading import (
+from curate.sources.unit_result import (
     Draft,
     PartFault,
-    Reading,
     Row,
     RowFault,
+    UnitResult,
     UnreadableError,
     check_user,
     present,
@@ -53,7 +53,7 @@ class Node:
     children: list[Node] = field(default_factory=list)
 
 
-def read_nested(row: Row) -> Reading:
+def read_nested(row: Row) -> UnitResult:
     """One tree: `prompt` with `replies`, or the root message itself.
 
     Raises:
@@ -71,7 +71,7 @@ def read_nested(row: Row) -> Reading:
     if not drafts:
         raise UnreadableError("no_assistant", "no path of the tree has an assistant message")
     parts = tuple(PartFault(node.id, fault.reason, fault.detail) for node, fault in faults)
-    return Reading(tree_id, tuple(drafts), parts)
+    return UnitResult(tree_id, tuple(drafts), parts)
 
 
 def _build(raw: Row) -> Node:
@@ -189,7 +189,7 @@ def _message_labels(raw: Any) -> dict[str, Any] | None:
     }
 
 
-def read_flat(rows: list[tuple[int, Row]]) -> Iterator[tuple[tuple[int, ...], Reading]]:
+def read_flat(rows: list[tuple[int, Row]]) -> Iterator[tuple[tuple[int, ...], UnitResult]]:
     """Trees of a flat file, in the order of their roots; then rows that belong to no tree.
 
     Yields:
@@ -223,7 +223,7 @@ def read_flat(rows: list[tuple[int, Row]]) -> Iterator[tuple[tuple[int, ...], Re
         if node.id not in reached
     )
     for fault in sorted(loose, key=lambda fault: fault.row):
-        yield (fault.row,), Reading(None, (), rows=(fault,))
+        yield (fault.row,), UnitResult(None, (), rows=(fault,))
 
 
 def _members(root: Node) -> list[Node]:
@@ -235,7 +235,7 @@ def _members(root: Node) -> list[Node]:
     return members
 
 
-def _read_flat_tree(root: Node, members: list[Node]) -> Reading:
+def _read_flat_tree(root: Node, members: list[Node]) -> UnitResult:
     tree_id = scalar_id(root.raw.get("message_tree_id")) or root.id
     drafts = _drafts(root, tree_id, {})[0] if root.fault is None else []
     used = {row for draft in drafts for row in draft.rows or ()}
@@ -252,4 +252,4 @@ def _read_flat_tree(root: Node, members: list[Node]) -> Reading:
             faults.append(RowFault(node.row, "missing_parent", "a message above it was left out"))
         else:
             faults.append(RowFault(node.row, "no_assistant", "no assistant message after this one"))
-    return Reading(tree_id, tuple(drafts), rows=tuple(faults))
+    return UnitResult(tree_id, tuple(drafts), rows=tuple(faults))

@@ -24,7 +24,7 @@ class Unit:
 
 
 @dataclass(slots=True)
-class Tally:
+class RowCounts:
     """Counts over units. `rows_in == rows_used + quarantined` is checked with every unit.
 
     Attributes:

@@ -3,7 +3,7 @@
 <run>/manifest.json                 what the run was and what came of it; `format` is the folder's
 <run>/dialogues.jsonl               the normalised input of this run
 <run>/quarantine.jsonl              rows that could not be read
-<run>/<stage>/<fingerprint>/        rows of a stage, see `storage.rows`
+<run>/<stage>/<fingerprint>/        rows of a stage, see `storage.stage_rows`
 <run>/export/<trainer>/             what trainers take
 <run>/replies.sqlite                every reply, see `storage.store`
 """

@@ -16,11 +16,11 @@ from curate.export.facts import Layout, Stage, TrainerFacts
 from curate.export.trainers import trainer_module
 from curate.trainer_check import replay
 from curate.trainer_check.checks import Problems, check_example, check_users
+from curate.trainer_check.data_files import CheckedFile, Row, find_files
 from curate.trainer_check.dataset_info import DatasetInfo, described_files
 from curate.trainer_check.examples import Example, Unread, read_example
 from curate.trainer_check.findings import CheckReport, FileReport, Lengths, Problem
-from curate.trainer_check.reading import DataFile, Row, find_files
-from curate.trainer_check.tokens import ChatTokenizer, check_rendered, open_tokenizer
+from curate.trainer_check.template_checks import ChatTokenizer, check_rendered, open_tokenizer
 
 Through = Literal["auto", "installed", "restated"]
 
@@ -105,8 +105,8 @@ def _interpreter(
 
 
 def _described(
-    folder: Path, files: tuple[DataFile, ...], skipped: tuple[tuple[str, str], ...]
-) -> tuple[tuple[DataFile, ...], tuple[tuple[str, str], ...]]:
+    folder: Path, files: tuple[CheckedFile, ...], skipped: tuple[tuple[str, str], ...]
+) -> tuple[tuple[CheckedFile, ...], tuple[tuple[str, str], ...]]:
     """Those files of a folder that its `dataset_info.json` names; all where there is none."""
     named = described_files(folder)
     if named is None:
@@ -140,7 +140,7 @@ class _FileCheck:
 
     def __init__(
         self,
-        file: DataFile,
+        file: CheckedFile,
         trainer: Trainer,
         facts: TrainerFacts,
         stage: str | None,

@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 
 from curate.export.facts import CHAT_ROLES, USUAL, Layout, Order, StageFacts
+from curate.trainer_check.data_files import shown
 from curate.trainer_check.examples import ANSWERS, Example, Message, said
 from curate.trainer_check.findings import Problem
-from curate.trainer_check.reading import shown
 
 
 class Problems(list[Problem]):

@@ -16,9 +16,9 @@ import orjson
 from curate.errors import SourceError
 from curate.export.facts import Layout, Order, Role, Stage, StageFacts, pairs_in
 from curate.export.llamafactory import TAGS
+from curate.trainer_check.data_files import Row, shown
 from curate.trainer_check.examples import Unread
 from curate.trainer_check.findings import Problem
-from curate.trainer_check.reading import Row, shown
 
 _ALPACA: Final = {"prompt": "instruction", "query": "input", "response": "output"}
 _COLUMNS: Final[Mapping[str, str | None]] = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from curate.export.facts import Layout
-from curate.trainer_check.reading import Row, shown
+from curate.trainer_check.data_files import Row, shown
 
 Message = Mapping[str, Any]
 ANSWERS: Final = ("assistant", "call")

@@ -18,10 +18,10 @@ import orjson
 from curate.errors import UsageError
 from curate.export.facts import StageFacts
 from curate.trainer_check import runner
+from curate.trainer_check.data_files import shown
 from curate.trainer_check.examples import ANSWERS, Example, Message
 from curate.trainer_check.findings import Problem, Replay
-from curate.trainer_check.reading import shown
-from curate.trainer_check.tokens import ChatTokenizer, TemplateError, expected_answers
+from curate.trainer_check.template_checks import ChatTokenizer, TemplateError, expected_answers
 
 _LOST: Final = ("stops", "dropped")
 _TELLING: Final = 16

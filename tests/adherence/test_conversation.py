@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from curate.adherence.adherence_prompts import CONVERSATION_VERSION, PROMPT_VERSION, prompt_version
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.prompting import CONVERSATION_VERSION, PROMPT_VERSION, prompt_version
 from curate.engines.base import Completion, Fault, Request
 from curate.errors import UsageError
 from curate.recipe import parse_recipe

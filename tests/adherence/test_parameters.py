@@ -97,7 +97,7 @@ IDENTITY = JudgeIdentity(
 
 def calibration(**changes: Any) -> dict[str, Any]:
     """Of the judge above, in continuous mode."""
-    from curate.adherence.prompting import PROMPT_VERSION
+    from curate.adherence.adherence_prompts import PROMPT_VERSION
 
     made = JudgeCalibration(
         identity=IDENTITY.model_copy(update={"prompt_version": PROMPT_VERSION}),

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curate.adherence.adherence_prompts import reason_schema, violation_kinds
+from curate.adherence.answer_reading import passage, read_reason
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.prompting import reason_schema, violation_kinds
-from curate.adherence.reading import passage, read_reason
 from curate.engines.base import Completion, Fault, Request
 from curate.records import AdherenceReason, AdherenceScore
 from tests.adherence.test_llm import (

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.embedding import Embedder
 from curate.adherence.reference import scorer as scoring
 from curate.adherence.reference.cases import Case, cases_of
 from curate.adherence.reference.config import ReferenceConfig
@@ -21,6 +20,7 @@ from curate.adherence.reference.entailment import Entailment
 from curate.adherence.reference.lexical import Divergence, bleu, rouge_l
 from curate.adherence.reference.scorer import ReferenceScorer, check
 from curate.adherence.reference.vectors import Distance, Nearest
+from curate.adherence.sentence_encoder import Embedder
 from curate.dialogue import Dialogue, Message
 from curate.errors import EngineError, UsageError
 from curate.records import AdherenceScore, Unscored

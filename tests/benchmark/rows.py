@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from curate.benchmark.turns import LabelledTurn, labelled_turns
+from curate.benchmark.labelled_turns import LabelledTurn, labelled_turns
 from curate.dialogue import Dialogue, Message
 
 

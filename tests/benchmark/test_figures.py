@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.benchmark.figures import COLUMNS, as_row, figures
-from curate.benchmark.turns import LabelledTurn
+from curate.benchmark.labelled_turns import LabelledTurn
 from tests.benchmark.rows import FOUR, turn
 
 

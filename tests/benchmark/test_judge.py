@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from curate.benchmark.benchmark_run import Benchmark, Options, run_benchmark
+from curate.benchmark.labelled_turns import read_turns
 from curate.benchmark.methods import MethodScores
-from curate.benchmark.run import Benchmark, Options, run_benchmark
 from curate.benchmark.settings import load_settings
-from curate.benchmark.turns import read_turns
 from curate.errors import CurateError, UsageError
 from tests.benchmark.rows import write_rows
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from curate.benchmark.benchmark_run import Options, run_benchmark
+from curate.benchmark.labelled_turns import read_turns
 from curate.benchmark.plots import check_plots, write_plots
-from curate.benchmark.run import Options, run_benchmark
 from curate.benchmark.saved import read_saved_scores
 from curate.benchmark.settings import load_settings
-from curate.benchmark.turns import read_turns
 from curate.errors import UsageError
 from curate.sources import SourceConfig
 from tests.benchmark.rows import write_rows

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.judging.test_calibrated import judged
+from tests.judging.test_calibrated_levels import judged
 
 DIALOGUES = 50
 TURNS = 6

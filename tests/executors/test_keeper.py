@@ -13,7 +13,7 @@ from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Completion, Usage
 from curate.engines.cache import ReplyCache
 from curate.errors import BudgetReached, CurateError
-from curate.executors.keeper import Answer, Batch, Keeper, KeptReplies, Spool
+from curate.executors.keeper import Batch, Keeper, KeeperAnswer, KeptReplies, Spool
 from curate.executors.ray import _places
 
 KEYS = [f"{number:032x}" for number in range(2000)]
@@ -27,7 +27,7 @@ class Wire:
         self.batches: list[Batch] = []
         self.is_cut = False
 
-    async def __call__(self, batch: Batch) -> Answer:
+    async def __call__(self, batch: Batch) -> KeeperAnswer:
         await asyncio.sleep(0.005)
         if self.is_cut:
             raise CurateError("the wire is cut")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.export.labels import LabelSpool
-from curate.export.wire import Refused
+from curate.export.template_messages import Refused
 
 
 def side(prompt: str, answer: str, label: bool) -> dict[str, Any]:

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from curate.export import parquet
-from curate.export.files import cut
 from curate.export.parquet import write_parquet
-from tests.export.test_files import as_written, called, plain, read, row_file
+from curate.export.row_files import cut
+from tests.export.test_row_files import as_written, called, plain, read, row_file
 
 
 def test_messages_with_a_mark_each_stay_structs(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from curate.dialogue import Dialogue, Message
 from curate.export.config import ExportConfig, SalvageConfig
-from curate.export.turns import MixedDialogue
+from curate.export.good_turns import MixedDialogue
 from curate.export.writing import ExportData, write_export
 from tests.export.samples import (
     BAD,

@@ -16,7 +16,7 @@ from curate.dialogue import Dialogue, Message
 from curate.errors import CurateError
 from curate.export.config import ExportConfig
 from curate.export.counts import ExportCounts
-from curate.export.wire import Refused, wire_tools
+from curate.export.template_messages import Refused, wire_tools
 from curate.export.writing import ExportData, write_export
 from curate.records import PreferencePair
 from tests.export.samples import (

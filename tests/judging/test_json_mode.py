@@ -14,8 +14,8 @@ from curate.dialogue import Dialogue, Message
 from curate.engines.base import Completion, Request
 from curate.judging.config import RubricConfig
 from curate.judging.json_mode import BadReplyError, question, read_reply, reply_schema
-from curate.judging.reading import Scope
 from curate.judging.rubric import judge_dialogue
+from curate.judging.session import Scope
 from curate.judging.wording import resolve_texts
 from curate.records import Judgment, Unscored
 from tests.judging.judge import (

@@ -15,7 +15,7 @@ from curate.engines.label_mass import logsumexp
 from curate.engines.scripted import ScriptedEngine
 from curate.judging.config import RubricConfig
 from curate.pairs.letters import Choice, ask_choice
-from curate.pairs.prompting import (
+from curate.pairs.pair_prompts import (
     NONE,
     ClosedQuestion,
     comparison,

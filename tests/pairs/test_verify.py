@@ -16,7 +16,7 @@ from curate.engines.base import Completion
 from curate.judging.wording import WORDINGS
 from curate.pairs.config import ForkConfig
 from curate.pairs.verify import (
-    Finding,
+    CheckOutcome,
     SideScores,
     compare_orders,
     decide,
@@ -147,7 +147,7 @@ PROMPT = chat("How much?")
 GOOD, BAD = say("assistant", "It is 45."), say("assistant", "It is 40.")
 
 
-async def compare(world: World, **more: object) -> Finding:
+async def compare(world: World, **more: object) -> CheckOutcome:
     return await compare_orders(PROMPT, GOOD, BAD, PairCheck(), world.judging(**more), CONFIG)
 
 

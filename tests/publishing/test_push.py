@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 from curate.cli import app
 from curate.errors import CurateError, RunLockedError, UsageError
 from curate.publishing.card import CardFacts, make_card
-from curate.publishing.judgments import Tally
+from curate.publishing.judgments import DialogueCounts
+from curate.publishing.published_tables import PublishedFile
 from curate.publishing.push import Prepared, PushOptions, prepare_push, send
 from curate.publishing.scan import Findings
-from curate.publishing.tables import DataFile
 from curate.run.read_back import read_manifest
 from curate.storage.run_folder import RunFolder
 from tests.hub_server import HubServer
@@ -378,10 +378,10 @@ def test_a_run_without_models_has_a_card_that_says_so(run: Path) -> None:
         manifest=manifest.model_copy(
             update={"identities": {}, "recipe": recipe, "warnings": ("so | so",)}
         ),
-        files=[DataFile("judgments", "train", "judgments/x.parquet", run, 0)],
+        files=[PublishedFile("judgments", "train", "judgments/x.parquet", run, 0)],
         columns={},
         funnel=[],
-        tally=Tally(),
+        tally=DialogueCounts(),
         licences=("mit",),
         languages=(),
         findings=Findings(),

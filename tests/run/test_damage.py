@@ -17,7 +17,7 @@ from curate.publishing.push import PushOptions, prepare_push
 from curate.recipe import Recipe
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_judged, read_manifest, read_table, unscored_example
-from curate.storage.rows import StageRows
+from curate.storage.stage_rows import StageRows
 from tests.live import live_server
 from tests.run.test_pipeline import chat, recipe, write_rows
 from tests.servers import CountingServer

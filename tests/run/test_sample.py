@@ -14,13 +14,13 @@ from curate.pairs.config import NaturalConfig
 from curate.pairs.natural import natural_pairs
 from curate.sources import open_source
 from curate.sources.config import SourceConfig
-from curate.sources.units import Tally
+from curate.sources.units import RowCounts
 
 SAMPLE = Path(__file__).resolve().parents[2] / "recipes" / "sample"
 
 
-def read(name: str) -> tuple[list[Dialogue], Tally]:
-    tally, dialogues = Tally(), []
+def read(name: str) -> tuple[list[Dialogue], RowCounts]:
+    tally, dialogues = RowCounts(), []
     for unit in open_source(SourceConfig(path=str(SAMPLE / name))).read():
         tally.add(unit)
         dialogues.extend(unit.dialogues)

@@ -8,7 +8,7 @@ from curate.dialogue import Dialogue
 from curate.selection.cleaning import Cleaner
 from curate.selection.config import EvalSet, SelectConfig
 from curate.selection.contamination import EvalIndex, EvalText
-from curate.selection.dedup import Texts
+from curate.selection.dedup import TextBatch
 from curate.selection.rules import select
 from curate.selection.shingles import tokenise
 from curate.selection.table import score_table
@@ -31,7 +31,7 @@ def test_a_shared_run_is_found_whatever_its_case_and_punctuation() -> None:
         talk("clean", "How do I sew a robe?", "With blue fiber and a needle."),
         talk("dirty", "My homework:", f"«{QUESTION.upper().replace('.', ' …')}» Three."),
     ]
-    [(row, collision)] = found.collisions(Texts(given)).items()
+    [(row, collision)] = found.collisions(TextBatch(given)).items()
     assert row == 1
     assert collision.reason == "contaminated"
     assert collision.other == "gsm8k_test.jsonl:2"
@@ -44,8 +44,8 @@ def test_thirteen_words_are_one_too_many_and_twelve_are_none() -> None:
     found = index(QUESTION)
     twelve, thirteen = " ".join(words[:12]), " ".join(words[:13])
     given = [talk("twelve", twelve + " else", ""), talk("thirteen", "so " + thirteen, "")]
-    assert list(found.collisions(Texts(given))) == [1]
-    share = found.collisions(Texts(given))[1].similarity
+    assert list(found.collisions(TextBatch(given))) == [1]
+    share = found.collisions(TextBatch(given))[1].similarity
     assert share == pytest.approx(1 / (len(words) - 12))
 
 
@@ -56,14 +56,14 @@ def test_system_messages_and_tool_calls() -> None:
     call = ToolCall(name="ask", arguments={"question": QUESTION})
     hidden = Dialogue(id="a", messages=(Message(role="system", content=QUESTION),))
     called = Dialogue(id="b", messages=(Message(role="assistant", tool_calls=(call,)),))
-    assert list(found.collisions(Texts([hidden, called]))) == [1]
+    assert list(found.collisions(TextBatch([hidden, called]))) == [1]
 
 
 def test_chinese_is_counted_in_characters_of_half_a_word() -> None:
     text = "小明有五个苹果他给了小红两个又从商店买了三个请问小明现在一共有多少个苹果"
     found = index(text)
     given = [talk("a", "问题" + text[:26], "好"), talk("b", "问题" + text[:25] + "吗", "好")]
-    collisions = found.collisions(Texts(given))
+    collisions = found.collisions(TextBatch(given))
     assert list(collisions) == [0]
     assert collisions[0].text == " ".join(text[:26])
 
@@ -79,16 +79,16 @@ def test_the_template_of_a_set_does_not_count_and_what_cannot_be_found_is_said()
     assert "1 are shorter than 13 words" in found.warning
     assert "1 hold no n-gram" in found.warning
     given = [talk("a", template, "B"), talk("b", "see " + own[3], "C")]
-    collisions = found.collisions(Texts(given))
+    collisions = found.collisions(TextBatch(given))
     assert list(collisions) == [1]
     assert collisions[1].other == "gsm8k_test.jsonl:4"
     every = index(*(template + text for text in own), common=None)
     assert every.warning is None
-    assert list(every.collisions(Texts(given))) == [0, 1]
+    assert list(every.collisions(TextBatch(given))) == [0, 1]
 
 
 def test_an_empty_set_finds_nothing() -> None:
-    assert index().collisions(Texts([talk("a", QUESTION, "b")])) == {}
+    assert index().collisions(TextBatch([talk("a", QUESTION, "b")])) == {}
 
 
 WORDS = st.lists(st.sampled_from("abc"), min_size=0, max_size=25)
@@ -105,7 +105,7 @@ def test_found_is_exactly_what_shares_a_run(
     held = [runs(words) for words in evals]
     found = index(*(" ".join(words) for words in evals), ngram=ngram, common=None)
     given = [talk(str(n), " ".join(words)) for n, words in enumerate(dialogues)]
-    collisions = found.collisions(Texts(given))
+    collisions = found.collisions(TextBatch(given))
     every = set().union(*held)
     assert set(collisions) == {n for n, words in enumerate(dialogues) if runs(words) & every}
     for n, collision in collisions.items():

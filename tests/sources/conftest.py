@@ -12,7 +12,7 @@ import pytest
 
 from curate.dialogue import Dialogue
 from curate.records import QuarantinedRow
-from curate.sources import Source, SourceConfig, Tally, Unit, open_source
+from curate.sources import RowCounts, Source, SourceConfig, Unit, open_source
 from curate.sources.config import RoleFrom
 
 
@@ -20,7 +20,7 @@ from curate.sources.config import RoleFrom
 class Loaded:
     source: Source
     units: list[Unit]
-    tally: Tally
+    tally: RowCounts
 
     @property
     def dialogues(self) -> list[Dialogue]:
@@ -43,7 +43,7 @@ def load(
 ) -> Loaded:
     source = open_source(config)
     units = list(source.read(role, scenario, role_from))
-    tally = Tally()
+    tally = RowCounts()
     for unit in units:
         tally.add(unit)
     assert tally.rows_in == tally.rows_used + tally.quarantined

@@ -18,8 +18,8 @@ from pydantic import ValidationError
 
 from curate.dialogue import Dialogue, Lineage, Message
 from curate.errors import CurateError, SourceError, UsageError
-from curate.sources import FORMATS, REASONS, SourceConfig, Tally, Unit, open_rows, open_source
-from curate.sources.hub import STREAM_OVER, hub_rows
+from curate.sources import FORMATS, REASONS, RowCounts, SourceConfig, Unit, open_rows, open_source
+from curate.sources.hub_datasets import STREAM_OVER, hub_rows
 from tests.sources.conftest import Loaded, load, said
 
 Rows = Callable[..., Loaded]
@@ -215,10 +215,10 @@ def test_the_tally_refuses_a_unit_that_loses_a_row() -> None:
         messages=(Message(role="assistant", content="x"),),
         lineage=Lineage(source="s", file="f", rows=(1,)),
     )
-    Tally().add(Unit((1,), "f", (dialogue,), ()))
+    RowCounts().add(Unit((1,), "f", (dialogue,), ()))
     for unit in (Unit((1, 2), "f", (dialogue,), ()), Unit((2,), "f", (), ())):
         with pytest.raises(RuntimeError, match="not accounted"):
-            Tally().add(unit)
+            RowCounts().add(unit)
 
 
 scalars = st.none() | st.booleans() | st.integers(-5, 5) | st.floats() | st.text(max_size=8)
@@ -298,7 +298,7 @@ junk = st.recursive(
 @given(rows=st.lists(st.dictionaries(keys, junk, max_size=8) | junk, min_size=1, max_size=6))
 def test_arbitrary_rows_are_used_or_quarantined_in_every_shape(shape: str, rows: list[Any]) -> None:
     source = open_rows(rows, SourceConfig(path="junk", shape=shape))
-    tally = Tally()
+    tally = RowCounts()
     for unit in source.read("R", "S"):
         tally.add(unit)
         for item in unit.quarantined:
@@ -318,7 +318,7 @@ def test_detection_of_arbitrary_rows_names_a_shape_or_refuses(rows: list[Any]) -
         source = open_rows(rows, SourceConfig(path="junk"))
     except CurateError:
         return
-    tally = Tally()
+    tally = RowCounts()
     for unit in source.read():
         tally.add(unit)
     assert tally.rows_in == len(rows)
@@ -345,7 +345,7 @@ def test_arbitrary_bytes_never_stop_a_run(tmp_path: Path, content: bytes, name: 
 def test_an_array_gives_each_of_its_entries(
     tmp_path: Path, values: list[Any], indent: int | None
 ) -> None:
-    from curate.sources.rows import is_message_list, read_rows
+    from curate.sources.raw_rows import is_message_list, read_rows
 
     if is_message_list(values):
         return  # one conversation by itself
@@ -372,7 +372,7 @@ def test_rows_in_memory_that_json_cannot_hold() -> None:
         {"messages": [ASK, {"role": "assistant", "content": "\ud800"}]},
         {**GOOD, "n": 10**30},
     ]
-    tally = Tally()
+    tally = RowCounts()
     for unit in open_rows(rows, SourceConfig(path="x")).read():
         tally.add(unit)
     assert dict(tally.reasons) == {"bad_encoding": 1, "unreadable": 1}

@@ -20,8 +20,8 @@ from curate.cli import app, main
 from curate.errors import SourceError, UsageError
 from curate.export.config import Trainer
 from curate.trainer_check.check import STAGES, TRAINERS, check_path
+from curate.trainer_check.data_files import _json_rows
 from curate.trainer_check.findings import ADVICE, EFFECTS, FileReport
-from curate.trainer_check.reading import _json_rows
 from tests.growth import lines_run
 from tests.trainer_check import planted as p
 from tests.trainer_check.asking import PLAIN, tokenizer_folder, write_rows

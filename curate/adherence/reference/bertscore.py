@@ -20,9 +20,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from curate.adherence.embedding import model_name, opening, revision_of, token_limit
-from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, Case, Reading
+from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, Case, CaseReading
 from curate.adherence.reference.config import ReferenceConfig
+from curate.adherence.sentence_encoder import model_name, opening, revision_of, token_limit
 from curate.errors import UsageError, missing_extra
 from curate.storage.store import Store, key_of
 
@@ -204,7 +204,7 @@ class BertScore:
             [(case.candidate, text) for case in cases if case.candidate for text in case.references]
         )
 
-    def score(self, case: Case) -> Reading:
+    def score(self, case: Case) -> CaseReading:
         """F1, or with a baseline what is left of it above the baseline (then it can be below 0)."""
         if not case.candidate:
             return NO_TEXT
@@ -214,7 +214,7 @@ class BertScore:
         best = max(f1 for _, _, f1 in found)
         if self._baseline is not None:
             best = (best - self._baseline[2]) / (1 - self._baseline[2])
-        return Reading(best)
+        return CaseReading(best)
 
     def pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Triple]:
         """Precision, recall and F1 of (candidate, reference) pairs, in order, without rescaling."""

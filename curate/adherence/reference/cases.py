@@ -30,16 +30,16 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CaseReading:
     """A method's score of one case, as the method gives it, or the reason there is none."""
 
     score: float | None = None
     unscored: str | None = None
 
 
-NO_TEXT = Reading(unscored="no_text")
-NO_REFERENCE = Reading(unscored="no_reference")
-TOO_FEW = Reading(unscored="too_few_references")
+NO_TEXT = CaseReading(unscored="no_text")
+NO_REFERENCE = CaseReading(unscored="no_reference")
+TOO_FEW = CaseReading(unscored="too_few_references")
 
 
 def cases_of(dialogue: Dialogue) -> list[Case] | None:

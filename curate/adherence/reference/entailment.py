@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from curate.adherence.embedding import (
+from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, Case, CaseReading
+from curate.adherence.reference.config import ReferenceConfig
+from curate.adherence.sentence_encoder import (
     Embedder,
     model_name,
     opening,
     revision_of,
     token_limit,
 )
-from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, Case, Reading
-from curate.adherence.reference.config import ReferenceConfig
 from curate.errors import UsageError, missing_extra
 from curate.storage.store import Store, key_of
 
@@ -116,18 +116,18 @@ class Entailment:
     def settle(self, cases: Sequence[Case]) -> None:
         """Nothing: one pass is enough."""
 
-    def score(self, case: Case) -> Reading:
+    def score(self, case: Case) -> CaseReading:
         """0, or the base in [-1, 1]."""
         if not case.candidate:
             return NO_TEXT
         if not case.references:
             return NO_REFERENCE
         if all(self._contradicts([(text, case.candidate) for text in case.references])):
-            return Reading(0.0)
+            return CaseReading(0.0)
         if self._embedder is None:
-            return Reading(1.0)
+            return CaseReading(1.0)
         references = self._embedder.vectors(case.references)
-        return Reading(float((references @ self._embedder.vectors([case.candidate])[0]).max()))
+        return CaseReading(float((references @ self._embedder.vectors([case.candidate])[0]).max()))
 
     def fitted_on(self) -> dict[str, int]:
         """Nothing is fitted."""

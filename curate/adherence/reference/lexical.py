@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, TOO_FEW, Case, Reading
+from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, TOO_FEW, Case, CaseReading
 from curate.adherence.reference.config import ReferenceConfig
 
 _WORDS = re.compile(r"\w+")
@@ -52,7 +52,7 @@ class Divergence:
     def settle(self, cases: Sequence[Case]) -> None:
         """Nothing: one pass is enough."""
 
-    def score(self, case: Case) -> Reading:
+    def score(self, case: Case) -> CaseReading:
         """In (0, 1]; a role without references has no distribution."""
         if not case.candidate:
             return NO_TEXT
@@ -60,7 +60,9 @@ class Divergence:
             return TOO_FEW
         if case.role not in self._fitted:
             self._fitted[case.role] = _Vocabulary(self._counts[case.role], self.size)
-        return Reading(math.exp(-self.beta * self._fitted[case.role].divergence(case.candidate)))
+        return CaseReading(
+            math.exp(-self.beta * self._fitted[case.role].divergence(case.candidate))
+        )
 
     def fitted_on(self) -> dict[str, int]:
         """References of each role."""
@@ -106,13 +108,13 @@ class Overlap:
     def settle(self, cases: Sequence[Case]) -> None:
         """Nothing is fitted."""
 
-    def score(self, case: Case) -> Reading:
+    def score(self, case: Case) -> CaseReading:
         """The measure of the turn."""
         if not case.candidate:
             return NO_TEXT
         if not case.references:
             return NO_REFERENCE
-        return Reading(self._measure(case.candidate, case.references))
+        return CaseReading(self._measure(case.candidate, case.references))
 
     def fitted_on(self) -> dict[str, int]:
         """Nothing is fitted."""

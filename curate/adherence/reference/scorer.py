@@ -12,16 +12,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from curate.adherence.calibrated import settle_calibration
+from curate.adherence.calibration_match import settle_calibration
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.embedding import Embedder, Encoder, SentenceEncoder
 from curate.adherence.reference.bertscore import BertScore, TokenEncoder, check_options
-from curate.adherence.reference.cases import Case, Reading, cases_of, chunks
+from curate.adherence.reference.cases import Case, CaseReading, cases_of, chunks
 from curate.adherence.reference.config import ReferenceConfig
 from curate.adherence.reference.entailment import Entailment, PairClassifier
 from curate.adherence.reference.lexical import Divergence, Overlap, bleu, rouge_l
 from curate.adherence.reference.vectors import Distance, Nearest
-from curate.adherence.session import NoSession, aggregate, trend_of, turns_in_role
+from curate.adherence.sentence_encoder import Embedder, Encoder, SentenceEncoder
+from curate.adherence.session_score import NoSession, aggregate, trend_of, turns_in_role
 from curate.dialogue import Dialogue
 from curate.errors import missing_extra
 from curate.records import AdherenceScore, AdherenceTurn, JudgeIdentity, StageName, Unscored
@@ -31,7 +31,7 @@ VERSION = "reference-1"
 STAGE: Final = StageName.ADHERENCE
 
 
-class Method(Protocol):
+class ComparisonMethod(Protocol):
     """A way to compare turns with references."""
 
     needs_second_pass: bool
@@ -49,7 +49,7 @@ class Method(Protocol):
         """Second pass, where one is needed."""
         ...
 
-    def score(self, case: Case) -> Reading:
+    def score(self, case: Case) -> CaseReading:
         """The method's own score, not yet brought into [0, 1]."""
         ...
 
@@ -64,7 +64,7 @@ class Method(Protocol):
 
 def open_method(
     name: str, config: ReferenceConfig, store: Store, encoder: Encoder | None = None
-) -> Method:
+) -> ComparisonMethod:
     """The method of that name, unfitted; no model is loaded yet.
 
     Args:
@@ -90,7 +90,7 @@ def open_method(
     return Nearest(embedder, *((config.k, config.pool) if name == "knn" else (1, "turn")))
 
 
-def fit(method: Method, dialogues: Callable[[], Iterable[Dialogue]]) -> None:
+def fit(method: ComparisonMethod, dialogues: Callable[[], Iterable[Dialogue]]) -> None:
     """Take a method through its passes over all dialogues."""
     for cases in chunks(dialogues()):
         method.learn(cases)
@@ -220,7 +220,7 @@ class ReferenceScorer:
         )
 
 
-def _warning(method: Method, config: AdherenceConfig) -> str | None:
+def _warning(method: ComparisonMethod, config: AdherenceConfig) -> str | None:
     if not method.cut:
         return None
     return (

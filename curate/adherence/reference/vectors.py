@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from curate.adherence.embedding import Embedder
-from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, TOO_FEW, Case, Reading
+from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, TOO_FEW, Case, CaseReading
 from curate.adherence.reference.config import ReferenceConfig
+from curate.adherence.sentence_encoder import Embedder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,7 +50,7 @@ class Nearest:
     def settle(self, cases: Sequence[Case]) -> None:
         """Nothing: one pass is enough."""
 
-    def score(self, case: Case) -> Reading:
+    def score(self, case: Case) -> CaseReading:
         """In [-1, 1]."""
         if not case.candidate:
             return NO_TEXT
@@ -61,7 +61,7 @@ class Nearest:
 
         [vector] = self._embedder.vectors([case.candidate])
         similar = torch.from_numpy(pool @ vector)
-        return Reading(float(torch.topk(similar, min(self._k, len(similar))).values.mean()))
+        return CaseReading(float(torch.topk(similar, min(self._k, len(similar))).values.mean()))
 
     def fitted_on(self) -> dict[str, int]:
         """Distinct references of each role's pool; empty where turns have their own."""
@@ -129,7 +129,7 @@ class Distance:
                 [vector] = self._embedder.vectors([case.candidate])
                 self._distances[case.role].append(fit.distance(vector))
 
-    def score(self, case: Case) -> Reading:
+    def score(self, case: Case) -> CaseReading:
         """In (0, 1]; a role with fewer than two references has no variance to go by."""
         if not case.candidate:
             return NO_TEXT
@@ -137,7 +137,7 @@ class Distance:
         if fit is None:
             return TOO_FEW
         [vector] = self._embedder.vectors([case.candidate])
-        return Reading(
+        return CaseReading(
             math.exp(-self._config.alpha * fit.distance(vector) / self._scale(case.role))
         )
 

@@ -48,7 +48,7 @@ from curate.judging.metrics.rules import (
     shares,
     weights_key,
 )
-from curate.judging.reading import Failure, fault_of
+from curate.judging.session import Failure, fault_of
 from curate.judging.tokens_mode import (
     LOW_COVERAGE,
     NA_LABEL,

@@ -19,8 +19,8 @@ from curate.engines.prompt_files import fill, prompt_file, prompt_sections
 from curate.judging.metrics.calls import told
 from curate.judging.metrics.catalogue import LEVELS, Metric
 from curate.judging.metrics.config import MetricsConfig
-from curate.judging.reading import listed
-from curate.judging.tokens_mode import NA_LABEL, Item
+from curate.judging.session import listed
+from curate.judging.tokens_mode import NA_LABEL, LabelQuestion
 from curate.records.metrics import CallComparison, MetricScale
 
 BINARY_LABELS = ("P", "F")
@@ -68,12 +68,12 @@ def metrics_trunk(dialogue: Dialogue, config: MetricsConfig, calls: CallComparis
     return lay_out(rubric, parts, turns)
 
 
-def item_of(metric: Metric, wording: int = 0) -> Item:
+def item_of(metric: Metric, wording: int = 0) -> LabelQuestion:
     """The question for one metric's score, answered by one label (tokens mode)."""
     or_na = _text("or_na", na=metric.na) if metric.na else ""
     text = _text(f"{metric.scale}.{wording}", metric=metric.name, asks=metric.asks, or_na=or_na)
     labels = LABELS[metric.scale] + ((NA_LABEL,) if metric.na else ())
-    return Item(metric.name, None, text, labels, PURPOSE)
+    return LabelQuestion(metric.name, None, text, labels, PURPOSE)
 
 
 def joint_question(

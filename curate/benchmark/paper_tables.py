@@ -1,0 +1,264 @@
+"""The paper's tables as data, and as Markdown. A terminal shows the same data its own way."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from curate.benchmark.baselines import DESCRIPTIONS
+from curate.benchmark.benchmark_run import Benchmark
+from curate.benchmark.figures import COLUMNS, MethodFigures, as_row
+from curate.benchmark.methods import MethodScores
+from curate.trust.agreement import Interval
+
+_KINDS_ABREAST = 5
+"""Kinds of violation side by side in 80 columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells as text; the first column holds names, the others figures unless `texts` names them."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    texts: frozenset[str] = frozenset()
+
+
+def tables_of(found: Benchmark) -> list[Table]:
+    """Every table of a benchmark, in the paper's order; one without rows is left out."""
+    made = [
+        _baselines(found),
+        _continuous(found),
+        _binary(found),
+        _bootstrap(found),
+        *_by_kind(found, "AUC of adherent turns against each kind of violation", "auc"),
+        *_by_kind(found, "Mean score by kind of turn", "mean"),
+        _unified(found),
+        _verdicts(found),
+    ]
+    return [table for table in made if table.rows]
+
+
+def as_markdown(table: Table) -> str:
+    """One table with its title and note."""
+    left = {table.columns[0], *table.texts}
+    lines = [
+        f"## {table.title}",
+        "",
+        _line(table.columns),
+        _line([":---" if column in left else "---:" for column in table.columns]),
+        *map(_line, table.rows),
+    ]
+    return "\n".join([*lines, *(["", table.note] if table.note else []), ""])
+
+
+def as_csv(found: Benchmark) -> str:
+    """`results.csv`: every method and baseline on every condition; a figure that is not defined is empty."""
+    sink = io.StringIO()
+    writer = csv.DictWriter(sink, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for figures in _ordered(found):
+        row = as_row(figures)
+        writer.writerow({key: _exact(value) for key, value in row.items()})
+    return sink.getvalue()
+
+
+def number(value: float | None, *, signed: bool = False) -> str:
+    """Three decimals without a leading zero; empty where there is no figure."""
+    if value is None:
+        return ""
+    text = f"{value:+.3f}" if signed else f"{value:.3f}"
+    return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
+
+
+def between(interval: Interval | None, *, signed: bool = False) -> str:
+    """An interval in brackets; empty where there is none."""
+    if interval is None:
+        return ""
+    return f"[{number(interval.low, signed=signed)}, {number(interval.high, signed=signed)}]"
+
+
+def _baselines(found: Benchmark) -> Table:
+    sizes = [condition.n for condition in found.conditions]
+    areas = {
+        (figures.method, condition.n): figures.auc
+        for condition in found.conditions
+        for figures in condition.figures
+    }
+    rows = [
+        (name, *(number(areas[name, n]) for n in sizes), what)
+        for name, what in DESCRIPTIONS.items()
+    ]
+    return Table(
+        "What needs no understanding: AUC",
+        ("baseline", *(f"n={n}" for n in sizes), "what it reads"),
+        tuple(rows),
+        "A method's figure means little where one of these is as high.",
+        frozenset({"what it reads"}),
+    )
+
+
+def _continuous(found: Benchmark) -> Table:
+    rows = [
+        (
+            figures.method,
+            str(figures.n),
+            number(figures.mean_adherent),
+            number(figures.mean_violation),
+            number(figures.separation, signed=True),
+            number(figures.auc),
+            between(figures.intervals.get("auc")),
+            number(figures.ap),
+            str(figures.unscored),
+        )
+        for figures in _ordered(found, methods_only=True)
+        if not figures.binary
+    ]
+    columns = ("method", "n", "adh.", "viol.", "sep.", "AUC", "95 %", "AP", "unsc.")
+    note = (
+        "adh., viol.: mean score of adherent turns and of violations; sep.: their difference; unsc.: turns "
+        "without a score, which count in no figure."
+    )
+    return Table("Continuous methods", columns, tuple(rows), note)
+
+
+def _binary(found: Benchmark) -> Table:
+    rows = [
+        (
+            figures.method,
+            str(figures.n),
+            number(figures.f1_adherent),
+            number(figures.f1_violation),
+            number(figures.f1_macro),
+            number(figures.kappa),
+            str(figures.unscored),
+        )
+        for figures in _ordered(found, methods_only=True)
+        if figures.f1_macro is not None
+    ]
+    note = (
+        "" if found.threshold is None else f"Scores of at least {found.threshold:g} are adherent."
+    )
+    columns = ("method", "n", "F1 adherent", "F1 violation", "macro F1", "kappa", "unsc.")
+    return Table("Binary decisions", columns, tuple(rows), note)
+
+
+def _bootstrap(found: Benchmark) -> Table:
+    names = ("f1_macro", "f1_adherent", "f1_violation", "kappa")
+    rows = [
+        (
+            figures.method,
+            str(figures.n),
+            *(between(figures.intervals.get(name)) for name in names),
+        )
+        for figures in _ordered(found, methods_only=True)
+        if "f1_macro" in figures.intervals
+    ]
+    columns = ("method", "n", "macro F1", "F1 adherent", "F1 violation", "kappa")
+    note = "95 % percentile intervals, 1,000 resamples of the turns, seed 42."
+    return Table("Binary decisions: bootstrap intervals", columns, tuple(rows), note)
+
+
+def _by_kind(found: Benchmark, title: str, figure: str) -> list[Table]:
+    full = found.full
+    kinds = list(dict.fromkeys(kind for figures in full.figures for kind in figures.by_kind))
+    if figure == "auc":
+        kinds = kinds[1:]
+    tables = []
+    for start in range(0, len(kinds), _KINDS_ABREAST):
+        part = kinds[start : start + _KINDS_ABREAST]
+        rows = tuple(
+            (
+                figures.method,
+                *(
+                    number(getattr(figures.by_kind[kind], figure))
+                    if kind in figures.by_kind
+                    else ""
+                    for kind in part
+                ),
+            )
+            for figures in full.figures
+            if figure == "auc" or figures.method in full.method_names
+        )
+        tables.append(Table(f"{title} (n = {full.n})", ("method", *part), rows))
+    return tables
+
+
+def _unified(found: Benchmark) -> Table:
+    full = found.full
+    ranked = sorted(
+        (figures for figures in full.figures if figures.auc is not None),
+        key=lambda figures: -(figures.auc or 0.0),
+    )
+    origins = {scores.name: scores for scores in (*full.methods, *full.baselines)}
+    rows = [
+        (
+            figures.method,
+            number(figures.auc),
+            between(figures.intervals.get("auc")),
+            _references(origins[figures.method]),
+            origins[figures.method].origin,
+        )
+        for figures in ranked
+    ]
+    return Table(
+        f"All on one scale: AUC (n = {full.n})",
+        ("method", "AUC", "95 %", "refs.", "scores"),
+        tuple(rows),
+        "refs.: it needs references of what would have been right.",
+        frozenset({"scores", "refs."}),
+    )
+
+
+def _verdicts(found: Benchmark) -> Table:
+    rows = [
+        (
+            verdict.method if verdict.is_best else "",
+            number(verdict.method_auc) if verdict.is_best else "",
+            f"{verdict.baseline} {number(verdict.baseline_auc)}",
+            number(verdict.difference, signed=True),
+            between(verdict.interval, signed=True),
+            verdict.said,
+        )
+        for verdict in found.full.verdicts
+    ]
+    first = [verdict for verdict in found.full.verdicts if verdict.is_best]
+    ahead = sum(verdict.beats for verdict in first)
+    note = (
+        f"{ahead} of {len(first)} beat the best baseline. Difference of AUCs with its 95 % interval, from the same 1,000 resamples for both. The best "
+        "baseline is chosen on these rows; where that is the row's position, the best that reads the turn "
+        "stands below it."
+    )
+    return Table(
+        f"Does it beat the best baseline? (n = {found.full.n})",
+        ("method", "AUC", "baseline", "diff.", "95 %", "verdict"),
+        tuple(rows),
+        note,
+        frozenset({"baseline", "verdict"}),
+    )
+
+
+def _ordered(found: Benchmark, *, methods_only: bool = False) -> list[MethodFigures]:
+    """Method by method, each by rising n."""
+    by_name = [{f.method: f for f in condition.figures} for condition in found.conditions]
+    full = found.full
+    names: Sequence[str] = full.method_names if methods_only else list(by_name[-1])
+    return [figures[name] for name in names for figures in by_name]
+
+
+def _references(scores: MethodScores) -> str:
+    return {True: "yes", False: "no", None: ""}[scores.needs_references]
+
+
+def _exact(value: object) -> object:
+    if value is None:
+        return ""
+    return f"{value:.6f}" if isinstance(value, float) else value
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

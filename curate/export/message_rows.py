@@ -1,0 +1,158 @@
+"""A dialogue and a pair as rows of messages, or the reason why they cannot be one.
+
+These are the rows that trainers' modules get; `export.trainer_module` names their streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from typing import Any
+
+from curate.dialogue import Dialogue, Message
+from curate.export.config import ExportConfig
+from curate.export.template_messages import Refused, wire_message, wire_target, wire_tools
+from curate.records import PreferencePair
+
+
+def sft_row(dialogue: Dialogue, config: ExportConfig) -> tuple[dict[str, Any], int, bool]:
+    """A dialogue as `{"messages", "tools"?}`.
+
+    Returns:
+        The row, how many messages were cut from the dialogue's end, and whether its role definition
+        was added as a system message.
+
+    Raises:
+        Refused: `no_assistant`, `no_user`, or as `wire_target` and `wire_tools`.
+    """
+    last = _last_assistant(dialogue.messages)
+    if last is None:
+        raise Refused("no_assistant", "the dialogue has no assistant message to train on")
+    kept = dialogue.messages[: last + 1]
+    _require_user(kept)
+    messages = [_wired(message, config, is_target=message.role == "assistant") for message in kept]
+    role = _added_role(dialogue, config)
+    return (
+        _with_tools({"messages": [*role, *messages]}, dialogue.tools),
+        len(dialogue.messages) - len(kept),
+        bool(role),
+    )
+
+
+def masked_row(dialogue: Dialogue, trained: Set[int], config: ExportConfig) -> dict[str, Any]:
+    """A dialogue as `{"messages", "tools"?}`, up to the last message to train on, each with `train`.
+
+    Args:
+        dialogue: the dialogue.
+        trained: indices of the assistant messages to train on; at least one.
+        config: options.
+
+    Raises:
+        Refused: `no_user`, or as `wire_target` (of what is trained on), `wire_message` and `wire_tools`.
+    """
+    kept = dialogue.messages[: max(trained) + 1]
+    _require_user(kept)
+    messages = [
+        _wired(message, config, is_target=index in trained) | {"train": index in trained}
+        for index, message in enumerate(kept)
+    ]
+    role = [message | {"train": False} for message in _added_role(dialogue, config)]
+    return _with_tools({"messages": [*role, *messages]}, dialogue.tools)
+
+
+def turn_row(dialogue: Dialogue, index: int, config: ExportConfig) -> dict[str, Any]:
+    """One assistant message as `{"prompt", "completion", "tools"?}`; the prompt is verbatim what stands before.
+
+    Args:
+        dialogue: the dialogue.
+        index: of the message.
+        config: options.
+
+    Raises:
+        Refused: `prompt_not_open`, `no_user`, or as `wire_target`, `wire_message` and `wire_tools`.
+    """
+    before = dialogue.messages[:index]
+    _require_open(before)
+    prompt = [
+        *_added_role(dialogue, config),
+        *(_wired(message, config, is_target=False) for message in before),
+    ]
+    completion = [_wired(dialogue.messages[index], config, is_target=True)]
+    return _with_tools({"prompt": prompt, "completion": completion}, dialogue.tools)
+
+
+def pair_row(pair: PreferencePair, config: ExportConfig) -> dict[str, Any]:
+    """A pair as `{"prompt", "chosen", "rejected", "tools"?}`: one assistant message a side.
+
+    The prompt is verbatim what the policy was shown.
+
+    Raises:
+        Refused: `not_verified`, `no_chosen`, `side_not_assistant`, `prompt_not_open`, `no_user`,
+            `identical_sides`, or as `wire_target` and `wire_tools`.
+    """
+    if pair.refusal is not None:
+        raise Refused("not_verified", f"the pair was refused before: {pair.refusal}")
+    if pair.chosen is None:
+        raise Refused("no_chosen", "the pair has no chosen side")
+    for name, side in (("chosen", pair.chosen), ("rejected", pair.rejected)):
+        if side.role != "assistant":
+            raise Refused("side_not_assistant", f"the {name} side is a message of '{side.role}'")
+    _require_open(pair.prompt)
+    keep = config.keep_reasoning
+    chosen = wire_target(pair.chosen, keep_reasoning=keep)
+    rejected = wire_target(pair.rejected, keep_reasoning=keep)
+    if _said(chosen) == _said(rejected):
+        raise Refused("identical_sides", "as exported, chosen and rejected say the same")
+    row = {
+        "prompt": [wire_message(message, keep_reasoning=keep) for message in pair.prompt],
+        "chosen": [chosen],
+        "rejected": [rejected],
+    }
+    return _with_tools(row, pair.tools)
+
+
+def labelled_rows(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Both sides of a pair's row as `{"prompt", "completion", "label", "tools"?}`: the chosen one first."""
+    tools = {"tools": row["tools"]} if "tools" in row else {}
+    for side, label in (("chosen", True), ("rejected", False)):
+        yield {"prompt": row["prompt"], "completion": row[side], **tools, "label": label}
+
+
+def _with_tools(row: dict[str, Any], tools: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    text = wire_tools(tools)
+    return row if text is None else {**row, "tools": text}
+
+
+def _added_role(dialogue: Dialogue, config: ExportConfig) -> list[dict[str, Any]]:
+    """The role definition as a system message, where it is asked for and there is room; else nothing."""
+    has_own = bool(dialogue.messages) and dialogue.messages[0].role == "system"
+    if not config.role_as_system or not dialogue.role_definition or has_own:
+        return []
+    return [{"role": "system", "content": dialogue.role_definition}]
+
+
+def _wired(message: Message, config: ExportConfig, *, is_target: bool) -> dict[str, Any]:
+    wire = wire_target if is_target else wire_message
+    return wire(message, keep_reasoning=config.keep_reasoning)
+
+
+def _said(side: Mapping[str, Any]) -> tuple[object, ...]:
+    """What a template can show of a side; call ids are drawn by servers and mean nothing."""
+    calls = [call["function"] for call in side.get("tool_calls", ())]
+    return (side["content"], side.get("reasoning_content"), calls)
+
+
+def _last_assistant(messages: tuple[Message, ...]) -> int | None:
+    indices = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    return indices[-1] if indices else None
+
+
+def _require_user(messages: tuple[Message, ...]) -> None:
+    if all(message.role != "user" for message in messages):
+        raise Refused("no_user", "there is no user message, and chat templates ask for one")
+
+
+def _require_open(prompt: tuple[Message, ...]) -> None:
+    if not prompt or prompt[-1].role not in ("user", "tool"):
+        ends = f"with '{prompt[-1].role}'" if prompt else "before it begins"
+        raise Refused("prompt_not_open", f"the prompt ends {ends}, not with the user or a tool")
+    _require_user(prompt)

@@ -1,0 +1,171 @@
+"""Calibrated levels in place of the judge's most likely digits, and what follows from them.
+
+A pure function of a judgment: its readings stay, what the judge said stands beside (`digits`, `digit`), and
+verdict and weakest turn are computed from the levels. So a calibration costs no call, and taking it off or
+changing it none either. Applying it twice is applying it once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from curate.judging.config import READING_OPTIONS
+from curate.judging.session import STAGE
+from curate.judging.verdict import rule_verdict, weakest_turn
+from curate.records import (
+    CONVERSATION_DIMENSIONS,
+    TURN_DIMENSIONS,
+    Calibration,
+    ConversationLevel,
+    ConversationScore,
+    CutPoints,
+    JudgeIdentity,
+    Judgment,
+    RubricScores,
+    TurnScores,
+    Unscored,
+)
+from curate.records.calibration_file import OtherJudge, described
+
+_COMPARED = ("model", "revision", "quantisation", "mode", "prompt_version", *READING_OPTIONS)
+_COMPARED_ADHERENCE = (*_COMPARED, "answer_prefix")
+
+
+def check_judge(calibration: Calibration, identity: JudgeIdentity) -> None:
+    """Raise a UsageError where a calibration was fitted to another judge, or to one asked in another way."""
+    fitted = calibration.identity
+    if fitted is None:
+        return
+    other = OtherJudge.between(described(fitted), described(identity), _COMPARED)
+    if other is not None:
+        raise other.refused(
+            "judge.calibration",
+            "run `curate calibrate` on a run of this judge, or leave judge.calibration out",
+        )
+
+
+def check_adherence(calibration: Calibration | None, identity: JudgeIdentity | None) -> None:
+    """Raise a UsageError where `p_good` was fitted to role adherence that a run does not score so.
+
+    `identity` is the one of the run's own scores; None where it has none by a judge.
+    """
+    fitted = calibration.good.adherence if calibration and calibration.good else None
+    if fitted is None:
+        return
+    here = {"role adherence": "by no judge"} if identity is None else described(identity)
+    names = (*_COMPARED_ADHERENCE, "role adherence")
+    other = OtherJudge.between(described(fitted), here, names)
+    if other is not None:
+        raise other.refused(
+            "p_good of judge.calibration, by its scores of role adherence,",
+            "score adherence in the same way, or run `curate calibrate` on a run like this one",
+        )
+
+
+def describe_levels(calibration: Calibration | None, identity: JudgeIdentity) -> str:
+    """One sentence: whether the verdicts of scores with this identity go by calibrated levels."""
+    if identity == identity.uncalibrated():
+        return (
+            "levels are not calibrated: they are the judge's most likely digits, and verdicts follow from "
+            "them. Ranks (mean_score) say more; `curate calibrate` makes levels of people's labels."
+        )
+    if calibration is None or not calibration.levels:
+        return "levels are calibrated, as in the run they are taken from."
+    names = (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS)
+    parts: dict[str, list[str]] = {
+        "calibrated": [],
+        "by stated shares": [],
+        "most likely digits": [],
+    }
+    for name in names:
+        cuts = calibration.levels.get(name)
+        stated = cuts is not None and cuts.method == "given_shares"
+        how = (
+            "most likely digits" if cuts is None else "by stated shares" if stated else "calibrated"
+        )
+        parts[how].append(name)
+    said = "; ".join(f"{how}: {', '.join(held)}" for how, held in parts.items() if held)
+    return f"levels are {said}."
+
+
+def calibrated_identity(calibration: Calibration, identity: JudgeIdentity) -> JudgeIdentity:
+    """The identity of scores that the calibration's levels stand in."""
+    levels = {name: cuts.model_dump_json() for name, cuts in sorted(calibration.levels.items())}
+    digest = hashlib.blake2b(repr(levels).encode(), digest_size=4).hexdigest()
+    return identity.calibrated(f"levels {digest}")
+
+
+def with_levels(
+    judgment: Judgment,
+    levels: Mapping[str, CutPoints],
+    identity: JudgeIdentity,
+    *,
+    reject_mismatch: bool = False,
+) -> Judgment | Unscored:
+    """A judgment with calibrated levels in `scores`, and the verdict and weakest turn they give.
+
+    Args:
+        judgment: by the judge the cut points were fitted to.
+        levels: cut points by dimension; a dimension without keeps its digits.
+        identity: stands in the new record.
+        reject_mismatch: unscored (`rejected_mismatch`) where the judge's own verdict is another.
+    """
+    per_turn = tuple(_turn(turn, levels) for turn in judgment.per_turn)
+    level = judgment.conversation_level
+    conversation = ConversationLevel(
+        **{
+            name: _conversation(getattr(level, name), levels.get(name))
+            for name in CONVERSATION_DIMENSIONS
+        }
+    )
+    verdict, weakest = rule_verdict(per_turn, conversation), weakest_turn(per_turn)
+    own = judgment.judge_verdict
+    if reject_mismatch and own is not None and own != verdict:
+        return Unscored(
+            dialogue_id=judgment.dialogue_id,
+            content_hash=judgment.content_hash,
+            stage=STAGE,
+            reason="rejected_mismatch",
+            detail=f"the judge said {own}, its calibrated levels give {verdict}",
+            requests=judgment.requests,
+        )
+    was_asked = judgment.weakest_mismatch is not None
+    return judgment.model_copy(
+        update={
+            "identity": identity,
+            "per_turn": per_turn,
+            "conversation_level": conversation,
+            "verdict": verdict,
+            "verdict_mismatch": None if own is None else own != verdict,
+            "weakest_turn": weakest,
+            "weakest_mismatch": judgment.judge_weakest_turn != weakest if was_asked else None,
+        }
+    )
+
+
+def _turn(turn: TurnScores, levels: Mapping[str, CutPoints]) -> TurnScores:
+    digits = turn.digits or turn.scores
+    scores: dict[str, int] = {}
+    for name in TURN_DIMENSIONS:
+        cuts, digit = levels.get(name), getattr(digits, name)
+        reading = turn.readings.get(name)
+        mean = None if reading is None else reading.mean
+        scores[name] = digit if cuts is None else cuts.level(digit if mean is None else mean)
+    return turn.model_copy(update={"scores": RubricScores(**scores), "digits": digits})
+
+
+def _conversation(held: ConversationScore, cuts: CutPoints | None) -> ConversationScore:
+    digit = held.score if held.digit is None else held.digit
+    if cuts is None:
+        return held.model_copy(update={"score": digit, "digit": digit})
+    reading = held.reading
+    if cuts.na_cut is None:
+        is_na = digit == "n/a"
+    elif reading is None:
+        is_na = float(digit == "n/a") >= cuts.na_cut
+    else:
+        is_na = reading.probabilities.get("n/a", 0.0) >= cuts.na_cut
+    value = digit if reading is None or reading.mean is None else reading.mean
+    score = "n/a" if is_na or value == "n/a" else cuts.level(float(value))
+    return held.model_copy(update={"score": score, "digit": digit})

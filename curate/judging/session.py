@@ -1,0 +1,232 @@
+"""What both scoring modes share: what is asked of one prompt, and what was read from it.
+
+A `Scope` says what one trunk is asked for, a `PageReading` holds what was read, a `Failure` why nothing
+was. `Session` is one dialogue being judged: it counts requests and gathers remarks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from curate.dialogue import Dialogue, Turn, split_thinking
+from curate.engines.base import Ask, Completion, Request
+from curate.engines.layout import Trunk, nested, trunk
+from curate.errors import EngineError, UsageError
+from curate.judging.config import RubricConfig
+from curate.judging.verdict import rule_verdict
+from curate.judging.wording import RubricTexts, resolve_texts
+from curate.records import ConversationLevel, StageName, TurnScores, Unscored, UnscoredTurn, Verdict
+
+STAGE: Final = StageName.JUDGE
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a prompt shows.
+
+    Attributes:
+        turns: turns in order.
+        ledger: what is known of the turns before them; None where there are none.
+    """
+
+    turns: tuple[Turn, ...]
+    ledger: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is asked of one page.
+
+    Attributes:
+        turns: numbers of the turns to score.
+        conversation: ask for the three conversation scores.
+        verdict: ask for the judge's own verdict.
+        weakest: turns to choose the weakest from; empty where that is not asked.
+        given: turns scored before, whose scores the verdict must agree with.
+        is_final: True where the verdict is the record's, so that a mismatch may be asked again.
+    """
+
+    turns: tuple[int, ...] = ()
+    conversation: bool = False
+    verdict: bool = False
+    weakest: tuple[int, ...] = ()
+    given: tuple[TurnScores, ...] = ()
+    is_final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PageReading:
+    """What was read from one page. What was not asked for, or could not be read, is None or empty.
+
+    Attributes:
+        turns: scored turns, ascending.
+        unscored: turns asked for whose scores could not be read.
+        conversation: None where not asked, or where one of the three could not be read.
+        conversation_fault: why it could not.
+        verdict: the judge's own.
+        weakest: the judge's own; meaningful where `has_weakest`.
+        has_weakest: the judge was asked for the weakest turn, and the answer could be read.
+        weakest_probabilities: turn number or `none` to probability.
+        basis: decision basis, one sentence.
+    """
+
+    turns: tuple[TurnScores, ...] = ()
+    unscored: tuple[UnscoredTurn, ...] = ()
+    conversation: ConversationLevel | None = None
+    conversation_fault: Failure | None = None
+    verdict: Verdict | None = None
+    weakest: int | None = None
+    has_weakest: bool = False
+    weakest_probabilities: dict[str, float] = field(default_factory=dict)
+    basis: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why something could not be read; `reason` is a reason code of `Unscored`."""
+
+    reason: str
+    detail: str = ""
+
+    @property
+    def is_overflow(self) -> bool:
+        """True when a shorter prompt might succeed."""
+        return self.reason == "context_overflow"
+
+
+def mismatch_of(reading: PageReading, scope: Scope) -> Verdict | None:
+    """The verdict the scores give, where the judge's own is the record's and another; else None."""
+    scored = (*scope.given, *reading.turns)
+    if not scope.is_final or reading.verdict is None or reading.conversation is None or not scored:
+        return None
+    by_rule = rule_verdict(scored, reading.conversation)
+    return None if by_rule == reading.verdict else by_rule
+
+
+def fault_of(completion: Completion) -> Failure | None:
+    """The failure a completion stands for, or None where there is a reply (which may be cut)."""
+    fault = completion.fault
+    if fault is not None:
+        if fault.kind == "context_overflow":
+            return Failure("context_overflow", fault.detail)
+        return Failure("engine_error", f"{fault.kind}: {fault.detail}".rstrip(": "))
+    if completion.finish == "error":
+        return Failure("engine_error", "the engine reported an error without saying which")
+    return None
+
+
+@dataclass(slots=True)
+class Session:
+    """One dialogue being judged. Made by `open_session`."""
+
+    dialogue: Dialogue
+    config: RubricConfig
+    texts: RubricTexts
+    ask_model: Ask
+    requests: int = 0
+    remarks: list[str] = field(default_factory=list)
+
+    async def ask(self, requests: Sequence[Request]) -> list[Completion]:
+        """Ask and count.
+
+        Raises:
+            EngineError: the engine broke its contract of one completion a request.
+        """
+        self.requests += len(requests)
+        completions = await self.ask_model(requests)
+        if len(completions) != len(requests):
+            raise EngineError(
+                "the engine did not answer request by request",
+                got=f"{len(completions)} completions",
+                expected=f"{len(requests)}",
+            )
+        return completions
+
+    async def ask_with_retries(self, request: Request) -> Completion:
+        """Ask again, up to `retries` times, while the reply is empty; the last one is returned."""
+        for sample in range(self.config.retries + 1):
+            (completion,) = await self.ask([replace(request, sample=sample)])
+            if fault_of(completion) is not None or split_thinking(completion.text)[0].strip():
+                break
+        return completion
+
+    def trunk(self, page: Page) -> Trunk:
+        """The shared start of every question about a page."""
+        return trunk(
+            self.texts.rubric,
+            self.dialogue,
+            page.turns,
+            ledger=page.ledger,
+            show_reasoning=self.config.show_reasoning,
+        )
+
+    def nested_trunks(self, page: Page) -> dict[int, Trunk]:
+        """By the number of each of a page's turns, the shared start of questions that end with it."""
+        trunks = nested(
+            self.trunk(replace(page, turns=())),
+            page.turns,
+            show_reasoning=self.config.show_reasoning,
+        )
+        return {turn.number: part for turn, part in zip(page.turns, trunks, strict=True)}
+
+    def remark(self, text: str) -> None:
+        """Note, once, something a reader of the record should know."""
+        if text not in self.remarks:
+            self.remarks.append(text)
+
+    def unscored(self, failure: Failure) -> Unscored:
+        """The record of a dialogue that could not be judged."""
+        return Unscored(
+            dialogue_id=self.dialogue.id,
+            content_hash=self.dialogue.content_hash,
+            stage=STAGE,
+            reason=failure.reason,
+            detail=failure.detail,
+            requests=self.requests,
+        )
+
+
+def open_session(dialogue: Dialogue, ask: Ask, config: RubricConfig) -> Session:
+    """Begin with a dialogue.
+
+    Raises:
+        UsageError: the config's scoring mode is still `auto`.
+    """
+    if config.mode == "auto":
+        raise UsageError(
+            "the scoring mode is not resolved", got="auto", fix="call resolve_mode before a run"
+        )
+    return Session(dialogue, config, resolve_texts(config), ask)
+
+
+def refuse(dialogue: Dialogue, config: RubricConfig) -> Failure | None:
+    """Why a dialogue cannot be judged at all, before any call; None where it can."""
+    if not any(turn.in_rubric for turn in dialogue.turns):
+        return Failure("no_assistant_turn", "no turn has both a user and an assistant message")
+    if config.missing_scenario == "error" and not (dialogue.scenario or "").strip():
+        return Failure(
+            "missing_scenario", "set the recipe's `scenario`, or judge.missing_scenario: skip"
+        )
+    return None
+
+
+def shared_reason(unscored: Sequence[UnscoredTurn], asked: int) -> Failure:
+    """Why a dialogue with unscored turns is unscored: their reason where they share one."""
+    reasons = {turn.reason for turn in unscored}
+    reason = reasons.pop() if len(reasons) == 1 else "unscored_turns"
+    named = "; ".join(f"turn {turn.turn}: {turn.detail or turn.reason}" for turn in unscored[:5])
+    return Failure(reason, f"{len(unscored)} of {asked} turns unscored: {named}")
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """`3`, `3 and 4`, `3, 4 and 5`."""
+    words = [str(number) for number in numbers]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def clip_words(text: str, words: int) -> str:
+    """At most `words` words on one line; what was left out is marked by an ellipsis."""
+    found = text.split()
+    return " ".join(found) if len(found) <= words else " ".join(found[:words]) + " …"

@@ -1,0 +1,260 @@
+"""The prompts of the room: closed questions to the judge about a message, and the mending of one.
+
+What is asked stands behind the trunk, and every question to the judge opens with the same short
+instructions: both orders of a comparison, the question about details and those about where a dialogue
+fails share their start, so that an engine with a prefix cache reads the dialogue once for all of them.
+The texts are files in `prompts/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from curate.dialogue import Dialogue, Message
+from curate.engines.label_mass import LETTER_PREFIX
+from curate.engines.layout import Defused, Trunk, defuse, fenced, trunk
+from curate.engines.prompt_files import fill, prompt_file, prompt_sections
+from curate.pairs.policy_messages import said_text
+
+COMPARED = ("A", "B")
+NONE = "none"
+"""What an option that names nothing stands for."""
+_LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+"""Letters are single tokens in all common tokenizers."""
+MAX_OPTIONS = len(_LETTERS) - 1
+"""Most options of a question beside "none of them"."""
+
+
+_FILES = ("examine", "revise", "revise_call", "questions")
+EXAMINE, REVISE, REVISE_CALL, _QUESTIONS = (prompt_file("pairs", name) for name in _FILES)
+PROMPT_VERSION = (
+    "pairs-2+"
+    + hashlib.blake2b(
+        "\0".join((EXAMINE, REVISE, REVISE_CALL, _QUESTIONS, LETTER_PREFIX)).encode(),
+        digest_size=4,
+    ).hexdigest()
+)
+"""Names the prompts' wording; changes with any byte of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedQuestion:
+    """A question that is answered with one of a few letters.
+
+    Attributes:
+        trunk: the shared start.
+        text: what is asked, without how to answer.
+        labels: the letters.
+        meanings: what each letter stands for, in the letters' order.
+        purpose: `pairs.<step>`, for accounting.
+        neutralised: strings of the data that were defused, trunk included.
+    """
+
+    trunk: Trunk
+    text: str
+    labels: tuple[str, ...]
+    meanings: tuple[str, ...]
+    purpose: str
+    neutralised: int
+
+    def question(self, *, as_json: bool) -> str:
+        """What stands behind the trunk, ending with how to answer."""
+        example = '{"answer": "#"}'
+        how = _section(
+            "answer.json" if as_json else "answer", labels=listed(self.labels), example=example
+        )
+        return f"{self.text}{how}\n"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Of a reply in JSON."""
+        return {
+            "type": "object",
+            "properties": {"answer": {"type": "string", "enum": list(self.labels)}},
+            "required": ["answer"],
+            "additionalProperties": False,
+        }
+
+
+def examined(dialogue: Dialogue) -> Trunk:
+    """The trunk of all questions about a dialogue, or a part of it up to some message."""
+    return trunk(EXAMINE, dialogue, dialogue.turns)
+
+
+def comparison(prompt: Dialogue, first: Message, second: Message) -> ClosedQuestion:
+    """Ask which of two candidates is better after the dialogue `prompt`.
+
+    `first` is shown as candidate A, `second` as B.
+    """
+    bodies = [fenced_message("candidate", message) for message in (first, second)]
+    candidates = "".join(
+        f"Candidate {label}\n{body.text}" for label, body in zip(COMPARED, bodies, strict=True)
+    )
+    return _closed(
+        prompt,
+        _section("compare", candidates=candidates),
+        dict(zip(COMPARED, COMPARED, strict=True)),
+        "pairs.compare",
+        sum(body.count for body in bodies),
+    )
+
+
+def specifics_questions(
+    prompt: Dialogue, message: Message, details: Sequence[str]
+) -> list[ClosedQuestion]:
+    """Ask, in every order, which of the details of a message, at most 25, is made up.
+
+    A detail's meaning is the detail itself; `NONE` says that none is.
+    """
+    body = fenced_message("candidate", message)
+    shown = {detail: defuse(" ".join(detail.split())) for detail in details}
+    count = body.count + sum(detail.count for detail in shown.values())
+    texts = {detail: text.text for detail, text in shown.items()}
+    texts[NONE] = "none of them is made up"
+    return [
+        _closed(
+            prompt,
+            _section("specifics", candidate=body.text, options=_options(letters, texts)),
+            letters,
+            "pairs.specifics",
+            count,
+        )
+        for letters in _every_order(texts)
+    ]
+
+
+def suffices_questions(dialogue: Dialogue, turn: int, later: Sequence[int]) -> list[ClosedQuestion]:
+    """Ask, in every order, whether repairing a turn would repair the later bad ones: `yes` or `no`."""
+    texts = {
+        "yes": "yes, its later faults follow from it",
+        "no": "no, at least one of them is a fault of its own",
+    }
+    return [
+        _closed(
+            dialogue,
+            _section(
+                "suffices",
+                turn=str(turn),
+                later=f"turn{'s' if len(later) > 1 else ''} {listed([str(n) for n in later], 'and')}",
+                options=_options(letters, texts),
+            ),
+            letters,
+            "pairs.suffices",
+            0,
+        )
+        for letters in _every_order(texts)
+    ]
+
+
+def failed_questions(
+    dialogue: Dialogue, turn: int, messages: Sequence[Message], options: Mapping[str, str]
+) -> list[ClosedQuestion]:
+    """Ask, in every order, which message of a turn failed first, and how.
+
+    Args:
+        dialogue: cut after the turn.
+        messages: the turn's assistant messages.
+        options: meaning to its words; `NONE`, that none can be named, is added.
+    """
+    bodies = [fenced_message("reply", message) for message in messages]
+    texts = {**options, NONE: "none of them can be named"}
+    tools = _fenced_tools(dialogue)
+    count = tools.count + sum(body.count for body in bodies)
+    shown = "".join(f"Message {at}\n{body.text}" for at, body in enumerate(bodies, start=1))
+    return [
+        _closed(
+            dialogue,
+            _section(
+                "failed",
+                tools=tools.text,
+                turn=str(turn),
+                messages=shown,
+                options=_options(letters, texts),
+            ),
+            letters,
+            "pairs.failed",
+            count,
+        )
+        for letters in _every_order(texts)
+    ]
+
+
+def critique(prompt: Dialogue, original: Message, principles: Sequence[str]) -> tuple[Trunk, str]:
+    """Trunk and question that ask the judge which principles a message breaks, in words."""
+    text = _section(
+        "critique",
+        message=fenced_message("reply", original).text,
+        principles=_numbered(principles),
+    )
+    return examined(prompt), f"{text}\n"
+
+
+def revision(
+    prompt: Dialogue, original: Message, issue: str, principles: Sequence[str] = ()
+) -> tuple[Trunk, str]:
+    """Trunk and question that ask for a minimal revision of `original`, told the issue.
+
+    Of a message that calls tools the calls are mended, and asked for as JSON objects.
+    """
+    is_call = bool(original.tool_calls)
+    shown = trunk(REVISE_CALL if is_call else REVISE, prompt, prompt.turns)
+    given = _fenced_tools(prompt).text if is_call else ""
+    kept = f"Principles it must hold to:\n{_numbered(principles)}\n" if principles else ""
+    return shown, (
+        f"{given}The message to mend\n{fenced_message('reply', original).text}"
+        f"{kept}Issue: {defuse(' '.join(issue.split())).text}\n"
+        f"Write the mended {'calls' if is_call else 'message'}.\n"
+    )
+
+
+def fenced_message(tag: str, message: Message) -> Defused:
+    """A message's text and tool calls between tags."""
+    return fenced(tag, said_text(message) or "(empty)")
+
+
+def listed(labels: Sequence[str], word: str = "or") -> str:
+    """`A or B`, `A, B or Z`."""
+    return f" {word} ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
+
+
+def _every_order(texts: Mapping[str, str]) -> list[dict[str, str]]:
+    """Letter to meaning, as often as there are meanings, each at every place once."""
+    meanings = list(texts)
+    turned = [[*meanings[at:], *meanings[:at]] for at in range(len(meanings))]
+    return [dict(zip(_LETTERS, order, strict=False)) for order in turned]
+
+
+def _options(letters: Mapping[str, str], texts: Mapping[str, str]) -> str:
+    return "\n".join(f"{letter} = {texts[meaning]}" for letter, meaning in letters.items())
+
+
+def _numbered(principles: Sequence[str]) -> str:
+    """Principles come from the recipe, like the instructions themselves: they are no data to defuse."""
+    return "\n".join(f"{at}. {' '.join(text.split())}" for at, text in enumerate(principles, 1))
+
+
+def _fenced_tools(dialogue: Dialogue) -> Defused:
+    lines = [json.dumps(tool, ensure_ascii=False) for tool in dialogue.tools]
+    return fenced("tools", "\n".join(lines))
+
+
+def _closed(
+    dialogue: Dialogue, text: str, letters: Mapping[str, str], purpose: str, count: int
+) -> ClosedQuestion:
+    shown = examined(dialogue)
+    return ClosedQuestion(
+        shown,
+        f"{text}\n",
+        tuple(letters),
+        tuple(letters.values()),
+        purpose,
+        shown.neutralised + count,
+    )
+
+
+def _section(name: str, **values: str) -> str:
+    return fill(prompt_sections("pairs", "questions")[name], **values)

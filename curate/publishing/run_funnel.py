@@ -1,0 +1,211 @@
+"""Where every row, dialogue and pair of a run went, as sums that must add up.
+
+A card whose figures do not add up hides something. Each step here is a whole and its parts, told apart by
+reason; what does not add up is an error, not a card.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from curate.errors import CurateError
+from curate.export.counts import refusals
+from curate.publishing.judgments import DialogueCounts
+from curate.publishing.published_tables import TRAINER, PublishedFile
+from curate.records import Manifest, PreferencePair, StageName
+from curate.storage.files import read_records
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A whole and the parts it went to. Parts that nothing went to are left out.
+
+    Attributes:
+        note: what the sum does not say.
+    """
+
+    name: str
+    whole: int
+    parts: dict[str, int]
+    note: str = ""
+
+    @property
+    def sum(self) -> str:
+        """The parts as a sum in words, and the note."""
+        parts = " + ".join(f"{number:,} {name}" for name, number in self.parts.items())
+        return f"{parts}; {self.note}" if self.note else parts
+
+    @property
+    def adds_up(self) -> bool:
+        """True when the parts are the whole."""
+        return self.whole == sum(self.parts.values())
+
+
+def make_funnel(
+    run: Path, manifest: Manifest, tally: DialogueCounts, files: Iterable[PublishedFile]
+) -> list[Step]:
+    """The steps of a run, from its source to what is pushed.
+
+    Args:
+        run: the run folder.
+        manifest: its manifest.
+        tally: what the table of judgments counted.
+        files: what is pushed.
+
+    Raises:
+        CurateError: a step does not add up: the folder's files are of different runs.
+    """
+    pushed: Counter[tuple[str, str]] = Counter()
+    for file in files:
+        pushed[file.config, file.split] += file.rows
+    exports = [counts for name, counts in manifest.exports.items() if _is_trainers(name)]
+    steps = [
+        _step(
+            "rows in",
+            manifest.rows_in,
+            {"used": manifest.rows_used},
+            _prefixed("quarantined", _reasons(manifest, "reasons")),
+        ),
+        _step(
+            "dialogues read",
+            manifest.dialogues + manifest.not_sampled,
+            {"in the run": tally.dialogues},
+            {"left out to keep to the sources' weights": manifest.not_sampled},
+        ),
+    ]
+    for stage, title in (
+        (StageName.JUDGE, "judged"),
+        (StageName.ADHERENCE, "scored for adherence"),
+        (StageName.METRICS, "scored by metrics"),
+    ):
+        if stage in manifest.fingerprints:
+            unscored = _prefixed("unscored", tally.unscored.get(stage, {}))
+            steps.append(
+                _step(
+                    f"dialogues, {title}", tally.dialogues, {title: tally.scored[stage]}, unscored
+                )
+            )
+    if manifest.recipe.get("select"):
+        rejected = _prefixed("rejected", tally.rejections)
+        selected = {"selected": tally.sets["sft"]}
+        step = _step("dialogues, selection", tally.dialogues, selected, rejected)
+        steps.append(replace(step, note=_all_reasons(tally)))
+        if any("sft" in counts for counts in exports):
+            steps.append(
+                _step(
+                    "selected",
+                    tally.sets["sft"],
+                    {f"sft, {split}": pushed["sft", split] for split in ("train", "validation")},
+                    _not_carried(exports, "sft"),
+                )
+            )
+    steps += _pair_steps(run, manifest, exports, pushed)
+    for step in steps:
+        if not step.adds_up:
+            raise CurateError(
+                f"the figures of the run do not add up: {step.name}",
+                got=" + ".join(f"{number} {name}" for name, number in step.parts.items()),
+                expected=step.whole,
+                fix="run the recipe again, and push when it is done: the folder holds files of another run",
+            )
+    return steps
+
+
+def _all_reasons(tally: DialogueCounts) -> str:
+    """Says that the sum has each dialogue under its first reason, and how many have each reason at all."""
+    if not tally.reasons:
+        return ""
+    counts = ", ".join(f"{name} {number:,}" for name, number in sorted(tally.reasons.items()))
+    return f"rejected by the first reason of each; with each reason at all: {counts}"
+
+
+def _pair_steps(
+    run: Path,
+    manifest: Manifest,
+    exports: list[dict[str, int]],
+    pushed: Counter[tuple[str, str]],
+) -> list[Step]:
+    made, held = _refusals(run)
+    carried = {
+        f"{config}, {split}": pushed[config, split]
+        for config in ("dpo", "dpo_natural")
+        for split in ("train", "validation")
+    }
+    steps = [
+        _step(
+            f"{kind}: {stage.name} ({stage.unit})",
+            stage.entered,
+            {"passed": stage.passed},
+            _prefixed("refused", stage.refused),
+        )
+        for kind, stages in manifest.funnels.items()
+        for stage in stages
+        if stage.entered
+    ]
+    if manifest.recipe.get("fork"):
+        steps.append(
+            _step(
+                "candidates of forks",
+                manifest.pairs + made.total(),
+                {"pairs": manifest.pairs},
+                _prefixed("refused", made),
+            )
+        )
+    steps += [
+        _step(
+            "candidates in the data",
+            manifest.natural_pairs + held.total(),
+            {"natural pairs": manifest.natural_pairs},
+            _prefixed("refused", held),
+        ),
+        _step("refused pairs", manifest.refused, {"of both": made.total() + held.total()}),
+    ]
+    if any({"dpo", "dpo_natural"} & counts.keys() for counts in exports):
+        whole = manifest.pairs + manifest.natural_pairs
+        not_carried = _not_carried(exports, "dpo", "dpo_natural")
+        steps.append(_step("pairs and natural pairs", whole, carried, not_carried))
+    return [step for step in steps if step.whole]
+
+
+def _refusals(run: Path) -> tuple[Counter[str], Counter[str]]:
+    """Refused pairs by reason: those made in forks, and those of the data."""
+    made: Counter[str] = Counter()
+    held: Counter[str] = Counter()
+    path = run / "pairs" / "refused_pairs.jsonl"
+    for pair in read_records(path, PreferencePair.model_validate_json) if path.is_file() else ():
+        (made if pair.basis == "judge" else held)[str(pair.refusal)] += 1
+    return made, held
+
+
+def _is_trainers(name: str) -> bool:
+    return name.partition("/")[0] == TRAINER
+
+
+def _not_carried(exports: list[dict[str, int]], *files: str) -> dict[str, int]:
+    """Rows the trainer's format cannot carry, by reason."""
+    found: Counter[str] = Counter()
+    for counts in exports:
+        for name, reasons in refusals(counts).items():
+            if name in files:
+                found.update(reasons)
+    return _prefixed("not carried", found)
+
+
+def _reasons(manifest: Manifest, key: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for source in manifest.sources:
+        found.update(source.get(key, {}))
+    return found
+
+
+def _prefixed(what: str, reasons: Mapping[str, int]) -> dict[str, int]:
+    return {f"{what}: {name}": number for name, number in sorted(reasons.items())}
+
+
+def _step(name: str, whole: int, *parts: Mapping[str, int]) -> Step:
+    together = {key: number for part in parts for key, number in part.items()}
+    first = next(iter(together))
+    return Step(name, whole, {key: n for key, n in together.items() if n or key == first})

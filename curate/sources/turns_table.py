@@ -1,0 +1,189 @@
+"""`turns_table`: one row a message, rows of a conversation joined by its id.
+
+The rows of a file are held in memory whole, because rows of one conversation may stand anywhere in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from curate.sources.config import Columns
+from curate.sources.fields import read_fields
+from curate.sources.messages import read_messages
+from curate.sources.unit_result import (
+    Draft,
+    Row,
+    RowFault,
+    UnitResult,
+    UnreadableError,
+    checked,
+    scalar_id,
+)
+
+USUAL = {
+    "conversation": (
+        "conversation_id",
+        "dialogue_id",
+        "dialog_id",
+        "session_id",
+        "thread_id",
+        "chat_id",
+        "conv_id",
+        "conversation",
+        "dialogue",
+    ),
+    "order": (
+        "turn_index",
+        "message_index",
+        "turn_id",
+        "turn",
+        "order",
+        "index",
+        "position",
+        "sequence",
+        "step",
+        "timestamp",
+        "created_at",
+    ),
+    "role": ("role", "speaker", "sender", "from", "author"),
+    "text": ("text", "content", "message", "value", "utterance"),
+}
+MESSAGE_KEYS = frozenset(("name", "tool_calls", "tool_call_id", "reasoning", "reasoning_content"))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnNames:
+    """The four columns as they are called in the data; `order` may be missing."""
+
+    conversation: str
+    order: str | None
+    role: str
+    text: str
+
+    @property
+    def all(self) -> set[str]:
+        """The columns that have been read when a conversation has been."""
+        return {self.conversation, self.role, self.text, *([self.order] if self.order else [])}
+
+
+def find_columns(row: Row, columns: Columns) -> ColumnNames | None:
+    """The four columns in a row: the recipe's, else the first usual name, case ignored."""
+    folded = {key.lower(): key for key in row}
+
+    def find(kind: str) -> str | None:
+        said = getattr(columns, kind)
+        if said is not None:
+            return said if said in row else None
+        return next((folded[name] for name in USUAL[kind] if name in folded), None)
+
+    conversation, role, text = find("conversation"), find("role"), find("text")
+    if conversation is None or role is None or text is None:
+        return None
+    if scalar_id(row[conversation]) is None and row[conversation] is not None:
+        return None
+    if not isinstance(row[role], str) or isinstance(row[text], dict):
+        return None
+    return ColumnNames(conversation, find("order"), role, text)
+
+
+def read_table(
+    rows: list[tuple[int, Row]], columns: Columns
+) -> Iterator[tuple[tuple[int, ...], UnitResult]]:
+    """Conversations in the order of their first rows; rows of none stand alone as faults.
+
+    A conversation with a row that cannot be read is not used: it would have a hole. Its other rows
+    are quarantined as `incomplete_conversation`.
+    """
+    found = next((hit for _, row in rows if (hit := find_columns(row, columns))), None)
+    groups: dict[str, list[tuple[int, Row]]] = {}
+    for number, row in rows:
+        key = scalar_id(row.get(found.conversation)) if found else None
+        if key is None:
+            needed = found.conversation if found else "conversation id, role and text columns"
+            fault = RowFault(number, "missing_field", f"no {needed}")
+            yield (number,), UnitResult(None, (), rows=(fault,))
+        else:
+            groups.setdefault(key, []).append((number, row))
+    if found is not None:
+        for key, members in groups.items():
+            numbers = tuple(number for number, _ in members)
+            yield numbers, _read_conversation(key, members, found)
+
+
+def _read_conversation(key: str, members: list[tuple[int, Row]], found: ColumnNames) -> UnitResult:
+    members = _ordered(members, found.order)
+    varying = _varying([row for _, row in members], found)
+    messages = []
+    for number, row in members:
+        raw = {name: row[name] for name in varying if row.get(name) is not None}
+        raw |= {"role": row.get(found.role), "content": row.get(found.text)}
+        try:
+            read_messages([raw])
+        except UnreadableError as fault:
+            return _refused(key, members, number, fault)
+        messages.append(raw)
+    first = members[0][1]
+    used = found.all | varying
+    try:
+        read, extra = read_messages(messages)
+        fields = read_fields(first, used, extra)
+        draft = Draft(checked(read), fields)
+    except UnreadableError as fault:
+        return UnitResult(
+            key,
+            (),
+            rows=tuple(RowFault(number, fault.reason, fault.detail) for number, _ in members),
+        )
+    return UnitResult(key, (draft,))
+
+
+def _refused(
+    key: str, members: list[tuple[int, Row]], bad: int, fault: UnreadableError
+) -> UnitResult:
+    return UnitResult(
+        key,
+        (),
+        rows=tuple(
+            RowFault(number, fault.reason, fault.detail)
+            if number == bad
+            else RowFault(number, "incomplete_conversation", f"row {bad}: {fault.reason}")
+            for number, _ in members
+        ),
+    )
+
+
+def _varying(rows: list[Row], found: ColumnNames) -> set[str]:
+    """Columns that belong to the messages: a message's own fields, and what differs between rows."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {
+        name
+        for name in names
+        if name not in found.all
+        and (name in MESSAGE_KEYS or any(row.get(name) != rows[0].get(name) for row in rows))
+    }
+
+
+def _ordered(members: list[tuple[int, Row]], order: str | None) -> list[tuple[int, Row]]:
+    """Sorted by the order column: as numbers where all are, as text where all have one, else as they came."""
+    if order is None:
+        return members
+    values = [row.get(order) for _, row in members]
+    numbers = [_number(value) for value in values]
+    if all(number is not None for number in numbers):
+        keys: list[Any] = numbers
+    elif all(isinstance(value, str) for value in values):
+        keys = values
+    else:
+        return members
+    return [members[index] for index in sorted(range(len(members)), key=lambda index: keys[index])]
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

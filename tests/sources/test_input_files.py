@@ -1,0 +1,368 @@
+"""Every file kind is read, and no bad file or row is lost without a word."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import zstandard
+
+from curate.errors import SourceError
+from curate.sources import SourceConfig
+from curate.sources.raw_rows import CHUNK, RawRow, read_rows
+from tests.growth import lines_run
+from tests.sources.conftest import Loaded, load, said
+
+ROW: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "Grüße"}, {"role": "assistant", "content": "你好"}]
+}
+EXCHANGE = [("user", "Grüße"), ("assistant", "你好")]
+LINES = "".join(json.dumps(ROW, ensure_ascii=False) + "\n" for _ in range(3)).encode()
+ARRAY = json.dumps([ROW] * 3, ensure_ascii=False).encode()
+PRETTY = json.dumps([ROW] * 3, ensure_ascii=False, indent=2).encode()
+
+WRITTEN = {
+    "a.jsonl": LINES,
+    "a.ndjson": LINES,
+    "lines-named.json": LINES,
+    "one-line-array.json": ARRAY,
+    "pretty.json": PRETTY,
+    "array-named.jsonl": PRETTY,
+    "bom.jsonl": b"\xef\xbb\xbf" + LINES,
+    "bom.json": b"\xef\xbb\xbf" + PRETTY,
+    "crlf.jsonl": LINES.replace(b"\n", b"\r\n\r\n"),
+    "no-last-newline.jsonl": LINES.rstrip(),
+    "objects-after-each-other.json": b"\n".join(
+        json.dumps(ROW, ensure_ascii=False, indent=1).encode() for _ in range(3)
+    ),
+    "lists.jsonl": b"\n".join([json.dumps(ROW["messages"]).encode()] * 3),
+    "a.jsonl.gz": gzip.compress(LINES),
+    "a.json.gz": gzip.compress(PRETTY),
+    "a.jsonl.zst": zstandard.compress(LINES),
+    "two-frames.jsonl.zst": zstandard.compress(LINES[: len(LINES) // 3])
+    + zstandard.compress(LINES[len(LINES) // 3 :]),
+}
+
+
+def at(path: Path, **config: Any) -> Loaded:
+    return load(SourceConfig(path=str(path), **config))
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_json_in_all_its_forms(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(WRITTEN[name])
+    loaded = at(tmp_path / name)
+    assert loaded.shape == "messages"
+    assert [said(dialogue) for dialogue in loaded.dialogues] == [EXCHANGE] * 3
+
+
+def test_a_single_object_is_one_row(tmp_path: Path) -> None:
+    path = tmp_path / "one.json"
+    path.write_text(json.dumps(ROW, indent=2))
+    assert at(path).tally.rows_in == 1
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "feather"])
+def test_tables_with_nulls_where_fields_are_missing(tmp_path: Path, suffix: str) -> None:
+    calls = [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]
+    rows = [
+        ROW,
+        {
+            "messages": [
+                *ROW["messages"],
+                {"role": "assistant", "content": None, "tool_calls": calls},
+            ]
+        },
+    ]
+    path = tmp_path / f"a.{suffix}"
+    frame = pl.DataFrame(rows, strict=False, infer_schema_length=None)
+    frame.write_parquet(path) if suffix == "parquet" else frame.write_ipc(path)
+    loaded = at(path)
+    assert said(loaded.dialogues[0]) == EXCHANGE
+    assert loaded.dialogues[1].messages[2].tool_calls[0].name == "f"
+    assert loaded.dialogues[0].metadata == {}
+
+
+def test_arrow_streams_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.arrow"
+    pl.DataFrame([ROW] * 3).write_ipc_stream(path)
+    assert at(path).tally.dialogues == 3
+
+
+@pytest.mark.parametrize(("suffix", "delimiter"), [("csv", ","), ("tsv", "\t")])
+def test_csv_with_line_breaks_and_json_cells(tmp_path: Path, suffix: str, delimiter: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    path.write_text(
+        delimiter.join(["instruction", "output"])
+        + f'\n"a\nb"{delimiter}c\n\nonly one cell\n'
+        + f"x{delimiter}y\n"
+    )
+    loaded = at(path)
+    assert said(loaded.dialogues[0]) == [("user", "a\nb"), ("assistant", "c")]
+    assert [(row.row, row.reason) for row in loaded.quarantined] == [(2, "shape_mismatch")]
+    json_cell = json.dumps(ROW["messages"]).replace('"', '""')
+    path.write_text(f'messages\n"{json_cell}"\n')
+    assert said(at(path).dialogues[0]) == EXCHANGE
+
+
+def test_a_200k_character_turn_loads_from_every_kind(tmp_path: Path) -> None:
+    long = "x" * 200_000
+    row = {"instruction": long, "output": long}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    (tmp_path / "b.json").write_text(json.dumps([row] * 12, indent=1))
+    (tmp_path / "c.csv").write_text(f"instruction,output\n{long},{long}\n")
+    loaded = at(tmp_path)
+    assert loaded.tally.dialogues == 14
+    assert {len(dialogue.messages[0].content) for dialogue in loaded.dialogues} == {200_000}
+
+
+# ---- bad input ----------------------------------------------------------------------------------
+
+
+def test_a_broken_line_costs_one_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    line = LINES.splitlines()[0]
+    path.write_bytes(
+        b"\n".join(
+            [b'{"messages": [', line, b"\xff\xfe bad", line, b'"text"', b"3", b'{"a": "\\ud800"}']
+        )
+    )
+    loaded = at(path)
+    assert loaded.tally.dialogues == 2
+    assert [(row.row, row.reason) for row in loaded.quarantined] == [
+        (1, "broken_json"),
+        (3, "bad_encoding"),
+        (5, "not_an_object"),
+        (6, "not_an_object"),
+        (7, "bad_encoding"),
+    ]
+    assert loaded.quarantined[0].raw == '{"messages": ['
+
+
+def test_an_array_is_used_up_to_its_break(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(PRETTY[:-40] + b" oops")
+    loaded = at(path)
+    assert loaded.tally.dialogues == 2
+    assert dict(loaded.tally.reasons) == {"broken_json": 1}
+    path.write_bytes(PRETTY.rstrip()[:-1])
+    loaded = at(path)
+    assert (loaded.tally.dialogues, dict(loaded.tally.reasons)) == (3, {"broken_json": 1})
+
+
+def test_bad_bytes_in_an_array_cost_one_entry(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(PRETTY.replace("Grüße".encode(), "Grüße".encode("latin-1"), 1))
+    loaded = at(path)
+    assert (loaded.tally.dialogues, dict(loaded.tally.reasons)) == (2, {"bad_encoding": 1})
+
+
+def test_nan_is_null(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({**ROW, "score": float("nan"), "other": float("inf")}))
+    assert at(path).dialogues[0].metadata == {}
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+@pytest.mark.parametrize(
+    "number", [10**17 + 1, 2**63, 2**64 - 1, 2**64, -(2**63) - 2, 10**30 + 7, 10**300]
+)
+def test_a_long_id_keeps_its_digits(tmp_path: Path, name: str, number: int) -> None:
+    rows = [ROW | {"id": number, "at": 1.5}, ROW | {"id": number + 1, "at": 1e300}]
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    text = "\n".join(lines) if name.endswith("l") else f"[{','.join(lines)}]"
+    (tmp_path / name).write_text(text, "utf-8")
+    found = at(tmp_path / name)
+    assert [d.id for d in found.dialogues] == [str(number), str(number + 1)]
+    assert [d.content_hash for d in found.dialogues] == [found.dialogues[0].content_hash] * 2
+
+
+def test_a_long_id_beside_nan_keeps_its_digits(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({**ROW, "id": 10**30 + 7, "score": float("nan")}))
+    assert at(path).dialogues[0].id == str(10**30 + 7)
+
+
+def test_a_truncated_archive_keeps_what_came_before(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    lines = b"".join(json.dumps({**ROW, "n": str(n)}).encode() + b"\n" for n in range(4000))
+    packed = gzip.compress(lines)
+    path.write_bytes(packed[: len(packed) // 2])
+    loaded = at(path)
+    assert loaded.tally.dialogues > 1000
+    assert "broken_file" in loaded.tally.reasons
+    assert loaded.tally.quarantined <= 2
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_another_encoding_has_to_be_named(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "a.jsonl"
+    row = {"instruction": "Grüße", "output": "é"}
+    path.write_bytes((json.dumps(row, ensure_ascii=False) + "\n").encode(encoding) * 1)
+    assert said(at(path, encoding=encoding).dialogues[0])[0] == ("user", "Grüße")
+    with pytest.raises(Exception, match=r"UTF-16|bad_encoding"):
+        at(path)
+
+
+def test_csv_with_bad_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"instruction,output\na,b\n\xe9,c\n")
+    loaded = at(path)
+    assert (loaded.tally.dialogues, dict(loaded.tally.reasons)) == (1, {"bad_encoding": 1})
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"[]", b" [ ] "])
+def test_an_empty_file_is_an_error_that_says_so(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(SourceError, match="empty"):
+        at(tmp_path / "a.json")
+
+
+def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no file or folder"):
+        at(tmp_path / "missing.jsonl")
+    with pytest.raises(SourceError, match="no file matches"):
+        at(tmp_path / "*.jsonl")
+    with pytest.raises(SourceError, match="no data file"):
+        at(tmp_path)
+    (tmp_path / "README.md").write_text("x")
+    with pytest.raises(SourceError, match=r"README\.md"):
+        at(tmp_path)
+
+
+def test_files_that_are_not_what_they_say(tmp_path: Path) -> None:
+    for name in ("a.parquet", "a.arrow", "a.jsonl.gz", "a.jsonl.zst"):
+        path = tmp_path / name
+        path.write_bytes(b"nonsense" * 10)
+        with pytest.raises(SourceError, match="cannot be read"):
+            at(path)
+
+
+# ---- folders ------------------------------------------------------------------------------------
+
+
+def test_a_folder_names_what_it_skips(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / "a.jsonl").write_bytes(LINES)
+    (tmp_path / "sub" / "b.json").write_text(json.dumps({"data": ["Hi", "Hello"]}))
+    (tmp_path / "info.json").write_text('{"a": {"file_name": "a.jsonl"}}')
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "none.json").write_text("[]")
+    (tmp_path / "LICENSE").write_text("x")
+    (tmp_path / ".hidden" / "c.jsonl").write_bytes(LINES)
+    loaded = at(tmp_path)
+    assert loaded.shape == "mixed"
+    assert {Path(file).name: found.shape for file, found in loaded.source.detections.items()} == {
+        "a.jsonl": "messages",
+        "b.json": "ultrachat",
+    }
+    skipped = {Path(item.file).name: item.reason for item in loaded.source.skipped_files}
+    assert skipped["LICENSE"] == "not a data file"
+    assert skipped["empty.jsonl"] == "empty file"
+    assert skipped["none.json"] == "holds no rows"
+    assert "no known shape" in skipped["info.json"]
+    assert {dialogue.id for dialogue in loaded.dialogues} >= {
+        f"{tmp_path.name}-a-1",
+        f"{tmp_path.name}-sub-b-1",
+    }
+
+
+def test_an_unparsable_file_among_others_is_quarantined_not_skipped(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(LINES)
+    (tmp_path / "b.jsonl").write_text("{broken\n{broken\n")
+    loaded = at(tmp_path)
+    assert (loaded.tally.rows_in, dict(loaded.tally.reasons)) == (5, {"broken_json": 2})
+
+
+def test_globs_and_lists_of_paths(tmp_path: Path) -> None:
+    for name in ("x/a.jsonl", "x/y/b.jsonl", "z/c.jsonl"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(LINES)
+    assert len(at(tmp_path / "**" / "*.jsonl").source.files) == 3
+    assert len(at(tmp_path / "x" / "*.jsonl").source.files) == 1
+    config = SourceConfig(
+        path=[str(tmp_path / "z"), str(tmp_path / "x"), str(tmp_path / "z")], name="n"
+    )
+    loaded = load(config)
+    assert loaded.tally.dialogues == 9
+    assert loaded.dialogues[0].id == "n-c-1"
+
+
+def test_reading_twice_gives_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(LINES)
+    source = at(path).source
+    assert list(source.read()) == list(source.read())
+
+
+def test_parquet_and_lines_are_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that asks for one unit takes one row more than the sample from the file, not all."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(LINES * 2000)
+    taken = 0
+
+    from curate.sources import raw_rows as module
+
+    parsed = module._parsed
+
+    def counting(number: int, text: str) -> Any:
+        nonlocal taken
+        taken += 1
+        return parsed(number, text)
+
+    monkeypatch.setattr(module, "_parsed", counting)
+    from curate.sources import open_source
+
+    units = open_source(SourceConfig(path=str(path))).read()
+    next(units)
+    assert taken <= 210
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "number", "blank"),
+    [
+        ("a.jsonl.gz", [LINES, LINES], 6, b"\n"),
+        ("a.jsonl.gz", [LINES, LINES], 6, b" \r\n"),
+        ("a.jsonl.gz", [LINES, LINES], 6, b" "),
+        ("a.json.gz", [b"[", PRETTY[1:]], 3, b"\n"),
+        ("a.json.gz", [b"[", PRETTY[1:]], 3, b" "),
+        ("a.csv.gz", [b"instruction,output\na,b\n", b"a,b\n"], 2, b"\n"),
+    ],
+)
+@pytest.mark.parametrize("place", ["before", "between"])
+def test_a_small_archive_of_many_blanks_takes_few_steps(
+    tmp_path: Path, name: str, parts: list[bytes], number: int, blank: bytes, place: str
+) -> None:
+    blanks = blank * 2_000_000
+    text = blanks + b"".join(parts) if place == "before" else blanks.join(parts)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text))
+    read: list[RawRow] = []
+    steps = lines_run(lambda: read.extend(read_rows(path)))
+    assert steps < 5_000
+    assert [row.fault for row in read] == [None] * number
+
+
+def test_blank_lines_count_in_the_numbers_of_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"\n \n" + b'{"n":0}\n' + b"\n" * 3_000_000 + b'  {"n":1}\n\n{"n":2}')
+    numbers = [(row.number, row.value) for row in read_rows(path)]
+    assert numbers == [(3, {"n": 0}), (3_000_004, {"n": 1}), (3_000_006, {"n": 2})]
+
+
+@pytest.mark.parametrize("encoding", [None, "utf-16", "utf-16-le", "latin-1"])
+def test_lines_that_end_where_a_block_does(tmp_path: Path, encoding: str | None) -> None:
+    path = tmp_path / "a.jsonl"
+    for size in range(CHUNK - 12, CHUNK + 3):
+        rows = [{"n": 0, "text": "x" * (size - 20)}, {"n": 1}, {"n": 2, "text": "ü"}]
+        text = "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+        path.write_bytes(text.encode(encoding or "utf-8"))
+        read = list(read_rows(path, encoding))
+        assert [row.value for row in read] == rows
+        assert [row.number for row in read] == [1, 3, 5]
