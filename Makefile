@@ -19,7 +19,7 @@ quickstart: $(VENV)/.base
 	done
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 # Property tests with new and many more examples; `make test` draws the same ones every time.
 search: $(VENV)/.test

@@ -1,6 +1,6 @@
 """The command line in processes of their own that start at once: forked from one that has imported its packages.
 
-Importing them takes a second of computing, and the suite starts the command some two hundred times. Each
+Importing them takes two seconds of computing, and the suite starts the command some two hundred times. Each
 imports `curate.cli` itself, which reads the environment. A few tests of test_cli start the command cold.
 """
 
@@ -24,7 +24,11 @@ _FORKS.set_forkserver_preload(
         "curate.planning.plan",
         "curate.cli.run",
         "curate.engines.openai",
+        "jinja2",
+        "pandas",  # pyarrow asks for it where it is installed
         "pyarrow",
+        "rich.live",
+        "scipy.stats",
         "uvloop",
     ]
 )

@@ -52,7 +52,7 @@ def make_request(text: str, **fields) -> Request:
 
 @pytest.fixture(scope="module")
 def engine():
-    engine = asyncio.run(open_engine(LlamaCppConfig(model="smollm2", context=CONTEXT, threads=2)))
+    engine = asyncio.run(open_engine(LlamaCppConfig(model="smollm2", context=CONTEXT, threads=1)))
     yield engine
     asyncio.run(engine.close())
 
@@ -188,7 +188,7 @@ class TestEmbedded:
         assert total.prompt_tokens - total.cached_tokens < 1.3 * total.prompt_tokens / 4
 
     async def test_slots_divide_nothing_and_keep_their_dialogues(self):
-        config = LlamaCppConfig(model="smollm2", context=512, slots=2, threads=2)
+        config = LlamaCppConfig(model="smollm2", context=512, slots=2, threads=1)
         engine = await open_engine(config)
         try:
             assert engine.context_tokens == 512
@@ -227,7 +227,7 @@ def address():
     params.model.path = str(find_model(LlamaCppConfig(model="smollm2")))
     params.model_alias = {"smollm2"}
     params.n_ctx, params.n_parallel, params.warmup, params.verbosity = CONTEXT, 1, False, -1
-    params.cpuparams.n_threads, params.ctx_shift = 2, False
+    params.cpuparams.n_threads, params.ctx_shift = 1, False
     server = xllamacpp.Server(params)
     yield f"{server.listening_address}/v1"
     del server

@@ -44,7 +44,7 @@ def address():
     params.model.path = str(find_model(LlamaCppConfig(model="smollm2")))
     params.model_alias = {"smollm2"}
     params.n_ctx, params.n_parallel, params.warmup, params.verbosity = CONTEXT, 1, False, -1
-    params.cpuparams.n_threads, params.ctx_shift = 2, False
+    params.cpuparams.n_threads, params.ctx_shift = 1, False
     server = xllamacpp.Server(params)
     yield f"{server.listening_address}/v1"
     del server
