@@ -130,17 +130,23 @@ def variants() -> dict[str, RubricConfig]:
     ends_only = "\n".join(line for line in ours.splitlines() if not re.match(r"[2-4] = ", line))
     task = ours.splitlines()[0]
     json_mode = RubricConfig(mode="json", text="off")
-    tokens = RubricConfig(mode="tokens")
+    tokens = RubricConfig(mode="tokens", text="off")
     return {
         "tokens": tokens,
         "json": json_mode,
         "tokens, no prefix": tokens.model_copy(update={"answer_prefix": ""}),
         "tokens, prefix 'Score: [['": tokens.model_copy(update={"answer_prefix": "Score: [["}),
         "tokens, prefix '[['": tokens.model_copy(update={"answer_prefix": "[["}),
-        "tokens, levels 1 and 5 only": RubricConfig(mode="tokens", rubric=ends_only),
-        "tokens, no levels": RubricConfig(mode="tokens", rubric=ours[:scales] + asks_only),
-        "tokens, scales only": RubricConfig(mode="tokens", rubric=f"{task}\n{ours[scales:]}"),
-        "tokens, no levels, no rules": RubricConfig(mode="tokens", rubric=f"{task}\n{asks_only}"),
+        "tokens, levels 1 and 5 only": RubricConfig(mode="tokens", text="off", rubric=ends_only),
+        "tokens, no levels": RubricConfig(
+            mode="tokens", text="off", rubric=ours[:scales] + asks_only
+        ),
+        "tokens, scales only": RubricConfig(
+            mode="tokens", text="off", rubric=f"{task}\n{ours[scales:]}"
+        ),
+        "tokens, no levels, no rules": RubricConfig(
+            mode="tokens", text="off", rubric=f"{task}\n{asks_only}"
+        ),
         "json, no levels": RubricConfig(mode="json", text="off", rubric=ours[:scales] + asks_only),
         "json, scales only": RubricConfig(
             mode="json", text="off", rubric=f"{task}\n{ours[scales:]}"

@@ -45,7 +45,7 @@ async def judge(
     engine: Engine,
     dialogues: list[Dialogue],
     mode: Literal["json", "tokens"],
-    text: Literal["off", "separate"],
+    text: Literal["off", "all"],
 ) -> Outcome:
     """Judge all dialogues in one mode."""
     step = judge_stage(RubricConfig(mode=mode, text=text), engine)
@@ -87,7 +87,7 @@ async def measure(number: int) -> list[dict[str, object]]:
     try:
         tokens = await judge(engine, dialogues, "tokens", "off")
         bare = await judge(engine, dialogues, "json", "off")
-        whole = await judge(engine, dialogues, "json", "separate")
+        whole = await judge(engine, dialogues, "json", "all")
     finally:
         await engine.close()
     ratio = bare.generated / tokens.generated

@@ -45,7 +45,7 @@ BLOCK = 16
 TURNS = 10
 WORDS = 120  # about 160 tokens with this tokenizer
 ADHERENCE = AdherenceConfig(output_mode="continuous")
-RUBRIC = RubricConfig(mode="tokens")
+RUBRIC = RubricConfig(mode="tokens", text="off")
 LABELS = frozenset({Capability.TOP_LOGPROBS, Capability.PREFILL})
 
 

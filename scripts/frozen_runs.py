@@ -320,7 +320,7 @@ def recipes(data: Path, work: Path) -> dict[str, dict[str, Any]]:
                 *({"path": str(path)} for path in (private, twice)),
             ],
             "redact": ["email", "phone", "card"],
-            "judge": {"mode": "tokens", "text": "separate"},
+            "judge": {"mode": "tokens", "text": "all"},
             "adherence": {"output_mode": "continuous", "missing_role": "skip"},
             "select": {
                 "where": {"helpful": "mean_helpfulness >= 2.5", "in_role": "adherence >= 0.5"},
@@ -336,7 +336,7 @@ def recipes(data: Path, work: Path) -> dict[str, dict[str, Any]]:
         "tau_bench": shared
         | {
             "source": {"path": str(data / "tau_bench" / "gpt-4o-airline.json"), "limit": 14},
-            "judge": {"mode": "json", "text": "separate", "window_turns": 4, "overlap": 2},
+            "judge": {"mode": "json", "text": "all", "window_turns": 4, "overlap": 2},
             "adherence": {"output_mode": "binary", "include_reason": True},
             "select": {"top": {"fraction": 0.5, "by": "mean_score"}, "where": {}},
             "fork": {
@@ -364,7 +364,7 @@ def recipes(data: Path, work: Path) -> dict[str, dict[str, Any]]:
         | {
             "source": {"path": str(data / "oasst" / "en_100_tree.jsonl"), "limit": 10},
             "role": "A helpful, honest assistant.",
-            "judge": {"mode": "json", "text": "joint", "on_mismatch": "retry"},
+            "judge": {"mode": "json", "on_mismatch": "retry"},
             "adherence": {
                 "output_mode": "continuous",
                 "evaluation_granularity": "conversation",

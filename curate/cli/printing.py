@@ -109,7 +109,7 @@ def show_judge_checks(console: Console, checks: JudgeChecks, *, whole: bool = Fa
     from curate.trust.judge_checks import described
 
     for line in described(checks) + ([] if whole else summary_lines(checks.failure_modes)):
-        console.print(escape(line), soft_wrap=True)
+        console.print(escape(line))
     if not whole:
         return
     table = Table(box=None, pad_edge=False)

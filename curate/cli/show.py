@@ -20,6 +20,7 @@ from curate.cli.printing import (
     show_message,
     show_metrics,
 )
+from curate.errors import UsageError
 
 if TYPE_CHECKING:
     from curate.dialogue import Dialogue
@@ -28,10 +29,16 @@ if TYPE_CHECKING:
 def show(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     dialogue_id: Annotated[str | None, typer.Argument(metavar="ID", help="Dialogue id.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The dialogue's judgment in the judge card's JSON form.")
+    ] = False,
 ) -> None:
     """Print a run's dialogues, or one of them turn by turn with its scores."""
     from curate.run.read_back import read_judged, read_manifest, read_table
 
+    if as_json:
+        _print_json(run_folder, dialogue_id)
+        return
     if dialogue_id is None:
         for row in read_table(run_folder):
             show_row(OUT, row)
@@ -47,6 +54,25 @@ def show(
         return
     found = read_judged(run_folder, dialogue_id)
     show_judged(OUT, found.dialogue, found.judgment, found.adherence, found.metrics)
+
+
+def _print_json(run_folder: Path, dialogue_id: str | None) -> None:
+    import json
+
+    from curate.records import Judgment
+    from curate.run.read_back import read_judged
+
+    if dialogue_id is None:
+        raise UsageError(
+            "--json prints one judgment",
+            got="no dialogue id",
+            expected=f"curate show {run_folder} ID --json",
+            fix="for all of them run the recipe with `judgments` in export.kinds (no model is asked)",
+        )
+    record = read_judged(run_folder, dialogue_id).judgment
+    if record is None or record["kind"] != "judgment":
+        raise UsageError("the dialogue has no judgment", got=f"judge: {_unscored(record)}")
+    typer.echo(json.dumps(Judgment.model_validate(record).card_form, ensure_ascii=False, indent=2))
 
 
 def show_row(console: Console, row: Mapping[str, Any]) -> None:
@@ -93,6 +119,11 @@ def show_judged(
             + ", ".join(f"{name} {entry['score']}" for name, entry in level.items())
             + f", weakest turn {judgment['weakest_turn']}"
         )
+        if judgment["decision_basis"]:
+            console.print(f"  [dim]{escape(judgment['decision_basis'])}[/dim]")
+        for name, entry in level.items():
+            if entry["note"]:
+                console.print(f"  [dim]{name}: {escape(entry['note'])}[/dim]")
     if adherence is None or adherence["kind"] == "unscored":
         console.print(f"role adherence: {_unscored(adherence)}")
     else:

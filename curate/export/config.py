@@ -14,7 +14,7 @@ Trainer = Literal[
     "trl", "unsloth", "axolotl", "llamafactory", "openrlhf", "verl", "swift", "openai"
 ]
 Format = Literal["jsonl", "parquet"]
-Kind = Literal["sft", "dpo", "reward", "kto"]
+Kind = Literal["sft", "dpo", "reward", "kto", "judgments"]
 
 
 class MaxBad(Config):
@@ -87,7 +87,8 @@ class ExportConfig(Config):
     )
     kinds: Annotated[tuple[Kind, ...], Field(min_length=1)] = Field(
         ("sft", "dpo", "reward", "kto"),
-        description="Kinds of training files, of those that the trainer has.",
+        description="Kinds of training files, of those that the trainer has; `judgments` writes all judgments in the "
+        "judge card's form to `export/judgments.jsonl`, for no trainer.",
     )
     shard_rows: int | None = Field(
         None, ge=1, description="Rows of a file at most; larger ones become numbered shards."

@@ -38,6 +38,13 @@ def _of_rubric(value: Any) -> Calibration | None:
     return read
 
 
+def _known_text(value: Any) -> Any:
+    """Values of `text` that there were before, refused with what to write instead."""
+    if value in ("joint", "separate"):
+        raise ValueError(f"{value} is no more; write `all`, or leave it out for `auto`")
+    return value
+
+
 class RubricConfig(Config):
     """How dialogues are judged turn by turn. The schema and the verdict rules are not options."""
 
@@ -62,10 +69,10 @@ class RubricConfig(Config):
         "use_rule",
         description="When the judge's verdict is not the one its scores give by the rule.",
     )
-    text: Literal["auto", "joint", "separate", "off"] = Field(
+    text: Annotated[Literal["auto", "all", "off"], BeforeValidator(_known_text)] = Field(
         "auto",
-        description="Issues, notes and decision basis: in the same reply after the scores, in a call of "
-        "their own, or not at all. `auto`: separate in json mode, off in tokens mode.",
+        description="Words behind the scores, in one call after them: issues of weak turns, notes and decision basis. "
+        "`auto`: notes and basis of dialogues that are not excellent; `all`: of every one; `off`: no words.",
     )
     retries: int = Field(
         2,
@@ -134,7 +141,9 @@ class RubricConfig(Config):
         description="So many dialogues are judged again with another dialogue's scenario: a judge whose scores do "
         "not fall then ignores the scenario (`persona_collapse`). At least 10 tell something; 20 to 50 are enough.",
     )
-    text_max_tokens: int = Field(400, ge=16, description="Bound of a text call.")
+    text_max_tokens: int = Field(
+        800, ge=16, description="Bound of the call for words; fewer lines have a smaller one."
+    )
     ledger_max_tokens: int = Field(320, ge=32, description="Bound of a ledger of earlier turns.")
     issue_max_tokens: int = Field(96, ge=16, description="Bound of one description of an issue.")
 
@@ -146,10 +155,6 @@ class RubricConfig(Config):
             value = getattr(self, name)
             if value != value.rstrip():
                 raise ValueError(f"{name} must not end with a space or newline")
-        if self.mode == "tokens" and self.text == "joint":
-            raise ValueError(
-                "text: joint needs a JSON reply; with mode: tokens use separate or off"
-            )
         if self.prompt_file is not None:
             if self.rubric is not None:
                 raise ValueError("give either rubric or prompt_file, not both")
@@ -166,13 +171,6 @@ class RubricConfig(Config):
     def own_rubric(self) -> str | None:
         """The user's rubric text, from `rubric` or `prompt_file`; None where ours is used."""
         return self.rubric if self.rubric is not None else self._prompt_text
-
-    @property
-    def text_mode(self) -> Literal["joint", "separate", "off"]:
-        """`text` with `auto` resolved; needs a resolved `mode`."""
-        if self.text == "auto":
-            return "separate" if self.mode == "json" else "off"
-        return self.text
 
 
 READING_OPTIONS = (
@@ -203,13 +201,12 @@ def reading_options(config: RubricConfig, mode: ScoringMode) -> dict[str, Any]:
 
 
 def resolve_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> ScoringMode:
-    """The scoring mode of a run; `auto` with `text: joint` comes to `json`, which alone has a reply to join.
+    """The scoring mode of a run.
 
     Raises:
         UsageError: `tokens` is asked for and the engine has no log-probabilities.
     """
-    mode = scoring_mode(config.mode, capabilities, "judge")
-    return "json" if config.mode == "auto" and config.text == "joint" else mode
+    return scoring_mode(config.mode, capabilities, "judge")
 
 
 def scoring_mode(

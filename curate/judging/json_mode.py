@@ -3,7 +3,7 @@
 On the wire the reply is an object with one required key a turn and nothing but enums, which strict
 modes and constrained decoding can hold a model to: no turn can be missing, invented or scored twice.
 Servers without either still answer in this form or in the judge card's own array form; both are read,
-and both are checked for completeness here. Text comes after the scores (`joint`) or in another call.
+and both are checked for completeness here. Words are asked for in another call; those that come along are kept.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class BadReplyError(ValueError):
     """A reply that is not what was asked for; the message tells the judge what to mend."""
 
 
-def reply_schema(scope: Scope, *, joint: bool = False) -> dict[str, Any]:
+def reply_schema(scope: Scope) -> dict[str, Any]:
     """The JSON schema of the wire form. No string lengths: they are costly in grammars."""
     properties: dict[str, Any] = {
         turn_key(turn): _object(dict.fromkeys(TURN_DIMENSIONS, _INTEGER)) for turn in scope.turns
@@ -65,14 +65,6 @@ def reply_schema(scope: Scope, *, joint: bool = False) -> dict[str, Any]:
     if scope.weakest:
         turns = {"type": "integer", "enum": list(scope.weakest)}
         properties["weakest_turn"] = {"anyOf": [turns, {"type": "null"}]}
-    if joint:
-        strings = {"type": "array", "items": {"type": "string"}, "maxItems": 3}
-        text = {"type": "string"}
-        if scope.turns:
-            properties["issues"] = _object({turn_key(turn): strings for turn in scope.turns})
-        if scope.conversation:
-            properties["notes"] = _object(dict.fromkeys(CONVERSATION_DIMENSIONS, text))
-            properties["decision_basis"] = text
     return _object(properties)
 
 
@@ -90,7 +82,7 @@ def turn_key(turn: int) -> str:
     return f"turn_{turn}"
 
 
-def question(scope: Scope, texts: RubricTexts, *, joint: bool = False, wording: int = 0) -> str:
+def question(scope: Scope, texts: RubricTexts, *, wording: int = 0) -> str:
     """The question, with the form to fill in, for a model that no schema holds to it."""
     what = []
     if scope.turns:
@@ -113,32 +105,25 @@ def question(scope: Scope, texts: RubricTexts, *, joint: bool = False, wording: 
         form["weakest_turn"] = "<turn or null>"
         choices = ", ".join(map(str, scope.weakest))
         rules.append(texts.question("json.weakest", choices=choices))
-    if joint and scope.turns:
-        form["issues"] = {turn_key(turn): ["..."] for turn in scope.turns}
-    if joint and scope.conversation:
-        form |= {"notes": dict.fromkeys(CONVERSATION_DIMENSIONS, "..."), "decision_basis": "..."}
-    if joint:
-        rules.append(texts.question("json.text"))
     # Unquoted, because a model that no schema binds copies the quotes and writes "2" for 2.
     lines.append(json.dumps(form).replace('"#"', "#").replace('"<turn or null>"', "<turn or null>"))
     return "\n".join([*lines, *rules])
 
 
-def reply_tokens(scope: Scope, *, joint: bool = False) -> int:
-    """Bound of the reply: twice what the compact form takes in common tokenizers, more with text.
+def reply_tokens(scope: Scope) -> int:
+    """Bound of the reply: twice what the compact form takes in common tokenizers.
 
     Generous enough for an indented reply and for the card's array form, whose notes are text.
     """
-    return 256 + 80 * len(scope.turns) + (joint and 400 + 80 * len(scope.turns))
+    return 256 + 80 * len(scope.turns)
 
 
-def read_reply(text: str, scope: Scope, *, joint: bool = False) -> PageReading:
+def read_reply(text: str, scope: Scope) -> PageReading:
     """Check a reply and read it.
 
     Args:
         text: the reply; code fences and prose around the one object are passed over.
         scope: what was asked.
-        joint: text was asked for in the same reply.
 
     Raises:
         BadReplyError: not JSON, a key missing, unknown or twice, a score outside its scale, a turn
@@ -147,8 +132,7 @@ def read_reply(text: str, scope: Scope, *, joint: bool = False) -> PageReading:
     reply = _only_object(text)
     if "per_turn" in reply or "conversation_level" in reply:
         reply = _from_card(reply, scope)
-        joint = False
-    _check_keys(reply, scope, joint=joint)
+    _check_keys(reply, scope)
     issues = _mapping(reply.get("issues", {}), "issues")
     turns = tuple(
         TurnScores(
@@ -226,9 +210,9 @@ def _from_card(reply: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
     return wire
 
 
-def _check_keys(reply: Mapping[str, Any], scope: Scope, *, joint: bool) -> None:
-    expected = set(reply_schema(scope, joint=joint)["required"])
-    missing = [key for key in reply_schema(scope, joint=joint)["required"] if key not in reply]
+def _check_keys(reply: Mapping[str, Any], scope: Scope) -> None:
+    expected = reply_schema(scope)["required"]
+    missing = [key for key in expected if key not in reply]
     if missing:
         raise BadReplyError(f"{', '.join(missing)} missing")
     for key in reply:
@@ -297,8 +281,7 @@ async def ask_json(
     so that the reply log does not give the same reply again.
     """
     config, texts = session.config, session.texts
-    joint = config.text_mode == "joint"
-    text = question(scope, texts, joint=joint, wording=wording)
+    text = question(scope, texts, wording=wording)
     amendment = ""
     usable: PageReading | None = None
     failure = Failure("bad_reply")
@@ -307,8 +290,8 @@ async def ask_json(
         request = Request(
             trunk,
             f"{text}{amendment}",
-            max_tokens=reply_tokens(scope, joint=joint),
-            schema=reply_schema(scope, joint=joint),
+            max_tokens=reply_tokens(scope),
+            schema=reply_schema(scope),
             sample=attempt,
             purpose="judge.turns" if scope.turns else "judge.conversation",
             turns=scope.turns,
@@ -321,7 +304,7 @@ async def ask_json(
             if completion.finish == "length":
                 failure = Failure("reply_cut", f"cut at {request.max_tokens} tokens")
                 raise BadReplyError("it was longer than allowed; write the object only")
-            reading = read_reply(completion.text, scope, joint=joint)
+            reading = read_reply(completion.text, scope)
         except BadReplyError as error:
             if completion.finish != "length":
                 failure = Failure("bad_reply", str(error))

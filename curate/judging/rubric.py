@@ -3,12 +3,13 @@
 A dialogue is one straight-line coroutine. Up to `max_turns` scored turns are asked about on one trunk;
 longer dialogues (and those that do not fit the model's context) in windows, whose scores are stitched
 before any rule sees them, with the conversation scores from one further call. Verdict and weakest turn
-are computed from the scores; what the judge itself said stands beside them. A failure of any kind ends
+are computed from the scores; what the judge itself said stands beside them, and one call more asks for words. A failure of any kind ends
 as a state with a reason, never as a score.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from curate.dialogue import Dialogue
@@ -25,6 +26,7 @@ from curate.judging.session import (
     refuse,
     shared_reason,
 )
+from curate.judging.text import add_words
 from curate.judging.turn_rescoring import describe_issue, score_turn
 from curate.judging.verdict import rule_verdict, weakest_turn
 from curate.judging.windowed import Outcome, judge_windows
@@ -58,33 +60,44 @@ async def judge_dialogue(
     if refusal is not None:
         return session.unscored(refusal)
     scored = [turn.number for turn in dialogue.turns if turn.in_rubric]
+    outcome = await _score(session, scored)
+    if isinstance(outcome, Failure):
+        return session.unscored(outcome)
+    record = conclude(session, identity, len(scored), outcome)
+    return (
+        record if isinstance(record, Unscored) else await add_words(session, outcome.page, record)
+    )
+
+
+async def _score(session: Session, scored: Sequence[int]) -> Outcome | Failure:
+    """All scores of a dialogue: on one trunk where that is allowed and fits, else in windows."""
+    turns, config = session.dialogue.turns, session.config
     windows = plan_windows(scored, config)
     whole_overflows = False
     if len(windows) == 1:
         scope = Scope(tuple(scored), True, True, tuple(scored), is_final=True)
-        reading = await ask_scope(session, Page(dialogue.turns), scope)
+        page = Page(turns)
+        reading = await ask_scope(session, page, scope)
         if isinstance(reading, PageReading):
-            return conclude(session, identity, len(scored), _single(reading))
+            return _single(reading, page)
         if not reading.is_overflow or len(scored) == 1:
-            return session.unscored(reading)
+            return reading
         session.remark("split: context_overflow")
         whole_overflows = True
         windows = plan_windows(scored, config, max_turns=1)
         if len(windows) == 1:
             windows = halves(windows[0])
-    outcome = await judge_windows(session, windows, whole_overflows=whole_overflows)
-    if isinstance(outcome, Failure):
-        return session.unscored(outcome)
-    return conclude(session, identity, len(scored), outcome)
+    return await judge_windows(session, windows, whole_overflows=whole_overflows)
 
 
-def _single(reading: PageReading) -> Outcome:
+def _single(reading: PageReading, page: Page) -> Outcome:
     return Outcome(
         windows=[reading.turns],
         unscored=list(reading.unscored),
         conversation=reading.conversation,
         conversation_fault=reading.conversation_fault,
         final=reading,
+        page=page,
     )
 
 

@@ -1,4 +1,4 @@
-"""Words beside the scores: issues, notes, decision basis.
+"""Words behind the scores: issues, notes, decision basis, in one call after all scores are known.
 
 Free text in a scoring reply can ruin it (a small model fills a string until the token limit), so text
 has a call of its own, in plain lines. A line that is whole is kept whatever happens after it; what is
@@ -9,25 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from curate.dialogue import split_thinking
 from curate.engines.base import Request
-from curate.judging.session import (
-    Page,
-    PageReading,
-    Scope,
-    Session,
-    clip_words,
-    fault_of,
-)
-from curate.judging.verdict import is_weak, rule_verdict
+from curate.judging.session import Page, Session, clip_words, fault_of
+from curate.judging.verdict import is_weak
 from curate.judging.wording import RubricTexts
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
     ConversationLevel,
     ConversationScore,
+    Judgment,
     TurnScores,
 )
 
@@ -39,6 +33,10 @@ _LINE = re.compile(
 )
 
 
+ISSUE_TOKENS, NOTE_TOKENS, BASIS_TOKENS = 64, 40, 80
+"""What a line may take: twice what its words take in common tokenizers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Remarks:
     """What a text reply said: issues per turn, notes per dimension, the basis."""
@@ -48,21 +46,41 @@ class Remarks:
     basis: str
 
 
-def text_lines(reading: PageReading, scope: Scope, texts: RubricTexts) -> list[str]:
-    """The lines asked for: a turn that could be better, every note, the basis. Empty: nothing to say."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one call asks for.
+
+    Attributes:
+        weak: numbers of the turns whose issues are asked for.
+        whole: the notes and the decision basis are.
+    """
+
+    weak: tuple[int, ...]
+    whole: bool
+
+    @property
+    def tokens(self) -> int:
+        """Bound of a reply that has all of it."""
+        notes = len(CONVERSATION_DIMENSIONS) * NOTE_TOKENS + BASIS_TOKENS
+        return len(self.weak) * ISSUE_TOKENS + self.whole * notes
+
+    def lost(self, said: Remarks) -> bool:
+        """Whether a reply lacks a turn's issues or the decision basis."""
+        return any(turn not in said.issues for turn in self.weak) or (self.whole and not said.basis)
+
+
+def text_lines(judgment: Judgment, asked: Asked, texts: RubricTexts) -> list[str]:
+    """The lines asked for: each weak turn, then every note and the basis. Empty: nothing to say."""
     lines = []
-    for turn in reading.turns:
-        if is_weak(turn):
+    for turn in judgment.per_turn:
+        if turn.turn in asked.weak:
             scores = ", ".join(f"{name} {getattr(turn.scores, name)}" for name in TURN_DIMENSIONS)
             lines.append(texts.question("text.turn", turn=turn.turn, scores=scores))
-    if reading.conversation is not None:
+    if asked.whole:
         for name in CONVERSATION_DIMENSIONS:
-            score = getattr(reading.conversation, name).score
+            score = getattr(judgment.conversation_level, name).score
             lines.append(texts.question("text.note", dimension=name, score=score))
-        scored = (*scope.given, *reading.turns)
-        if scored:
-            verdict = rule_verdict(scored, reading.conversation)
-            lines.append(texts.question("text.basis", verdict=verdict))
+        lines.append(texts.question("text.basis", verdict=judgment.verdict))
     return lines
 
 
@@ -83,51 +101,60 @@ def read_text(text: str, *, cut: bool) -> Remarks:
     return Remarks(issues, notes, basis)
 
 
-async def add_text(session: Session, page: Page, scope: Scope, reading: PageReading) -> PageReading:
-    """Ask for the words behind a reading; whatever fails, the scores come back as they were."""
-    lines = text_lines(reading, scope, session.texts)
+async def add_words(session: Session, page: Page, judgment: Judgment) -> Judgment:
+    """Ask for the words behind a judgment; whatever fails, its scores stay as they are.
+
+    Args:
+        page: what the judge was shown of the conversation; the issues of turns that are not on it are not asked for.
+    """
+    text = session.config.text
+    shown = {turn.number for turn in page.turns}
+    weak = [turn.turn for turn in judgment.per_turn if is_weak(turn)]
+    asked = Asked(
+        tuple(turn for turn in weak if turn in shown),
+        text == "all" or judgment.verdict != "excellent",
+    )
+    lines = [] if text == "off" else text_lines(judgment, asked, session.texts)
     if not lines:
-        return reading
+        return judgment
+    if not shown.issuperset(weak):
+        session.remark("text_lost: not_shown")
     request = Request(
         session.trunk(page),
         session.texts.question("text", lines="\n".join(lines)),
-        max_tokens=session.config.text_max_tokens,
+        max_tokens=min(session.config.text_max_tokens, asked.tokens),
         purpose="judge.text",
     )
     (completion,) = await session.ask([request])
-    fault = fault_of(completion)
-    if fault is not None:
+    said = Remarks({}, {}, "")
+    if (fault := fault_of(completion)) is not None:
         session.remark(f"text_lost: {fault.reason}")
-        return reading
-    cut = completion.finish == "length"
-    said = read_text(split_thinking(completion.text)[0], cut=cut)
-    if cut:
-        session.remark("text_lost: reply_cut")
-    weak = [turn.turn for turn in reading.turns if is_weak(turn)]
-    if not cut and any(turn not in said.issues for turn in weak):
-        session.remark("text_lost: incomplete")
-    return replace(
-        reading,
-        turns=tuple(
-            _with_issues(turn, said.issues.get(turn.turn, ()), weak) for turn in reading.turns
-        ),
-        conversation=_with_notes(reading.conversation, said.notes),
-        basis=said.basis,
+    else:
+        cut = completion.finish == "length"
+        said = read_text(split_thinking(completion.text)[0], cut=cut)
+        if asked.lost(said):
+            session.remark("text_lost: reply_cut" if cut else "text_lost: incomplete")
+    return judgment.model_copy(
+        update={
+            "per_turn": tuple(
+                _with_issues(turn, said.issues.get(turn.turn, ()) if turn.turn in weak else ())
+                for turn in judgment.per_turn
+            ),
+            "conversation_level": _with_notes(judgment.conversation_level, said.notes),
+            "decision_basis": said.basis or judgment.decision_basis,
+            "remarks": tuple(session.remarks),
+            "requests": session.requests,
+        }
     )
 
 
-def _with_issues(turn: TurnScores, issues: Sequence[str], weak: Sequence[int]) -> TurnScores:
-    return turn.model_copy(update={"issues": tuple(issues)}) if turn.turn in weak else turn
+def _with_issues(turn: TurnScores, issues: Sequence[str]) -> TurnScores:
+    return turn.model_copy(update={"issues": tuple(issues)}) if issues else turn
 
 
-def _with_notes(
-    level: ConversationLevel | None, notes: Mapping[str, str]
-) -> ConversationLevel | None:
-    if level is None:
-        return None
-
+def _with_notes(level: ConversationLevel, notes: Mapping[str, str]) -> ConversationLevel:
     def noted(name: str) -> ConversationScore:
         score: ConversationScore = getattr(level, name)
-        return score.model_copy(update={"note": notes.get(name, "")})
+        return score.model_copy(update={"note": notes[name]}) if name in notes else score
 
     return ConversationLevel(**{name: noted(name) for name in CONVERSATION_DIMENSIONS})

@@ -24,6 +24,7 @@ class Outcome:
 
     Attributes:
         final: the reading whose verdict and weakest turn are the judge's own on the whole dialogue.
+        page: the most of the dialogue that the judge was shown at once, its end included.
     """
 
     windows: list[tuple[TurnScores, ...]] = field(default_factory=list)
@@ -31,6 +32,7 @@ class Outcome:
     conversation: ConversationLevel | None = None
     conversation_fault: Failure | None = None
     final: PageReading = field(default_factory=PageReading)
+    page: Page = field(default_factory=lambda: Page(()))
     opinions: list[WindowOpinion] = field(default_factory=list)
 
 
@@ -94,6 +96,7 @@ async def judge_windows(
             queue.extendleft(reversed(halves(window)))
             continue
         last_stop = None if is_full else shown.stop
+        outcome.page = page
         if isinstance(reading, Failure):
             if config.min_scored_share is None:
                 return replace(
@@ -109,7 +112,9 @@ async def judge_windows(
     has_gap = outcome.conversation_fault is not None and config.min_scored_share is None
     if per_window and levels and not has_gap:
         outcome.conversation = lowest_conversation(levels)
-    elif not per_window and outcome.windows:
+    if not whole_overflows:
+        outcome.page = Page(turns)
+    if not per_window and outcome.windows:
         await judge_conversation(
             session, outcome, ledger, windows[-1], whole_overflows=whole_overflows
         )
@@ -146,7 +151,7 @@ async def judge_conversation(
     given = stitch(outcome.windows).per_turn
     scope = Scope((), True, True, tuple(turn.turn for turn in given), given, is_final=True)
     if not whole_overflows:
-        reading = await ask_scope(session, Page(turns), scope)
+        reading = await ask_scope(session, outcome.page, scope)
         if not (isinstance(reading, Failure) and reading.is_overflow):
             _settle(outcome, reading)
             return
@@ -160,7 +165,8 @@ async def judge_conversation(
         if failure is not None:
             _settle(outcome, failure)
             return
-        reading = await ask_scope(session, Page(turns[start:], ledger.text), scope)
+        outcome.page = Page(turns[start:], ledger.text)
+        reading = await ask_scope(session, outcome.page, scope)
         is_overflow = isinstance(reading, Failure) and reading.is_overflow
         if not is_overflow or len(window.turns) == 1:
             _settle(outcome, reading)

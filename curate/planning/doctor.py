@@ -200,8 +200,6 @@ def _judge_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> Mo
         why = "as the recipe says"
     elif mode == "tokens":
         why = "the engine gives log-probabilities"
-    elif config.text == "joint":
-        why = "text: joint needs a reply in words"
     else:
         why = _NO_LOGPROBS
     return ModeReport(stage=StageName.JUDGE, mode=mode, why=why + _exactness(mode, capabilities))

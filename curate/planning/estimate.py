@@ -188,6 +188,8 @@ def estimate(
         assumptions.append(
             f"{pair_share.value:.2f} natural pairs a dialogue are verified ({pair_share.source}), each to the end"
         )
+    if recipe.judge and recipe.judge.text == "auto":
+        assumptions.append("words are asked for about every dialogue, as if none were excellent")
     assumptions.append(
         f"replies in words take {FREE_REPLY_TOKENS} tokens, or their limit; no call is repeated"
     )

@@ -194,6 +194,17 @@ class Judgment(Frozen):
     requests: int = 0
 
     @property
+    def card_form(self) -> dict[str, Any]:
+        """The judgment in the judge card's own JSON form, and nothing else."""
+        names = ("per_turn", "conversation_level", "verdict", "decision_basis", "weakest_turn")
+        shown: dict[str, Any] = {
+            "per_turn": {"__all__": {"turn", "role", "scores", "issues"}},
+            "conversation_level": {name: {"score", "note"} for name in CONVERSATION_DIMENSIONS},
+        }
+        form = self.model_dump(mode="json", include={name: shown.get(name, True) for name in names})
+        return {name: form[name] for name in names}
+
+    @property
     def missing_turns(self) -> frozenset[int]:
         """Numbers of the turns without a score."""
         return frozenset(turn.turn for turn in self.unscored_turns)

@@ -7,14 +7,17 @@ and the judges' rows, and is put together here. Nothing asks a model.
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar, get_args
 
+import orjson
 import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.export.config import ExportConfig
+from curate.export.counts import ExportCounts
 from curate.export.good_turns import (
     LabelledTurns,
     MixedDialogue,
@@ -36,7 +39,11 @@ from curate.run.scoring import Scores
 from curate.selection.columns import NOT_SCORED, REJECTED_SIDES
 from curate.selection.config import Removal
 from curate.selection.rules import matching, narrowed
+from curate.storage.files import atomic_file
 from curate.storage.stage_rows import StageRows
+
+JUDGMENTS = "judgments.jsonl"
+"""Of the kind `judgments`; it stands beside the trainers' folders."""
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -66,6 +73,10 @@ def export_run(
         Counts for the manifest, by `<trainer>` or `<trainer>/validation`.
     """
     counts = {}
+    if "judgments" in config.kinds and scores.judgments is not None:
+        counts["judgments"] = _write_judgments(run, scores.judgments)
+    else:
+        (run / "export" / JUDGMENTS).unlink(missing_ok=True)  # of an earlier export
     turns = None if decided is None else _Turns(run, config, table, decided, scores)
     for trainer in dict.fromkeys(config.trainers):
         folder = run / "export" / trainer
@@ -84,6 +95,24 @@ def export_run(
             # of an earlier run with a split: what it holds is in train now
             shutil.rmtree(folder / VALIDATION, ignore_errors=True)
     return counts
+
+
+def _write_judgments(run: Path, judgments: StageRows[Judgment | Unscored]) -> dict[str, int]:
+    """Every judgment in the judge card's form, a line a dialogue; of one without scores the reason."""
+    index = read_index(run).select("id", "content_hash").collect()
+    counts = ExportCounts({"judgments": 0}, {"judgments": Counter()})
+    with atomic_file(run / "export" / JUDGMENTS) as out:
+        rows = judgments.aligned(index["content_hash"])
+        for dialogue_id, row in zip(index["id"], rows, strict=True):
+            line: dict[str, object] = {"dialogue_id": dialogue_id}
+            if isinstance(row, Judgment):
+                line |= row.card_form
+                counts.rows["judgments"] += 1
+            else:
+                line["unscored"] = NOT_SCORED if row is None else row.reason
+                counts.refused["judgments"][str(line["unscored"])] += 1
+            out.write(orjson.dumps(line) + b"\n")
+    return counts.as_dict()
 
 
 class _Turns:

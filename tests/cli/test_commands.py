@@ -113,6 +113,18 @@ def test_a_run_shows_its_closing_table_and_show_reads_it_back(
     shown = curate("show", tmp_path / "run", "chat-1").stdout
     for word in ("turn 1", "turn 2", "helpfulness", "verdict", "role adherence"):
         assert word in shown
+    card = json.loads(curate("show", tmp_path / "run", "chat-1", "--json").stdout)
+    assert list(card) == [
+        "per_turn",
+        "conversation_level",
+        "verdict",
+        "decision_basis",
+        "weakest_turn",
+    ]
+    assert [turn["turn"] for turn in card["per_turn"]] == [1, 2]
+    assert set(card["per_turn"][0]) == {"turn", "role", "scores", "issues"}
+    assert set(card["conversation_level"]["coherence"]) == {"score", "note"}
+    fails(curate("show", tmp_path / "run", "--json"), 2, "one judgment", "export.kinds")
     fails(curate("show", tmp_path / "run", "chat-11"), 2, "no such dialogue", "chat-1")
     fails(curate("show", tmp_path), 2, "not a run folder")
 

@@ -104,12 +104,6 @@ class ScriptedJudge:
                 turn = int(key.removeprefix("turn_"))
                 names = ("context_use", "helpfulness", "safety")
                 reply[key] = {name: self.scores.get((turn, name), 5) for name in names}
-            elif key == "issues":
-                reply[key] = {turn: ["scripted"] for turn in properties[key]["properties"]}
-            elif key == "notes":
-                reply[key] = dict.fromkeys(properties[key]["properties"], "scripted")
-            elif key == "decision_basis":
-                reply[key] = "scripted"
             elif key == "weakest_turn":
                 turn, turns = self.opinion(key), properties[key]["anyOf"][0]["enum"]
                 reply[key] = turn if turn in turns else None

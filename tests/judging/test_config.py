@@ -24,7 +24,6 @@ def test_auto_takes_tokens_where_the_engine_can(capability: Capability) -> None:
     assert resolve_mode(RubricConfig(), frozenset({capability})) == "tokens"
     assert resolve_mode(RubricConfig(mode="json"), frozenset({capability})) == "json"
     assert resolve_mode(RubricConfig(mode="tokens"), frozenset({capability})) == "tokens"
-    assert resolve_mode(RubricConfig(text="joint"), frozenset({capability})) == "json"
 
 
 def test_tokens_without_log_probabilities_is_refused_before_anything_runs() -> None:
@@ -43,7 +42,7 @@ def test_tokens_without_log_probabilities_is_refused_before_anything_runs() -> N
         {"max_turn": 5},
         {"answer_prefix": "Score: "},
         {"retry_prefix": "Score: "},
-        {"mode": "tokens", "text": "joint"},
+        {"text": "everything"},
         {"rubric": "  "},
         {"prompt_file": "no-such-file.md"},
         {"anchors": {"kindness": {1: "cruel"}}},
@@ -56,10 +55,10 @@ def test_wrong_options_are_refused(wrong: dict[str, object]) -> None:
         RubricConfig.model_validate(wrong)
 
 
-def test_text_follows_the_mode() -> None:
-    assert RubricConfig(mode="json").text_mode == "separate"
-    assert RubricConfig(mode="tokens").text_mode == "off"
-    assert RubricConfig(mode="tokens", text="separate").text_mode == "separate"
+@pytest.mark.parametrize("gone", ["joint", "separate"])
+def test_ways_to_ask_for_words_that_are_gone_are_refused_with_what_to_write(gone: str) -> None:
+    with pytest.raises(ValidationError, match="write `all`"):
+        RubricConfig.model_validate({"text": gone})
 
 
 def test_every_level_of_every_dimension_has_an_anchor() -> None:

@@ -221,19 +221,15 @@ def test_whatever_comes_is_either_refused_or_complete(text: str) -> None:
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=12, unique=True).map(sorted))
 def test_schema_and_reader_agree(turns: list[int]) -> None:
     scope = Scope(tuple(turns), True, True, tuple(turns))
-    for joint in (False, True):
-        schema = reply_schema(scope, joint=joint)
-        assert "maxLength" not in json.dumps(schema)
-        reply = ScriptedJudge().form(schema["properties"])
-        jsonschema.validate(reply, schema)
-        assert len(read_reply(json.dumps(reply), scope, joint=joint).turns) == len(turns)
-        text = question(scope, resolve_texts(JSON), joint=joint)
-        assert all(f'"{key}"' in text for key in schema["required"])
+    schema = reply_schema(scope)
+    reply = ScriptedJudge().form(schema["properties"])
+    jsonschema.validate(reply, schema)
+    assert len(read_reply(json.dumps(reply), scope).turns) == len(turns)
+    text = question(scope, resolve_texts(JSON))
+    assert all(f'"{key}"' in text for key in schema["required"])
 
 
-def test_scores_stand_before_text_in_a_joint_reply() -> None:
-    keys = list(reply_schema(SCOPE, joint=True)["properties"])
-    assert keys[-3:] == ["issues", "notes", "decision_basis"]
+def test_no_words_are_asked_for_beside_scores() -> None:
     assert "string" not in json.dumps(reply_schema(Scope((1, 2))))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +29,7 @@ from tests.judging.judge import (
     shown_turns,
 )
 
-TOKENS = RubricConfig(mode="tokens")
+TOKENS = RubricConfig(mode="tokens", text="off")
 JSON = RubricConfig(mode="json", text="off")
 MODES = pytest.mark.parametrize("config", [TOKENS, JSON], ids=["tokens", "json"])
 
@@ -136,9 +137,7 @@ async def test_data_cannot_speak_as_the_prompt_and_what_was_defused_is_counted()
 @settings(deadline=None, max_examples=40)
 @given(
     st.integers(1, 10),
-    st.sampled_from(
-        [TOKENS, JSON, RubricConfig(mode="json"), with_options(TOKENS, text="separate")]
-    ),
+    st.sampled_from([TOKENS, JSON, RubricConfig(mode="json"), with_options(TOKENS, text="all")]),
     st.dictionaries(
         st.tuples(st.integers(1, 10), st.sampled_from(["context_use", "helpfulness", "safety"])),
         st.integers(1, 5),
@@ -441,7 +440,17 @@ async def test_every_turn_is_scored_or_the_dialogue_is_unscored(
 # ---- text
 
 
-async def test_text_is_a_call_of_its_own_about_weak_turns_and_its_scores_stay() -> None:
+WORDS = pytest.mark.parametrize(
+    "config", [RubricConfig(mode="tokens"), RubricConfig(mode="json")], ids=["tokens", "json"]
+)
+
+
+def words_asked(judge: ScriptedJudge) -> list[Request]:
+    return [request for request in judge.asked if request.purpose == "judge.text"]
+
+
+@WORDS
+async def test_words_come_in_one_call_after_all_scores_which_stay(config: RubricConfig) -> None:
     reply = (
         "turn 2: forgot the order number; repeats itself\n"
         "turn 1: should not be here\n"
@@ -454,17 +463,50 @@ async def test_text_is_a_call_of_its_own_about_weak_turns_and_its_scores_stay() 
         scores={(2, "helpfulness"): 3},
         answer=lambda r: said(reply) if r.purpose == "judge.text" else None,
     )
-    result = await judged(dialogue_of(2), judge, RubricConfig(mode="json"))
-    assert judge.purposes() == ["judge.turns", "judge.text"]
+    result = await judged(dialogue_of(2), judge, config)
+    assert judge.purposes().index("judge.text") == len(judge.asked) - 1
     assert result.per_turn[0].issues == ()
     assert result.per_turn[1].issues == ("forgot the order number", "repeats itself")
     assert result.per_turn[1].scores.helpfulness == 3
     assert result.conversation_level.coherence.note == "mostly fits"
     assert len(result.decision_basis.split()) == 41  # 40 words and the ellipsis
-    assert "turn 2: what is wrong" in question_of(judge.asked[1])
-    assert judge.asked[1].schema is None
+    (request,) = words_asked(judge)
+    assert "turn 2: what is wrong" in question_of(request)
+    assert 'the verdict "good"' in question_of(request)
+    assert request.schema is None
+    bare = await judged(dialogue_of(2), ScriptedJudge(scores=judge.scores), off(config))
+    without = {"per_turn", "conversation_level", "decision_basis", "requests", "remarks"}
+    assert result.model_dump(exclude=without) == bare.model_dump(exclude=without)
 
 
+def off(config: RubricConfig) -> RubricConfig:
+    return with_options(config, text="off")
+
+
+@WORDS
+async def test_an_excellent_dialogue_is_asked_for_words_only_where_all_are(
+    config: RubricConfig,
+) -> None:
+    for text, number in (("auto", 0), ("all", 1), ("off", 0)):
+        judge = ScriptedJudge()
+        await judged(dialogue_of(2), judge, with_options(config, text=text))
+        assert len(words_asked(judge)) == number
+
+
+@WORDS
+async def test_a_weak_turn_of_an_excellent_dialogue_is_asked_about_and_nothing_else(
+    config: RubricConfig,
+) -> None:
+    judge = ScriptedJudge(scores={(2, "context_use"): 3})
+    result = await judged(dialogue_of(2), judge, config)
+    assert result.verdict == "excellent"
+    (request,) = words_asked(judge)
+    assert "turn 2: what is wrong" in question_of(request)
+    assert "basis" not in question_of(request)
+    assert result.remarks == ("text_lost: incomplete",)  # this judge names no turn
+
+
+@WORDS
 @pytest.mark.parametrize(
     ("reply", "remark"),
     [
@@ -473,12 +515,14 @@ async def test_text_is_a_call_of_its_own_about_weak_turns_and_its_scores_stay() 
         (said("I cannot say."), "text_lost: incomplete"),
     ],
 )
-async def test_lost_text_loses_no_score(reply: Completion, remark: str) -> None:
+async def test_a_call_for_words_that_fails_costs_no_score(
+    config: RubricConfig, reply: Completion, remark: str
+) -> None:
     judge = ScriptedJudge(
         scores={(2, "helpfulness"): 3},
         answer=lambda r: reply if r.purpose == "judge.text" else None,
     )
-    result = await judged(dialogue_of(2), judge, RubricConfig(mode="json"))
+    result = await judged(dialogue_of(2), judge, config)
     assert result.per_turn[1].scores.helpfulness == 3
     assert result.remarks == (remark,)
     assert result.conversation_level.coherence.note == ""
@@ -486,19 +530,83 @@ async def test_lost_text_loses_no_score(reply: Completion, remark: str) -> None:
         assert result.per_turn[1].issues == ("forgot",)
 
 
-async def test_joint_text_comes_in_the_same_reply() -> None:
-    judge = ScriptedJudge()
-    result = await judged(dialogue_of(2), judge, RubricConfig(mode="json", text="joint"))
-    assert judge.purposes() == ["judge.turns"]
-    assert result.per_turn[0].issues == ("scripted",)
-    assert result.decision_basis == "scripted"
+@MODES
+async def test_the_bound_of_words_follows_what_is_asked_up_to_the_configs(
+    config: RubricConfig,
+) -> None:
+    few, many = (
+        ScriptedJudge(scores={(turn, "helpfulness"): 3 for turn in range(1, weak + 1)})
+        for weak in (1, 10)
+    )
+    for judge in (few, many):
+        await judged(dialogue_of(10), judge, with_options(config, text="auto"))
+    (less,), (more,) = words_asked(few), words_asked(many)
+    assert 200 < less.max_tokens < 300 < more.max_tokens == 800
+    tight = ScriptedJudge(scores=few.scores)
+    await judged(dialogue_of(10), tight, with_options(config, text="auto", text_max_tokens=64))
+    assert words_asked(tight)[0].max_tokens == 64
 
 
-async def test_tokens_mode_asks_for_text_only_where_told_to() -> None:
-    judge = ScriptedJudge()
-    await judged(dialogue_of(2), judge, TOKENS)
-    assert "judge.text" not in judge.purposes()
-    judge = ScriptedJudge()
-    result = await judged(dialogue_of(2), judge, with_options(TOKENS, text="separate"))
-    assert judge.purposes()[-1] == "judge.text"
+@MODES
+@pytest.mark.parametrize("conversation", ["further_call", "windows"])
+async def test_a_long_dialogue_is_asked_for_words_once_over_the_whole_text(
+    config: RubricConfig, conversation: str
+) -> None:
+    scores = {(3, "helpfulness"): 2, (13, "helpfulness"): 2}
+    judge = ScriptedJudge(
+        scores=dict(scores),
+        answer=lambda r: (
+            said("turn 3: late\nturn 13: rude\nbasis: two bad turns")
+            if r.purpose == "judge.text"
+            else None
+        ),
+    )
+    options = with_options(config, text="auto", conversation=conversation)
+    result = await judged(dialogue_of(14), judge, options)
+    (request,) = words_asked(judge)
+    assert shown_turns(request) == list(range(1, 15))
+    assert [turn.turn for turn in result.per_turn if turn.issues] == [3, 13]
+    assert result.decision_basis == "two bad turns"
+    assert result.remarks == ()
+
+
+@MODES
+async def test_where_the_whole_does_not_fit_turns_out_of_sight_are_not_asked_about(
+    config: RubricConfig,
+) -> None:
+    scores = {(1, "helpfulness"): 2, (14, "helpfulness"): 2}
+    judge = ScriptedJudge(scores=dict(scores), limit=limit_for(6, words=100, slack=1600))
+    options = with_options(config, text="auto")
+    result = await judged(dialogue_of(14, words=100), judge, options)
+    (request,) = words_asked(judge)
+    assert "turn 14: what is wrong" in question_of(request)
+    assert "turn 1: what is wrong" not in question_of(request)
+    assert "text_lost: not_shown" in result.remarks
     assert result.decision_basis == "as scored, judge.text."
+
+
+async def test_words_that_came_with_the_scores_stay_where_the_call_for_words_brings_none() -> None:
+    card = {
+        "per_turn": [
+            {
+                "turn": 1,
+                "role": "assistant",
+                "scores": {"context_use": 5, "helpfulness": 3, "safety": 5},
+                "issues": ["vague"],
+            }
+        ],
+        "conversation_level": {
+            name: {"score": 4, "note": "so so"}
+            for name in ("coherence", "task_completion", "repair_handling")
+        },
+        "verdict": "good",
+        "decision_basis": "one vague turn",
+        "weakest_turn": 1,
+    }
+    judge = ScriptedJudge(
+        answer=lambda r: said(json.dumps(card)) if r.purpose != "judge.text" else fault("timeout")
+    )
+    result = await judged(dialogue_of(1), judge, RubricConfig(mode="json"))
+    assert result.per_turn[0].issues == ("vague",)
+    assert result.conversation_level.coherence.note == "so so"
+    assert result.decision_basis == "one vague turn"

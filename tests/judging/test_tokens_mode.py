@@ -24,7 +24,7 @@ from tests.judging.judge import (
     shown_turns,
 )
 
-TOKENS = RubricConfig(mode="tokens")
+TOKENS = RubricConfig(mode="tokens", text="off")
 
 
 async def test_one_request_an_item_all_in_one_call() -> None:

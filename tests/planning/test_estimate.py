@@ -260,7 +260,7 @@ def test_a_fork_that_goes_all_the_way_asks_what_is_expected(
 @pytest.mark.parametrize("stage", ["judge", "adherence"])
 def test_scoring_a_dialogue_asks_what_is_expected(stage: str, mode: str) -> None:
     output = {"tokens": "continuous", "json": "binary"}[mode]
-    scoring = recipe(judge={"mode": mode}, adherence={"output_mode": output})
+    scoring = recipe(judge={"mode": mode, "text": "off"}, adherence={"output_mode": output})
     engine = ScriptedEngine(Agreeing(), capabilities=CAPABILITIES)
     bound = getattr(bind_stages(scoring, ModelPool(engine)), stage)
     some = dialogue(0, turns=9)
@@ -268,6 +268,20 @@ def test_scoring_a_dialogue_asks_what_is_expected(stage: str, mode: str) -> None
     expected = bound.expected_load(some)
     assert prompts(call.request for call in expected) == prompts(engine.requests)
     assert {call.role for call in expected} == {"judge"}
+
+
+@pytest.mark.parametrize("mode", ["tokens", "json"])
+def test_every_dialogue_is_expected_to_be_asked_for_words_and_that_is_said(mode: str) -> None:
+    with_words, without = (
+        foretell(recipe(judge={"mode": mode, "text": text}), [dialogue(0, turns=3)])
+        for text in ("auto", "off")
+    )
+    asked, bare = (made.stages["judge"] for made in (with_words, without))
+    assert asked.requests == bare.requests + 1
+    assert asked.completion_tokens > bare.completion_tokens + 50
+    said = "words are asked for about every dialogue, as if none were excellent"
+    assert said in with_words.assumptions
+    assert said not in without.assumptions
 
 
 @pytest.mark.parametrize("mode", ["tokens", "json"])

@@ -93,6 +93,32 @@ def result(server: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> 
     return run_recipe(recipe(server, folder / "chats.jsonl"), out=folder / "run")
 
 
+def test_judgments_are_written_in_the_cards_form_and_taken_away_again(
+    server: CountingServer, tmp_path: Path
+) -> None:
+    write_chats(tmp_path / "chats.jsonl", 4, again=1)
+
+    def run(*kinds: str) -> RunResult:
+        export = {"trainers": ["trl"], "kinds": ["sft", *kinds]}
+        asked = recipe(server, tmp_path / "chats.jsonl", export=export)
+        return run_recipe(asked, out=tmp_path / "run")
+
+    made = run("judgments")
+    file = tmp_path / "run/export/judgments.jsonl"
+    rows = lines(file)
+    assert len(rows) == made.manifest.dialogues == 5
+    assert rows[0] == rows[4] | {"dialogue_id": rows[0]["dialogue_id"]}
+    for row in rows:
+        judgment = read_judged(made.folder, row["dialogue_id"]).judgment
+        assert judgment is not None
+        assert row["verdict"] == judgment["verdict"]
+        assert row["per_turn"][0]["scores"] == judgment["per_turn"][0]["scores"]
+        assert "readings" not in row["per_turn"][0]
+    assert made.manifest.exports["judgments"]["judgments"] == 5
+    run()
+    assert not file.exists()
+
+
 class TestSalvage:
     def test_what_is_not_selected_keeps_its_good_turns(self, result: RunResult) -> None:
         run = result.folder

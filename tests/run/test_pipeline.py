@@ -116,14 +116,15 @@ def test_requests_in_the_manifest_are_those_the_server_saw(
     server: CountingServer, data: Path, tmp_path: Path
 ) -> None:
     result, asked = questions(
-        server, lambda: run_recipe(recipe(server, data), out=tmp_path / "run")
+        server,
+        lambda: run_recipe(recipe(server, data, judge={"text": "all"}), out=tmp_path / "run"),
     )
     stages = result.manifest.stages
     assert sum(stage.requests_sent for stage in stages.values()) == len(asked)
     judgments = pl.read_parquet(next((tmp_path / "run/judge").glob("*/rows.parquet")))["record"]
     turns = sum(len(json.loads(record).get("per_turn", [])) for record in judgments)
-    # tokens mode: three scores a turn, then three for the conversation, the verdict and the weakest turn
-    assert stages["judge"].requests == 3 * turns + 5 * len(judgments)
+    # tokens mode: three scores a turn, then three for the conversation, the verdict, the weakest turn, and words
+    assert stages["judge"].requests == 3 * turns + 6 * len(judgments)
 
 
 def test_summary_and_manifest_count_where_the_judge_disagrees_with_itself(
@@ -256,7 +257,7 @@ def test_single_turns_are_asked_again_and_the_other_replies_kept(tmp_path: Path)
         half = recipe(
             server,
             data,
-            judge=share,
+            judge=share | {"text": "off"},
             adherence={"output_mode": "continuous", **share},
             select={"where": {"scored": "mean_score > 0 AND adherence >= 0"}},
             max_unscored=0.0,
@@ -912,7 +913,7 @@ def test_what_a_recipe_redacts_leaves_for_no_hosted_model_and_stays_in_the_recor
         server,
         data,
         redact=["email", "phone", "card"],
-        judge={"text": "separate"},
+        judge={"text": "all"},
         fork={"resamples": 1, "where": "TRUE"},
         select={"where": {}},
     )
