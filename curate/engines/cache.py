@@ -1,12 +1,12 @@
 """The response cache: a reply that was received is never asked for again, also after kill -9.
 
-Replies lie in a `storage.store.Store` by the key of what was asked, and are there from the moment `put` returns. What
-is damaged, by a disk or a copy, is passed over and asked for again.
+Replies lie in a `storage.store.Store` by the key of what was asked, and are there once `put` was awaited. What is
+damaged, by a disk or a copy, is passed over and asked for again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -45,17 +45,18 @@ class ReplyCache:
         """Kept replies that were met and could not be read; they count as never received."""
         return self.store.damaged + len(self._unreadable)
 
-    def put(self, key: str, completion: Completion) -> None:
-        """Keep a reply. It outlives this process from the moment this returns.
+    def put(self, replies: Mapping[str, Completion]) -> Awaitable[None]:
+        """Keep replies. They outlive this process from the moment this was awaited.
 
         Args:
-            key: of the request; an earlier reply under it is replaced.
-            completion: the reply, as received.
+            replies: by request key, as received; an earlier reply under a key is replaced.
 
         Raises:
-            CurateError: the disk is full or the store cannot be written. What was kept stays whole.
+            CurateError: when awaited; the disk is full or the store cannot be written. What was kept stays whole.
         """
-        self.store.put([(key, orjson.dumps(completion_to_json(completion)))])
+        return self.store.put_soon(
+            (key, orjson.dumps(completion_to_json(reply))) for key, reply in replies.items()
+        )
 
     def get_many(self, keys: Sequence[str]) -> dict[str, Completion]:
         """The replies that are there, of those asked for; a damaged one is not (see `damaged`).

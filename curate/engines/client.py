@@ -54,8 +54,8 @@ class Replies(Protocol):
         """The replies that are there, of those asked for."""
         ...
 
-    def put(self, key: str, completion: Completion) -> Awaitable[None] | None:
-        """Keep a reply; it outlives this process from the moment this returns, awaited or not."""
+    def put(self, replies: Mapping[str, Completion]) -> Awaitable[None]:
+        """Keep replies by key; they outlive this process from the moment this was awaited."""
         ...
 
 
@@ -476,18 +476,14 @@ class Recorded:
             tally.sent += 1
         completions = list(map(checked, await self._engine.complete(list(calls.values()))))
         # Nothing may come between the replies and the cache.
-        waiting: list[Awaitable[None]] = []
-        if self._cache is not None:
-            for key, completion in zip(calls, completions, strict=True):
-                if is_kept(completion):
-                    kept = self._cache.put(key, completion)
-                    if kept is not None:
-                        waiting.append(kept)
+        replies = dict(zip(calls, completions, strict=True))
+        kept = {key: reply for key, reply in replies.items() if is_kept(reply)}
+        keeping = self._cache.put(kept) if self._cache is not None and kept else None
         for tally, completion in zip(tallies, completions, strict=True):
             tally.add_call(completion)
-        for kept in waiting:
-            await kept
-        for key, completion in zip(calls, completions, strict=True):
+        if keeping is not None:
+            await keeping
+        for key, completion in replies.items():
             answer(key, completion)
 
 

@@ -24,7 +24,7 @@ import os
 import secrets
 import stat
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -164,10 +164,10 @@ class Spool:
         self._store = Store(folder / f"{self.owner}.sqlite")
         self._count = 0
 
-    def append(self, key: str, reply: bytes) -> None:
-        """Write a reply; it outlives this process from the moment this returns."""
-        self._store.put([(key, reply)])
-        self._count += 1
+    def append(self, replies: Sequence[Entry]) -> None:
+        """Write replies; they outlive this process from the moment this returns."""
+        self._store.put(replies)
+        self._count += len(replies)
 
     def clear(self) -> None:
         """All of it is with the keeper; emptied when it is worth the time."""
@@ -249,22 +249,22 @@ class KeptReplies:
         self._is_limited = any(
             limit is not None for limit in (limits.calls, limits.tokens, limits.money)
         )
-        self._puts: list[tuple[Entry, asyncio.Future[None]]] = []
+        self._puts: list[tuple[list[Entry], asyncio.Future[None]]] = []
         self._gets: list[tuple[Sequence[str], asyncio.Future[dict[str, Completion]]]] = []
         self._calls: list[asyncio.Future[None]] = []
         self._recent: OrderedDict[str, Completion] = OrderedDict()
         self._sending: asyncio.Task[None] | None = None
         self._failed = False
 
-    def put(self, key: str, completion: Completion) -> Awaitable[None]:
-        """Keep a reply: in the spool when this returns, in the reply log when it was awaited."""
-        reply = orjson.dumps(completion_to_json(completion))
-        self._spool.append(key, reply)
-        self._recent[key] = completion
-        if len(self._recent) > _RECENT:
+    def put(self, replies: Mapping[str, Completion]) -> Awaitable[None]:
+        """Keep replies: in the spool when this returns, in the reply log when it was awaited."""
+        entries = [(key, orjson.dumps(completion_to_json(reply))) for key, reply in replies.items()]
+        self._spool.append(entries)
+        self._recent.update(replies)
+        while len(self._recent) > _RECENT:
             self._recent.popitem(last=False)
         arrived = asyncio.get_running_loop().create_future()
-        self._puts.append(((key, reply), arrived))
+        self._puts.append((entries, arrived))
         self._send()
         return arrived
 
@@ -331,7 +331,7 @@ class KeptReplies:
         gets, self._gets = self._gets, []
         calls, self._calls = self._calls, []
         batch = self._batch()
-        batch.replies = [entry for entry, _ in puts]
+        batch.replies = [entry for entries, _ in puts for entry in entries]
         batch.wanted = list(dict.fromkeys(key for keys, _ in gets for key in keys))
         batch.calls = len(calls)
         waiting: list[asyncio.Future[Any]] = [

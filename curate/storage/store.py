@@ -2,13 +2,15 @@
 
 Replies of models, replies on their way from a worker, embeddings, and the rows of a stage that runs lie in one each.
 `put` is one transaction of a write-ahead log: once it returns, a kill of the process loses nothing of it, and what a
-kill tears SQLite leaves out when the file is next opened. A power cut can cost the last moments, since not each
+kill tears SQLite leaves out when the file is next opened. A transaction costs more than what is put, so `put_soon`
+shares one among all that comes in the same round of the event loop. A power cut can cost the last moments, since not each
 transaction is forced to the disk. A value is kept with a checksum of it and its key: one that a disk or a copy has
 damaged is passed over and counted (`Store.damaged`), as if it had never been put, and costs no other.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import hashlib
@@ -27,9 +29,7 @@ _TABLE = """
 CREATE TABLE IF NOT EXISTS kept
 (number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, value BLOB NOT NULL, checksum INTEGER NOT NULL)
 """
-_PUT = """
-INSERT OR REPLACE INTO kept VALUES ((SELECT COALESCE(MAX(number), 0) + 1 FROM kept), ?, ?, ?)
-"""
+_PUT = "INSERT OR REPLACE INTO kept VALUES (NULL, ?, ?, ?)"  # NULL: one above the highest number
 
 
 class Store:
@@ -45,6 +45,8 @@ class Store:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self._damaged: set[bytes] = set()
+        self._arrived: list[tuple[str, bytes]] = []
+        self._waiting: list[asyncio.Future[None]] = []
         with self._explained():
             if path is not None:
                 make_folder(path.parent)
@@ -54,6 +56,8 @@ class Store:
             self._base.text_factory = bytes  # of a damaged row; there is no text in a sound one
             self._base.execute("PRAGMA journal_mode=WAL")
             self._base.execute("PRAGMA synchronous=NORMAL")
+            # Pages, 40 MB: copying the log into the file forces the disk, and whoever puts waits for it.
+            self._base.execute("PRAGMA wal_autocheckpoint=10000")
             self._prepare()
 
     def _prepare(self) -> None:
@@ -101,6 +105,35 @@ class Store:
             finally:
                 if self._base.in_transaction:
                     self._base.execute("ROLLBACK")
+
+    def put_soon(self, entries: Iterable[tuple[str, bytes]]) -> asyncio.Future[None]:
+        """Keep values together with all that comes in this round of the event loop.
+
+        Returns:
+            What is done when the values are kept as by `put`, or has its error. They are kept even if nobody waits.
+        """
+        kept = asyncio.get_running_loop().create_future()
+        if not self._waiting:
+            kept.get_loop().call_soon(self._put_arrived)
+        self._waiting.append(kept)
+        self._arrived += entries
+        return kept
+
+    def _put_arrived(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        waiting, self._waiting = self._waiting, []
+        error: CurateError | None = None
+        try:
+            self.put(arrived)
+        except CurateError as raised:
+            error = raised
+        for kept in waiting:
+            if kept.done():
+                continue  # whoever waited was cancelled
+            if error is None:
+                kept.set_result(None)
+            else:
+                kept.set_exception(error)
 
     def get(self, keys: Iterable[str]) -> dict[str, bytes]:
         """The values that are there, of those asked for."""
@@ -159,6 +192,8 @@ class Store:
 
     def close(self) -> None:
         """Release the file; closing twice is harmless."""
+        if self._waiting:
+            self._put_arrived()
         with self._explained():
             self._base.close()
 

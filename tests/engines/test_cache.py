@@ -39,13 +39,13 @@ def test_a_reply_comes_back_as_it_was_received(completion: Completion) -> None:
     )
 
 
-def test_replies_are_found_at_once_and_after_reopening(tmp_path: Path) -> None:
+async def test_replies_are_found_at_once_and_after_reopening(tmp_path: Path) -> None:
     path = tmp_path / "replies.sqlite"
     with ReplyCache(path) as cache:
         for number in range(20):
-            cache.put(make_key(number), Completion(text=str(number)))
+            await cache.put({make_key(number): Completion(text=str(number))})
         assert cache.get_many([make_key(7), make_key(99)]) == {make_key(7): Completion(text="7")}
-        cache.put(make_key(1), Completion(text="new"))
+        await cache.put({make_key(1): Completion(text="new")})
     with ReplyCache(path) as cache:
         found = cache.get_many([make_key(number) for number in range(30)])
         expected = {make_key(number): str(number) for number in range(20)} | {make_key(1): "new"}
@@ -67,9 +67,9 @@ def test_replies_are_found_at_once_and_after_reopening(tmp_path: Path) -> None:
         [],
     ],
 )
-def test_a_kept_reply_that_is_none_costs_only_itself(tmp_path: Path, reply: Any) -> None:
+async def test_a_kept_reply_that_is_none_costs_only_itself(tmp_path: Path, reply: Any) -> None:
     with ReplyCache(tmp_path / "r.sqlite") as cache:
-        cache.put(make_key(1), Completion(text="good"))
+        await cache.put({make_key(1): Completion(text="good")})
         cache.store.put([(make_key(2), orjson.dumps(reply))])
         for _ in range(2):
             found = cache.get_many([make_key(1), make_key(2)])

@@ -323,10 +323,10 @@ async def test_refresh_asks_again_once_for_a_stage_a_purpose_or_a_key(cache):
 
 
 async def test_what_cannot_be_kept_stops_the_run(cache, monkeypatch):
-    def refuse(key, completion):
+    def refuse(entries):
         raise CurateError("the disk is full")
 
-    monkeypatch.setattr(cache, "put", refuse)
+    monkeypatch.setattr(cache.store, "put", refuse)
     with pytest.raises(CurateError, match="disk is full"):
         await make_asker(ScriptedEngine(["a"]), cache)([make_request("a")])
 

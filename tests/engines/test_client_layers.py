@@ -73,7 +73,7 @@ async def ask(layer, letters: str) -> str:
 async def test_cached_asks_for_what_is_missing_and_keeps_nothing_itself(tmp_path):
     inner, accounting = Inner(), Accounting()
     with ReplyCache(tmp_path / "r.sqlite") as cache:
-        cache.put(key("a"), Completion(text="A"))
+        await cache.put({key("a"): Completion(text="A")})
         layer = Cached(inner, cache, accounting)
         assert await ask(layer, "ab") == "Ab"
         assert await ask(layer, "ab") == "Ab"
@@ -84,7 +84,7 @@ async def test_cached_asks_for_what_is_missing_and_keeps_nothing_itself(tmp_path
 async def test_cached_refreshes_what_it_is_told_until_it_has_a_reply(tmp_path):
     inner = Inner({"a": [failed("server"), Completion(text="new")]})
     with ReplyCache(tmp_path / "r.sqlite") as cache:
-        cache.put(key("a"), Completion(text="old"))
+        await cache.put({key("a"): Completion(text="old")})
         layer = Cached(inner, cache, Accounting(), refresh={"judge"})
         assert [await ask(layer, "a") for _ in range(3)] == ["S", "new", "old"]
 

@@ -47,7 +47,7 @@ def client(wire: Wire, spools: Path, limits: Budget | None = None) -> KeptReplie
 async def test_a_reply_is_in_the_log_when_put_was_awaited(tmp_path: Path) -> None:
     keeper, spools = make(tmp_path)
     one, other = client(Wire(keeper), spools), client(Wire(keeper), spools)
-    await one.put(KEYS[0], Completion(text="kept"))
+    await one.put({KEYS[0]: Completion(text="kept")})
     assert await other.get_many(KEYS[:2]) == {KEYS[0]: Completion(text="kept")}
     keeper.close()
     with ReplyCache(tmp_path / "replies.sqlite") as cache:
@@ -58,7 +58,7 @@ async def test_what_comes_together_travels_together(tmp_path: Path) -> None:
     keeper, spools = make(tmp_path)
     wire = Wire(keeper)
     replies = client(wire, spools)
-    await asyncio.gather(*(replies.put(key, Completion(text=key)) for key in KEYS))
+    await asyncio.gather(*(replies.put({key: Completion(text=key)}) for key in KEYS))
     found = await asyncio.gather(*(client(wire, spools).get_many([key]) for key in KEYS[:3]))
     assert [list(part) for part in found] == [[key] for key in KEYS[:3]]
     assert len(wire.batches) <= len(KEYS) // 500 + 1 + 3
@@ -69,7 +69,7 @@ async def test_a_reply_that_comes_during_a_look_up_is_found(tmp_path: Path) -> N
     replies = client(Wire(keeper), spools)
     looking = asyncio.create_task(replies.get_many(KEYS[:1]))
     await asyncio.sleep(0.002)
-    await asyncio.gather(looking, replies.put(KEYS[0], Completion(text="just now")))
+    await asyncio.gather(looking, replies.put({KEYS[0]: Completion(text="just now")}))
     assert looking.result()[KEYS[0]].text == "just now"
 
 
@@ -91,8 +91,8 @@ async def main():
     spool = Spool(Path({str(spools)!r}))
     kept = KeptReplies(never, spool, Accounting(), Budget())
     for number in range(700):
-        kept.put(f"{{number:032x}}", Completion(text=str(number)))
-    spool.append("{KEYS[1000]}", b'{{"text":"damaged"}}')
+        kept.put({{f"{{number:032x}}": Completion(text=str(number))}})
+    spool.append([("{KEYS[1000]}", b'{{"text":"damaged"}}')])
     spool._store._base.execute("UPDATE kept SET value = CAST('{{\\"text\\":\\"other\\"}}' AS BLOB) WHERE number = 701")
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -101,7 +101,7 @@ asyncio.run(main())
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
     await process.wait()
     living = Spool(spools)
-    living.append(KEYS[0], b"not yet handed over")
+    living.append([(KEYS[0], b"not yet handed over")])
     assert keeper.sweep(process.pid) == 700
     assert keeper.sweep() == 0
     assert len(list(spools.glob("*.sqlite"))) == 1, "a living worker's spool stays"
@@ -154,7 +154,7 @@ async def test_everybody_who_waits_hears_of_a_failure(tmp_path: Path) -> None:
     replies = client(wire, spools, Budget(calls=5))
     call = replies.start_call()
     assert call is not None
-    waiting = [replies.put(KEYS[0], Completion(text="x")), replies.get_many(KEYS[1:2]), call]
+    waiting = [replies.put({KEYS[0]: Completion(text="x")}), replies.get_many(KEYS[1:2]), call]
     outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 2)
     assert all(isinstance(outcome, CurateError) for outcome in outcomes)
     wire.is_cut = False
@@ -165,13 +165,13 @@ async def test_a_spool_goes_only_when_the_keeper_has_all_of_it(tmp_path: Path) -
     keeper, spools = make(tmp_path)
     wire = Wire(keeper)
     replies = client(wire, spools)
-    await replies.put(KEYS[0], Completion(text="x"))
+    await replies.put({KEYS[0]: Completion(text="x")})
     await replies.close()
     assert not list(spools.glob("*"))
     other = client(wire, spools)
     wire.is_cut = True
     with pytest.raises(CurateError):
-        await other.put(KEYS[1], Completion(text="y"))
+        await other.put({KEYS[1]: Completion(text="y")})
     wire.is_cut = False
     await other.close()
     assert len(list(spools.glob("*.sqlite"))) == 1
@@ -202,7 +202,7 @@ def test_spools_are_where_nobody_else_can_know_or_look(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         spool = Spool(tmp_path / "spools")
-        spool.append(KEYS[0], b"{}")
+        spool.append([(KEYS[0], b"{}")])
     finally:
         os.umask(before)
     paths = [tmp_path / "spools", *(tmp_path / "spools").iterdir()]

@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import sys
 
 import pytest
@@ -27,3 +28,17 @@ def test_errors_come_through():
 
     with pytest.raises(ValueError, match="as it was"):
         run(fail())
+
+
+@pytest.mark.parametrize(("before", "within"), [((700, 10, 10), 20_000), ((0, 10, 10), 0)])
+def test_garbage_is_looked_for_less_often_for_as_long_as_the_loop_runs(before, within):
+    async def threshold() -> int:
+        return gc.get_threshold()[0]
+
+    usual = gc.get_threshold()
+    gc.set_threshold(*before)
+    try:
+        assert run(threshold()) == within
+        assert gc.get_threshold() == before
+    finally:
+        gc.set_threshold(*usual)

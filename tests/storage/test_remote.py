@@ -14,7 +14,6 @@ import orjson
 import polars as pl
 import pytest
 
-from curate.engines.base import Completion
 from curate.engines.cache import ReplyCache
 from curate.errors import CurateError, RunLockedError, UsageError
 from curate.recipe import Recipe, parse_recipe
@@ -109,10 +108,9 @@ KEYS = [f"{number:032x}" for number in range(100)]
 MANIFEST = orjson.dumps({"format": RUN_FORMAT})
 
 
-def keep(folder: Path, *keys: str) -> None:
+def keep(folder: Path, *keys: str, text: str = "") -> None:
     with ReplyCache(folder / "replies.sqlite") as cache:
-        for key in keys:
-            cache.put(key, Completion(text=key))
+        cache.store.put((key, orjson.dumps({"text": text or key})) for key in keys)
 
 
 def kept(folder: Path) -> set[str]:
@@ -250,8 +248,8 @@ def test_only_what_changed_is_copied(url: str) -> None:
 def test_a_reply_that_was_replaced_is_copied_again(url: str, machine: Any) -> None:
     with open_run_folder(url) as folder:
         keep(folder.path, *KEYS[:2])
-    with open_run_folder(url) as folder, ReplyCache(folder.path / "replies.sqlite") as cache:
-        cache.put(KEYS[1], Completion(text="anew"))
+    with open_run_folder(url) as folder:
+        keep(folder.path, KEYS[1], text="anew")
     machine("two")
     with open_run_folder(url) as folder, ReplyCache(folder.path / "replies.sqlite") as cache:
         assert cache.get_many(KEYS[:2])[KEYS[1]].text == "anew"

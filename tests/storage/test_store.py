@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -65,6 +66,43 @@ def test_a_value_that_replaces_the_last_has_a_new_number(tmp_path: Path) -> None
         [(number, _, _)] = store.items()
         store.put([("a", b"new")])
         assert [row[1:] for row in store.items(after=number)] == [("a", b"new")]
+
+
+async def test_what_comes_in_one_round_of_the_loop_is_one_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    puts, put = list[int](), Store.put
+
+    def counted(store: Store, entries: list[tuple[str, bytes]]) -> None:
+        puts.append(len(entries))
+        put(store, entries)
+
+    monkeypatch.setattr(Store, "put", counted)
+    with Store(tmp_path / "s.sqlite") as store, Store(tmp_path / "s.sqlite") as other:
+
+        async def keep(key: str) -> None:
+            await store.put_soon([(key, b"1"), (key * 2, b"2")])
+            assert other.get([key, key * 2]) == {key: b"1", key * 2: b"2"}, "kept when awaited"
+
+        await asyncio.gather(*map(keep, "abc"))
+        await keep("d")
+    assert puts == [6, 2]
+
+
+async def test_what_nobody_waits_for_any_more_is_kept_all_the_same(tmp_path: Path) -> None:
+    async def wait(store: Store) -> None:
+        await store.put_soon([("a", b"1")])
+
+    with Store(tmp_path / "s.sqlite") as store:
+        waiting = asyncio.create_task(wait(store))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await store.put_soon([("b", b"2")])
+        assert waiting.cancelled()
+        last = store.put_soon([("c", b"3")])
+    assert last.done(), "closing puts what is left"
+    with Store(tmp_path / "s.sqlite") as store:
+        assert store.get("abc") == {"a": b"1", "b": b"2", "c": b"3"}
 
 
 def test_without_a_path_all_is_in_memory() -> None:
@@ -206,6 +244,17 @@ def test_a_full_disk_is_named_and_nothing_is_torn(tmp_path: Path) -> None:
         store.put([("after", b"2")])
     with Store(path) as store:
         assert store.get(["before", "large", "a", "after"]) == {"before": b"1", "after": b"2"}
+
+
+async def test_everybody_who_put_in_that_round_hears_of_a_full_disk(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        [pages] = store._base.execute("PRAGMA page_count").fetchone()
+        store._base.execute(f"PRAGMA max_page_count={pages + 1}")
+        kept = [store.put_soon([("large", b"x" * 50_000)]), store.put_soon([("a", b"1")])]
+        outcomes = await asyncio.gather(*kept, return_exceptions=True)
+        assert ["disk is full" in str(outcome) for outcome in outcomes] == [True, True]
+        await store.put_soon([("after", b"2")])
+        assert store.get(["large", "a", "after"]) == {"after": b"2"}
 
 
 @pytest.mark.parametrize("content", [b"this is no database, but text " * 100, b"SQLite format 3\0"])
