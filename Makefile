@@ -9,7 +9,7 @@ PEERS := .venv-peers
 PINS := $(wildcard .ci/constraints/test.txt)
 INSTALL := $(PIP) install $(addprefix --constraint ,$(PINS))
 
-.PHONY: quickstart test search test-trainers test-vllm lint bench clean
+.PHONY: quickstart test search mutants test-trainers test-vllm lint bench clean
 
 quickstart: $(VENV)/.base
 	$(BIN)/curate run recipes/quickstart.yaml
@@ -24,6 +24,11 @@ test: $(VENV)/.test
 # Property tests with new and many more examples; `make test` draws the same ones every time.
 search: $(VENV)/.test
 	CURATE_HYPOTHESIS=search $(BIN)/python -m pytest -m hypothesis
+
+# Whether the tests notice small changes of the code: a seeded sample, each result as it comes (see scripts/mutants.py).
+mutants: $(VENV)/.test
+	$(INSTALL) --group mutants
+	$(BIN)/python scripts/mutants.py $(MUTANTS)
 
 # The loaders of LLaMA-Factory, axolotl, ms-swift, OpenRLHF and verl, each in a venv of its own, kept (see .ci/trainers).
 test-trainers: $(VENV)/.test
