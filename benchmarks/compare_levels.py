@@ -3,9 +3,9 @@
     python benchmarks/compare_levels.py ask --model judge.gguf --data conture/data.json --out readings.jsonl
     python benchmarks/compare_levels.py report readings.jsonl [more.jsonl ...] --data conture/data.json
 
-`ask` judges every dialogue in mode `tokens`, one line each; it goes on where it stopped. `ask --examples 3 --out
+`ask` judges every dialogue in mode `tokens`, or as `--judge` says, one line each; it goes on where it stopped. `ask --examples 3 --out
 shown.jsonl` shows three labelled dialogues in the shared start of every prompt and asks about the others; `report
-readings.jsonl --beside shown.jsonl` holds both against each other on those. `report` asks nobody:
+readings.jsonl --beside shown.jsonl` holds both against each other on those; so it does with two ways to judge. `report` asks nobody:
 levels and `p_good` are fitted to the first so many labels that a seed draws, as `curate calibrate` fits them, and
 tested on the dialogues that no label was drawn from, 20 seeds. A figure is the mean over the seeds; its 95 %
 interval draws dialogues again (1,000 times), all seeds at once.
@@ -80,11 +80,12 @@ async def ask(args: argparse.Namespace) -> None:
     engine = await open_judge(args)
     tuning = gold[max(0, len(gold) - args.examples) :]
     shown = tuple(worked_example(item.dialogue, load_people(args.data)) for item in tuning)
-    config = RubricConfig(mode="tokens", text="off", conversation="further_call", examples=shown)
+    asked = {"mode": "tokens", "text": "off", "examples": shown} | json.loads(args.judge)
+    config = RubricConfig.model_validate(asked)
     identity = JudgeIdentity(
         engine="benchmark",
         model=str(args.model or args.engine),
-        mode="tokens",
+        mode=config.mode,
         prompt_version=prompt_version(config),
     )
     held_out = gold[: len(gold) - len(tuning)]
@@ -525,6 +526,11 @@ def main() -> None:
     add_judge(asking)
     asking.add_argument("--data", required=True, type=Path)
     asking.add_argument("--out", required=True, type=Path)
+    asking.add_argument(
+        "--judge",
+        default="{}",
+        help='options of the judge as in a recipe, as JSON: \'{"mode": "json", "samples": 8}\'',
+    )
     asking.add_argument("--limit", type=int)
     asking.add_argument("--part", default="0/1", help="N/M: every Mth dialogue from the Nth on")
     asking.add_argument(

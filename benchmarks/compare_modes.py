@@ -12,8 +12,8 @@ higher (AUC), and how often is its weakest turn the flawed one? Two public sets 
   score of that turn, over all turns and within each dialogue (which no difference between bots explains).
 
 The judge's overall score is the mean of coherence, task_completion (where it is no n/a) and the turns'
-mean helpfulness; a turn's is the mean of context_use and helpfulness. In mode `tokens` these are
-expectations, in mode `json` integers. Every variant sees the same dialogues, drawn with a fixed seed.
+mean helpfulness; a turn's is the mean of context_use and helpfulness. In mode `tokens` and with several samples these
+are expectations, in mode `json` integers. Every variant sees the same dialogues, drawn with a fixed seed.
 A Markdown table goes to standard output: the agreement, the share of dialogues scored, requests, tokens
 (prompt, of these not cached, generated) and seconds; then how far each variant agrees with the first. An interval that holds the
 other variant's figure is no ground to prefer either.
@@ -134,6 +134,7 @@ def variants() -> dict[str, RubricConfig]:
     return {
         "tokens": tokens,
         "json": json_mode,
+        "json, 8 samples": json_mode.model_copy(update={"samples": 8}),
         "tokens, no prefix": tokens.model_copy(update={"answer_prefix": ""}),
         "tokens, prefix 'Score: [['": tokens.model_copy(update={"answer_prefix": "Score: [["}),
         "tokens, prefix '[['": tokens.model_copy(update={"answer_prefix": "[["}),

@@ -29,10 +29,10 @@ from curate.records.config import Config
 from curate.records.validation_errors import validated
 from curate.selection.columns import (
     ADHERENCE_COLUMNS,
+    EXPECTATION_ONLY,
     METRIC_PREFIX,
     REASONS_ONLY,
     STAGES_OF,
-    TOKENS_ONLY,
     TURNS_ONLY,
 )
 from curate.selection.config import SelectConfig
@@ -351,8 +351,8 @@ class Recipe(Config):
         }
         if self.models.judge is None and self.reuse is not None:
             return absent  # rows are taken as another recipe made them
-        if self.judge is not False and self.judge.mode == "json":
-            absent |= dict.fromkeys(TOKENS_ONLY, "judge.mode: json")
+        if self.judge is not False and self.judge.mode == "json" and self.judge.samples == 1:
+            absent |= dict.fromkeys(EXPECTATION_ONLY, "judge.mode: json")
         if self.adherence is not False:
             if not self.adherence.include_reason:
                 absent |= dict.fromkeys(REASONS_ONLY, "adherence.include_reason: false")

@@ -196,6 +196,10 @@ def test_a_condition_on_a_column_that_no_stage_fills_is_refused(
             "adherence": {"include_reason": True},
             "select": {"where": {"sure": "coherence_spread < 1 AND n_scope_violations = 0"}},
         },
+        {
+            "judge": {"mode": "json", "samples": 5},
+            "select": {"where": {"sure": "coherence_spread < 1"}},
+        },
     ],
 )
 def test_columns_that_a_recipe_fills_may_be_asked_for(sections: dict[str, Any]) -> None:

@@ -53,6 +53,13 @@ class RubricConfig(Config):
     mode: Literal["auto", "json", "tokens"] = Field(
         "auto", description="`auto`: tokens where the engine gives log-probabilities, else json."
     )
+    samples: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="So many replies are sampled at temperature 1 (json mode): their shares are each score's "
+        "probabilities, with an expectation and a spread. 1 asks for one reply at temperature 0.",
+    )
     max_turns: int = Field(10, ge=1, description="Up to this many scored turns in one call.")
     window_turns: int = Field(5, ge=4, le=6, description="Turns of a window of a longer dialogue.")
     overlap: int = Field(1, ge=0, le=3, description="Turns two neighbouring windows share.")
@@ -155,6 +162,11 @@ class RubricConfig(Config):
             value = getattr(self, name)
             if value != value.rstrip():
                 raise ValueError(f"{name} must not end with a space or newline")
+        if self.mode == "tokens" and self.samples > 1:
+            raise ValueError(
+                "samples are of JSON replies, and mode: tokens reads each score's distribution by itself: "
+                "leave samples out, or set mode: json"
+            )
         if self.prompt_file is not None:
             if self.rubric is not None:
                 raise ValueError("give either rubric or prompt_file, not both")
@@ -173,7 +185,11 @@ class RubricConfig(Config):
         return self.rubric if self.rubric is not None else self._prompt_text
 
 
+SAMPLE_TEMPERATURE = 1.0
+"""Of several sampled replies: at 1 their shares estimate the model's own distribution."""
+
 READING_OPTIONS = (
+    "samples",
     "paraphrases",
     "turn_view",
     "show_reasoning",
@@ -191,13 +207,14 @@ def reading_options(config: RubricConfig, mode: ScoringMode) -> dict[str, Any]:
 
     Left out where they are the defaults, so that identities from before they were kept stay what they are.
     """
-    ignored = ("paraphrases", "turn_view") if mode == "json" else ()
-    return {
+    ignored = ("paraphrases", "turn_view") if mode == "json" else ("samples",)
+    options = {
         name: value
         for name in READING_OPTIONS
         if name not in ignored
         and (value := getattr(config, name)) != RubricConfig.model_fields[name].default
     }
+    return options | ({"temperature": SAMPLE_TEMPERATURE} if "samples" in options else {})
 
 
 def resolve_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> ScoringMode:

@@ -4,22 +4,29 @@ On the wire the reply is an object with one required key a turn and nothing but 
 modes and constrained decoding can hold a model to: no turn can be missing, invented or scored twice.
 Servers without either still answer in this form or in the judge card's own array form; both are read,
 and both are checked for completeness here. Words are asked for in another call; those that come along are kept.
+
+Where the engine has no log-probabilities, several replies sampled at temperature 1 give each score a
+distribution: its shares among them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from curate.dialogue import split_thinking
-from curate.engines.base import Request
+from curate.engines.base import Completion, Request
 from curate.engines.structured import (
     KeyTwiceError,
     NoObjectError,
     SeveralObjectsError,
     only_object,
 )
+from curate.judging.config import SAMPLE_TEMPERATURE
 from curate.judging.session import (
     Failure,
     Page,
@@ -31,6 +38,7 @@ from curate.judging.session import (
     listed,
     mismatch_of,
 )
+from curate.judging.tokens_mode import DIGITS, share_reading
 from curate.judging.wording import RubricTexts
 from curate.records import (
     CONVERSATION_DIMENSIONS,
@@ -38,6 +46,8 @@ from curate.records import (
     VERDICTS,
     ConversationLevel,
     ConversationScore,
+    ConversationScoreValue,
+    LabelReading,
     RubricScores,
     TurnScores,
     Verdict,
@@ -272,47 +282,158 @@ def _shown(value: Any) -> str:
     return shown if len(shown) <= 40 else shown[:39] + "…"
 
 
+@dataclass(slots=True)
+class _Draw:
+    """One of the replies that are asked for, until it can be used or has been asked for often enough.
+
+    Attributes:
+        amendment: what is said at the end of the question because of the reply before.
+        usable: what was read of it.
+        failure: why nothing could be.
+        is_open: asked for again.
+    """
+
+    amendment: str = ""
+    usable: PageReading | None = None
+    failure: Failure = field(default_factory=lambda: Failure("bad_reply"))
+    is_open: bool = True
+
+
 async def ask_json(
     session: Session, page: Page, scope: Scope, *, wording: int = 0
 ) -> PageReading | Failure:
-    """Ask for one joint reply; a reply that cannot be used is asked again with the reason.
+    """Ask for one joint reply, or for `samples` of them; one that cannot be used is asked again with the reason.
 
     The reason stands at the end of the question, so the trunk is reused; the sample index is raised,
-    so that the reply log does not give the same reply again.
+    so that the reply log does not give the same reply again. Of several samples those that stay bad are
+    counted out; where fewer than half are left, or fewer than two, nothing is read.
     """
     config, texts = session.config, session.texts
-    text = question(scope, texts, wording=wording)
-    amendment = ""
-    usable: PageReading | None = None
-    failure = Failure("bad_reply")
-    trunk = session.trunk(page)
+    plain = Request(
+        session.trunk(page),
+        question(scope, texts, wording=wording),
+        max_tokens=reply_tokens(scope),
+        temperature=SAMPLE_TEMPERATURE if config.samples > 1 else 0.0,
+        schema=reply_schema(scope),
+        purpose="judge.turns" if scope.turns else "judge.conversation",
+        turns=scope.turns,
+    )
+    draws = [_Draw() for _ in range(config.samples)]
     for attempt in range(config.retries + 1):
-        request = Request(
-            trunk,
-            f"{text}{amendment}",
-            max_tokens=reply_tokens(scope),
-            schema=reply_schema(scope),
-            sample=attempt,
-            purpose="judge.turns" if scope.turns else "judge.conversation",
-            turns=scope.turns,
+        owed = [number for number, draw in enumerate(draws) if draw.is_open]
+        if not owed:
+            break
+        requests = [
+            replace(
+                plain,
+                question=f"{plain.question}{draws[number].amendment}",
+                sample=attempt * config.samples + number,
+            )
+            for number in owed
+        ]
+        for number, completion in zip(owed, await session.ask(requests), strict=True):
+            _take(draws[number], completion, plain, scope, session)
+    readings = [draw.usable for draw in draws if draw.usable is not None]
+    failures = [draw.failure for draw in draws if draw.usable is None]
+    if config.samples == 1:
+        return readings[0] if readings else failures[0]
+    if len(readings) >= max(2, math.ceil(config.samples / 2)):
+        if failures:
+            session.remark(f"samples_lost: {failures[0].reason}")
+        return pool_readings(readings, scope, config.samples)
+    # A prompt that does not fit can be split, whatever became of other samples.
+    failure = next((one for one in failures if one.is_overflow), failures[0])
+    detail = f"{len(readings)} of {config.samples} samples could be used: {failure.detail}"
+    return replace(failure, detail=detail.rstrip(": "))
+
+
+def _take(
+    draw: _Draw, completion: Completion, request: Request, scope: Scope, session: Session
+) -> None:
+    """Read a reply into its draw, and settle whether it is asked for again and with what reason."""
+    fault = fault_of(completion)
+    if fault is not None:  # the client below has asked again where that helps
+        draw.failure, draw.is_open = fault, False
+        return
+    try:
+        if completion.finish == "length":
+            draw.failure = Failure("reply_cut", f"cut at {request.max_tokens} tokens")
+            raise BadReplyError("it was longer than allowed; write the object only")
+        reading = read_reply(completion.text, scope)
+    except BadReplyError as error:
+        if completion.finish != "length":
+            draw.failure = Failure("bad_reply", str(error))
+        draw.amendment = "\n" + session.texts.question("retry", reason=error)
+        return
+    draw.usable = reading
+    mismatch = mismatch_of(reading, scope)
+    if mismatch is None or session.config.on_mismatch != "retry":
+        draw.is_open = False
+        return
+    draw.amendment = "\n" + session.texts.question("mismatch", got=reading.verdict, rule=mismatch)
+
+
+def pool_readings(readings: Sequence[PageReading], scope: Scope, asked: int) -> PageReading:
+    """One reading of several samples: the shares of the replies are the probabilities of each answer.
+
+    The most frequent answer is the digit, the verdict and the weakest turn; of equally frequent ones the
+    lower score, a digit before n/a, the worse verdict, the earlier turn.
+
+    Args:
+        readings: of one scope, at least one.
+        asked: how many replies were asked for; what share of them could be used is the coverage.
+    """
+    coverage = len(readings) / asked
+
+    def pooled(answers: Iterable[ConversationScoreValue]) -> tuple[str, LabelReading]:
+        shares = _shares(map(str, answers), (*DIGITS, "n/a"))
+        return _most_frequent(shares), share_reading(shares, coverage)
+
+    turns = []
+    for number, turn in enumerate(scope.turns):
+        each = [reading.turns[number].scores for reading in readings]
+        found = {name: pooled(getattr(one, name) for one in each) for name in TURN_DIMENSIONS}
+        turns.append(
+            TurnScores(
+                turn=turn,
+                scores=RubricScores(**{name: int(best) for name, (best, _) in found.items()}),
+                readings={name: reading for name, (_, reading) in found.items()},
+            )
         )
-        (completion,) = await session.ask([request])
-        fault = fault_of(completion)
-        if fault is not None:
-            return usable or fault
-        try:
-            if completion.finish == "length":
-                failure = Failure("reply_cut", f"cut at {request.max_tokens} tokens")
-                raise BadReplyError("it was longer than allowed; write the object only")
-            reading = read_reply(completion.text, scope)
-        except BadReplyError as error:
-            if completion.finish != "length":
-                failure = Failure("bad_reply", str(error))
-            amendment = "\n" + texts.question("retry", reason=error)
-            continue
-        mismatch = mismatch_of(reading, scope)
-        if mismatch is None or config.on_mismatch != "retry":
-            return reading
-        usable = reading
-        amendment = "\n" + texts.question("mismatch", got=reading.verdict, rule=mismatch)
-    return usable or failure
+    levels = [one.conversation for one in readings if one.conversation is not None]
+    conversation = None
+    if levels:
+        scores: dict[str, ConversationScore] = {}
+        for name in CONVERSATION_DIMENSIONS:
+            best, reading = pooled(getattr(level, name).score for level in levels)
+            score: ConversationScoreValue = "n/a" if best == "n/a" else int(best)
+            scores[name] = ConversationScore(score=score, reading=reading)
+        conversation = ConversationLevel(**scores)
+    verdicts = _shares((one.verdict for one in readings if one.verdict is not None), VERDICTS)
+    weakest = _shares(
+        (str(one.weakest or "none") for one in readings if one.has_weakest),
+        [*map(str, scope.weakest), "none"],
+    )
+    worst = _most_frequent(weakest) if weakest else "none"
+    return PageReading(
+        turns=tuple(turns),
+        conversation=conversation,
+        verdict=_most_frequent(verdicts) if verdicts else None,
+        weakest=None if worst == "none" else int(worst),
+        has_weakest=bool(weakest),
+        weakest_probabilities=weakest,
+    )
+
+
+_Answer = TypeVar("_Answer", bound=str)
+
+
+def _shares(answers: Iterable[_Answer], order: Sequence[_Answer]) -> dict[_Answer, float]:
+    """Share of each answer that was given, in the order given."""
+    counts = Counter(answers)
+    return {answer: counts[answer] / counts.total() for answer in order if counts[answer]}
+
+
+def _most_frequent(shares: Mapping[_Answer, float]) -> _Answer:
+    """Ties to the first."""
+    return max(shares, key=lambda answer: shares[answer])

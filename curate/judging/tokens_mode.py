@@ -173,14 +173,27 @@ def label_reading(
     values: Mapping[str, int] = DIGIT_VALUES,
     names: Mapping[str, str] = NAMES,
 ) -> LabelReading:
-    """Expectation and standard deviation over the labels seen that have a value; None where none was.
+    """A first token's distribution as a reading.
 
     Args:
         values: number of each label that counts; n/a is none of them.
         names: what labels are called in the reading, where not as they are spelt.
     """
-    probabilities = mass.probabilities
-    counted = {values[label]: share for label, share in probabilities.items() if label in values}
+    return share_reading(mass.probabilities, mass.coverage, values, names)
+
+
+def share_reading(
+    shares: Mapping[str, float],
+    coverage: float,
+    values: Mapping[str, int] = DIGIT_VALUES,
+    names: Mapping[str, str] = NAMES,
+) -> LabelReading:
+    """Expectation and standard deviation over the labels seen that have a value; None where none was.
+
+    Args:
+        shares: probability of each label seen, summing to 1.
+    """
+    counted = {values[label]: share for label, share in shares.items() if label in values}
     total = sum(counted.values())
     mean = spread = None
     if total > 0:
@@ -189,8 +202,8 @@ def label_reading(
         # Rounding must not push an expectation over the scale's end.
         mean = min(float(max(values.values())), max(float(min(values.values())), mean))
         spread = math.sqrt(variance)
-    named = {names.get(label, label): share for label, share in probabilities.items()}
-    return LabelReading(mean=mean, spread=spread, coverage=mass.coverage, probabilities=named)
+    named = {names.get(label, label): share for label, share in shares.items()}
+    return LabelReading(mean=mean, spread=spread, coverage=coverage, probabilities=named)
 
 
 async def ask_tokens(

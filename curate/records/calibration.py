@@ -83,7 +83,7 @@ class CutPoints(Frozen):
     """From one dimension's readings to levels 1-5, fitted to labels or to expected shares."""
 
     cuts: tuple[float, float, float, float] = Field(
-        description="Rising, on the expectation (mode json: the digit). The level is 1 + the number of "
+        description="Rising, on the expectation (one JSON reply: the digit). The level is 1 + the number of "
         "cuts that the value reaches; a cut above 5 is never reached."
     )
     na_cut: float | None = Field(

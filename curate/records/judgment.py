@@ -94,9 +94,10 @@ class UnscoredTurn(Frozen):
 
 
 class LabelReading(Frozen):
-    """What a first-token distribution says about a score.
+    """What a first-token distribution, or several sampled replies, say about a score.
 
-    `probabilities` are over the labels seen, renormalised; `coverage` is their share of the whole mass.
+    `probabilities` are over the labels seen, renormalised; `coverage` is their share of the whole mass, or the share
+    of the samples that could be used.
     """
 
     mean: float | None = Field(None, description="Expectation over the scale, n/a left out.")
@@ -124,7 +125,7 @@ class TurnScores(Frozen):
     )
     issues: tuple[str, ...] = ()
     readings: dict[str, LabelReading] = Field(
-        default_factory=dict, description="Per dimension, in scoring mode `tokens`."
+        default_factory=dict, description="Per dimension, in scoring mode `tokens` or from samples."
     )
 
 
@@ -178,7 +179,8 @@ class Judgment(Frozen):
     judge_weakest_turn: int | None = None
     weakest_mismatch: bool | None = None
     weakest_probabilities: dict[str, float] = Field(
-        default_factory=dict, description="Turn number (or 'none') to probability, mode `tokens`."
+        default_factory=dict,
+        description="Turn number (or 'none') to probability, mode `tokens` or from samples.",
     )
     unscored_turns: tuple[UnscoredTurn, ...] = ()
     windows: tuple[WindowOpinion, ...] = ()

@@ -102,16 +102,28 @@ def _judged() -> list[Column]:
         else:
             columns.append(judge(name, score, "Conversation score, 1-5; null for n/a."))
             columns.append(judge(f"{name}_na", boolean, "The score is n/a."))
-        columns.append(judge(f"{name}_expected", real, "Expectation, 1-5; mode tokens only."))
-        columns.append(judge(f"{name}_spread", real, "Standard deviation, 0-2; mode tokens only."))
+        columns.append(
+            judge(f"{name}_expected", real, "Expectation, 1-5; needs mode tokens or samples.")
+        )
+        columns.append(
+            judge(f"{name}_spread", real, "Standard deviation, 0-2; needs mode tokens or samples.")
+        )
     for name in TURN_DIMENSIONS:
         columns.append(judge(f"min_{name}", score, "Lowest score of a turn, 1-5."))
         columns.append(judge(f"mean_{name}", real, "Mean score over turns, 1-5."))
         columns.append(
-            judge(f"mean_{name}_expected", real, "Mean expectation, 1-5; mode tokens only.")
+            judge(
+                f"mean_{name}_expected",
+                real,
+                "Mean expectation, 1-5; needs mode tokens or samples.",
+            )
         )
         columns.append(
-            judge(f"mean_{name}_spread", real, "Mean standard deviation, 0-2; mode tokens only.")
+            judge(
+                f"mean_{name}_spread",
+                real,
+                "Mean standard deviation, 0-2; needs mode tokens or samples.",
+            )
         )
         columns.append(judge(f"weakest_{name}", score, "Score of the weakest turn, 1-5."))
     columns += [
@@ -128,7 +140,12 @@ def _judged() -> list[Column]:
             "n_unscored_turns", pl.Int32(), "Turns without a score in a dialogue that has others."
         ),
         judge("overlap_disagreement", real, "Mean absolute difference between windows, 0-4."),
-        judge("judge_coverage", real, "Least mass on the asked labels, 0-1; mode tokens only."),
+        judge(
+            "judge_coverage",
+            real,
+            "Least mass on the asked labels, or share of samples that could be used, 0-1; "
+            "needs mode tokens or samples.",
+        ),
         judge(
             "levels_calibrated",
             boolean,
@@ -254,12 +271,12 @@ ADHERENCE_COLUMNS = frozenset(
 )
 """Columns that role adherence, or the lack of it, has a part in."""
 
-TOKENS_ONLY: tuple[str, ...] = tuple(
+EXPECTATION_ONLY: tuple[str, ...] = tuple(
     name
     for name, stages in STAGES_OF.items()
     if stages == ("judge",) and name.endswith(("_expected", "_spread", "_coverage"))
 )
-"""Null in scoring mode json."""
+"""Null in scoring mode json without samples."""
 REASONS_ONLY: tuple[str, ...] = tuple(f"n_{kind}_violations" for kind in VIOLATIONS)
 """Null where adherence is scored without reasons."""
 TURNS_ONLY: tuple[str, ...] = (
