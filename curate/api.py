@@ -59,7 +59,8 @@ from curate.executors.local import for_each
 from curate.executors.loop import run as run_in_loop
 from curate.export.config import ExportConfig
 from curate.judging.config import RubricConfig
-from curate.judging.metrics import MetricsConfig
+from curate.judging.metrics import MetricsConfig, OwnMetric
+from curate.judging.metrics import draft as drafting
 from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.pairs.settle import settle, survey
 from curate.recipe import BudgetConfig, Recipe, check_budget, load_recipe, parse_source
@@ -113,6 +114,7 @@ __all__ = [
     "MetricsScore",
     "NaturalConfig",
     "OpenAIConfig",
+    "OwnMetric",
     "PreferencePair",
     "QuarantinedRow",
     "Recipe",
@@ -129,6 +131,7 @@ __all__ = [
     "VllmConfig",
     "calibrate",
     "calibrate_with_gold",
+    "draft_metric",
     "fork_pairs",
     "judge_dialogues",
     "load_dialogues",
@@ -340,6 +343,25 @@ def score_metrics(
         replies,
         FirstRows(StageName.METRICS, keep_going=keep_going),
     )
+
+
+def draft_metric(wish: str, model: Model, *, budget: Bounds = None) -> OwnMetric:
+    """Draft a metric of one's own for a recipe's `metrics.own`, to be edited before it is used.
+
+    Args:
+        wish: one sentence that says what it shall measure.
+        model: the judge.
+        budget: as in `judge_dialogues`.
+
+    Raises:
+        EngineError: the model cannot be reached, or gives nothing that is a metric.
+    """
+
+    async def run() -> OwnMetric:
+        async with _Models.of((), budget, judge=model).asking(None) as (_, asks):
+            return await drafting.draft_metric(wish, asks.judge)
+
+    return run_in_loop(run())
 
 
 def select(

@@ -19,6 +19,7 @@ from curate.cli.console import ERR, OUT, command_line, end_as_by_ctrl_c
 from curate.cli.doctor import doctor
 from curate.cli.estimate import estimate
 from curate.cli.ingest import ingest
+from curate.cli.metrics import metrics
 from curate.cli.push import push
 from curate.cli.run import run
 from curate.cli.schema import schema
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 for _command in (ingest, run, estimate, doctor, show, schema, calibrate, check, benchmark, push):
     app.command()(_command)
+app.add_typer(metrics, name="metrics")
 
 
 @app.callback(invoke_without_command=True)

@@ -118,7 +118,7 @@ class MetricsConfig(Config):
             raise ValueError(f"own metrics need different names, not {', '.join(names)}")
         if self.answer_prefix != self.answer_prefix.rstrip():
             raise ValueError("answer_prefix must not end with a space or newline")
-        known = self._known
+        known = self.known
         for choice in self.choose:
             metric = known.get(choice.metric)
             if metric is None:
@@ -141,11 +141,12 @@ class MetricsConfig(Config):
         return self
 
     @property
-    def _known(self) -> dict[str, Metric]:
+    def known(self) -> dict[str, Metric]:
+        """The metrics that can be chosen by name: the shipped ones and `own`."""
         return {**shipped(), **{own.name: own.as_metric for own in self.own}}
 
     def _weighed(self) -> list[tuple[Metric, float]]:
-        known = self._known
+        known = self.known
         if not self.choose:
             return [
                 (metric, metric.weight) for metric in known.values() if metric.weight is not None

@@ -1,0 +1,73 @@
+"""`curate metrics`: the weighted metrics there are, and a draft of one of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from curate.cli.console import OUT, print_json
+from curate.errors import UsageError
+
+if TYPE_CHECKING:
+    from curate.judging.metrics import Metric
+
+metrics = typer.Typer(invoke_without_command=True)
+
+Recipe = Annotated[
+    Path | None, typer.Option("--recipe", help="With the metrics and weights of this recipe.")
+]
+
+
+@metrics.callback()
+def list_metrics(
+    context: typer.Context,
+    recipe: Recipe = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """List the weighted metrics; `curate metrics new` drafts one of your own."""
+    from curate.judging.metrics import MetricsConfig, as_response
+    from curate.recipe import load_recipe
+
+    if context.invoked_subcommand is not None:
+        return
+    section = load_recipe(recipe).metrics if recipe is not None else MetricsConfig()
+    config = section or MetricsConfig()
+    if as_json:
+        print_json(as_response(config.known))
+    else:
+        _show(OUT, config.known, config.weights)
+
+
+@metrics.command("new")
+def draft(
+    sentence: Annotated[str, typer.Argument(help="What the metric shall measure.")],
+    recipe: Annotated[Path, typer.Option("--recipe", help="Whose models.judge drafts it.")],
+) -> None:
+    """Draft a metric of your own from a sentence, with a recipe's judge; edit it before you use it."""
+    from curate.api import draft_metric
+    from curate.judging.metrics.draft import as_yaml
+
+    if not sentence.strip():
+        raise UsageError("there is nothing to draft a metric from", expected="a sentence")
+    drafted = draft_metric(sentence, recipe)
+    OUT.print(
+        "# Drafted by the judge: edit it, above all what tells its levels apart, then put it into the recipe."
+    )
+    OUT.print(escape(as_yaml(drafted)), soft_wrap=True)
+
+
+def _show(console: Console, known: Mapping[str, Metric], weights: Mapping[str, float]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("metric", "tier", "scale", "weight", "measures"):
+        table.add_column(column, justify="right" if column == "weight" else "left")
+    for name, metric in known.items():
+        weight = f"{weights[name]:.3f}" if name in weights else "-"
+        scale = "0-5" if metric.scale == "scored" else "pass/fail"
+        table.add_row(name, metric.tier, scale, weight, escape(metric.asks))
+    console.print(table)
