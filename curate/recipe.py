@@ -52,11 +52,14 @@ _EXTENDED = 20
 
 
 class Models(Config):
-    """Who is asked, by role. A missing reviser is the policy."""
+    """Who is asked, by role. A missing reviser is the policy, and metrics are scored by the judge."""
 
     judge: EngineConfig | None = None
     policy: EngineConfig | None = None
     reviser: EngineConfig | None = None
+    metrics: EngineConfig | None = Field(
+        None, description="Scores by weighted metrics in place of the judge."
+    )
 
 
 class BudgetConfig(Config):
@@ -218,6 +221,8 @@ class Recipe(Config):
             asked["policy"] = self.models.policy or asked["judge"]
             if self.fork.guided_revision:
                 asked["reviser"] = self.models.reviser or asked["policy"]
+        if self.metrics is not False:
+            asked["metrics"] = self.models.metrics or asked["judge"]
         return {role: config.prices for role, config in asked.items()}
 
     @property

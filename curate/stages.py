@@ -215,7 +215,7 @@ def bind_stages(recipe: Recipe, models: ModelsByRole) -> Stages:
     scored = adherence_stage(adherence, models.judge) if adherence else None
     if judge:
         check_adherence(judge.calibration, scored.identity if scored else None)
-    measured = metrics_stage(recipe.metrics, models.judge) if recipe.metrics else None
+    measured = metrics_stage(recipe.metrics, models.metrics) if recipe.metrics else None
     forked = verified = None
     if recipe.fork and judge and judged is not None:
         forked = fork_stage(recipe.fork, judge, judged, models, adherence)
@@ -248,7 +248,7 @@ def _past_kept_replies(item: WorkItem, asks: Asks) -> Asks:
     if not item.again:
         return asks
     if not item.turns:
-        return replace(asks, judge=asks.judge_again)
+        return replace(asks, judge=asks.judge_again, metrics=asks.metrics_again)
 
     async def ask(requests: Sequence[Request]) -> list[Completion]:
         is_again = [not item.turns.isdisjoint(request.turns) for request in requests]
@@ -300,7 +300,8 @@ def _unmade(stage: StageName, item: WorkItem, detail: str) -> Row:
 
 
 def model_pool(recipe: Recipe) -> ModelPool:
-    """The models that a recipe names; the policy's and the reviser's only where it forks.
+    """The models that a recipe names; the policy's and the reviser's only where it forks, that of metrics where it
+    has some.
 
     Raises:
         UsageError: no judge is named.
@@ -309,7 +310,8 @@ def model_pool(recipe: Recipe) -> ModelPool:
     if models.judge is None:
         raise UsageError("no judge is named", expected="models.judge")
     writers = (models.policy, models.reviser) if recipe.fork else ()
-    return ModelPool(models.judge, *writers, redact=recipe.redact)
+    measuring = models.metrics if recipe.metrics else None
+    return ModelPool(models.judge, *writers, metrics=measuring, redact=recipe.redact)
 
 
 def judge_stage(config: RubricConfig, engine: Described) -> Stage[Judged]:
@@ -359,11 +361,11 @@ def persona_stage(config: RubricConfig, engine: Described) -> Stage[Judged]:
     return replace(judged, name=StageName.PERSONA, run=run, expects=expected)
 
 
-def _as_it_runs(run: Callable[[WorkItem, Asks], Awaitable[object]]) -> Expects:
-    """The calls of a stage that asks the same whatever is answered."""
+def _as_it_runs(run: Callable[[WorkItem, Asks], Awaitable[object]], role: str = "judge") -> Expects:
+    """The calls of a stage that asks one model, the same whatever is answered."""
 
     def expected(dialogue: Dialogue, _: int, look_up: LookUp) -> list[Expected]:
-        stand_in = StandIn(look_up=look_up)
+        stand_in = StandIn(role, look_up=look_up)
         settled(run(WorkItem(dialogue), Asks.of(stand_in)))
         return stand_in.asked
 
@@ -455,11 +457,12 @@ def metrics_stage(config: MetricsConfig, engine: Described) -> Stage[Measured]:
     identity = _identity(engine.identity, mode, metrics_prompts(resolved))
 
     async def run(item: WorkItem, asks: Asks) -> Measured:
-        ask = _about(item.dialogue, asks.judge)
+        ask = _about(item.dialogue, asks.metrics)
         return await score_metrics(item.dialogue, ask, resolved, identity)
 
     print_ = _fingerprint("judging", resolved.model_dump(mode="json"), identity)
-    return Stage(StageName.METRICS, print_, identity, run, _as_it_runs(run), mode=mode)
+    expected = _as_it_runs(run, "metrics")
+    return Stage(StageName.METRICS, print_, identity, run, expected, mode=mode)
 
 
 def reference_stage(
@@ -550,7 +553,7 @@ def fork_stage(
         judge, policy, reviser = (
             StandIn(name, asked=calls, gives_last=True) for name in ("judge", "policy", "reviser")
         )
-        asks = forking(dialogue, Asks(judge, judge, policy, reviser))
+        asks = forking(dialogue, Asks(judge, judge, policy, reviser, judge, judge))
         settled(ask_as_a_fork(dialogue, with_a_bad_turn(found, at, config), asks, config))
         return calls
 

@@ -57,17 +57,21 @@ class ModelFacts:
     judge: EngineFacts
     policy: EngineFacts
     reviser: EngineFacts
+    metrics: EngineFacts
 
     @property
     def served(self) -> list[EngineFacts]:
         """The models whose replies say where they come from."""
-        return [facts for facts in (self.judge, self.policy, self.reviser) if facts.served]
+        return [facts for facts in self._each if facts.served]
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a user should know of the engines, each once."""
-        roles = (self.judge, self.policy, self.reviser)
-        return tuple(dict.fromkeys(text for facts in roles for text in facts.warnings))
+        return tuple(dict.fromkeys(text for facts in self._each for text in facts.warnings))
+
+    @property
+    def _each(self) -> tuple[EngineFacts, ...]:
+        return self.judge, self.policy, self.reviser, self.metrics
 
 
 def warnings_of(engine: Engine) -> tuple[str, ...]:
@@ -76,7 +80,7 @@ def warnings_of(engine: Engine) -> tuple[str, ...]:
 
 
 class ModelsByRole(Protocol):
-    """Judge, policy and reviser: a `ModelPool`, or the `ModelFacts` of one that is open elsewhere."""
+    """Judge, policy, reviser and who scores metrics: a `ModelPool`, or the `ModelFacts` of one that is open elsewhere."""
 
     @property
     def judge(self) -> Described:
@@ -93,20 +97,27 @@ class ModelsByRole(Protocol):
         """Writes revisions."""
         ...
 
+    @property
+    def metrics(self) -> Described:
+        """Scores by weighted metrics."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """The models of a pool as stages ask them; `judge_again` passes over the judge's kept replies, once each."""
+    """The models of a pool as stages ask them; those ending in `_again` pass over kept replies, once each."""
 
     judge: Ask
     judge_again: Ask
     policy: Ask
     reviser: Ask
+    metrics: Ask
+    metrics_again: Ask
 
     @classmethod
     def of(cls, ask: Ask) -> Asks:
         """One model in every role."""
-        return cls(ask, ask, ask, ask)
+        return cls(ask, ask, ask, ask, ask, ask)
 
 
 class ModelPool:
@@ -116,6 +127,7 @@ class ModelPool:
         judge: its config, or an engine that is open (and stays so).
         policy: the judge where None.
         reviser: the policy where None.
+        metrics: the judge where None.
         redact: kinds of personal data that are taken out of what a model elsewhere is sent. Of an engine that was
             given open it is not known where its model is, so it counts as one.
 
@@ -129,6 +141,7 @@ class ModelPool:
         policy: Engine | EngineConfig | None = None,
         reviser: Engine | EngineConfig | None = None,
         *,
+        metrics: Engine | EngineConfig | None = None,
         redact: Collection[PersonalData] = (),
     ) -> None:
         policy = judge if policy is None else policy
@@ -136,6 +149,7 @@ class ModelPool:
             "judge": judge,
             "policy": policy,
             "reviser": policy if reviser is None else reviser,
+            "metrics": judge if metrics is None else metrics,
         }
         self._engines = {
             role: model for role, model in self._given.items() if isinstance(model, Engine)
@@ -176,6 +190,11 @@ class ModelPool:
         return self._engines["reviser"]
 
     @property
+    def metrics(self) -> Engine:
+        """Scores by weighted metrics."""
+        return self._engines["metrics"]
+
+    @property
     def facts(self) -> ModelFacts:
         """What the engines are, without them."""
         return ModelFacts(
@@ -187,7 +206,7 @@ class ModelPool:
                     warnings_of(engine),
                     getattr(engine, "served", ""),
                 )
-                for engine in (self.judge, self.policy, self.reviser)
+                for engine in (self.judge, self.policy, self.reviser, self.metrics)
             )
         )
 
@@ -223,6 +242,8 @@ class ModelPool:
             judge_again=client("judge", tuple(StageName)),
             policy=client("policy"),
             reviser=client("reviser"),
+            metrics=client("metrics"),
+            metrics_again=client("metrics", tuple(StageName)),
         )
 
     @asynccontextmanager

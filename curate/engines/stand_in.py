@@ -31,7 +31,7 @@ class Expected:
     """A call that is expected of a model.
 
     Attributes:
-        role: which model's: judge, policy or reviser.
+        role: which model's: judge, policy, reviser or metrics.
         request: what it is sent.
         reply: of the length that is expected.
     """

@@ -350,7 +350,7 @@ def _what_scores(models: ModelFacts) -> list[tuple[EngineIdentity, list[str], st
     """What must be the same on every machine; how many dialogues are open need not be."""
     return [
         (facts.identity, sorted(facts.capabilities), facts.served)
-        for facts in (models.judge, models.policy, models.reviser)
+        for facts in (models.judge, models.policy, models.reviser, models.metrics)
     ]
 
 

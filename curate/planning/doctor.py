@@ -131,9 +131,9 @@ async def examine(recipe: Recipe | None = None, out: Path | None = None) -> Repo
 
 
 def _engines(recipe: Recipe) -> list[tuple[tuple[str, ...], EngineConfig]]:
-    """Each distinct engine with the roles it has, in the order judge, policy, reviser."""
+    """Each distinct engine with the roles it has, in the order judge, policy, reviser, metrics."""
     found: dict[str, tuple[list[str], EngineConfig]] = {}
-    for role in ("judge", "policy", "reviser"):
+    for role in ("judge", "policy", "reviser", "metrics"):
         config: EngineConfig | None = getattr(recipe.models, role)
         if config is not None:
             found.setdefault(config.model_dump_json(), ([], config))[0].append(role)

@@ -25,6 +25,7 @@ from curate.dialogue import Dialogue
 from curate.engines.accounting import cost_of
 from curate.engines.base import Completion, EngineIdentity, Request, Usage
 from curate.engines.cache import ReplyCache
+from curate.engines.open import EngineConfig
 from curate.engines.pool import ModelsByRole
 from curate.engines.redaction import Redact, redact_request, redactor
 from curate.engines.stand_in import FREE_REPLY_TOKENS, Expected, LookUp, nothing_kept
@@ -222,8 +223,12 @@ def estimate_left(
         look_up = nothing_kept
         if kept.replies is not None:
             cache = opened.enter_context(ReplyCache(kept.replies))
-            look_up = partial(_kept_reply, cache, models.judge.identity, _redaction(recipe))
         for stage in bind_stages(recipe, models):
+            if kept.replies is not None:
+                measures = stage.name is StageName.METRICS
+                model = (recipe.models.metrics if measures else None) or recipe.models.judge
+                identity = (models.metrics if measures else models.judge).identity
+                look_up = partial(_kept_reply, cache, identity, _redaction(recipe, model))
             owed = kept.owed(stage.name, stage.fingerprint)
             missing = frozenset(
                 owed.missing.filter(owed.missing.is_in([d.content_hash for d in sample]))
@@ -357,9 +362,8 @@ def _loads(
     return loads[1:]
 
 
-def _redaction(recipe: Recipe) -> Redact | None:
-    judge = recipe.models.judge
-    return redactor(recipe.redact) if judge is not None and judge.is_hosted else None
+def _redaction(recipe: Recipe, model: EngineConfig | None) -> Redact | None:
+    return redactor(recipe.redact) if model is not None and model.is_hosted else None
 
 
 def _kept_reply(

@@ -305,7 +305,7 @@ def reuse_gaps(
         stage = adherence_stage(recipe.judged_adherence, models.judge)
         found.append(reused.misfit(stage, recipe.judged_adherence.model_dump(mode="json"), kept))
     if recipe.metrics:
-        stage = metrics_stage(recipe.metrics, models.judge)
+        stage = metrics_stage(recipe.metrics, models.metrics)
         found.append(reused.misfit(stage, recipe.metrics.model_dump(mode="json"), kept))
     return [text for text in found if text is not None]
 

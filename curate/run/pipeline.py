@@ -1,6 +1,6 @@
 """A run from source to export: a list of stages, each of which reads rows, writes rows and leaves a report.
 
-    ingest > find natural pairs > judge > adherence > persona check > table > fork > verify natural pairs > select > pairs > export
+    ingest > find natural pairs > judge > adherence > persona check > metrics > table > fork > verify natural pairs > select > pairs > export
 
 The models are open from the judge to the last verification, and closed before selection begins. Each stage reads rows and appends rows to the run folder, so a run that ends early (kill, Ctrl-C, budget,
 an unreachable server) is resumed by running it again: rows that are there are reused, replies that were
@@ -221,6 +221,8 @@ def _warn_about(job: Job, models: ModelFacts) -> None:
     for warning in models.warnings:
         job.log.warn(warning)
     job.log.warn(trust_warning(models.judge.identity))
+    if job.recipe.metrics:
+        job.log.warn(trust_warning(models.metrics.identity))
     if job.recipe.fork and models.judge.identity.key == models.policy.identity.key:
         job.log.warn(
             "Judge and policy are the same model: it judges its own writing, and favours it."

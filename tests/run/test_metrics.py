@@ -246,3 +246,29 @@ def test_the_python_api_scores_and_selects_by_metrics(server: CountingServer, da
     conditions = {"where": {"good": "overall_score > 70 AND metric_grounding_fidelity > 3"}}
     decided = curate.select(dialogues, [], config=conditions, metrics=scores)
     assert [row.reasons for row in decided][::2] == [("good",), ()]
+
+
+def test_another_model_than_the_judge_can_score_the_metrics(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    with live_server(answer=always("3"), models=("other",)) as other:
+        models = {
+            "judge": {"engine": "openai", "model": "fake-judge", "base_url": server.base_url},
+            "metrics": {
+                "engine": "openai",
+                "model": "other",
+                "base_url": other.base_url,
+                "prices": {"input": 1.0, "output": 1.0},
+            },
+        }
+        asked = measured(server, data, models=models)
+        before = len(server.requests)
+        result = run_recipe(asked, out=tmp_path / "run")
+        again = run_recipe(asked, out=tmp_path / "run", retry_unscored=True)
+    assert not any("chat " in str(body) for body in server.requests[before:])
+    assert result.manifest.identities["metrics"].model == "other"
+    assert {row["overall_score"] for row in rows_of(tmp_path / "run")} == {60}
+    assert result.manifest.cost is not None
+    assert result.manifest.estimate is not None
+    assert result.manifest.estimate.cost is not None
+    assert again.manifest.requests == 0
