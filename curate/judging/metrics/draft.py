@@ -17,7 +17,7 @@ from curate.engines.structured import BadReply, read_object
 from curate.errors import EngineError
 from curate.judging.metrics.catalogue import LEVELS, shipped
 from curate.judging.metrics.config import MetricsConfig, OwnMetric
-from curate.judging.reading import fault_of
+from curate.judging.session import fault_of
 from curate.records.metrics import MetricTier
 
 WEIGHT: Final = 0.1

@@ -10,9 +10,9 @@ import pytest
 from curate.api import load_dialogues
 from curate.dialogue import Dialogue
 from curate.judging.metrics import MetricsConfig
-from curate.judging.metrics.calls import compare_calls
-from curate.judging.metrics.prompting import metrics_trunk
-from curate.judging.metrics.rules import not_applicable
+from curate.judging.metrics.call_comparison import compare_calls
+from curate.judging.metrics.metric_prompts import metrics_trunk
+from curate.judging.metrics.weighing import not_applicable
 from curate.recipe import load_recipe
 from tests.judging.metrics.scripted import MetricJudge, scored
 

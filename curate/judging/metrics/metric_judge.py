@@ -16,10 +16,10 @@ from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Completion, Request
 from curate.engines.layout import Trunk
 from curate.errors import UsageError
-from curate.judging.metrics.calls import compare_calls
+from curate.judging.metrics.call_comparison import compare_calls
 from curate.judging.metrics.catalogue import Metric
 from curate.judging.metrics.config import MetricsConfig
-from curate.judging.metrics.prompting import (
+from curate.judging.metrics.metric_prompts import (
     BINARY_LABELS,
     DIAGNOSIS,
     LABELS,
@@ -32,7 +32,7 @@ from curate.judging.metrics.prompting import (
     reply_schema,
     reply_tokens,
 )
-from curate.judging.metrics.reply import (
+from curate.judging.metrics.metric_reply import (
     Diagnosis,
     Entry,
     NoScoreError,
@@ -41,7 +41,7 @@ from curate.judging.metrics.reply import (
     read_entry,
     read_reply,
 )
-from curate.judging.metrics.rules import (
+from curate.judging.metrics.weighing import (
     not_applicable,
     overall,
     overall_range,

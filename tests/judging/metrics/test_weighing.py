@@ -6,7 +6,7 @@ import pytest
 
 from curate.judging.metrics.catalogue import LEVELS, shipped
 from curate.judging.metrics.config import MetricsConfig
-from curate.judging.metrics.rules import (
+from curate.judging.metrics.weighing import (
     not_applicable,
     overall,
     overall_range,

@@ -4,8 +4,8 @@ import pytest
 
 from curate.dialogue import ToolCall
 from curate.judging.metrics import MetricsConfig, prompt_version, shipped
-from curate.judging.metrics.calls import compare_calls
-from curate.judging.metrics.prompting import metrics_trunk
+from curate.judging.metrics.call_comparison import compare_calls
+from curate.judging.metrics.metric_prompts import metrics_trunk
 from tests.judging.metrics.scripted import MetricJudge, plain, scored, with_tools
 
 FULL = with_tools(

@@ -16,7 +16,7 @@ import orjson
 from curate.dialogue import Dialogue, function_tool
 from curate.engines.layout import Trunk, lay_out, render_turns, rendered_call
 from curate.engines.prompt_files import fill, prompt_file, prompt_sections
-from curate.judging.metrics.calls import told
+from curate.judging.metrics.call_comparison import told
 from curate.judging.metrics.catalogue import LEVELS, Metric
 from curate.judging.metrics.config import MetricsConfig
 from curate.judging.session import listed

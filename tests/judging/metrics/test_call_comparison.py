@@ -1,7 +1,7 @@
 from typing import Any
 
 from curate.dialogue import Dialogue, Message, ToolCall
-from curate.judging.metrics.calls import compare_calls, told
+from curate.judging.metrics.call_comparison import compare_calls, told
 from curate.records import CallComparison
 
 Call = tuple[str, Any]
