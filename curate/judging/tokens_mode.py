@@ -122,12 +122,12 @@ def items_of(scope: Scope, texts: RubricTexts, *, wording: int = 0) -> list[Labe
 
 
 def request_of(item: LabelQuestion, trunk: Trunk, score_prefix: str) -> Request:
-    """The request that reads one item; an opinion is a letter, and is asked behind the prefix of letters."""
+    """The request that reads one item; digits are asked for behind `score_prefix`, letters behind their own."""
     return Request(
         trunk,
         item.question,
         max_tokens=1,
-        prefill=score_prefix if item.name in SCORED else LETTER_PREFIX,
+        prefill=score_prefix if item.labels[0].isdigit() else LETTER_PREFIX,
         labels=item.labels,
         purpose=item.purpose,
         turns=() if item.turn is None else (item.turn,),

@@ -6,6 +6,7 @@ import pytest
 
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Completion, Fault, Request
+from curate.engines.label_mass import LETTER_PREFIX
 from curate.errors import UsageError
 from curate.judging.metrics import MetricsConfig, score_metrics
 from curate.records import MetricScore, MetricsScore, Unscored
@@ -277,6 +278,13 @@ async def test_labels_with_too_little_mass_are_asked_again_in_other_words() -> N
     )
     assert isinstance(never, Unscored)
     assert never.reason == "low_coverage"
+
+
+async def test_digits_and_letters_are_asked_for_behind_prefixes_of_their_own() -> None:
+    judge = MetricJudge()
+    choose = ["grounding_fidelity", {"metric": "task_completion", "weight": 1}]
+    await scored(with_tools(), judge, "tokens", choose=choose)
+    assert [request.prefill for request in judge.asked] == ["(", LETTER_PREFIX]
 
 
 async def test_only_poor_metrics_are_diagnosed_in_one_call() -> None:
