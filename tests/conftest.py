@@ -31,6 +31,15 @@ def shared_data() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def kept_tokenizers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Where converted tokenizers are kept between runs: converting the largest takes half a minute."""
+    cache = getattr(request.config, "cache", None)
+    return Path(cache.mkdir("tokenizers")) if cache else tmp_path_factory.mktemp("tokenizers")
+
+
 @pytest.fixture(scope="module")
 def offline() -> Iterator[None]:
     """The Hub's clients in this process stay offline while a module's tests run.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -265,28 +266,32 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         validate_record("judgement", {})
 
 
-def make_schemas(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def test_the_published_schemas_have_not_drifted() -> None:
-    checked = make_schemas("--check")
+    command = [sys.executable, str(SCRIPT), "--check"]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout) == (0, ""), checked.stderr
 
 
-def test_drift_is_found_and_mended(tmp_path: Path) -> None:
-    folder = ["--folder", str(tmp_path)]
-    assert make_schemas("--check", *folder).returncode == 1
-    assert make_schemas(*folder).returncode == 0
+def test_drift_is_found_and_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = runpy.run_path(str(SCRIPT))["main"]
+
+    def make_schemas(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--folder", str(tmp_path), *arguments])
+        return int(main())
+
+    assert make_schemas("--check") == 1
+    assert make_schemas() == 0
     assert {path.name for path in tmp_path.iterdir()} == {f"{n}.schema.json" for n in SCHEMA_NAMES}
-    assert make_schemas("--check", *folder).returncode == 0
+    assert make_schemas("--check") == 0
     changed = tmp_path / "dialogue.schema.json"
     changed.write_text(changed.read_text().replace('"id"', '"name"', 1))
     (tmp_path / "old.schema.json").write_text("{}")
-    checked = make_schemas("--check", *folder)
-    assert checked.returncode == 1
-    assert "dialogue.schema.json" in checked.stdout
-    assert "old.schema.json" in checked.stdout
-    make_schemas(*folder)
+    capsys.readouterr()
+    assert make_schemas("--check") == 1
+    printed = capsys.readouterr().out
+    assert "dialogue.schema.json" in printed
+    assert "old.schema.json" in printed
+    make_schemas()
     assert not (tmp_path / "old.schema.json").exists()

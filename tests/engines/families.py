@@ -194,7 +194,12 @@ def _tokenizer_of(family: str, kept: Path) -> Any:
     tokenizer = FAMILIES[family]()
     unfinished = Path(tempfile.mkdtemp(dir=kept))
     tokenizer.save_pretrained(unfinished)
-    os.replace(unfinished, folder)
+    try:
+        os.replace(unfinished, folder)
+    except OSError:  # another worker was first
+        shutil.rmtree(unfinished)
+        if not folder.is_dir():
+            raise
     return tokenizer
 
 

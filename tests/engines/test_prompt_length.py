@@ -51,14 +51,9 @@ TEXTS: dict[str, Callable[[], str]] = {
 }
 
 
-@pytest.fixture(scope="session")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("bound-tokenizers")
-
-
 @pytest.mark.parametrize("family", FAMILIES)
-def test_no_tokenizer_makes_more_of_a_text(family: str, kept: Path) -> None:
-    tokenizer = tokenizer_of(family, kept)
+def test_no_tokenizer_makes_more_of_a_text(family: str, kept_tokenizers: Path) -> None:
+    tokenizer = tokenizer_of(family, kept_tokenizers)
     for name, text in TEXTS.items():
         counted = len(tokenizer(text(), add_special_tokens=False)["input_ids"])
         # SentencePiece puts a blank before the first word: one more, of those allowed around a prompt.

@@ -101,12 +101,8 @@ def dialogues(draw: st.DrawFn) -> Dialogue:
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def prompts(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> PromptTokens:
-    cache = getattr(request.config, "cache", None)
-    kept = Path(cache.mkdir("tokenizers")) if cache else tmp_path_factory.mktemp("tokenizers")
-    return PromptTokens(tokenizer_of(request.param, kept))
+def prompts(request: pytest.FixtureRequest, kept_tokenizers: Path) -> PromptTokens:
+    return PromptTokens(tokenizer_of(request.param, kept_tokenizers))
 
 
 def _request(on: Trunk, question: str) -> Request:

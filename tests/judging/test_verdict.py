@@ -101,6 +101,7 @@ def test_raising_a_score_never_lowers_the_verdict(
         ([scored(1, 3, 3, 5), scored(2, 5, 2, 5)], 2),  # then the lower of the two
         ([scored(1, 5, 2, 5), scored(2, 2, 2, 5)], 2),  # then the sum
         ([scored(1, 2, 5, 5), scored(2, 5, 2, 5)], 1),  # then the earliest, without expectations
+        ([scored(1, 5, 2, 5), scored(2, 2, 5, 5)], 1),
         ([scored(3, 2, 2, 4), scored(7, 2, 2, 4)], 3),
     ],
 )
@@ -141,6 +142,8 @@ def test_ties_go_to_the_lowest_expectation_and_only_equal_ones_to_the_earliest()
     assert weakest_turn([read_as(first, *low), read_as(second, *low)]) == 1
     # the rule's own order comes first, and a score without an expectation counts as its digit
     assert weakest_turn([read_as(scored(1, 2, 3, 5), 5.0, 5.0, 5.0), read_as(second, *low)]) == 1
+    more, less = scored(1, 2, 4, 5), scored(2, 2, 3, 5)
+    assert weakest_turn([read_as(more, 1.6, 3.5, 4.6), read_as(less, 2.4, 3.4, 5.0)]) == 2
     assert weakest_turn([first, read_as(second, 3.0, 3.0, 4.9)]) == 2
     assert weakest_turn([first, read_as(second, 3.0, 3.0, None)]) == 1
     # levels that differ from the digits: a turn without an expectation counts as what the judge said

@@ -141,7 +141,7 @@ def test_a_policy_that_refuses_every_call_ends_the_forks(tmp_path: Path) -> None
     with live_server() as server, live_server(answer=Broken("429")) as policy:
         models = {"judge": model(server), "policy": model(policy)}
         fork = {"where": "n_turns >= 1", "resamples": 1, "guided_revision": False}
-        given = recipe(write_chats(tmp_path, 300), server, models=models, fork=fork)
+        given = recipe(write_chats(tmp_path, 90), server, models=models, fork=fork)
         with pytest.raises(EngineError, match=r"stage 'fork' .* engine_error"):
             run_recipe(given, out=tmp_path / "run")
         assert FIRST_ROWS <= len(asked(policy)) < FIRST_ROWS + 2 * IN_FLIGHT

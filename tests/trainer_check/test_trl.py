@@ -188,15 +188,6 @@ def test_a_prompt_that_renders_otherwise_with_its_answer(tmp_path: Path) -> None
     assert ("prompt_not_prefix", "mis_masked") in {(f.code, f.effect) for f in report.findings}
 
 
-@pytest.fixture(scope="module")
-def kept_tokenizers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """Converted tokenizers, kept between runs."""
-    cache = getattr(request.config, "cache", None)
-    return Path(cache.mkdir("tokenizers")) if cache else tmp_path_factory.mktemp("tokenizers")
-
-
 def masks_answers(path: Path, tokenizer: Any, out: Path) -> bool:
     """Whether TRL itself takes `assistant_only_loss=True` with this tokenizer, trained on the answers alone."""
     from transformers import LlamaConfig, LlamaForCausalLM
