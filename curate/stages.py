@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -86,6 +86,7 @@ class WorkItem:
     Attributes:
         dialogue: which the row is about.
         judgment: of that dialogue; needed by `fork`, nothing else reads it.
+        faults: by turn what poor metrics found; read by `fork` alone.
         pair: to be verified, the dialogue being its prompt; needed by `natural`, nothing else reads it.
         again: the judge's kept replies about this dialogue could not be used, ask anew.
         turns: the turns that `again` is said of, the replies about the others being kept; empty: all.
@@ -93,6 +94,7 @@ class WorkItem:
 
     dialogue: Dialogue
     judgment: Judgment | None = None
+    faults: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     again: bool = False
     turns: frozenset[int] = frozenset()
     pair: PreferencePair | None = None
@@ -218,7 +220,7 @@ def bind_stages(recipe: Recipe, models: ModelsByRole) -> Stages:
     measured = metrics_stage(recipe.metrics, models.metrics) if recipe.metrics else None
     forked = verified = None
     if recipe.fork and judge and judged is not None:
-        forked = fork_stage(recipe.fork, judge, judged, models, adherence)
+        forked = fork_stage(recipe.fork, judge, judged, models, adherence, measured)
     if recipe.natural.verification is not None:
         verified = natural_stage(recipe.natural, judge, models.judge, adherence)
     return Stages(judged, persona, scored, measured, forked, verified)
@@ -502,8 +504,11 @@ def fork_stage(
     judged: Stage[Judged],
     models: ModelsByRole,
     adherence: AdherenceConfig | Literal[False] = False,
+    measured: Stage[Measured] | None = None,
 ) -> Stage[Forks]:
     """Forking bound to its judge.
+
+    `measured` are the metrics of this run, whose poor ones name turns to fork at.
 
     `adherence` is how a judge scores role adherence in this run; without it the role is not checked.
     `where` is left out of the fingerprint: a changed condition admits other dialogues and leaves the
@@ -542,7 +547,7 @@ def fork_stage(
         if item.judgment is None:
             raise ValueError("a fork needs the dialogue's judgment")
         return await fork_dialogue(
-            item.dialogue, item.judgment, forking(item.dialogue, asks), config
+            item.dialogue, item.judgment, forking(item.dialogue, asks), config, item.faults
         )
 
     def expected(dialogue: Dialogue, at: int, _: LookUp) -> list[Expected]:
@@ -565,6 +570,7 @@ def fork_stage(
         FORK_PROMPTS,
         code_version("curate.pairs"),
         *([role[0].model_dump(mode="json"), role[1].model_dump(mode="json")] if role else []),
+        *([] if measured is None else [measured.result]),
     )
     return Stage(StageName.FORK, print_, pair_identity(judged.identity), run, expected)
 

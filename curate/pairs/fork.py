@@ -12,8 +12,9 @@ or refused. So the records of a run are its funnel (`pairs.funnel`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from curate.dialogue import Dialogue, Message
 from curate.pairs.asks import ForkAsks
@@ -126,10 +127,21 @@ class Fork:
         return [self.record(None, finding.refusal, finding.detail, finding.check)]
 
 
+Faults = Mapping[int, tuple[str, ...]]
+"""By turn what is wrong with it, in words."""
+NO_FAULTS: Faults = MappingProxyType({})
+
+
 async def fork_dialogue(
-    dialogue: Dialogue, judgment: Judgment, asks: ForkAsks, config: ForkConfig
+    dialogue: Dialogue,
+    judgment: Judgment,
+    asks: ForkAsks,
+    config: ForkConfig,
+    faults: Faults = NO_FAULTS,
 ) -> list[PreferencePair]:
     """Fork a judged dialogue; accepted and refused pairs alike, at most one accepted a candidate turn.
+
+    `faults` says by turn what metrics found wrong: those turns are candidates, and a reviser is told of it.
 
     Calls, at most, for each of `config.max_forks` turns: wordings * (1 + candidates) scores of a turn, as many
     samples of the policy as `resamples`, one revision with up to two descriptions of the issue; for each
@@ -142,13 +154,13 @@ async def fork_dialogue(
     names = _Names(asks.judging.judge_id, asks.policy_id, asks.reviser_id)
     records: list[PreferencePair] = []
     forked = 0
-    for point in find_forks(dialogue, judgment, config):
+    for point in find_forks(dialogue, judgment, config, faults):
         if point.refusal is None and forked == config.max_forks:
             point = replace(point, refusal="over_limit", detail=f"max_forks is {config.max_forks}")
         if point.refusal is not None:
             records.append(_refusal(dialogue, point, names, config))
             continue
-        made = await _fork_at(dialogue, judgment, point, names, asks, config)
+        made = await _fork_at(dialogue, judgment, point, names, asks, config, faults)
         forked += any(record.source != "none" for record in made)
         records.extend(made)
     return records
@@ -195,6 +207,7 @@ async def _fork_at(
     names: _Names,
     asks: ForkAsks,
     config: ForkConfig,
+    faults: Faults,
 ) -> list[PreferencePair]:
     """Fork at one candidate turn; one record where it is refused, else one for each candidate."""
     fork = open_fork(dialogue, point, config, names)
@@ -214,7 +227,7 @@ async def _fork_at(
     if rejected is None or finding.refusal is not None:
         return fork.refused(finding)
     issues = next((entry.issues for entry in judgment.per_turn if entry.turn == fork.turn), ())
-    fork = replace(fork, issue=joined(how, *issues))
+    fork = replace(fork, issue=joined(how, *issues, *faults.get(fork.turn, ())))
     if config.early_stop:
         return await _first_to_pass(fork, rejected, asks, config)
     if config.guided_revision:

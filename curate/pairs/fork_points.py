@@ -1,6 +1,6 @@
 """Where a dialogue may be forked: its candidate turns, each with a confidence, and the message that failed.
 
-The turns come from the judgment alone; what is asked about them (does repairing one repair the rest, which
+The turns come from the judgment, and from poor metrics where there are some; what is asked about them (does repairing one repair the rest, which
 of its messages failed) is asked by `questions` when their turn comes.
 
 Confidence, in [0, 1], that a turn is bad:
@@ -15,7 +15,7 @@ flaw, which is a candidate from `min_confidence` on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from curate.dialogue import Dialogue, Message, Turn
@@ -44,11 +44,13 @@ class ForkPoint:
     detail: str = ""
 
 
-def find_forks(dialogue: Dialogue, judgment: Judgment, config: ForkConfig) -> list[ForkPoint]:
+def find_forks(
+    dialogue: Dialogue, judgment: Judgment, config: ForkConfig, faults: Collection[int] = ()
+) -> list[ForkPoint]:
     """The candidate turns in the order in which they are tried; pure.
 
     Candidates are the judgment's weakest turn, every turn with a flaw by `config.min_good`, and those that
-    the judge's distributions make doubtful. Each comes once, used or refused (`earlier_turn_bad`,
+    the judge's distributions make doubtful; and those of its turns in which `faults` were found otherwise. Each comes once, used or refused (`earlier_turn_bad`,
     `unscored`, `no_text_in_turn`, `prompt_end`); a dialogue without any gives one refused point without a
     turn (`original_was_fine`).
     """
@@ -57,7 +59,9 @@ def find_forks(dialogue: Dialogue, judgment: Judgment, config: ForkConfig) -> li
     numbers = {
         entry.turn
         for entry in judgment.per_turn
-        if flaws[entry.turn] or _doubt(entry, config) >= config.min_confidence
+        if flaws[entry.turn]
+        or entry.turn in faults
+        or _doubt(entry, config) >= config.min_confidence
     }
     if judgment.weakest_turn is not None:
         numbers.add(judgment.weakest_turn)

@@ -117,6 +117,15 @@ class MetricsScore(Frozen):
         return low < self.pass_threshold <= high
 
     @property
+    def faults(self) -> dict[int, tuple[str, ...]]:
+        """By turn what poor metrics find there, as `tool_routing: wrong_tool_selected`."""
+        found: dict[int, list[str]] = {}
+        for metric in self.metrics:
+            for turn in metric.turns if metric.is_poor else ():
+                found.setdefault(turn, []).append(f"{metric.name}: {metric.failure_code or 'poor'}")
+        return {turn: tuple(said) for turn, said in sorted(found.items())}
+
+    @property
     def missing_turns(self) -> frozenset[int]:
         """None: metrics score dialogues, not turns."""
         return frozenset()

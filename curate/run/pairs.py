@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 
 import polars as pl
 
@@ -26,7 +26,7 @@ from curate.pairs.settle import (
     settle,
     survey,
 )
-from curate.records import Judgment, PairsReport, PreferencePair, Unscored
+from curate.records import Judgment, MetricsScore, PairsReport, PreferencePair, Unscored
 from curate.run.cleaning_inputs import CleaningInputs
 from curate.run.natural_pairs import NaturalRows, find_natural
 from curate.run.outputs import held_out_ids, write_pairs
@@ -99,9 +99,18 @@ class Pairing:
             rows.forget(scores.rejudged)
         owed = clean & ~hashes.is_in(rows.done().implode())
         judged = judgments.aligned(hashes, owed)
+        no_metrics = repeat(None, int(owed.sum()))
+        measured = scores.metrics.aligned(hashes, owed) if scores.metrics else no_metrics
         items = (
-            WorkItem(dialogue, judgment, again=dialogue.content_hash in again)
-            for dialogue, judgment in zip(job.dialogues(owed), judged, strict=True)
+            WorkItem(
+                dialogue,
+                judgment,
+                faults=metrics.faults if isinstance(metrics, MetricsScore) else {},
+                again=dialogue.content_hash in again,
+            )
+            for dialogue, judgment, metrics in zip(
+                job.dialogues(owed), judged, measured, strict=True
+            )
             if isinstance(judgment, Judgment)
         )
         await job.make_rows(stage, rows, keys, items, runner)

@@ -41,7 +41,7 @@ class Scores:
     """What the scoring stages left on disk, compacted in the order of the dialogues; None without the stage.
 
     Attributes:
-        rejudged: content hashes of the dialogues that `--retry unscored` had judged again.
+        rejudged: content hashes of the dialogues that `--retry unscored` had judged or measured again.
     """
 
     judgments: StageRows[Judgment | Unscored] | None = None
@@ -63,7 +63,8 @@ async def ask_for_scores(job: Job, stages: Stages, runner: Runner) -> Scores:
         adherence = await _compare(job, job.recipe.compared_adherence)
     if stages.metrics is not None:
         with job.log.timed(StageName.METRICS):
-            metrics, _ = await _ask(job, MetricsScore, stages.metrics, runner)
+            metrics, more = await _ask(job, MetricsScore, stages.metrics, runner)
+            again |= more
     return Scores(judgments, adherence, metrics, again)
 
 

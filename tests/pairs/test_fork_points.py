@@ -135,3 +135,11 @@ def test_a_turn_that_ends_in_a_call_is_a_candidate_only_where_calls_are_forked()
     assert (point.refusal, point.index) == ("no_text_in_turn", 1)
     [point] = find_forks(dialogue, judgment, ForkConfig(tool_turns="failed_message"))
     assert point.refusal is None
+
+
+def test_turns_that_poor_metrics_name_are_candidates_after_the_weakest() -> None:
+    judgment = judged(FOUR, FINE | {4: (2, 2, 5)}, weakest=4)
+    points = find_forks(FOUR, judgment, ForkConfig(), {2: ("tool_routing: wrong_tool",), 9: ("x",)})
+    assert [(point.turn, point.refusal) for point in points] == [(4, None), (2, None)]
+    fine = judged(FOUR, FINE, weakest=None)
+    assert [point.turn for point in find_forks(FOUR, fine, ForkConfig(), {3: ("x",)})] == [3]

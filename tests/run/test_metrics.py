@@ -272,3 +272,28 @@ def test_another_model_than_the_judge_can_score_the_metrics(
     assert result.manifest.estimate is not None
     assert result.manifest.estimate.cost is not None
     assert again.manifest.requests == 0
+
+
+def test_the_turn_of_a_poor_metric_is_tried_for_a_fork(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    def content(body: Body) -> Body | str:
+        text = "".join(str(message["content"]) for message in body["messages"])
+        if "Scales, 1 (worst) to 5" not in text or not body.get("logprobs"):
+            return answer(body)
+        token = "Z" if "= turn" in text else "A" if "A = excellent" in text else "5"
+        return {"text": token, "first_token": [(token, 0.0)]}
+
+    server.answer = content
+    fork = {"where": "n_turns > 0", "resamples": 1, "guided_revision": False}
+    sections = {"judge": {"mode": "tokens"}, "fork": fork, "select": False}
+    run_recipe(measured(server, data, metrics=False, **sections), out=tmp_path / "without")
+    run_recipe(measured(server, data, **sections), out=tmp_path / "with")
+
+    def forks(run: str) -> dict[str, tuple[int | None, str]]:
+        records = lines(tmp_path / run / "pairs/refused_pairs.jsonl")
+        return {pair["dialogue_id"]: (pair["turn"], pair["refusal"]) for pair in records}
+
+    fine = {f"chat-{number}": (None, "original_was_fine") for number in range(4)}
+    assert forks("without") == fine
+    assert forks("with") == fine | {"chat-0": (1, "original_was_fine")}

@@ -148,3 +148,23 @@ def test_a_verdict_flips_where_the_threshold_lies_within_the_range(
 def test_the_key_names_the_weights_whatever_their_order() -> None:
     assert weights_key({"a": 0.5, "b": 0.5}) == weights_key({"b": 0.5, "a": 0.5})
     assert weights_key({"a": 0.5, "b": 0.5}) != weights_key({"a": 0.4, "b": 0.6})
+
+
+def test_faults_are_those_of_poor_metrics_by_turn() -> None:
+    def named(name: str, score: int, code: str | None, *turns: int) -> MetricScore:
+        return metric(score, 0.3).model_copy(
+            update={"name": name, "failure_code": code, "turns": turns}
+        )
+
+    row = MetricsScore(
+        dialogue_id="d",
+        content_hash="h",
+        identity=IDENTITY,
+        metrics=(named("a", 2, "slow", 3, 1), named("b", 0, None, 3), named("c", 3, None, 2)),
+        overall_score=30,
+        pass_threshold=75,
+        passed=False,
+        weights_key="k",
+        overall_range=(20, 40),
+    )
+    assert row.faults == {1: ("a: slow",), 3: ("a: slow", "b: poor")}
