@@ -187,7 +187,7 @@ async def _ask_json(asked: _Asked, metrics: Sequence[Metric]) -> None:
             Request(
                 asked.trunk,
                 joint_question(group, asked.turns, problem),
-                max_tokens=reply_tokens(len(group)),
+                max_tokens=reply_tokens(len(group), len(asked.turns)),
                 schema=reply_schema(group, asked.turns),
                 sample=attempt,
                 purpose=PURPOSE,
@@ -295,7 +295,7 @@ async def _diagnose(asked: _Asked, metrics: Sequence[Metric]) -> None:
         request = Request(
             asked.trunk,
             diagnosis_question(scores, asked.turns, problem),
-            max_tokens=reply_tokens(len(owed)),
+            max_tokens=reply_tokens(len(owed), len(asked.turns)),
             schema=reply_schema(owed.values(), asked.turns, with_scores=False),
             sample=attempt,
             purpose=DIAGNOSIS,

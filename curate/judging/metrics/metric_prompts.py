@@ -116,8 +116,10 @@ def reply_schema(
     metrics: Iterable[Metric], turns: Sequence[int], *, with_scores: bool = True
 ) -> dict[str, Any]:
     """The JSON schema of a reply: an object with one required key a metric."""
-    code = {"anyOf": [{"type": "null"}, {"type": "string"}]} if with_scores else {"type": "string"}
-    where = {"type": "array", "items": {"type": "integer", "enum": list(turns)}}
+    label = {"type": "string", "pattern": "^[a-z]+(_[a-z0-9]+)*$"}
+    code = {"anyOf": [{"type": "null"}, label]} if with_scores else label
+    number = {"type": "integer", "enum": list(turns)}
+    where = {"type": "array", "items": number, "maxItems": len(turns)}
     diagnosis = {"failure_code": code, "turns": where}
     return _closed(
         {
@@ -129,9 +131,9 @@ def reply_schema(
     )
 
 
-def reply_tokens(metrics: int) -> int:
-    """Bound of a JSON reply about so many metrics: twice what its compact form takes."""
-    return 128 + 80 * metrics
+def reply_tokens(metrics: int, turns: int) -> int:
+    """Bound of a JSON reply about so many metrics, each of which may name all turns; about twice its compact form."""
+    return 128 + metrics * (60 + 4 * turns)
 
 
 def _score_schema(metric: Metric) -> dict[str, Any]:

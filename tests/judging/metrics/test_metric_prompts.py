@@ -1,11 +1,13 @@
+import json
 import re
 
+import jsonschema
 import pytest
 
 from curate.dialogue import ToolCall
 from curate.judging.metrics import MetricsConfig, prompt_version, shipped
 from curate.judging.metrics.call_comparison import compare_calls
-from curate.judging.metrics.metric_prompts import metrics_trunk
+from curate.judging.metrics.metric_prompts import metrics_trunk, reply_schema
 from tests.judging.metrics.scripted import MetricJudge, plain, scored, with_tools
 
 FULL = with_tools(
@@ -80,6 +82,33 @@ async def test_the_comparison_of_calls_is_kept_beside_the_scores(mode: str) -> N
     assert row.calls == compare_calls(FULL)
     assert row.calls is not None
     assert row.calls.matches[0].different == ("id",)
+
+
+def test_a_reply_that_follows_the_schema_has_scores_codes_and_turns_that_can_be_used() -> None:
+    metrics = [
+        *MetricsConfig(
+            own=(), choose=({"metric": "task_completion", "weight": 1}, "tool_routing")
+        ).chosen.values()
+    ]  # type: ignore[arg-type]
+    schema = reply_schema(metrics, [1, 2])
+
+    def fits(
+        score: object, code: object = None, turns: object = (), name: str = "tool_routing"
+    ) -> bool:
+        fine = {"score": "pass", "failure_code": None, "turns": []}
+        entries = {"task_completion": fine, "tool_routing": {**fine, "score": 5}}
+        entries[name] = {"score": score, "failure_code": code, "turns": turns}
+        return jsonschema.Draft202012Validator(schema).is_valid(json.loads(json.dumps(entries)))
+
+    assert fits(0, "wrong_tool", [1, 2])
+    assert fits("n/a")
+    assert fits("fail", "not_done", [2], "task_completion")
+    for score in (6, -1, "pass", None):
+        assert not fits(score)
+    assert not fits(5, name="task_completion")
+    assert not fits(2, "Wrong tool")
+    assert not fits(2, "wrong_tool", [3])
+    assert not fits(2, "wrong_tool", [1, 1, 1])
 
 
 def test_the_version_follows_the_chosen_metrics_and_not_their_weights() -> None:
