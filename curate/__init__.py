@@ -6,7 +6,6 @@ The Python API's names load when they are first used, so that `import curate` st
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
         select,
     )
 
-__version__ = version("curate-dialogues")
+    __version__: str
 
 __all__ = [
     "AdherenceConfig",
@@ -112,6 +111,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("curate-dialogues")
     if name in __all__:
         return getattr(import_module("curate.api"), name)
     raise AttributeError(f"module 'curate' has no attribute '{name}'")

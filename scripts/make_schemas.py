@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 
-from curate.cli.schema import SCHEMA_NAMES, json_schema
+from curate.cli.schema import json_schema, schema_names
 
 FOLDER = Path(__file__).resolve().parent.parent / "schemas"
 
@@ -19,7 +19,7 @@ def wanted() -> dict[str, bytes]:
         f"{name}.schema.json": orjson.dumps(
             json_schema(name), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
         )
-        for name in SCHEMA_NAMES
+        for name in schema_names()
     }
 
 

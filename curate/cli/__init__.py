@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from curate import __version__
 from curate.cli.benchmark import benchmark
 from curate.cli.calibrate import calibrate
 from curate.cli.check import check
@@ -49,6 +48,8 @@ def _root(
     ] = False,
 ) -> None:
     if show_version:
+        from curate import __version__
+
         OUT.print(f"curate {__version__}")
         raise typer.Exit
 

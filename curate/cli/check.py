@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 from rich.markup import escape
@@ -14,14 +14,9 @@ from rich.text import Text
 from curate.cli.console import OUT, print_json
 from curate.errors import UsageError
 from curate.run import exit_codes
-from curate.trainer_check.findings import (
-    EFFECTS,
-    CheckReport,
-    FileReport,
-    Finding,
-    Lengths,
-    Replay,
-)
+
+if TYPE_CHECKING:
+    from curate.trainer_check.findings import CheckReport, FileReport, Finding, Lengths, Replay
 
 _SHOWN: Final = 8  # row numbers printed for one kind of finding
 _COLORS: Final = {
@@ -108,6 +103,8 @@ def _show(report: CheckReport) -> None:
 
 
 def _show_file(file: FileReport, trainer: str) -> None:
+    from curate.trainer_check.findings import EFFECTS
+
     OUT.print(f"[bold]{escape(file.file)}[/bold]  {file.stage} for {trainer}")
     counts = [f"{file.effects[name]:,} {_word(name)}" for name in EFFECTS if file.effects[name]]
     OUT.print(
@@ -124,6 +121,7 @@ def _show_file(file: FileReport, trainer: str) -> None:
 
 def _by_kind(findings: Sequence[Finding]) -> Iterator[list[Finding]]:
     """Findings that say the same of different rows, the worst first."""
+    from curate.trainer_check.findings import EFFECTS
 
     def kind(finding: Finding) -> tuple[int, str, str, str]:
         return EFFECTS.index(finding.effect), finding.code, finding.does, finding.basis

@@ -68,7 +68,7 @@ def test_version_and_help_are_quick_to_read() -> None:
 def test_importing_the_command_line_imports_nothing_heavy() -> None:
     code = (
         "import sys, curate.cli; "
-        "print([m for m in ('torch', 'polars', 'datasets', 'xllamacpp', 'aiohttp') if m in sys.modules])"
+        "print([m for m in ('torch', 'polars', 'datasets', 'xllamacpp', 'aiohttp', 'pydantic', 'jsonschema') if m in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 

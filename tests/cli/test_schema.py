@@ -13,7 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
-from curate.cli.schema import SCHEMA_NAMES, json_schema
+from curate.cli.schema import json_schema, schema_names
 from curate.dialogue import Dialogue, Lineage, Message, ToolCall
 from curate.errors import CurateError, UsageError
 from curate.records import (
@@ -199,7 +199,7 @@ def test_every_record_has_an_example_here() -> None:
     assert {name: type(record) for name, record in EXAMPLES.items()} == RECORDS
 
 
-@pytest.mark.parametrize("name", SCHEMA_NAMES)
+@pytest.mark.parametrize("name", schema_names())
 def test_a_schema_is_valid_and_says_what_it_is(name: str) -> None:
     schema = json_schema(name)
     Draft202012Validator.check_schema(schema)
@@ -283,7 +283,9 @@ def test_drift_is_found_and_mended(
 
     assert make_schemas("--check") == 1
     assert make_schemas() == 0
-    assert {path.name for path in tmp_path.iterdir()} == {f"{n}.schema.json" for n in SCHEMA_NAMES}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{n}.schema.json" for n in schema_names()
+    }
     assert make_schemas("--check") == 0
     changed = tmp_path / "dialogue.schema.json"
     changed.write_text(changed.read_text().replace('"id"', '"name"', 1))
