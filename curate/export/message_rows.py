@@ -29,7 +29,11 @@ def sft_row(dialogue: Dialogue, config: ExportConfig) -> tuple[dict[str, Any], i
         raise Refused("no_assistant", "the dialogue has no assistant message to train on")
     kept = dialogue.messages[: last + 1]
     _require_user(kept)
-    messages = [_wired(message, config, is_target=message.role == "assistant") for message in kept]
+    keep = config.keep_reasoning
+    messages = [
+        (wire_target if message.role == "assistant" else wire_message)(message, keep_reasoning=keep)
+        for message in kept
+    ]
     role = _added_role(dialogue, config)
     return (
         _with_tools({"messages": [*role, *messages]}, dialogue.tools),
@@ -142,8 +146,10 @@ def _said(side: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _last_assistant(messages: tuple[Message, ...]) -> int | None:
-    indices = [index for index, message in enumerate(messages) if message.role == "assistant"]
-    return indices[-1] if indices else None
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index].role == "assistant":
+            return index
+    return None
 
 
 def _require_user(messages: tuple[Message, ...]) -> None:

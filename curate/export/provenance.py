@@ -124,7 +124,8 @@ class Provenance:
         rows = pa.Table.from_pylist(self._held[place], self._schema.to_arrow())
         frame = pl.DataFrame(pl.from_arrow(rows), schema=self._schema)
         make_folder(self._folder)
-        write_table(frame, self._folder / f"{place}-{self._written[place]:06d}.parquet")
+        part = self._folder / f"{place}-{self._written[place]:06d}.parquet"
+        write_table(frame, part, compression="lz4")
         self._held[place] = []
         self._written[place] += 1
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, NamedTuple
@@ -19,7 +20,7 @@ from typing import IO, Any, NamedTuple
 from curate.export.template_messages import dump
 from curate.export.trainer_module import Column
 
-_COPY = 1 << 20  # bytes copied at once
+_COPY = 1 << 20  # bytes written at once
 
 Shape = type | tuple[object, ...]
 """The type of a plain value; `("list", item)`; or `("struct", (key, shape), …)`."""
@@ -57,7 +58,8 @@ class RowFile:
         self._seen: set[tuple[object, ...]] = set()
         # The head and then the others, in one file, until a row of the head comes after one of the others.
         self._whole_path, self._late_path = path.with_suffix(".whole"), path.with_suffix(".late")
-        self._whole, self._late = self._whole_path.open("wb"), self._late_path.open("wb")
+        self._whole = self._whole_path.open("wb", buffering=_COPY)
+        self._late = self._late_path.open("wb")
         self._head_bytes = 0
 
     def append(self, row: Mapping[str, Any]) -> bool:
@@ -71,8 +73,8 @@ class RowFile:
         for name in self._spoken:
             known = self._known[name]
             messages = _messages(row[name])
-            types = {type(value) for message in messages for value in message.values()}
-            if types == _TEXT and {*map(tuple, messages)} <= known:
+            values = chain.from_iterable(map(dict.values, messages))
+            if {*map(type, values)} == _TEXT and {*map(tuple, messages)} <= known:
                 continue  # as most are; of these kind and shape have been told
             for message in messages:
                 kinds.add(_kind(name, message))
@@ -186,7 +188,7 @@ def copy_shard(source: Path, shard: Shard, target: Path) -> None:
             left -= len(block)
 
 
-def _messages(value: Any) -> Sequence[Mapping[str, Any]]:
+def _messages(value: Any) -> Sequence[dict[str, Any]]:
     return value if isinstance(value, list) else [value]
 
 

@@ -25,6 +25,7 @@ from curate.errors import CurateError
 T = TypeVar("T")
 
 ROW_GROUP = 10_000  # rows of a row group in a table
+_BUFFER = 1 << 18  # bytes read or written at once
 
 
 def make_folder(path: Path) -> None:
@@ -49,7 +50,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 @contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write bit by bit; it takes its place when the block ends, else the old one stands."""
-    with replacing(path) as temporary, temporary.open("wb") as file:
+    with replacing(path) as temporary, temporary.open("wb", buffering=_BUFFER) as file:
         yield file
 
 
@@ -127,9 +128,9 @@ class LineFile:
 
 def read_lines(path: Path) -> Iterator[bytes]:
     """Whole lines of a file; a torn last line (no newline, after a kill) is left out."""
-    with path.open("rb") as lines:
+    with path.open("rb", buffering=_BUFFER) as lines:
         for line in lines:
-            if line.endswith(b"\n") and line.strip():
+            if line.endswith(b"\n") and not line.isspace():
                 yield line
 
 
