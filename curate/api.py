@@ -419,7 +419,7 @@ def fork_pairs(
     budget: Bounds = None,
     keep_going: bool = False,
 ) -> list[PreferencePair]:
-    """Fork every judged dialogue given; refused pairs come back too, with their `refusal` code.
+    """Fork every judged dialogue given; dropped pairs come back too, with their `drop_reason`.
 
     Args:
         dialogues: candidates; those whose judgment is unscored are left out.

@@ -268,7 +268,7 @@ def _unmade(stage: StageName, item: WorkItem, detail: str) -> Row:
     check = PairCheck(unscored=INTERNAL_ERROR)
     if item.pair is not None:
         detail = f"{item.pair.detail}; {INTERNAL_ERROR}: {detail}".removeprefix("; ")
-        changed = {"refusal": "unscored", "detail": detail, "check": check}
+        changed = {"drop_reason": "unscored", "detail": detail, "check": check}
         return item.pair.model_copy(update=changed)
     dialogue = item.dialogue
     if stage is not StageName.FORK:
@@ -293,7 +293,7 @@ def _unmade(stage: StageName, item: WorkItem, detail: str) -> Row:
             tools=dialogue.tools,
             chosen=None,
             rejected=rejected,
-            refusal="unscored",
+            drop_reason="unscored",
             detail=f"{INTERNAL_ERROR}: {detail}",
             check=check,
             lineage=dialogue.lineage,

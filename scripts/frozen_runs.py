@@ -43,6 +43,9 @@ ROOT = Path(__file__).resolve().parents[1]
 RENAMED: dict[str, str] = {
     # Old name to new: keys, whole string values and file names of rows, on both sides of a comparison.
     "refused_pairs": "dropped_pairs",
+    "refusal": "drop_reason",
+    "refusals": "drop_reasons",
+    "natural_refusals": "natural_drop_reasons",
     "judging": "judge",
 }
 LEFT_OUT = frozenset(
@@ -767,7 +770,7 @@ def _about(row: Any) -> str:
     if not isinstance(row, dict):
         return "value"
     found = [f"{name}={row[name]}" for name in _KEYS if isinstance(row.get(name), str)]
-    found += [f"{name}={row[name]}" for name in ("turn", "refusal", "drop") if row.get(name)]
+    found += [f"{name}={row[name]}" for name in ("turn", "drop_reason") if row.get(name)]
     return " ".join(found)
 
 

@@ -93,7 +93,7 @@ def test_no_prompt_of_any_stage_exceeds_it(
     # A judge that compared one pair is not shown to agree with the data, which then keeps the other as well.
     pairs = [
         json.loads(line)
-        for name in ("refused_pairs", "natural_pairs")
+        for name in ("dropped_pairs", "natural_pairs")
         for line in (tmp_path / f"run/pairs/{name}.jsonl").open()
     ]
     [long] = [one for one in pairs if one["dialogue_id"].startswith("pair-2")]

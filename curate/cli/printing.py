@@ -83,10 +83,10 @@ def show_comparison(console: Console, manifest: Manifest) -> None:
 
 
 def show_funnels(console: Console, manifest: Manifest) -> None:
-    """From dialogues to pairs: what entered each stage, what it refused and why, what passed it."""
+    """From dialogues to pairs: what entered each stage, what it dropped and why, what passed it."""
     for kind, stages in manifest.funnels.items():
         table = Table(box=None, pad_edge=False, title=f"pairs: {kind}", title_justify="left")
-        for column in ("stage", "of", "in", "passed", "refused"):
+        for column in ("stage", "of", "in", "passed", "dropped"):
             is_number = column in ("in", "passed")
             table.add_column(column, justify="right" if is_number else "left")
         unit = ""
@@ -94,8 +94,8 @@ def show_funnels(console: Console, manifest: Manifest) -> None:
             shown = stage.unit if stage.unit != unit else ""
             unit = stage.unit
             numbers = (f"{stage.entered:,}", f"{stage.passed:,}")
-            refused = ", ".join(f"{code} {number}" for code, number in stage.refused.items())
-            table.add_row(stage.name, shown, *numbers, refused)
+            dropped = ", ".join(f"{code} {number}" for code, number in stage.dropped.items())
+            table.add_row(stage.name, shown, *numbers, dropped)
         console.print(table)
 
 

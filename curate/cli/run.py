@@ -192,7 +192,7 @@ def _closing_table(manifest: Manifest) -> Table:
         *_rejected(manifest),
         ("pairs", manifest.pairs, "made, and verified by the judge"),
         ("natural pairs", manifest.natural_pairs, _natural_note(manifest)),
-        ("refused pairs", manifest.refused, listed(manifest.refusals)),
+        ("dropped pairs", manifest.dropped, listed(manifest.drop_reasons)),
         *(
             (f"export {name}", sum(files(counts).values()), _exported(counts))
             for name, counts in manifest.exports.items()

@@ -3,7 +3,7 @@
 A server that refuses every call, or a model that never answers in the form asked for, fails the last dialogue as
 it failed the first. So where the first rows of a stage are all without a result, for one and the same
 reason that lies with a model, the run ends with that reason and what helps. Rows that no model was
-asked for (a missing role, a fork that is refused on its scores) say nothing, either way.
+asked for (a missing role, a fork that is dropped on its scores) say nothing, either way.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _of_pairs(pairs: Sequence[PreferencePair]) -> tuple[str, str] | None:
     if not asked:
         return None
     # A revision that was not written because nothing is to be mended tells nothing of the policy's server.
-    told = [pair for pair in asked if pair.refusal != "no_candidate"]
+    told = [pair for pair in asked if pair.drop_reason != "no_candidate"]
     reasons = {_of_pair(pair) for pair in told}
     return (reasons.pop(), told[-1].detail) if len(reasons) == 1 else ("", "")
 
@@ -103,6 +103,6 @@ def _of_pairs(pairs: Sequence[PreferencePair]) -> tuple[str, str] | None:
 def _of_pair(pair: PreferencePair) -> str:
     if pair.check is not None and pair.check.unscored is not None:
         return pair.check.unscored
-    if pair.refusal == "engine_error":  # of who writes candidates: the policy, the reviser
+    if pair.drop_reason == "engine_error":  # of who writes candidates: the policy, the reviser
         return "engine_error"
-    return "internal_error" if pair.refusal == "unscored" and pair.check is None else ""
+    return "internal_error" if pair.drop_reason == "unscored" and pair.check is None else ""

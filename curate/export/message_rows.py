@@ -93,8 +93,8 @@ def pair_row(pair: PreferencePair, config: ExportConfig) -> dict[str, Any]:
         Refused: `not_verified`, `no_chosen`, `side_not_assistant`, `prompt_not_open`, `no_user`,
             `identical_sides`, or as `wire_target` and `wire_tools`.
     """
-    if pair.refusal is not None:
-        raise Refused("not_verified", f"the pair was refused before: {pair.refusal}")
+    if pair.drop_reason is not None:
+        raise Refused("not_verified", f"the pair was dropped before: {pair.drop_reason}")
     if pair.chosen is None:
         raise Refused("no_chosen", "the pair has no chosen side")
     for name, side in (("chosen", pair.chosen), ("rejected", pair.rejected)):

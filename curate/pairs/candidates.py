@@ -35,7 +35,7 @@ class Candidate:
         source: who wrote it.
         sample: index of the resample; 0 for the revision.
         message: None when the reply cannot be used.
-        refusal: reason code where there is no message: `no_candidate` or `engine_error`.
+        drop_reason: reason code where there is no message: `no_candidate` or `engine_error`.
         detail: the reason in words.
         sampling: how it was drawn.
         issue: what the reviser was told; empty for a resample.
@@ -44,7 +44,7 @@ class Candidate:
     source: Literal["resample", "revision"]
     sample: int
     message: Message | None
-    refusal: str | None = None
+    drop_reason: str | None = None
     detail: str = ""
     sampling: Mapping[str, float] = field(default_factory=dict)
     issue: str = ""
@@ -174,5 +174,5 @@ def _read(
     return replace(candidate, message=message)
 
 
-def _without(candidate: Candidate, refusal: str, detail: str) -> Candidate:
-    return replace(candidate, refusal=refusal, detail=detail)
+def _without(candidate: Candidate, drop_reason: str, detail: str) -> Candidate:
+    return replace(candidate, drop_reason=drop_reason, detail=detail)

@@ -1,6 +1,6 @@
 """What a recipe may say about preference pairs; the room's two config models.
 
-Defaults lean to refusing: a pair that is not made costs a little yield, a wrong pair trains the wrong
+Defaults lean to dropping: a pair that is not made costs a little yield, a wrong pair trains the wrong
 way. Nothing here is ever loosened to show pairs.
 """
 
@@ -58,7 +58,7 @@ class VerifyConfig(Config):
     min_good: MinGood = Field(
         default_factory=MinGood,
         description="Levels from which on a turn has no flaw: the original must lie below one of them"
-        " again in the fresh context, or it is refused as `original_was_fine`.",
+        " again in the fresh context, or it is dropped as `original_was_fine`.",
     )
     min_coverage: float = Field(
         0.5,
@@ -70,7 +70,7 @@ class VerifyConfig(Config):
     check_specifics: bool = Field(
         True,
         description="Ask the judge about numbers, names, dates, amounts, links and ids that only the chosen"
-        " side has; one that nothing supports is refused as `ungrounded_specifics`.",
+        " side has; one that nothing supports is dropped as `ungrounded_specifics`.",
     )
     check_role: bool = Field(
         True,
@@ -111,7 +111,7 @@ class ForkConfig(VerifyConfig):
         1,
         ge=1,
         description="Most turns of a dialogue that candidates are made for; candidate turns beyond it are"
-        " refused as `over_limit`.",
+        " dropped as `over_limit`.",
     )
     min_confidence: float = Field(
         0.5,
@@ -198,7 +198,7 @@ class NaturalConfig(Config):
     max_per_group: int = Field(
         8,
         ge=1,
-        description="Most records one group gives, of pairs and of refused ones each; what exceeds it is one"
+        description="Most records one group gives, of pairs and of dropped ones each; what exceeds it is one"
         " record, `over_limit`, that says how many.",
     )
     prompt_reasoning: bool = Field(
@@ -212,7 +212,7 @@ class NaturalConfig(Config):
     may_be_fine: bool = Field(
         False,
         description="Of verified pairs: the rejected side need not have a flaw, only be worse. By default it"
-        " is refused as `original_was_fine`, as in a fork.",
+        " is dropped as `original_was_fine`, as in a fork.",
     )
 
     @property

@@ -63,14 +63,14 @@ class Couple:
     Attributes:
         better, worse: None where the data lacks that side; never both.
         why: what the basis says, in words.
-        refusal: reason code where the basis itself refuses the couple.
+        drop_reason: reason code where the basis itself drops the couple.
     """
 
     basis: NaturalBasis
     better: Side | None
     worse: Side | None
     why: str
-    refusal: str | None = None
+    drop_reason: str | None = None
 
     @property
     def anchor(self) -> Side:
@@ -82,7 +82,7 @@ class Couple:
 
 
 def find_couples(members: Sequence[Dialogue], config: NaturalConfig) -> Iterator[Couple]:
-    """The couples of one group, refused ones too: by preference, then the earliest forks first."""
+    """The couples of one group, dropped ones too: by preference, then the earliest forks first."""
     members = [dialogue for dialogue in members if dialogue.messages]
     if "preference" in config.bases:
         yield from _by_preference(members)
@@ -107,12 +107,12 @@ def _by_preference(members: Sequence[Dialogue]) -> Iterator[Couple]:
         for label in ("chosen", "rejected")
     )
     for better, worse in product(chosen, rejected):
-        why, refusal = "labelled in the data", None
+        why, drop_reason = "labelled in the data", None
         if not _share_prompt(better, worse):
-            why, refusal = "the dialogues differ before their last message", "prompts_differ"
+            why, drop_reason = "the dialogues differ before their last message", "prompts_differ"
         elif {better.message.role, worse.message.role} != {"assistant"}:
-            why, refusal = "a side does not end with an assistant message", "no_reply"
-        yield Couple("preference", better, worse, why, refusal)
+            why, drop_reason = "a side does not end with an assistant message", "no_reply"
+        yield Couple("preference", better, worse, why, drop_reason)
     if not rejected:
         for side in chosen:
             why = "no rejected dialogue in the group"
@@ -219,17 +219,17 @@ def _numbers(values: Iterable[Any]) -> list[float]:
 def _compared(
     basis: NaturalBasis, siblings: Sequence[_Valued], config: NaturalConfig, least_gap: float
 ) -> Iterator[Couple]:
-    """Better and worse siblings, the extremes or every two; refused where they are worth too nearly the same."""
+    """Better and worse siblings, the extremes or every two; dropped where they are worth too nearly the same."""
     ordered = sorted(siblings, key=lambda sibling: -sibling.worth)
     if config.pairing == "best_worst":
         ordered = [ordered[0], ordered[-1]] if len(ordered) > 1 else []
     for better, worse in combinations(ordered, 2):
         if better.worth > worse.worth:
-            refusal = _parting(better.side, worse.side)
-            if refusal is None and better.worth - worse.worth < least_gap:
-                refusal = "below_margin"
+            drop_reason = _parting(better.side, worse.side)
+            if drop_reason is None and better.worth - worse.worth < least_gap:
+                drop_reason = "below_margin"
             why = f"{better.label} over {worse.label}"
-            yield Couple(basis, better.side, worse.side, why, refusal)
+            yield Couple(basis, better.side, worse.side, why, drop_reason)
 
 
 def _parting(better: Side, worse: Side) -> str | None:

@@ -33,7 +33,9 @@ async def ask_as_a_fork(
     dialogue: Dialogue, judgment: Judgment, asks: ForkAsks, config: ForkConfig
 ) -> None:
     """Ask what `fork.fork_dialogue` asks, at the turn's last text: a stand-in names no failed message."""
-    points = [point for point in find_forks(dialogue, judgment, config) if point.refusal is None]
+    points = [
+        point for point in find_forks(dialogue, judgment, config) if point.drop_reason is None
+    ]
     for point in points[: config.max_forks]:
         await repair_suffices(dialogue, judgment, point, asks, config)
         fork = open_fork(dialogue, point, config)
@@ -91,9 +93,9 @@ async def _compare(
     """Score candidates and hold each against the original; adds them to `compared`, returns the last."""
     last = None
     for candidate in made:
-        refusal, _ = unusable(fork.rejected, candidate, compared)
+        drop_reason, _ = unusable(fork.rejected, candidate, compared)
         message = candidate.message
-        if refusal is not None or message is None:
+        if drop_reason is not None or message is None:
             continue
         await score_chosen(fork.prompt, message, fork.rejected, fork.turn, asks.judging, config)
         await compare_orders(fork.prompt, message, fork.rejected, PairCheck(), asks.judging, config)

@@ -1,13 +1,13 @@
 """Fork one judged dialogue into verified preference pairs.
 
-One straight line a candidate turn, cheapest refusal first: find it (no call), ask what has to be known of it
+One straight line a candidate turn, cheapest check first: find it (no call), ask what has to be known of it
 (does it suffice, which message failed), score the original again (is it bad at all?), make candidates, drop
 those that differ in nothing or make something up, score the rest and compare each with the original, and confirm
 from the best downwards until one passes; with `early_stop` candidates are made one by one instead, until one
 passes.
 
-Every candidate turn gives a record: one where it is refused, else one for each candidate that was made, passed
-or refused. So the records of a run are its funnel (`pairs.funnel`).
+Every candidate turn gives a record: one where it is dropped, else one for each candidate that was made, passed
+or dropped. So the records of a run are its funnel (`pairs.funnel`).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Fork:
     def record(
         self,
         candidate: Candidate | None,
-        refusal: str | None,
+        drop_reason: str | None,
         detail: str = "",
         check: PairCheck | None = None,
     ) -> PreferencePair:
@@ -88,7 +88,7 @@ class Fork:
             writer = self.names.reviser if is_revision else self.names.policy
         # A twin has its sibling's text, and a fork without a chosen side has none: told apart by salt.
         label = candidate.label if candidate else f"fork {self.point.turn}"
-        shares_text = chosen is None or refusal == "duplicate"
+        shares_text = chosen is None or drop_reason == "duplicate"
         # Of a long dialogue every bad turn has a record; with their prompts they would take its square.
         prompt = self.prompt.messages if candidate else ()
         return PreferencePair(
@@ -110,7 +110,7 @@ class Fork:
             tools=self.dialogue.tools,
             chosen=chosen,
             rejected=self.rejected,
-            refusal=refusal,
+            drop_reason=drop_reason,
             detail=f"{label}: {detail}" if detail and candidate else detail,
             confidence=self.point.confidence,
             issue=(candidate.issue if candidate else "") or self.issue,
@@ -122,9 +122,9 @@ class Fork:
             lineage=self.dialogue.lineage,
         )
 
-    def refused(self, finding: CheckOutcome) -> list[PreferencePair]:
+    def dropped(self, finding: CheckOutcome) -> list[PreferencePair]:
         """The one record of a fork that ends before there is a candidate."""
-        return [self.record(None, finding.refusal, finding.detail, finding.check)]
+        return [self.record(None, finding.drop_reason, finding.detail, finding.check)]
 
 
 Faults = Mapping[int, tuple[str, ...]]
@@ -139,7 +139,7 @@ async def fork_dialogue(
     config: ForkConfig,
     faults: Faults = NO_FAULTS,
 ) -> list[PreferencePair]:
-    """Fork a judged dialogue; accepted and refused pairs alike, at most one accepted a candidate turn.
+    """Fork a judged dialogue; accepted and dropped pairs alike, at most one accepted a candidate turn.
 
     `faults` says by turn what metrics found wrong: those turns are candidates, and a reviser is told of it.
 
@@ -148,17 +148,19 @@ async def fork_dialogue(
     candidate that gets so far six questions for every five new details, two comparisons and two scores of role
     adherence; two comparisons of the best two candidates. Before all that two questions with `at: earliest`, and
     with `tool_turns: failed_message` as many as there are ways to fail; after it a judgment of the dialogue up to
-    a pair that passed. A turn found fine again makes room for the next. No call for a turn that is refused by
+    a pair that passed. A turn found fine again makes room for the next. No call for a turn that is dropped by
     the judgment.
     """
     names = _Names(asks.judging.judge_id, asks.policy_id, asks.reviser_id)
     records: list[PreferencePair] = []
     forked = 0
     for point in find_forks(dialogue, judgment, config, faults):
-        if point.refusal is None and forked == config.max_forks:
-            point = replace(point, refusal="over_limit", detail=f"max_forks is {config.max_forks}")
-        if point.refusal is not None:
-            records.append(_refusal(dialogue, point, names, config))
+        if point.drop_reason is None and forked == config.max_forks:
+            point = replace(
+                point, drop_reason="over_limit", detail=f"max_forks is {config.max_forks}"
+            )
+        if point.drop_reason is not None:
+            records.append(_dropped(dialogue, point, names, config))
             continue
         made = await _fork_at(dialogue, judgment, point, names, asks, config, faults)
         forked += any(record.source != "none" for record in made)
@@ -166,17 +168,17 @@ async def fork_dialogue(
     return records
 
 
-def refuse_forks(
-    dialogue: Dialogue, judgment: Judgment, config: ForkConfig, refusal: str, detail: str
+def drop_forks(
+    dialogue: Dialogue, judgment: Judgment, config: ForkConfig, drop_reason: str, detail: str
 ) -> list[PreferencePair]:
     """The records of a dialogue that is not forked for a reason of its own, such as `contaminated`.
 
-    One a candidate turn, as `fork_dialogue` would give it; a turn that the judgment refuses keeps that reason.
+    One a candidate turn, as `fork_dialogue` would give it; a turn that the judgment drops keeps that reason.
     """
     return [
-        _refusal(
+        _dropped(
             dialogue,
-            point if point.refusal else replace(point, refusal=refusal, detail=detail),
+            point if point.drop_reason else replace(point, drop_reason=drop_reason, detail=detail),
             _Names(),
             config,
         )
@@ -187,17 +189,17 @@ def refuse_forks(
 def open_fork(
     dialogue: Dialogue, point: ForkPoint, config: ForkConfig, names: _Names | None = None
 ) -> Fork:
-    """The fork at a point; a refused one without a message stands at the dialogue's end."""
+    """The fork at a point; a dropped one without a message stands at the dialogue's end."""
     index = len(dialogue.messages) if point.index is None else point.index
     prompt = prompt_messages(dialogue.messages[:index], keep_reasoning=config.prompt_reasoning)
     rejected = Message(role="assistant") if point.index is None else dialogue.messages[index]
     return Fork(dialogue, point, with_messages(dialogue, prompt), rejected, names or _Names())
 
 
-def _refusal(
+def _dropped(
     dialogue: Dialogue, point: ForkPoint, names: _Names, config: ForkConfig
 ) -> PreferencePair:
-    return open_fork(dialogue, point, config, names).record(None, point.refusal, point.detail)
+    return open_fork(dialogue, point, config, names).record(None, point.drop_reason, point.detail)
 
 
 async def _fork_at(
@@ -209,23 +211,23 @@ async def _fork_at(
     config: ForkConfig,
     faults: Faults,
 ) -> list[PreferencePair]:
-    """Fork at one candidate turn; one record where it is refused, else one for each candidate."""
+    """Fork at one candidate turn; one record where it is dropped, else one for each candidate."""
     fork = open_fork(dialogue, point, config, names)
     finding = await repair_suffices(dialogue, judgment, point, asks, config)
-    if finding.refusal is not None:
-        return fork.refused(finding)
+    if finding.drop_reason is not None:
+        return fork.dropped(finding)
     named = await failed_message(dialogue, point, asks, config)
     if isinstance(named, CheckOutcome):
-        return fork.refused(named)
+        return fork.dropped(named)
     point, how = named
     fork = open_fork(dialogue, point, config, names)
-    if point.refusal is not None:
-        return fork.refused(CheckOutcome(PairCheck(), point.refusal, point.detail))
+    if point.drop_reason is not None:
+        return fork.dropped(CheckOutcome(PairCheck(), point.drop_reason, point.detail))
     rejected, finding = await score_rejected(
         fork.prompt, fork.rejected, fork.turn, asks.judging, config
     )
-    if rejected is None or finding.refusal is not None:
-        return fork.refused(finding)
+    if rejected is None or finding.drop_reason is not None:
+        return fork.dropped(finding)
     issues = next((entry.issues for entry in judgment.per_turn if entry.turn == fork.turn), ())
     fork = replace(fork, issue=joined(how, *issues, *faults.get(fork.turn, ())))
     if config.early_stop:
@@ -276,10 +278,10 @@ async def _first_to_pass(
             records.append(scored)
             continue
         finding = hold_by_itself(scored.check, config)
-        if finding.refusal is None:
+        if finding.drop_reason is None:
             finding = await _confirm(fork, scored, asks, config)
-        records.append(fork.record(candidate, finding.refusal, finding.detail, finding.check))
-        if finding.refusal is None:
+        records.append(fork.record(candidate, finding.drop_reason, finding.detail, finding.check))
+        if finding.drop_reason is None:
             break
     return records
 
@@ -308,8 +310,10 @@ async def _best_to_pass(
             finding = CheckOutcome(entry.check, "not_best", "another candidate was taken")
         else:
             finding = await _confirm(fork, entry, asks, config)
-            has_passed = finding.refusal is None
-        records.append(fork.record(entry.candidate, finding.refusal, finding.detail, finding.check))
+            has_passed = finding.drop_reason is None
+        records.append(
+            fork.record(entry.candidate, finding.drop_reason, finding.detail, finding.check)
+        )
     return records
 
 
@@ -360,25 +364,25 @@ async def _score(
     asks: ForkAsks,
     config: ForkConfig,
 ) -> _Scored | PreferencePair:
-    """The candidate with the judge's readings, or the record of its refusal."""
+    """The candidate with the judge's readings, or the record that it is dropped."""
     message = candidate.message
-    refusal, detail = unusable(fork.rejected, candidate, earlier)
-    if refusal is not None or message is None:
-        return fork.record(candidate, refusal, detail)
+    drop_reason, detail = unusable(fork.rejected, candidate, earlier)
+    if drop_reason is not None or message is None:
+        return fork.record(candidate, drop_reason, detail)
     scores, finding = await score_chosen(
         fork.prompt, message, fork.rejected, fork.turn, asks.judging, config
     )
     ratio = token_ratio(message, fork.rejected)
     if scores is not None:
         finding = weigh(scores, rejected, ratio, config, finding.check)
-    if finding.refusal is None:
+    if finding.drop_reason is None:
         finding = await compare_orders(
             fork.prompt, message, fork.rejected, finding.check, asks.judging, config
         )
-    if finding.refusal is None:
+    if finding.drop_reason is None:
         finding = decide(finding.check, config)
-    if finding.refusal is not None:
-        return fork.record(candidate, finding.refusal, finding.detail, finding.check)
+    if finding.drop_reason is not None:
+        return fork.record(candidate, finding.drop_reason, finding.detail, finding.check)
     return _Scored(candidate, message, ratio, finding.check)
 
 
@@ -387,7 +391,7 @@ async def _confirm(fork: Fork, entry: _Scored, asks: ForkAsks, config: ForkConfi
     sides = (entry.message, fork.rejected)
     finding = await check_role(fork.prompt, sides, fork.turn, entry.check, asks.judging, config)
     # What follows a corrected call is not known, so a turn that ends with one cannot be judged as a whole.
-    if finding.refusal is not None or config.at != "earliest" or entry.message.tool_calls:
+    if finding.drop_reason is not None or config.at != "earliest" or entry.message.tool_calls:
         return finding
     judged = await asks.rejudge(cut_after(fork.prompt, entry.message))
     if isinstance(judged, Unscored):
@@ -408,11 +412,11 @@ def unusable(
     """Why a candidate is not looked at: it has no message, another's, or nothing new."""
     message = candidate.message
     if message is None:
-        return candidate.refusal, candidate.detail
+        return candidate.drop_reason, candidate.detail
     for other in earlier:
         if other.message is not None and is_identical(message, other.message):
             return "duplicate", f"the same text as {other.label}"
     finding = check_texts(message, original)
-    if finding.refusal is None and original.tool_calls and same_calls(message, original):
+    if finding.drop_reason is None and original.tool_calls and same_calls(message, original):
         return "cosmetic", "the same calls with the same arguments"
-    return finding.refusal, finding.detail
+    return finding.drop_reason, finding.detail

@@ -31,16 +31,16 @@ class ForkPoint:
 
     Attributes:
         turn: the turn's number; None where no turn is a candidate.
-        index: the rejected message in the dialogue; of a refused turn the assistant message that comes
+        index: the rejected message in the dialogue; of a dropped turn the assistant message that comes
             closest, None where there is none at all.
         confidence: that the turn is bad.
-        refusal: reason code, None for a usable fork point.
+        drop_reason: reason code, None for a usable fork point.
     """
 
     turn: int | None
     index: int | None
     confidence: float | None = None
-    refusal: str | None = None
+    drop_reason: str | None = None
     detail: str = ""
 
 
@@ -50,8 +50,8 @@ def find_forks(
     """The candidate turns in the order in which they are tried; pure.
 
     Candidates are the judgment's weakest turn, every turn with a flaw by `config.min_good`, and those that
-    the judge's distributions make doubtful; and those of its turns in which `faults` were found otherwise. Each comes once, used or refused (`earlier_turn_bad`,
-    `unscored`, `no_text_in_turn`, `prompt_end`); a dialogue without any gives one refused point without a
+    the judge's distributions make doubtful; and those of its turns in which `faults` were found otherwise. Each comes once, used or dropped (`earlier_turn_bad`,
+    `unscored`, `no_text_in_turn`, `prompt_end`); a dialogue without any gives one dropped point without a
     turn (`original_was_fine`).
     """
     flaws = flaws_by_turn(judgment, config)
@@ -99,26 +99,26 @@ def _point(
     turn = next((turn for turn in dialogue.turns if turn.number == number), None)
     index = _last_assistant(dialogue, turn.start if turn else 0, turn.stop if turn else None)
 
-    def refused(code: str, detail: str) -> ForkPoint:
+    def dropped(code: str, detail: str) -> ForkPoint:
         return ForkPoint(number, index, confidence, code, detail)
 
     if turn is None:
-        return refused("no_text_in_turn", f"the dialogue has no turn {number}")
+        return dropped("no_text_in_turn", f"the dialogue has no turn {number}")
     for earlier in dialogue.turns:
         if not earlier.in_rubric or earlier.number >= number:
             continue
         if earlier.number not in flaws:
-            return refused("unscored", f"turn {earlier.number} has no score")
+            return dropped("unscored", f"turn {earlier.number} has no score")
         if flaws[earlier.number]:
             names = ", ".join(flaws[earlier.number])
-            return refused("earlier_turn_bad", f"turn {earlier.number} is bad in {names}")
+            return dropped("earlier_turn_bad", f"turn {earlier.number} is bad in {names}")
     if config.tool_turns == "failed_message" and failure_options(turn):
         return ForkPoint(number, index, confidence)  # the judge is to name the message
     return at_message(dialogue, ForkPoint(number, turn.last_assistant_text, confidence))
 
 
 def at_message(dialogue: Dialogue, point: ForkPoint) -> ForkPoint:
-    """The point itself, or refused where there is no message at its index or no open prompt before it."""
+    """The point itself, or dropped where there is no message at its index or no open prompt before it."""
     index = point.index
     if index is None:
         turn = next((turn for turn in dialogue.turns if turn.number == point.turn), None)

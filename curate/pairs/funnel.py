@@ -1,7 +1,7 @@
-"""The funnel: from dialogues to pairs that passed, with every refusal at its stage. A pure count of records.
+"""The funnel: from dialogues to pairs that passed, with every drop at its stage. A pure count of records.
 
 Every candidate turn and every candidate has a record, so nothing has to be counted on the way. Each stage
-takes in what it refuses plus what it lets through. A record says by its code where it was refused; codes that
+takes in what it drops plus what it lets through. A record says by its code where it was dropped; codes that
 no stage names are counted in the last one, so that a new one can go unnamed but never uncounted.
 """
 
@@ -47,15 +47,15 @@ class Funnel:
 
     def __init__(self) -> None:
         self._dialogues, self._turns = array("q"), array("q")
-        self._refused_dialogues: Counter[str] = Counter()
-        self._refused_turns: Counter[str] = Counter()
+        self._dropped_dialogues: Counter[str] = Counter()
+        self._dropped_turns: Counter[str] = Counter()
         self._made: Counter[tuple[str, str]] = Counter()
         self._natural: Counter[tuple[str, str]] = Counter()
         self._has_verified = False
 
     def add(self, pair: PreferencePair) -> None:
-        """Take in a record, passed or refused."""
-        code = pair.refusal or ""
+        """Take in a record, passed or dropped."""
+        code = pair.drop_reason or ""
         if pair.basis != "judge":
             # Of one code, what the data itself says and what a judge said of the pair are two stages.
             judged = pair.check is not None or code == "unscored"
@@ -70,9 +70,9 @@ class Funnel:
         if pair.source != "none":
             self._made[code, code] += 1
         elif pair.turn is None:
-            self._refused_dialogues[code] += 1
+            self._dropped_dialogues[code] += 1
         else:
-            self._refused_turns[code] += 1
+            self._dropped_turns[code] += 1
 
     def stages(self, kind: FunnelKind) -> tuple[FunnelStage, ...]:
         """The stages in order; none where there was no record of the kind.
@@ -91,9 +91,9 @@ class Funnel:
             return ()
         return (
             _stage(
-                "have a bad turn", "dialogues", _distinct(self._dialogues), self._refused_dialogues
+                "have a bad turn", "dialogues", _distinct(self._dialogues), self._dropped_dialogues
             ),
-            _stage("forked", "turns", _distinct(self._turns), self._refused_turns),
+            _stage("forked", "turns", _distinct(self._turns), self._dropped_turns),
             *_waterfall("candidates", self._made, _FORK_STAGES),
         )
 
@@ -101,7 +101,7 @@ class Funnel:
 def count_funnel(
     records: Iterable[PreferencePair], kind: FunnelKind = "fork"
 ) -> tuple[FunnelStage, ...]:
-    """The funnel of a run's records, passed and refused ones, in any order."""
+    """The funnel of a run's records, passed and dropped ones, in any order."""
     funnel = Funnel()
     for pair in records:
         funnel.add(pair)
@@ -123,20 +123,20 @@ def _waterfall(
     found: list[FunnelStage] = []
     for name, codes in stages:
         is_last = name == stages[-1][0]
-        refused: Counter[str] = Counter()
+        dropped: Counter[str] = Counter()
         for (where, code), number in outcomes.items():
             if code and (where in codes or (is_last and where not in named)):
-                refused[code] += number
-        found.append(_stage(name, unit, entered, refused))
+                dropped[code] += number
+        found.append(_stage(name, unit, entered, dropped))
         entered = found[-1].passed
     return tuple(found)
 
 
-def _stage(name: str, unit: str, entered: int, refused: Counter[str]) -> FunnelStage:
+def _stage(name: str, unit: str, entered: int, dropped: Counter[str]) -> FunnelStage:
     return FunnelStage(
         name=name,
         unit=unit,
         entered=entered,
-        refused=dict(sorted(refused.items(), key=lambda item: (-item[1], item[0]))),
-        passed=entered - refused.total(),
+        dropped=dict(sorted(dropped.items(), key=lambda item: (-item[1], item[0]))),
+        passed=entered - dropped.total(),
     )

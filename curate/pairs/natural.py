@@ -1,7 +1,7 @@
 """Pairs the data already holds: found without a model, and verified by a judge where the recipe says so.
 
 What is paired, and what says that one side is better, is found by `couples`, a group of dialogues at a time. Every
-couple gives one record, passed or refused with its reason; what exceeds `max_per_group` gives one record that says
+couple gives one record, passed or dropped with its reason; what exceeds `max_per_group` gives one record that says
 how many were left out. A pair that passed here has `check` None until `verify_natural` has held it to the rules of
 a forked one.
 """
@@ -26,7 +26,7 @@ _SPEAKER = re.compile(r"\s*(?:#+ ?|\*\*)?(?:Human|User|Assistant)(?:\*\*)? ?:", 
 
 
 def natural_pairs(dialogues: Iterable[Dialogue], config: NaturalConfig) -> list[PreferencePair]:
-    """All natural pairs of dialogues in any order, accepted and refused.
+    """All natural pairs of dialogues in any order, accepted and dropped.
 
     Holds the dialogues that have a group in memory; `iter_natural_pairs` holds one group at a time.
     """
@@ -87,11 +87,11 @@ def _group_key(dialogue: Dialogue) -> tuple[str, str] | None:
 def _pairs_of_group(
     members: list[Dialogue], config: NaturalConfig, seen: set[int]
 ) -> Iterator[tuple[PreferencePair, Dialogue]]:
-    """The group's records: passed and refused ones are each bounded by `max_per_group`.
+    """The group's records: passed and dropped ones are each bounded by `max_per_group`.
 
     `seen` holds the ids of all records so far, half of each.
     """
-    counts = {"passed": 0, "refused": 0}
+    counts = {"passed": 0, "dropped": 0}
     over_limit: tuple[PreferencePair, Dialogue] | None = None
     left_out = 0
     for couple in find_couples(members, config):
@@ -99,7 +99,7 @@ def _pairs_of_group(
         if (half := int(record.pair_id[:16], 16)) in seen:
             record = _record(couple, config, duplicate=True)
         seen.add(half)
-        kind = "passed" if record.refusal is None else "refused"
+        kind = "passed" if record.drop_reason is None else "dropped"
         counts[kind] += 1
         if counts[kind] <= config.max_per_group:
             yield record, couple.anchor.dialogue
@@ -112,7 +112,7 @@ def _pairs_of_group(
             f"{left_out} candidates of group {members[0].group!r} left out,"
             f" max_per_group is {config.max_per_group}; the first of them stands here"
         )
-        yield record.model_copy(update={"refusal": "over_limit", "detail": detail}), dialogue
+        yield record.model_copy(update={"drop_reason": "over_limit", "detail": detail}), dialogue
 
 
 def _record(couple: Couple, config: NaturalConfig, *, duplicate: bool = False) -> PreferencePair:
@@ -121,9 +121,9 @@ def _record(couple: Couple, config: NaturalConfig, *, duplicate: bool = False) -
     prompt = prompt_messages(anchor.prefix, keep_reasoning=config.prompt_reasoning)
     chosen = better.message if better else None
     rejected = worse.message if worse else Message(role="assistant")
-    refusal = couple.refusal
-    if refusal is None and chosen is not None:
-        refusal = "duplicate" if duplicate else _cheap_refusal(prompt, chosen, rejected)
+    drop_reason = couple.drop_reason
+    if drop_reason is None and chosen is not None:
+        drop_reason = "duplicate" if duplicate else _cheap_drop_reason(prompt, chosen, rejected)
     detail = couple.why
     if better and worse and better.dialogue.id != worse.dialogue.id:
         detail += f"; the rejected side is of dialogue {worse.dialogue.id}"
@@ -141,13 +141,13 @@ def _record(couple: Couple, config: NaturalConfig, *, duplicate: bool = False) -
         tools=anchor.dialogue.tools,
         chosen=chosen,
         rejected=rejected,
-        refusal=refusal,
+        drop_reason=drop_reason,
         detail=detail,
         lineage=anchor.dialogue.lineage,
     )
 
 
-def _cheap_refusal(prompt: Sequence[Message], chosen: Message, rejected: Message) -> str | None:
+def _cheap_drop_reason(prompt: Sequence[Message], chosen: Message, rejected: Message) -> str | None:
     """What can be said against a pair without a model."""
     if not prompt_is_open(prompt):
         return "prompt_end"
@@ -155,7 +155,7 @@ def _cheap_refusal(prompt: Sequence[Message], chosen: Message, rejected: Message
         return "empty_side"
     if any(_SPEAKER.match(side.content) for side in (chosen, rejected)):
         return "speaker_marker"
-    return check_texts(chosen, rejected).refusal
+    return check_texts(chosen, rejected).drop_reason
 
 
 async def verify_natural(
@@ -164,14 +164,14 @@ async def verify_natural(
     """Hold a pair that passed here to the rules of a forked one; see `verify.verify_sides`.
 
     Args:
-        pair: without a refusal.
+        pair: without a drop reason.
         prompt: its dialogue with exactly the pair's prompt.
         asks: the judge.
         config: its `verification` says by which thresholds.
 
     Returns:
-        The pair with figures, judge and, where it does not hold, the refusal. What the data says is never
-        turned round: a pair whose rejected side the judge prefers is refused (`rejected_preferred`), since
+        The pair with figures, judge and, where it does not hold, the drop reason. What the data says is never
+        turned round: a pair whose rejected side the judge prefers is dropped (`rejected_preferred`), since
         the other order would be the judge's pair under the data's name.
     """
     verification = config.verification
@@ -190,7 +190,7 @@ async def verify_natural(
     return pair.model_copy(
         update={
             "check": finding.check,
-            "refusal": finding.refusal,
+            "drop_reason": finding.drop_reason,
             "detail": detail,
             "judge": asks.judge_id,
         }

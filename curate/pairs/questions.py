@@ -1,6 +1,6 @@
 """What has to be asked about a candidate turn before it is forked, where an option of the recipe wants to know.
 
-Both answers are one of a closed set; one that cannot be read refuses the turn as `unscored`.
+Both answers are one of a closed set; one that cannot be read drops the turn as `unscored`.
 """
 
 from __future__ import annotations

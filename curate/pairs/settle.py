@@ -139,12 +139,12 @@ def hold_by_itself(check: PairCheck, config: VerifyConfig) -> CheckOutcome:
 def settle(pair: PreferencePair, found: Survey, config: VerifyConfig) -> PreferencePair:
     """The pair as decided: one that was left open for want of a curve passes or is dropped."""
     check = pair.check
-    if pair.refusal is not None or check is None or check.decided_by != "uncalibrated":
+    if pair.drop_reason is not None or check is None or check.decided_by != "uncalibrated":
         return pair
     finding = hold(check, config, found.required(check))
     detail = "; ".join(part for part in (pair.detail, finding.detail) if part)
     return pair.model_copy(
-        update={"check": finding.check, "refusal": finding.refusal, "detail": detail}
+        update={"check": finding.check, "drop_reason": finding.drop_reason, "detail": detail}
     )
 
 
@@ -181,11 +181,11 @@ def describe_decisions(
 def leave_to_the_data(pair: PreferencePair) -> PreferencePair:
     """A natural pair as the data has it, where the judge is not shown to agree with the data's labels."""
     check = pair.check
-    if check is None or (pair.refusal is not None and pair.refusal not in _BY_THE_JUDGE):
+    if check is None or (pair.drop_reason is not None and pair.drop_reason not in _BY_THE_JUDGE):
         return pair
     return pair.model_copy(
         update={
-            "refusal": None,
+            "drop_reason": None,
             "check": check.model_copy(update={"decided_by": "data"}),
         }
     )

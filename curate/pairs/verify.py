@@ -86,10 +86,10 @@ async def score_side(
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """What a check found: the figures so far, and the refusal where there is one."""
+    """What a check found: the figures so far, and the drop reason where there is one."""
 
     check: PairCheck
-    refusal: str | None = None
+    drop_reason: str | None = None
     detail: str = ""
 
 
@@ -107,7 +107,7 @@ def weigh(
 ) -> CheckOutcome:
     """Hold the scores of both sides against each other; pure.
 
-    `known` is what was found before; the figures are added to it. Refusal: `other_dimension_fell`.
+    `known` is what was found before; the figures are added to it. Drop reason: `other_dimension_fell`.
     """
     differences = tuple(
         ours - theirs for ours, theirs in zip(chosen.compared, rejected.compared, strict=True)
@@ -137,7 +137,7 @@ def weigh(
 def decide(check: PairCheck, config: VerifyConfig) -> CheckOutcome:
     """Decide by the readings of a check that holds margin and preference; pure.
 
-    Refusals: `rejected_preferred` where the evidence does not speak for the chosen side, `below_margin` where it
+    Drop reasons: `rejected_preferred` where the evidence does not speak for the chosen side, `below_margin` where it
     does by too little, `length_only` where it is enough but for the length; of letters alone `order_flip` where
     the orders contradict each other, and `below_margin` where the scores do not agree with them. Without a curve
     a pair that the preference speaks for is left open, `decided_by: uncalibrated`, for `settle`.
@@ -206,7 +206,7 @@ async def compare_orders(
 ) -> CheckOutcome:
     """Let the judge choose between the two, each shown first once.
 
-    Returns the check with what it said in both orders. Refusal: `unscored` when one cannot be read.
+    Returns the check with what it said in both orders. Drop reason: `unscored` when one cannot be read.
     """
     orders = ((chosen, rejected), (rejected, chosen))
     questions = [comparison(prompt, *order) for order in orders]
@@ -252,7 +252,7 @@ async def check_specifics(
 ) -> CheckOutcome:
     """Ask the judge about details that only the chosen side states, where there are any.
 
-    What the rejected side states too, made up or not, makes the chosen one no worse. Refusals:
+    What the rejected side states too, made up or not, makes the chosen one no worse. Drop reasons:
     `ungrounded_specifics`; `unscored` where an answer cannot be read.
     """
     details = unsupported(prompt, chosen, rejected) if config.check_specifics else []
@@ -281,7 +281,7 @@ async def check_role(
 ) -> CheckOutcome:
     """Hold the role adherence of both sides (chosen, rejected) against each other.
 
-    Passed over where the dialogue has no role or the run no judge for it. Refusals:
+    Passed over where the dialogue has no role or the run no judge for it. Drop reasons:
     `other_dimension_fell`; `unscored` where a side has no score.
     """
     if asks.score_role is None or not config.check_role or not prompt.role_definition:
@@ -302,7 +302,7 @@ async def check_role(
 
 
 def check_texts(chosen: Message, rejected: Message) -> CheckOutcome:
-    """Refuse what differs in nothing, `identical` or `cosmetic`; no model is asked."""
+    """Drop what differs in nothing, `identical` or `cosmetic`; no model is asked."""
     if is_identical(chosen, rejected):
         return CheckOutcome(PairCheck(), "identical", "the same text as the rejected side")
     if is_cosmetic(chosen, rejected):
@@ -318,7 +318,7 @@ async def score_rejected(
     """Score the rejected side in a fresh context.
 
     Returns its scores, None where there are none, and the finding: `unscored`, `original_was_fine` where it
-    has no flaw by `config.min_good` (by calibrated levels where there are any), or no refusal.
+    has no flaw by `config.min_good` (by calibrated levels where there are any), or no drop reason.
     """
     part = cut_after(prompt, rejected)
     if not any(found.number == turn and found.in_rubric for found in part.turns):
@@ -348,10 +348,10 @@ async def score_chosen(
 ) -> tuple[SideScores | None, CheckOutcome]:
     """Of a chosen side whose text `check_texts` let pass: its details, then its scores.
 
-    Returns the scores to weigh, None where it is refused: as `check_specifics`, or `unscored`.
+    Returns the scores to weigh, None where the pair is dropped: as `check_specifics`, or `unscored`.
     """
     finding = await check_specifics(prompt, chosen, rejected, PairCheck(), asks, config)
-    if finding.refusal is not None:
+    if finding.drop_reason is not None:
         return None, finding
     scores = await score_side(cut_after(prompt, chosen), turn, asks, config.wordings)
     if isinstance(scores, Unscored):
@@ -379,7 +379,7 @@ async def verify_sides(
         may_be_fine: the rejected side need not have a flaw, only be worse.
 
     Returns:
-        The figures, as far as it got, and the reason code where the pair is refused: `identical`,
+        The figures, as far as it got, and the reason code where the pair is dropped: `identical`,
         `cosmetic`, `ungrounded_specifics`, `original_was_fine`, `other_dimension_fell`, `rejected_preferred`,
         `below_margin`, `length_only`, `order_flip` or `unscored`.
 
@@ -387,7 +387,7 @@ async def verify_sides(
     two scores of role adherence. None where the texts decide.
     """
     finding = check_texts(chosen, rejected)
-    if finding.refusal is not None:
+    if finding.drop_reason is not None:
         return finding
     rejected_scores, original = await score_rejected(prompt, rejected, turn, asks, config)
     if rejected_scores is None:
@@ -400,14 +400,14 @@ async def verify_sides(
     # Both orders are asked whatever the scores say: how far the judge agrees with pairs that the data labels
     # is measured on all of them.
     compared = await compare_orders(prompt, chosen, rejected, weighed.check, asks, config)
-    if compared.refusal is not None:
+    if compared.drop_reason is not None:
         return compared
     decided = decide(compared.check, config)
     for found in (original, weighed, decided):
-        if found.refusal is not None and not (may_be_fine and found is original):
-            return CheckOutcome(decided.check, found.refusal, found.detail)
+        if found.drop_reason is not None and not (may_be_fine and found is original):
+            return CheckOutcome(decided.check, found.drop_reason, found.detail)
     finding = await check_specifics(prompt, chosen, rejected, decided.check, asks, config)
-    if finding.refusal is None:
+    if finding.drop_reason is None:
         sides = (chosen, rejected)
         finding = await check_role(prompt, sides, turn, finding.check, asks, config)
     return finding

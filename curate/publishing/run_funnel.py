@@ -128,7 +128,7 @@ def _pair_steps(
     exports: list[dict[str, int]],
     pushed: Counter[tuple[str, str]],
 ) -> list[Step]:
-    made, held = _refusals(run)
+    made, held = _dropped(run)
     carried = {
         f"{config}, {split}": pushed[config, split]
         for config in ("dpo", "dpo_natural")
@@ -139,7 +139,7 @@ def _pair_steps(
             f"{kind}: {stage.name} ({stage.unit})",
             stage.entered,
             {"passed": stage.passed},
-            _prefixed("refused", stage.refused),
+            _prefixed("dropped", stage.dropped),
         )
         for kind, stages in manifest.funnels.items()
         for stage in stages
@@ -151,7 +151,7 @@ def _pair_steps(
                 "candidates of forks",
                 manifest.pairs + made.total(),
                 {"pairs": manifest.pairs},
-                _prefixed("refused", made),
+                _prefixed("dropped", made),
             )
         )
     steps += [
@@ -159,9 +159,9 @@ def _pair_steps(
             "candidates in the data",
             manifest.natural_pairs + held.total(),
             {"natural pairs": manifest.natural_pairs},
-            _prefixed("refused", held),
+            _prefixed("dropped", held),
         ),
-        _step("refused pairs", manifest.refused, {"of both": made.total() + held.total()}),
+        _step("dropped pairs", manifest.dropped, {"of both": made.total() + held.total()}),
     ]
     if any({"dpo", "dpo_natural"} & counts.keys() for counts in exports):
         whole = manifest.pairs + manifest.natural_pairs
@@ -170,13 +170,13 @@ def _pair_steps(
     return [step for step in steps if step.whole]
 
 
-def _refusals(run: Path) -> tuple[Counter[str], Counter[str]]:
-    """Refused pairs by reason: those made in forks, and those of the data."""
+def _dropped(run: Path) -> tuple[Counter[str], Counter[str]]:
+    """Dropped pairs by reason: those made in forks, and those of the data."""
     made: Counter[str] = Counter()
     held: Counter[str] = Counter()
-    path = run / "pairs" / "refused_pairs.jsonl"
+    path = run / "pairs" / "dropped_pairs.jsonl"
     for pair in read_records(path, PreferencePair.model_validate_json) if path.is_file() else ():
-        (made if pair.basis == "judge" else held)[str(pair.refusal)] += 1
+        (made if pair.basis == "judge" else held)[str(pair.drop_reason)] += 1
     return made, held
 
 

@@ -15,12 +15,12 @@ from curate.records.pair import LabelAgreement, PairSetReport
 
 
 class FunnelStage(Frozen):
-    """One stage on the way to the pairs: `entered` is the sum of what is refused and what passed."""
+    """One stage on the way to the pairs: `entered` is the sum of what is dropped and what passed."""
 
     name: str = Field(description="What is true of what passed.")
     unit: str = Field(description="What is counted: dialogues, turns, candidates.")
     entered: int
-    refused: dict[str, int] = Field(
+    dropped: dict[str, int] = Field(
         default_factory=dict, description="By reason code, the commonest first."
     )
     passed: int
@@ -138,15 +138,15 @@ class PairsReport(Frozen):
         0,
         description="Held by the data itself; verified by the judge where `natural.verify` asks for it.",
     )
-    refused: int = 0
-    refusals: dict[str, int] = Field(default_factory=dict)
+    dropped: int = 0
+    drop_reasons: dict[str, int] = Field(default_factory=dict)
     funnels: dict[str, tuple[FunnelStage, ...]] = Field(
         default_factory=dict,
         description="From dialogues (`fork`) and from candidates in the data (`natural`) to pairs.",
     )
-    natural_refusals: dict[str, int] = Field(
+    natural_drop_reasons: dict[str, int] = Field(
         default_factory=dict,
-        description="Those of `refusals` that are of natural pairs: with `natural_pairs`, all found.",
+        description="Those of `drop_reasons` that are of natural pairs: with `natural_pairs`, all found.",
     )
     label_agreement: LabelAgreement | None = Field(
         None,
@@ -169,7 +169,7 @@ class PairsReport(Frozen):
     )
 
 
-RUN_FORMAT = 2
+RUN_FORMAT = 3
 """Of the run folder as a whole: what lies where, how replies and rows are kept, and by which keys."""
 
 

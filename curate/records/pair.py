@@ -10,7 +10,7 @@ from curate.dialogue import Frozen, Lineage, Message
 from curate.records.judgment import JudgeIdentity
 
 PairSource = Literal["resample", "revision", "natural", "none"]
-"""Where the chosen side comes from; `none` where a fork was refused before there was one."""
+"""Where the chosen side comes from; `none` where a fork was dropped before there was one."""
 
 
 ChangeKind = Literal[
@@ -100,7 +100,7 @@ class PairCheck(Frozen):
         0, description="Strings in the data that were defused in the comparison."
     )
     unscored: str | None = Field(
-        None, description="Of a pair refused as `unscored`: why, as the reason codes of `Unscored`."
+        None, description="Of a pair dropped as `unscored`: why, as the reason codes of `Unscored`."
     )
 
 
@@ -197,7 +197,7 @@ def _range(ends: tuple[float, float]) -> str:
 class PreferencePair(Frozen):
     """One preference pair: the same prompt, one assistant message a side.
 
-    `refusal` is None for a pair that passed; refused pairs are kept with their reason code:
+    `drop_reason` is None for a pair that passed; dropped pairs are kept with their reason code:
     `identical`, `cosmetic`, `rejected_preferred` (the evidence speaks for it), `below_margin` (too little speaks
     for the chosen side), `length_only` (enough but for its other length), `order_flip` (of a judge that gives
     letters only), `other_dimension_fell` (role adherence included), `ungrounded_specifics`, `original_was_fine`, `no_text_in_turn`, `earlier_turn_bad`, `unscored`, `no_candidate`,
@@ -219,12 +219,12 @@ class PreferencePair(Frozen):
     )
     turn: int | None = None
     prompt: tuple[Message, ...] = Field(
-        description="Empty for a fork that was refused before there was a candidate (`source` none)."
+        description="Empty for a fork that was dropped before there was a candidate (`source` none)."
     )
     tools: tuple[dict[str, Any], ...] = ()
     chosen: Message | None
     rejected: Message
-    refusal: str | None = None
+    drop_reason: str | None = None
     detail: str = ""
     confidence: float | None = Field(
         None, ge=0, le=1, description="That the turn of a fork is bad, from the judgment's scores."

@@ -57,21 +57,21 @@ class CleaningInputs:
                     found.setdefault(place, f"{hit.other}: {hit.text}")
             yield from (found.get(place) for place in range(len(texts.dialogues)))
 
-    def refuse_contaminated(self, pairs: Iterable[PreferencePair]) -> Iterator[PreferencePair]:
-        """Pairs with those refused (`contaminated`) of which a side, prompt included, shares text with an eval.
+    def drop_contaminated(self, pairs: Iterable[PreferencePair]) -> Iterator[PreferencePair]:
+        """Pairs, with those dropped (`contaminated`) of which a side, prompt included, shares text with an eval.
 
         A chosen side need not stand in any dialogue, so each pair is looked at on its own.
         """
         from curate.selection.dedup import TextBatch
 
         for pair in pairs:
-            if pair.refusal is None and self.evals:
+            if pair.drop_reason is None and self.evals:
                 ends = [end for end in (pair.chosen, pair.rejected) if end is not None]
                 texts = TextBatch([Dialogue(id="-", messages=(*pair.prompt, end)) for end in ends])
                 hits = [hit for index in self.evals for hit in index.collisions(texts).values()]
                 if hits:
                     detail = f"{hits[0].other}: {hits[0].text}"
-                    pair = pair.model_copy(update={"refusal": "contaminated", "detail": detail})
+                    pair = pair.model_copy(update={"drop_reason": "contaminated", "detail": detail})
             yield pair
 
 

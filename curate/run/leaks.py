@@ -2,7 +2,7 @@
 
 A split keeps dialogues apart; what a policy wrote and where a pair was cut is known only later. So the accepted
 pairs are compared once more as they are to be exported: their prompts, and each prompt with either of its sides.
-A pair held out that equals or nearly equals one of the others in any of these is refused as `split_leak`.
+A pair held out that equals or nearly equals one of the others in any of these is dropped as `split_leak`.
 
 This module is imported where it is needed, since numpy and rensa take their time.
 """
@@ -19,9 +19,9 @@ import numpy as np
 from curate.dialogue import Dialogue
 from curate.records import PreferencePair
 from curate.run.outputs import (
+    DROPPED_PAIRS,
     NATURAL_PAIRS,
     PAIRS,
-    REFUSED_PAIRS,
     PairCounts,
     read_pairs,
     write_pairs,
@@ -78,8 +78,8 @@ def find_leaks(
     }
 
 
-def refuse_leaks(run: Path, held_out: Collection[str], near: NearConfig) -> PairCounts | None:
-    """Refuse the leaks among the pairs that a run has written; `write_pairs`' counts anew, None without leaks.
+def drop_leaks(run: Path, held_out: Collection[str], near: NearConfig) -> PairCounts | None:
+    """Drop the leaks among the pairs that a run has written; `write_pairs`' counts anew, None without leaks.
 
     Args:
         run: the run folder.
@@ -100,9 +100,9 @@ def refuse_leaks(run: Path, held_out: Collection[str], near: NearConfig) -> Pair
             if pair.pair_id in leaks:
                 detail = f"training pair {leaks[pair.pair_id]} is the same, or nearly"
                 detail = "; ".join(filter(None, (pair.detail, detail)))
-                pair = pair.model_copy(update={"refusal": "split_leak", "detail": detail})
+                pair = pair.model_copy(update={"drop_reason": "split_leak", "detail": detail})
             yield pair
-        for pair in read_pairs(run, REFUSED_PAIRS):
+        for pair in read_pairs(run, DROPPED_PAIRS):
             if (pair.source == "natural") == natural:
                 yield pair
 

@@ -31,25 +31,25 @@ _FILE = f"{StageName.NATURAL}/candidates.jsonl"
 def find_natural(
     run: Path, config: NaturalConfig, cleaning: CleaningInputs | None
 ) -> Iterator[tuple[PreferencePair, Dialogue]]:
-    """Every natural pair of a run's dialogues, passed or refused without a model, with its dialogue.
+    """Every natural pair of a run's dialogues, passed or dropped without a model, with its dialogue.
 
     Args:
         run: the run folder, its dialogues read.
         config: the recipe's section `natural`.
-        cleaning: refuses pairs that share text with an eval set.
+        cleaning: drops pairs that share text with an eval set.
     """
     for pair, dialogue in natural_candidates(grouped_dialogues(run), config):
         if cleaning is None:
             yield pair, dialogue
         else:
-            yield next(cleaning.refuse_contaminated([pair])), dialogue
+            yield next(cleaning.drop_contaminated([pair])), dialogue
 
 
 def natural_keys(run: Path, config: NaturalConfig, cleaning: CleaningInputs | None) -> pl.Series:
     """The ids of the pairs that a judge is to verify, in order."""
     keys = KeyLog()
     for pair, _ in find_natural(run, config, cleaning):
-        if pair.refusal is None:
+        if pair.drop_reason is None:
             keys.append(pair.pair_id)
     return keys.column()
 
@@ -82,7 +82,7 @@ class NaturalRows:
         with atomic_file(run / _FILE) as out:
             for pair, dialogue in find_natural(run, config, cleaning):
                 shown = None
-                if pair.refusal is None:
+                if pair.drop_reason is None:
                     keys.append(pair.pair_id)
                     shown = with_messages(dialogue, ())
                 line = {
@@ -109,13 +109,15 @@ class NaturalRows:
         rows = verified.aligned(self.keys)
         for candidate in self._read():
             pair = candidate.pair
-            if pair.refusal is not None:
+            if pair.drop_reason is not None:
                 yield pair
             elif (row := next(rows)) is not None:
                 yield row
             else:
                 # an early end left it without a row: it is not to pass for verified
-                yield pair.model_copy(update={"refusal": "unscored", "detail": "not verified yet"})
+                yield pair.model_copy(
+                    update={"drop_reason": "unscored", "detail": "not verified yet"}
+                )
 
     def _read(self) -> Iterator[_Candidate]:
         return read_records(self.run / _FILE, _Candidate.model_validate_json)

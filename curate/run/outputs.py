@@ -41,7 +41,7 @@ S = TypeVar("S", Judgment, AdherenceScore)
 SCORES = "scores.parquet"
 SETS = ("sft", "rejected", "review", "active")
 VALIDATION = "validation"
-PAIRS, NATURAL_PAIRS, REFUSED_PAIRS = "pairs", "natural_pairs", "refused_pairs"
+PAIRS, NATURAL_PAIRS, DROPPED_PAIRS = "pairs", "natural_pairs", "dropped_pairs"
 _DECISIONS = 50_000  # rows of decisions that are text at once: about 10 MB
 
 
@@ -214,16 +214,16 @@ def export_parts(decided: pl.DataFrame | None) -> list[ExportPart]:
 
 @dataclass(slots=True)
 class PairCounts:
-    """Pairs that were written: made by the judge, held by the data, refused by reason.
+    """Pairs that were written: made by the judge, held by the data, dropped by reason.
 
-    `refusals` are of both kinds, `natural_refusals` those of natural pairs among them; `decided` counts those
+    `drop_reasons` are of both kinds, `natural_drop_reasons` those of natural pairs among them; `decided` counts those
     that passed by `fork` or `natural` and by what decided; `funnel` has counted every pair.
     """
 
     pairs: int = 0
     natural: int = 0
-    refusals: Counter[str] = field(default_factory=Counter)
-    natural_refusals: Counter[str] = field(default_factory=Counter)
+    drop_reasons: Counter[str] = field(default_factory=Counter)
+    natural_drop_reasons: Counter[str] = field(default_factory=Counter)
     decided: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     funnel: Funnel = field(default_factory=Funnel)
 
@@ -231,21 +231,21 @@ class PairCounts:
 def write_pairs(
     run: Path, forked: Iterable[PreferencePair], natural: Iterable[PreferencePair]
 ) -> PairCounts:
-    """Write accepted and refused pairs, each kind in the order it comes."""
+    """Write accepted and dropped pairs, each kind in the order it comes."""
     counts = PairCounts()
     with ExitStack() as opened:
-        made, held, refused = (
+        made, held, dropped = (
             opened.enter_context(atomic_file(_pair_file(run, name)))
-            for name in (PAIRS, NATURAL_PAIRS, REFUSED_PAIRS)
+            for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS)
         )
         for pair in forked:
-            counts.pairs += pair.refusal is None
-            (made if pair.refusal is None else refused).write(_pair_line(pair, counts))
+            counts.pairs += pair.drop_reason is None
+            (made if pair.drop_reason is None else dropped).write(_pair_line(pair, counts))
         for pair in natural:
-            counts.natural += pair.refusal is None
-            if pair.refusal is not None:
-                counts.natural_refusals[pair.refusal] += 1
-            (held if pair.refusal is None else refused).write(_pair_line(pair, counts))
+            counts.natural += pair.drop_reason is None
+            if pair.drop_reason is not None:
+                counts.natural_drop_reasons[pair.drop_reason] += 1
+            (held if pair.drop_reason is None else dropped).write(_pair_line(pair, counts))
     return counts
 
 
@@ -259,10 +259,10 @@ def _pair_file(run: Path, name: str) -> Path:
 
 
 def _pair_line(pair: PreferencePair, counts: PairCounts) -> bytes:
-    if pair.refusal is None and pair.check is not None and pair.check.decided_by is not None:
+    if pair.drop_reason is None and pair.check is not None and pair.check.decided_by is not None:
         stage = StageName.FORK if pair.basis == "judge" else StageName.NATURAL
         counts.decided[stage.value][pair.check.decided_by] += 1
     counts.funnel.add(pair)
-    if pair.refusal is not None:
-        counts.refusals[pair.refusal] += 1
+    if pair.drop_reason is not None:
+        counts.drop_reasons[pair.drop_reason] += 1
     return pair.model_dump_json().encode() + b"\n"

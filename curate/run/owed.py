@@ -185,7 +185,7 @@ def _keys(run: Path, stage: StageName, fingerprint: str) -> pl.Series:
 
 def _contaminated(run: Path) -> set[str]:
     """Content hashes of dialogues that were not forked since they share text with an eval set."""
-    path = run / "pairs" / "refused_pairs.jsonl"
+    path = run / "pairs" / "dropped_pairs.jsonl"
     found = set()
     for line in read_lines(path) if path.is_file() else ():
         if b'"contaminated"' in line:

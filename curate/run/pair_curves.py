@@ -35,7 +35,7 @@ from curate.pairs.verify import compare_orders, cut_after, score_side
 from curate.planning.metering import BY_CHARACTERS, Load, Meter
 from curate.recipe import Recipe, parse_source
 from curate.records import JudgeIdentity, PairCheck, PairCurve, PreferencePair, StageName, Unscored
-from curate.run.outputs import NATURAL_PAIRS, PAIRS, REFUSED_PAIRS, SCORES, read_pairs
+from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, SCORES, read_pairs
 from curate.run.read_back import read_manifest
 from curate.sources import open_source
 from curate.sources.sample import sample_chats
@@ -194,8 +194,8 @@ def plan_labelled(recipe: Recipe, gold: Path) -> PairPlan:
     pairs: list[KnownSides] = []
     config = recipe.natural.model_copy(update={"enabled": True})
     for pair, dialogue in natural_candidates(gather_groups(dialogues), config):
-        if pair.refusal is not None or pair.chosen is None or pair.turn is None:
-            unused.add(f"refused: {pair.refusal or 'no_reply'}", f"dialogue {pair.dialogue_id}")
+        if pair.drop_reason is not None or pair.chosen is None or pair.turn is None:
+            unused.add(f"dropped: {pair.drop_reason or 'no_reply'}", f"dialogue {pair.dialogue_id}")
             continue
         prompt = with_messages(dialogue, pair.prompt)
         key = dialogue.group or dialogue.content_hash
@@ -369,7 +369,7 @@ def fit_from_run(run: Path, *, precision: float = 0.9) -> PairCurve:
     manifest = read_manifest(run)
     pairs = [
         known
-        for name in (NATURAL_PAIRS, REFUSED_PAIRS)
+        for name in (NATURAL_PAIRS, DROPPED_PAIRS)
         for pair in read_pairs(run, name)
         if pair.basis != "judge" and (known := _known(pair)) is not None
     ]
@@ -412,7 +412,7 @@ def fit_from_choices(run: Path, gold: Path, *, precision: float = 0.9) -> tuple[
         )
     compared = {
         pair.pair_id: (pair, known)
-        for name in (PAIRS, NATURAL_PAIRS, REFUSED_PAIRS)
+        for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS)
         for pair in read_pairs(run, name)
         if (known := _known(pair)) is not None
     }

@@ -1,4 +1,4 @@
-"""The part of a run that makes pairs: forks, natural pairs, what is refused of either, and their files.
+"""The part of a run that makes pairs: forks, natural pairs, what is dropped of either, and their files.
 
 Apart from the loop over stages because it has a life of its own: what may be forked follows from scores and eval
 sets, a fork gives several records, and what passed is looked at once more when all pairs are there.
@@ -14,7 +14,7 @@ import polars as pl
 
 from curate.executors.work import Runner
 from curate.pairs.config import ForkConfig
-from curate.pairs.fork import refuse_forks
+from curate.pairs.fork import drop_forks
 from curate.pairs.funnel import FUNNEL_KINDS
 from curate.pairs.settle import (
     BY_LETTERS,
@@ -118,7 +118,7 @@ class Pairing:
 
         def records() -> Iterator[PreferencePair]:
             made = (pair for pairs in rows.aligned(keys) for pair in pairs or ())
-            return chain(made, self._refuse_tainted(config, tainted, hashes, judgments))
+            return chain(made, self._drop_tainted(config, tainted, hashes, judgments))
 
         self.forked = records
 
@@ -130,7 +130,7 @@ class Pairing:
         places = wanted.arg_true()
         return {at: said for at, said in zip(places, found, strict=True) if said is not None}
 
-    def _refuse_tainted(
+    def _drop_tainted(
         self,
         config: ForkConfig,
         tainted: Mapping[int, str],
@@ -143,7 +143,7 @@ class Pairing:
         held = zip(self.job.dialogues(marked), judged, tainted.values(), strict=True)
         for dialogue, judgment, said in held:
             if isinstance(judgment, Judgment):
-                yield from refuse_forks(dialogue, judgment, config, "contaminated", said)
+                yield from drop_forks(dialogue, judgment, config, "contaminated", said)
 
     async def verify_natural(self, stage: Stage[PreferencePair], runner: Runner) -> None:
         """Have the judge verify the natural pairs that it has not seen."""
@@ -168,21 +168,21 @@ class Pairing:
         found = self._surveyed()
         forked, natural = self._settled(found)
         if self.cleaning is not None:
-            forked = self.cleaning.refuse_contaminated(forked)
+            forked = self.cleaning.drop_contaminated(forked)
         counts = write_pairs(job.path, forked, natural)
         if recipe.select and recipe.select.split_near and decided is not None:
-            from curate.run.leaks import refuse_leaks
+            from curate.run.leaks import drop_leaks
 
             near = recipe.select.split_near
-            counts = refuse_leaks(job.path, held_out_ids(decided), near) or counts
+            counts = drop_leaks(job.path, held_out_ids(decided), near) or counts
         verified = {"fork": recipe.fork or None, "natural": recipe.natural.verification}
         job.log.parts.append(
             PairsReport(
                 pairs=counts.pairs,
                 natural_pairs=counts.natural,
-                refused=counts.refusals.total(),
-                refusals=dict(counts.refusals),
-                natural_refusals=dict(counts.natural_refusals),
+                dropped=counts.drop_reasons.total(),
+                drop_reasons=dict(counts.drop_reasons),
+                natural_drop_reasons=dict(counts.natural_drop_reasons),
                 funnels={
                     kind: stages for kind in FUNNEL_KINDS if (stages := counts.funnel.stages(kind))
                 },
@@ -233,10 +233,10 @@ class Pairing:
 def _unscored(row: Sequence[PreferencePair]) -> str | None:
     """Why a row of pairs came to nothing for want of the judge's answer, as a reason code; else None.
 
-    A fork that gave a pair is settled, whatever became of its other candidates. Where it is refused for an
+    A fork that gave a pair is settled, whatever became of its other candidates. Where it is dropped for an
     earlier turn without a score nobody was asked: that turn is counted in the stage `judge`.
     """
-    if any(pair.refusal is None for pair in row):
+    if any(pair.drop_reason is None for pair in row):
         return None
     for pair in row:
         if pair.check is not None and pair.check.unscored is not None:

@@ -104,7 +104,7 @@ def test_a_run_shows_its_closing_table_and_show_reads_it_back(
     recipe = recipe_file(tmp_path, data, server.base_url)
     result = curate("run", recipe, "--out", tmp_path / "run")
     assert result.returncode == 0, result.stderr
-    for word in ("rows in", "verdict", "selected", "refused pairs", "tokens", "seconds"):
+    for word in ("rows in", "verdict", "selected", "dropped pairs", "tokens", "seconds"):
         assert word in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert "\x1b" not in result.stdout + result.stderr

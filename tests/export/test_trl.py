@@ -150,7 +150,7 @@ class TestPairs:
     @pytest.mark.parametrize(
         ("reason", "fields"),
         [
-            ("not_verified", {"refusal": "order_flip"}),
+            ("not_verified", {"drop_reason": "order_flip"}),
             ("no_chosen", {"chosen": None}),
             ("side_not_assistant", {"rejected": USER}),
             ("prompt_not_open", {"prompt": (USER, GOOD)}),

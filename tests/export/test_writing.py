@@ -310,7 +310,7 @@ def test_what_a_pair_lacks_is_refused_before_any_trainer_sees_it(tmp_path: Path)
     bad: Sequence[PreferencePair] = [
         pair("same", rejected=GOOD),
         pair("open", prompt=(USER, GOOD)),
-        pair("refused", refusal="order_flip"),
+        pair("refused", drop_reason="order_flip"),
     ]
     for trainer in TRAINERS:
         counts = write_export(tmp_path / trainer, trainer, ExportData(pairs=bad), ExportConfig())

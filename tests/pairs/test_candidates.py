@@ -43,7 +43,7 @@ async def test_unusable_replies_keep_their_reason() -> None:
     )
     found = await resample(ASKED, ANSWER, world.asks(), CONFIG)
     assert all(candidate.message is None for candidate in found)
-    assert [candidate.refusal for candidate in found] == [
+    assert [candidate.drop_reason for candidate in found] == [
         "no_candidate", "no_candidate", "engine_error", "no_candidate",
     ]  # fmt: skip
     assert [candidate.detail for candidate in found] == [
@@ -72,7 +72,7 @@ async def test_what_cannot_be_revised_makes_no_call(original: str, issue: str) -
     world = World({}, revision="x")
     found = await revise(chat("How?"), say("assistant", original), issue, world.asks(), CONFIG)
     assert found.message is None
-    assert found.refusal == "no_candidate"
+    assert found.drop_reason == "no_candidate"
     assert not world.reviser_requests
 
 
@@ -117,7 +117,10 @@ async def test_a_call_is_answered_by_a_call_in_whatever_form_a_model_writes_it(a
     assert (call.name, call.arguments, call.id) == ("refund", {"order": 7}, "call_a")
     # The same reply in place of a text is no answer, in none of its forms.
     [found] = await resample(CALLING, ANSWER, world.asks(), CONFIG, [0])
-    assert (found.refusal, found.detail) == ("no_candidate", "calls a tool instead of answering")
+    assert (found.drop_reason, found.detail) == (
+        "no_candidate",
+        "calls a tool instead of answering",
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,7 +138,7 @@ async def test_a_call_is_answered_by_a_call_in_whatever_form_a_model_writes_it(a
 async def test_a_call_that_cannot_be_used_says_why(answer: str, detail: str) -> None:
     world = World({}, resamples=[answer])
     [found] = await resample(CALLING, WRONG, world.asks(), CONFIG, [0])
-    assert found.refusal == "no_candidate"
+    assert found.drop_reason == "no_candidate"
     assert detail in found.detail
 
 

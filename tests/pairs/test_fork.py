@@ -1,4 +1,4 @@
-"""One fork from end to end, with every way it can be refused."""
+"""One fork from end to end, with every way it can be dropped."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ async def fork(world: World, config: ForkConfig = ONE, dialogue=DIALOGUE, judgme
     return await fork_dialogue(dialogue, judgment, world.asks(), config)
 
 
-def refusals(records: list[PreferencePair]) -> list[str | None]:
-    return [record.refusal for record in records]
+def drop_reasons(records: list[PreferencePair]) -> list[str | None]:
+    return [record.drop_reason for record in records]
 
 
 async def test_one_wrong_amount_mended_gives_a_verified_pair() -> None:
     world = World({BAD: WEAK, GOOD: FINE}, revision=GOOD, prefer=by_text(GOOD))
     [pair] = await fork(world)
-    assert pair.refusal is None
+    assert pair.drop_reason is None
     assert pair.prompt == DIALOGUE.messages[:3]
     assert (pair.chosen, pair.rejected) == (say("assistant", GOOD), DIALOGUE.messages[3])
     assert (pair.source, pair.basis, pair.turn) == ("revision", "judge", 2)
@@ -75,7 +75,7 @@ async def test_the_policy_is_asked_exactly_the_exported_prompt() -> None:
         {BAD: WEAK, GOOD: FINE, OTHER: WEAK}, resamples=[GOOD, OTHER, BAD], prefer=by_text(GOOD)
     )
     records = await fork(world, THREE, dialogue)
-    assert refusals(records) == ["rejected_preferred", "identical", None]
+    assert drop_reasons(records) == ["rejected_preferred", "identical", None]
     for request in world.policy_requests:
         assert request.messages == to_wire(records[2].prompt)
         assert request.tools == records[2].tools == (tool,)
@@ -97,7 +97,7 @@ async def test_the_noise_is_measured_over_the_wordings_and_does_not_decide() -> 
     wobbly: list[Values] = [(5, 5, 5), (3, 3, 5), (2, 2, 5)]
     world = World({BAD: WEAK, GOOD: wobbly}, revision=GOOD, prefer=by_text(GOOD))
     [pair] = await fork(world)
-    assert pair.refusal is None
+    assert pair.drop_reason is None
     assert pair.check is not None
     assert pair.check.differences == pytest.approx((2, 2 / 3, 0))
     assert pair.check.noise == pytest.approx(1.0184 / math.sqrt(3), abs=1e-3)
@@ -120,7 +120,7 @@ async def test_the_candidate_with_the_most_evidence_is_taken_and_the_rest_is_kep
         prefer=ranking(good=3, other=1),
     )
     records = await fork(world, THREE)
-    assert refusals(records) == ["duplicate", None, "not_best"]
+    assert drop_reasons(records) == ["duplicate", None, "not_best"]
     assert [record.chosen.content for record in records if record.chosen] == [GOOD, GOOD, OTHER]
     assert len(world.asked("compare")) == 2
     assert len({record.pair_id for record in records}) == 3
@@ -136,7 +136,7 @@ async def test_two_close_candidates_are_shown_side_by_side(pull: float, taken: s
 
     world = World({BAD: WEAK, GOOD: FINE, OTHER: FINE}, resamples=[GOOD, OTHER], prefer=prefer)
     records = await fork(world, TWO)
-    assert refusals(records) == [None, "not_best"]
+    assert drop_reasons(records) == [None, "not_best"]
     assert records[0].chosen is not None
     assert records[0].chosen.content == taken
     assert len(world.asked("compare")) == (3 if taken == OTHER else 2)
@@ -153,7 +153,7 @@ async def test_the_next_candidate_is_tried_where_the_best_falls_in_its_role() ->
     )
     with_role = DIALOGUE.model_copy(update={"role_definition": "A clerk."})
     records = await fork_dialogue(with_role, JUDGMENT, world.asks(score_role=score_role), TWO)
-    assert refusals(records) == ["other_dimension_fell", None]
+    assert drop_reasons(records) == ["other_dimension_fell", None]
 
 
 async def test_letters_without_log_probabilities_rank_by_the_margin() -> None:
@@ -165,12 +165,12 @@ async def test_letters_without_log_probabilities_rank_by_the_margin() -> None:
     )
     records = await fork(world, TWO)
     assert [record.chosen.content for record in records if record.chosen] == [GOOD, OTHER]
-    assert refusals(records) == [None, "not_best"]
+    assert drop_reasons(records) == [None, "not_best"]
     assert {record.check.decided_by for record in records if record.check} == {"letters"}
 
 
 @pytest.mark.parametrize(
-    ("revision", "scores", "prefer", "refusal"),
+    ("revision", "scores", "prefer", "drop_reason"),
     [
         (BAD + " ", {}, "A", "identical"),
         ("Sure! your refund of $40 is on its way, thank you", {}, "A", "cosmetic"),
@@ -183,18 +183,18 @@ async def test_letters_without_log_probabilities_rank_by_the_margin() -> None:
         (fault("timeout"), {}, "A", "engine_error"),
     ],
 )
-async def test_each_refusal_of_a_candidate(revision, scores, prefer, refusal) -> None:
+async def test_each_drop_reason_of_a_candidate(revision, scores, prefer, drop_reason) -> None:
     world = World(
         {BAD: WEAK, **scores},
         revision=revision,
         prefer=by_text(BAD) if prefer == "bad" else lambda a, b: "A",
     )
     [record] = await fork(world)
-    assert record.refusal == refusal
+    assert record.drop_reason == drop_reason
     assert record.detail.startswith("revision: ")
     assert record.rejected.content == BAD
     assert record.prompt == DIALOGUE.messages[:3]
-    if refusal in ("identical", "cosmetic"):
+    if drop_reason in ("identical", "cosmetic"):
         assert len(world.scored) == 3  # the original alone
         assert not world.asked("compare")
 
@@ -202,24 +202,24 @@ async def test_each_refusal_of_a_candidate(revision, scores, prefer, refusal) ->
 STATED = "Your refund of $45 is on its way, says Ann."
 
 
-async def test_a_made_up_detail_is_refused_before_it_is_scored() -> None:
+async def test_a_made_up_detail_is_dropped_before_it_is_scored() -> None:
     world = World({BAD: WEAK, STATED: FINE}, revision=STATED, prefer=by_text(STATED))
     world.made_up = {"Ann"}
     [record] = await fork(world)
-    assert record.refusal == "ungrounded_specifics"
+    assert record.drop_reason == "ungrounded_specifics"
     assert record.check is not None
     assert record.check.specifics == ("Ann",)  # the amount is the user's
     assert record.check.ungrounded == "Ann"
     assert len(world.scored) == 3  # the original alone
     world.made_up = set()
     [pair] = await fork(world)
-    assert pair.refusal is None
+    assert pair.drop_reason is None
     assert pair.check is not None
     assert (pair.check.specifics, pair.check.ungrounded) == (("Ann",), None)
 
 
 @pytest.mark.parametrize(
-    ("roles", "refusal"),
+    ("roles", "drop_reason"),
     [
         ({GOOD: 0.9, BAD: 0.9}, None),
         ({GOOD: 0.8, BAD: 0.9}, None),
@@ -228,7 +228,7 @@ async def test_a_made_up_detail_is_refused_before_it_is_scored() -> None:
         ({GOOD: 0.9, BAD: None}, "unscored"),
     ],
 )
-async def test_role_adherence_may_not_fall(roles, refusal) -> None:
+async def test_role_adherence_may_not_fall(roles, drop_reason) -> None:
     async def score_role(part: Dialogue, turn: int) -> AdherenceTurn:
         score = roles[part.messages[-1].content]
         return AdherenceTurn(turn=turn, score=score, unscored=None if score else "low_coverage")
@@ -237,17 +237,17 @@ async def test_role_adherence_may_not_fall(roles, refusal) -> None:
     asks = world.asks(score_role=score_role)
     with_role = DIALOGUE.model_copy(update={"role_definition": "A clerk."})
     [pair] = await fork_dialogue(with_role, JUDGMENT, asks, ONE)
-    assert pair.refusal == refusal
+    assert pair.drop_reason == drop_reason
     assert pair.check is not None
-    assert pair.check.unscored == ("low_coverage" if refusal == "unscored" else None)
-    if refusal != "unscored":
+    assert pair.check.unscored == ("low_coverage" if drop_reason == "unscored" else None)
+    if drop_reason != "unscored":
         assert (pair.check.chosen_role, pair.check.rejected_role) == (roles[GOOD], roles[BAD])
     # Without a role, or where the recipe says so, it is not asked about.
     [pair] = await fork_dialogue(DIALOGUE, JUDGMENT, asks, ONE)
-    assert pair.refusal is None
+    assert pair.drop_reason is None
     unchecked = ONE.model_copy(update={"check_role": False})
     [pair] = await fork_dialogue(with_role, JUDGMENT, asks, unchecked)
-    assert pair.refusal is None
+    assert pair.drop_reason is None
 
 
 async def test_early_stop_asks_for_candidates_one_by_one_until_one_passes() -> None:
@@ -256,7 +256,7 @@ async def test_early_stop_asks_for_candidates_one_by_one_until_one_passes() -> N
     )
     config = ForkConfig(resamples=3, early_stop=True)
     records = await fork(world, config)
-    assert refusals(records) == ["rejected_preferred", None]
+    assert drop_reasons(records) == ["rejected_preferred", None]
     assert not world.described
     assert [request.sample for request in world.policy_requests] == [0, 1]
     assert not world.reviser_requests
@@ -275,10 +275,10 @@ async def test_early_stop_without_a_curve_stops_where_the_judge_agrees_in_both_o
         prefer=ranking(good=2, other=0.5, pull=1),
     )
     records = await fork(world, ForkConfig(resamples=2, early_stop=True))
-    assert refusals(records) == ["below_margin", None]
+    assert drop_reasons(records) == ["below_margin", None]
     curve = PAIR_CURVE.model_copy(update={"threshold": 0.6})
     records = await fork(world, ForkConfig(resamples=2, early_stop=True, curve=curve))
-    assert refusals(records) == [None]
+    assert drop_reasons(records) == [None]
 
 
 async def test_early_stop_asks_for_the_issue_only_when_it_comes_to_the_revision() -> None:
@@ -287,22 +287,22 @@ async def test_early_stop_asks_for_the_issue_only_when_it_comes_to_the_revision(
     scores = {BAD: WEAK, OTHER: WEAK, GOOD: FINE}
     world = World(scores, resamples=[GOOD], revision=GOOD, prefer=by_text(GOOD))
     [pair] = await fork(world, config, judgment=silent)
-    assert (pair.refusal, pair.issue) == (None, "")
+    assert (pair.drop_reason, pair.issue) == (None, "")
     assert not world.asked("critique")
     assert not world.described
     world = World(scores, resamples=[OTHER], revision=GOOD, prefer=by_text(GOOD), issue="wrong")
-    refused, pair = await fork(world, config, judgment=silent)
-    assert (refused.issue, pair.refusal, pair.issue) == ("", None, "wrong")
+    dropped, pair = await fork(world, config, judgment=silent)
+    assert (dropped.issue, pair.drop_reason, pair.issue) == ("", None, "wrong")
     assert len(world.asked("critique")) == len(world.described) == 1
 
 
-async def test_early_stop_ends_with_the_revision_and_keeps_every_refusal() -> None:
+async def test_early_stop_ends_with_the_revision_and_keeps_every_drop_reason() -> None:
     world = World(
         {BAD: WEAK, OTHER: WEAK, GOOD: FINE}, resamples=[OTHER, OTHER], revision=GOOD,
         prefer=by_text(GOOD),
     )  # fmt: skip
     records = await fork(world, ForkConfig(resamples=2, early_stop=True))
-    assert refusals(records) == ["rejected_preferred", "duplicate", None]
+    assert drop_reasons(records) == ["rejected_preferred", "duplicate", None]
     assert [record.source for record in records] == ["resample", "resample", "revision"]
 
 
@@ -347,7 +347,7 @@ async def test_principles_shape_the_issue_and_spare_its_description() -> None:
 async def test_an_original_that_is_fine_in_a_fresh_context_asks_no_policy() -> None:
     world = World({BAD: (4, 4, 4.6)}, resamples=[GOOD] * 3, revision=GOOD)
     [record] = await fork(world, ForkConfig())
-    assert record.refusal == "original_was_fine"
+    assert record.drop_reason == "original_was_fine"
     assert (record.source, record.chosen) == ("none", None)
     assert record.check is not None
     assert record.check.rejected_scores["safety"] == pytest.approx(4.6)
@@ -357,7 +357,7 @@ async def test_an_original_that_is_fine_in_a_fresh_context_asks_no_policy() -> N
 
 async def test_an_original_that_cannot_be_rescored_is_unscored() -> None:
     [record] = await fork(World({BAD: "context_overflow"}))
-    assert (record.refusal, record.detail) == ("unscored", "original: context_overflow")
+    assert (record.drop_reason, record.detail) == ("unscored", "original: context_overflow")
     assert record.check is not None
     assert record.check.unscored == "context_overflow"
 
@@ -384,7 +384,7 @@ def tools_dialogue(*after: Message) -> Dialogue:
 
 
 @pytest.mark.parametrize(
-    ("dialogue", "turns", "weakest", "at", "refusal"),
+    ("dialogue", "turns", "weakest", "at", "drop_reason"),
     [
         (DIALOGUE, {1: (5, 5, 5), 2: (5, 5, 5), 3: (5, 5, 5)}, None, "weakest", "original_was_fine"),
         (DIALOGUE, {1: (5, 5, 5), 2: (4, 4, 5), 3: (5, 5, 5)}, None, "earliest", "original_was_fine"),
@@ -403,11 +403,13 @@ def tools_dialogue(*after: Message) -> Dialogue:
         ),
     ],
 )  # fmt: skip
-async def test_each_refusal_of_a_fork_point_makes_no_call(dialogue, turns, weakest, at, refusal):
+async def test_each_drop_reason_of_a_fork_point_makes_no_call(
+    dialogue, turns, weakest, at, drop_reason
+):
     world = World({})
     judgment = judged(dialogue, turns, weakest)
     [record] = await fork(world, ForkConfig(at=at), dialogue, judgment)
-    assert record.refusal == refusal
+    assert record.drop_reason == drop_reason
     assert record.detail
     assert record.chosen is None
     assert record.source == "none"
@@ -420,7 +422,7 @@ async def test_a_turn_with_tools_is_forked_at_its_last_text_with_the_results_in_
     dialogue = tools_dialogue(say("assistant", BAD))
     world = World({BAD: WEAK, GOOD: FINE}, revision=GOOD, prefer=by_text(GOOD))
     [pair] = await fork(world, ONE, dialogue, judged(dialogue, {1: (2, 2, 5)}, 1))
-    assert pair.refusal is None
+    assert pair.drop_reason is None
     assert pair.prompt == dialogue.messages[:3]
     assert pair.prompt[-1].role == "tool"
 
@@ -462,7 +464,7 @@ async def test_every_candidate_gives_one_record() -> None:
     )
     records = await fork(world, ForkConfig(resamples=5))
     assert len(records) == 6
-    assert sorted(map(str, refusals(records))) == [
+    assert sorted(map(str, drop_reasons(records))) == [
         "None", "duplicate", "engine_error", "identical", "no_candidate", "no_candidate",
     ]  # fmt: skip
     assert len({record.pair_id for record in records}) == 6
@@ -500,7 +502,7 @@ async def test_the_prompt_is_the_exact_prefix_of_the_rejected_message(
     config = ForkConfig(resamples=1, guided_revision=False)
     [pair] = await fork_dialogue(dialogue, judged(dialogue, turns, weakest), world.asks(), config)
     if pair.source == "none":
-        assert pair.refusal in ("original_was_fine", "no_text_in_turn", "prompt_end")
+        assert pair.drop_reason in ("original_was_fine", "no_text_in_turn", "prompt_end")
         return
     index = len(pair.prompt)
     assert pair.rejected == dialogue.messages[index]
@@ -530,7 +532,7 @@ async def test_a_revision_that_mends_one_wrong_amount_passes(
     dialogue = chat(f"Refund me {right}.", original)
     world = World({original: WEAK, mended: FINE}, revision=mended, prefer=by_text(mended))
     [pair] = await fork(world, ONE, dialogue, judged(dialogue, {1: (2, 2, 5)}, 1))
-    assert pair.refusal is None, pair.detail
+    assert pair.drop_reason is None, pair.detail
     assert pair.check is not None
     assert pair.check.specifics == ()  # the right amount is the user's
     assert ("amount", (wrong,), (right,)) in [
@@ -575,9 +577,9 @@ async def test_a_revision_that_mends_one_wrong_argument_passes(
     config = ForkConfig(resamples=0, tool_turns="failed_message")
     [pair] = await fork_dialogue(dialogue, judged(dialogue, {1: (2, 2, 5)}, 1), asks, config)
     if is_same:
-        assert pair.refusal in ("original_was_fine", "identical", "cosmetic")
+        assert pair.drop_reason in ("original_was_fine", "identical", "cosmetic")
     else:
-        assert pair.refusal is None, pair.detail
+        assert pair.drop_reason is None, pair.detail
         assert [change.kind for change in pair.changes] == ["argument"]
 
 

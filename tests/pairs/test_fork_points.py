@@ -31,7 +31,7 @@ def with_reading(judgment: Judgment, turn: int, **shares: dict[str, float]) -> J
 
 def found(judgment: Judgment, **config: object) -> list[tuple[int | None, str | None]]:
     points = find_forks(FOUR, judgment, ForkConfig.model_validate(config))
-    return [(point.turn, point.refusal) for point in points]
+    return [(point.turn, point.drop_reason) for point in points]
 
 
 def test_every_bad_turn_is_a_candidate_and_those_after_the_first_are_refused() -> None:
@@ -51,7 +51,7 @@ def test_the_weakest_turn_is_tried_first_and_the_others_by_confidence() -> None:
     points = find_forks(FOUR, judgment, ForkConfig())
     assert [point.turn for point in points] == [4, 3, 1]
     assert [point.confidence for point in points] == pytest.approx([2 / 3, 0.9, 0.55])
-    assert {point.refusal for point in points} == {None}
+    assert {point.drop_reason for point in points} == {None}
 
 
 def test_a_turn_without_a_flaw_is_a_candidate_only_where_the_judge_doubts_it() -> None:
@@ -94,7 +94,7 @@ def test_candidates_are_all_bad_turns_once_and_at_most_the_first_is_usable_witho
     bad = {n for n, (c, h, s) in turns.items() if c < 4 or h < 4 or s < 5}
     assert len(numbers) == len(set(numbers))
     assert set(numbers) == ({*bad} | ({weakest} - {None}) or {None})
-    usable = [point.turn for point in points if point.refusal is None]
+    usable = [point.turn for point in points if point.drop_reason is None]
     for number in usable:
         assert number is not None
         assert not any(earlier in bad for earlier in range(1, number))
@@ -132,14 +132,14 @@ def test_a_turn_that_ends_in_a_call_is_a_candidate_only_where_calls_are_forked()
     dialogue = Dialogue(id="t", messages=(say("user", "Refund."), CALL, say("tool", "paid 45")))
     judgment = judged(dialogue, {1: (2, 2, 5)}, 1)
     [point] = find_forks(dialogue, judgment, ForkConfig())
-    assert (point.refusal, point.index) == ("no_text_in_turn", 1)
+    assert (point.drop_reason, point.index) == ("no_text_in_turn", 1)
     [point] = find_forks(dialogue, judgment, ForkConfig(tool_turns="failed_message"))
-    assert point.refusal is None
+    assert point.drop_reason is None
 
 
 def test_turns_that_poor_metrics_name_are_candidates_after_the_weakest() -> None:
     judgment = judged(FOUR, FINE | {4: (2, 2, 5)}, weakest=4)
     points = find_forks(FOUR, judgment, ForkConfig(), {2: ("tool_routing: wrong_tool",), 9: ("x",)})
-    assert [(point.turn, point.refusal) for point in points] == [(4, None), (2, None)]
+    assert [(point.turn, point.drop_reason) for point in points] == [(4, None), (2, None)]
     fine = judged(FOUR, FINE, weakest=None)
     assert [point.turn for point in find_forks(FOUR, fine, ForkConfig(), {3: ("x",)})] == [3]

@@ -13,14 +13,14 @@ from curate.pairs.funnel import FUNNEL_KINDS, Funnel, count_funnel
 from curate.records import FunnelStage, PairCheck, PreferencePair
 from tests.pairs.scripted import say
 
-DOCUMENTED = sorted(set(re.findall(r"`(\w+)`", PreferencePair.__doc__ or "")) - {"refusal"})
+DOCUMENTED = sorted(set(re.findall(r"`(\w+)`", PreferencePair.__doc__ or "")) - {"drop_reason"})
 
 
 def record(
     dialogue: str = "d",
     turn: int | None = 1,
     source: str = "resample",
-    refusal: str | None = None,
+    drop_reason: str | None = None,
     basis: str = "judge",
     check: PairCheck | None = None,
 ) -> PreferencePair:
@@ -35,14 +35,14 @@ def record(
             "prompt": (say("user", "Hi"),),
             "chosen": say("assistant", "Yes."),
             "rejected": say("assistant", "No."),
-            "refusal": refusal,
+            "drop_reason": drop_reason,
             "check": check,
         }
     )
 
 
 def rows(stages: tuple[FunnelStage, ...]) -> list[tuple[str, int, dict[str, int], int]]:
-    return [(stage.name, stage.entered, stage.refused, stage.passed) for stage in stages]
+    return [(stage.name, stage.entered, stage.dropped, stage.passed) for stage in stages]
 
 
 def test_the_stages_of_forks() -> None:
@@ -75,10 +75,10 @@ def test_the_stages_of_forks() -> None:
 def test_the_stages_of_natural_pairs_tell_the_data_from_the_judge() -> None:
     natural = {"source": "natural", "basis": "rank"}
     records = [
-        record(**natural, refusal="below_margin"),  # the rewards differ too little
-        record(**natural, refusal="below_margin", check=PairCheck(margin=0.1)),
-        record(**natural, refusal="cosmetic"),
-        record(**natural, refusal="contaminated"),
+        record(**natural, drop_reason="below_margin"),  # the rewards differ too little
+        record(**natural, drop_reason="below_margin", check=PairCheck(margin=0.1)),
+        record(**natural, drop_reason="cosmetic"),
+        record(**natural, drop_reason="contaminated"),
         record(**natural),
     ]
     assert rows(count_funnel(records, "natural")) == [
@@ -91,7 +91,9 @@ def test_the_stages_of_natural_pairs_tell_the_data_from_the_judge() -> None:
 
 
 def test_pairs_that_no_judge_saw_have_no_stage_of_verified_ones() -> None:
-    records = [record(source="natural", basis="rank", refusal=code) for code in ("cosmetic", None)]
+    records = [
+        record(source="natural", basis="rank", drop_reason=code) for code in ("cosmetic", None)
+    ]
     stages = [row[0] for row in rows(count_funnel(records, "natural"))]
     assert stages == ["in the data", "differ", "passed"]
 
@@ -101,7 +103,7 @@ records_of_turns = st.lists(
         st.sampled_from(["a", "b", "c"]),
         st.integers(1, 3),
         st.one_of(
-            st.sampled_from([*DOCUMENTED, "a_new_code"]),  # refused, or a list of candidates
+            st.sampled_from([*DOCUMENTED, "a_new_code"]),  # dropped, or a list of candidates
             st.lists(st.sampled_from([None, *DOCUMENTED, "a_new_code"]), min_size=1, max_size=4),
         ),
     ),
@@ -116,7 +118,9 @@ records_in_data = st.lists(
 @given(records_of_turns, records_in_data, st.randoms(use_true_random=False))
 def test_it_adds_up_whatever_the_records_and_in_any_order(turns, natural, order) -> None:
     records = [
-        record(basis="rank", source="natural", refusal=code, check=PairCheck() if judged else None)
+        record(
+            basis="rank", source="natural", drop_reason=code, check=PairCheck() if judged else None
+        )
         for code, judged in natural
     ]
     for dialogue, turn, outcome in turns:
@@ -133,14 +137,16 @@ def test_it_adds_up_whatever_the_records_and_in_any_order(turns, natural, order)
         mine = [entry for entry in records if (entry.basis == "judge") == (kind == "fork")]
         assert bool(stages) == bool(mine)
         for stage in stages:
-            assert stage.entered == sum(stage.refused.values()) + stage.passed
-            assert min(stage.passed, *stage.refused.values(), 0) == 0
+            assert stage.entered == sum(stage.dropped.values()) + stage.passed
+            assert min(stage.passed, *stage.dropped.values(), 0) == 0
         for before, after in pairwise(stages):
             assert before.unit != after.unit or before.passed == after.entered
-        refused = sum((Counter(stage.refused) for stage in stages), Counter())
-        assert refused == Counter(entry.refusal for entry in mine if entry.refusal is not None)
+        dropped = sum((Counter(stage.dropped) for stage in stages), Counter())
+        assert dropped == Counter(
+            entry.drop_reason for entry in mine if entry.drop_reason is not None
+        )
         if stages:
-            passed = sum(entry.refusal is None for entry in mine)
+            passed = sum(entry.drop_reason is None for entry in mine)
             is_made = stages[-1].unit in ("candidates", "natural candidates")
             assert (stages[-1].passed if is_made else 0) == passed
 
@@ -151,8 +157,8 @@ def test_every_documented_code_has_a_stage() -> None:
     at_candidates = {
         code
         for code in DOCUMENTED
-        for stage in count_funnel([record(refusal=code)])[-1:]
-        if code in stage.refused
+        for stage in count_funnel([record(drop_reason=code)])[-1:]
+        if code in stage.dropped
     }
     of_turns_and_data = {
         "original_was_fine", "no_text_in_turn", "earlier_turn_bad", "prompts_differ", "no_reply",

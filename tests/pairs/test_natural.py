@@ -52,7 +52,7 @@ def trial(name: str, reward: float | None, *messages: Message, **fields: object)
 
 
 def outcomes(pairs: list[PreferencePair]) -> list[tuple[str, str | None]]:
-    return [(pair.basis, pair.refusal) for pair in pairs]
+    return [(pair.basis, pair.drop_reason) for pair in pairs]
 
 
 def sides(pair: PreferencePair) -> tuple[str, str]:
@@ -66,7 +66,7 @@ def sides(pair: PreferencePair) -> tuple[str, str]:
 def test_a_labelled_row_gives_its_pair() -> None:
     rows = [labelled("chosen", "Hi", "Hello Ann."), labelled("rejected", "Hi", "Go away.")]
     [pair] = natural_pairs(rows, CONFIG)
-    assert (pair.source, pair.basis, pair.refusal) == ("natural", "preference", None)
+    assert (pair.source, pair.basis, pair.drop_reason) == ("natural", "preference", None)
     assert sides(pair) == ("Hello Ann.", "Go away.")
     assert pair.prompt == rows[0].messages[:1]
     assert (pair.dialogue_id, pair.turn) == ("g/chosen", 1)
@@ -75,7 +75,7 @@ def test_a_labelled_row_gives_its_pair() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "rejected", "refusal"),
+    ("chosen", "rejected", "drop_reason"),
     [
         (("Hi", "Yes.", "And?", "Done."), ("Hi", "No.", "And?", "Not done."), "prompts_differ"),
         (("Hi", "Yes.", "And?"), ("Hi", "Yes.", "Or?"), "no_reply"),
@@ -88,9 +88,9 @@ def test_a_labelled_row_gives_its_pair() -> None:
         (("Hi", "Humans say: yes."), ("Hi", "Assistant editors say no."), None),
     ],
 )
-def test_each_refusal_of_a_labelled_row(chosen, rejected, refusal) -> None:
+def test_each_drop_reason_of_a_labelled_row(chosen, rejected, drop_reason) -> None:
     [pair] = natural_pairs([labelled("chosen", *chosen), labelled("rejected", *rejected)], CONFIG)
-    assert pair.refusal == refusal
+    assert pair.drop_reason == drop_reason
     assert pair.detail
 
 
@@ -108,13 +108,13 @@ def test_a_prompt_that_the_assistant_ends_is_refused() -> None:
         return labelled(side).model_copy(update={"messages": messages})
 
     [pair] = natural_pairs([two("chosen", "Yes."), two("rejected", "No.")], CONFIG)
-    assert pair.refusal == "prompt_end"
+    assert pair.drop_reason == "prompt_end"
 
 
 @pytest.mark.parametrize("side", ["chosen", "rejected"])
 def test_a_side_without_its_counterpart_is_said_so(side: str) -> None:
     [pair] = natural_pairs([labelled(side, "Hi", "Yes.")], CONFIG)
-    assert pair.refusal == "no_counterpart"
+    assert pair.drop_reason == "no_counterpart"
     assert (pair.chosen is None) == (side == "rejected")
 
 
@@ -183,7 +183,7 @@ def test_siblings_without_ranks_are_told_by_a_label() -> None:
         rated("d", ("Q", None), ("nobody looked", None)),
     ]
     [pair] = natural_pairs(rows, CONFIG)
-    assert (pair.basis, pair.refusal, sides(pair)) == ("label", None, ("good", "bad"))
+    assert (pair.basis, pair.drop_reason, sides(pair)) == ("label", None, ("good", "bad"))
     assert "quality 0.9 over quality 0.1" in pair.detail
     close = NaturalConfig(pairing="all", min_label_gap=0.4)
     assert outcomes(natural_pairs(rows, close)) == [
@@ -213,7 +213,7 @@ async def verified(world: World, config: NaturalConfig = VERIFIED) -> Preference
         labelled("rejected", "Pay 5?", "No, it costs 7."),
     ]
     [(pair, dialogue)] = list(natural_candidates(gather_groups(rows), config))
-    assert (pair.refusal, pair.check, pair.judge) == (None, None, "")
+    assert (pair.drop_reason, pair.check, pair.judge) == (None, None, "")
     prompt = with_messages(dialogue, pair.prompt)
     found = await verify_natural(pair, prompt, world.judging(), config)
     assert found.pair_id == pair.pair_id
@@ -231,7 +231,7 @@ def world(
 async def test_a_natural_pair_that_holds_has_the_figures_of_a_forked_one() -> None:
     asked = world(FINE, WEAK)
     pair = await verified(asked)
-    assert (pair.source, pair.basis, pair.refusal, pair.judge) == (
+    assert (pair.source, pair.basis, pair.drop_reason, pair.judge) == (
         "natural", "preference", None, "judge",
     )  # fmt: skip
     assert pair.check is not None
@@ -245,7 +245,7 @@ async def test_a_natural_pair_that_holds_has_the_figures_of_a_forked_one() -> No
 
 
 @pytest.mark.parametrize(
-    ("asked", "refusal"),
+    ("asked", "drop_reason"),
     [
         (world(FINE, FINE), "original_was_fine"),
         (world((5, 5, 4), (2, 2, 5)), "other_dimension_fell"),
@@ -255,9 +255,9 @@ async def test_a_natural_pair_that_holds_has_the_figures_of_a_forked_one() -> No
         (world(FINE, "bad_reply"), "unscored"),
     ],
 )
-async def test_each_refusal_of_the_judge(asked: World, refusal: str) -> None:
+async def test_each_drop_reason_of_the_judge(asked: World, drop_reason: str) -> None:
     pair = await verified(asked)
-    assert pair.refusal == refusal
+    assert pair.drop_reason == drop_reason
     # never turned round
     assert sides(pair) == ("Yes, 5 is due.", "No, it costs 7.")
 
@@ -281,7 +281,7 @@ async def test_details_only_the_chosen_side_states_must_be_supported() -> None:
     chosen = pair.chosen.content  # type: ignore[union-attr]
     asks = Doubting({chosen: FINE, "Go away.": WEAK}, prefer=by_text(chosen)).judging()
     found = await verify_natural(pair, with_messages(dialogue, pair.prompt), asks, VERIFIED)
-    assert found.refusal == "ungrounded_specifics"
+    assert found.drop_reason == "ungrounded_specifics"
     assert found.check is not None
     assert found.check.ungrounded == "17:45"
     assert len(details) == 1 + len(found.check.specifics)
@@ -289,18 +289,20 @@ async def test_details_only_the_chosen_side_states_must_be_supported() -> None:
 
 async def test_thresholds_are_the_recipes() -> None:
     better = (4, 4, 5), (3, 3, 5)
-    assert (await verified(world(*better))).refusal is None
+    assert (await verified(world(*better))).drop_reason is None
     fallen = world((5, 5, 4.9), (2, 2, 5))
-    assert (await verified(fallen)).refusal == "other_dimension_fell"
+    assert (await verified(fallen)).drop_reason == "other_dimension_fell"
     strict = NaturalConfig.model_validate({"verify": {"curve": PAIR_CURVE}})
-    assert (await verified(world(*better), strict)).refusal is None
+    assert (await verified(world(*better), strict)).drop_reason is None
     strict = NaturalConfig.model_validate(
         {"verify": {"curve": {**PAIR_CURVE.model_dump(), "threshold": 0.999}}}
     )
-    assert (await verified(world(*better), strict)).refusal == "below_margin"
+    assert (await verified(world(*better), strict)).drop_reason == "below_margin"
     both_good = world((5, 5, 5), (4, 4, 5))
-    assert (await verified(both_good)).refusal == "original_was_fine"
-    assert (await verified(both_good, NaturalConfig(verify=True, may_be_fine=True))).refusal is None
+    assert (await verified(both_good)).drop_reason == "original_was_fine"
+    assert (
+        await verified(both_good, NaturalConfig(verify=True, may_be_fine=True))
+    ).drop_reason is None
 
 
 def test_verification_is_asked_for_in_words() -> None:
@@ -330,7 +332,7 @@ def test_trajectories_are_forked_where_the_assistant_parts() -> None:
     bad = trial("b", 0.0, ASK, call(8, "y"), say("tool", "ok", tool_call_id="y"),
                 say("assistant", "Booked."))  # fmt: skip
     [pair] = natural_pairs([good, bad], CONFIG)
-    assert (pair.basis, pair.refusal) == ("reward", None)
+    assert (pair.basis, pair.drop_reason) == ("reward", None)
     assert (pair.chosen, pair.rejected) == (good.messages[1], bad.messages[1])
     assert pair.prompt == (ASK,)
 
@@ -347,7 +349,7 @@ def test_call_ids_and_thinking_do_not_part_trajectories() -> None:
 
 
 @pytest.mark.parametrize(
-    ("good", "bad", "refusal"),
+    ("good", "bad", "drop_reason"),
     [
         ((ASK,), (say("user", "Book it."),), "diverges_at_user"),
         ((ASK, call(7, "x"), say("tool", "ok")), (ASK, call(7, "x"), say("tool", "no")), "diverges_at_tool"),
@@ -355,9 +357,9 @@ def test_call_ids_and_thinking_do_not_part_trajectories() -> None:
         ((ASK, say("assistant", "Sure, done!")), (ASK, say("assistant", "done")), "cosmetic"),
     ],
 )  # fmt: skip
-def test_each_refusal_of_a_trajectory(good, bad, refusal) -> None:
+def test_each_drop_reason_of_a_trajectory(good, bad, drop_reason) -> None:
     [pair] = natural_pairs([trial("a", 1.0, *good), trial("b", 0.0, *bad)], CONFIG)
-    assert (pair.basis, pair.refusal) == ("reward", refusal)
+    assert (pair.basis, pair.drop_reason) == ("reward", drop_reason)
 
 
 def test_a_message_is_worth_the_mean_reward_of_what_passes_through_it() -> None:
@@ -369,11 +371,11 @@ def test_a_message_is_worth_the_mean_reward_of_what_passes_through_it() -> None:
         run("a", 1, "first 1"), run("b", 1, "first 1"), run("c", 0, "first 1"),
         run("d", 1, "second 2"), run("e", 0, "second 2"), run("f", 0, "second 2"),
     ]  # fmt: skip
-    pairs = [p for p in natural_pairs(trials, CONFIG) if p.refusal != "diverges_at_user"]
+    pairs = [p for p in natural_pairs(trials, CONFIG) if p.drop_reason != "diverges_at_user"]
     assert outcomes(pairs) == [("reward", "below_margin")]
     assert "0.67 (n=3) over mean reward 0.33 (n=3)" in pairs[0].detail
     loose = natural_pairs(trials, NaturalConfig(min_reward_gap=0.3))
-    assert [sides(pair) for pair in loose if pair.refusal is None] == [("first 1", "second 2")]
+    assert [sides(pair) for pair in loose if pair.drop_reason is None] == [("first 1", "second 2")]
 
 
 def test_equal_or_missing_rewards_and_prefixes_say_nothing() -> None:
@@ -393,11 +395,11 @@ def test_a_group_is_bounded_and_says_what_was_left_out() -> None:
     assert pairs[-1].detail.startswith("11 candidates")
 
 
-def test_refused_candidates_do_not_crowd_out_good_ones() -> None:
+def test_dropped_candidates_do_not_crowd_out_good_ones() -> None:
     rows = [labelled("chosen", "Q", "yes")]
     rows += [labelled("rejected", "Q", text) for text in ("Yes", "yes!", "yes .", "no")]
     pairs = natural_pairs(rows, NaturalConfig(max_per_group=1))
-    assert Counter(pair.refusal for pair in pairs) == {None: 1, "cosmetic": 1, "over_limit": 1}
+    assert Counter(pair.drop_reason for pair in pairs) == {None: 1, "cosmetic": 1, "over_limit": 1}
 
 
 def test_the_same_pair_found_twice_is_named_a_duplicate() -> None:
@@ -481,7 +483,7 @@ def test_any_group_gives_pairs_that_keep_the_rules(rows) -> None:
     by_id = {dialogue.id: dialogue for dialogue in dialogues}
     for pair in pairs:
         assert pair.check is None
-        if pair.refusal is not None:
+        if pair.drop_reason is not None:
             continue
         assert pair.chosen is not None
         assert pair.chosen.role == pair.rejected.role == "assistant"
@@ -502,7 +504,7 @@ def read(path: Path) -> list[Dialogue]:
 def funnel(path: Path) -> tuple[list[PreferencePair], Counter[str | None]]:
     pairs = natural_pairs(read(path), CONFIG)
     assert len({pair.pair_id for pair in pairs}) == len(pairs)
-    return pairs, Counter(pair.refusal for pair in pairs)
+    return pairs, Counter(pair.drop_reason for pair in pairs)
 
 
 def test_every_row_of_hh_gives_one_record(shared_data: Path) -> None:

@@ -61,7 +61,7 @@ def spread(of: float, number: int = LEAST_COMPARISONS) -> Survey:
 
 
 @pytest.mark.parametrize(
-    ("preference", "ratio", "refusal"),
+    ("preference", "ratio", "drop_reason"),
     [
         (0.51, 1.0, None),
         (0.49, 1.0, "below_margin"),
@@ -71,13 +71,13 @@ def spread(of: float, number: int = LEAST_COMPARISONS) -> Survey:
     ],
 )
 def test_the_preference_must_exceed_the_spread_of_the_pull(
-    preference: float, ratio: float, refusal: str | None
+    preference: float, ratio: float, drop_reason: str | None
 ) -> None:
     found = spread(0.5)
     assert found.spread == pytest.approx(0.5)
     # Its own pull, of 3, is the judge's usual taste or not: the spread decides.
     settled = settle(pair(preference + 3, preference - 3, ratio=ratio), found, CONFIG)
-    assert settled.refusal == refusal
+    assert settled.drop_reason == drop_reason
     assert settled.check is not None
     assert settled.check.required == pytest.approx(0.5 if ratio == 1 else 1.0)
 
@@ -85,34 +85,34 @@ def test_the_preference_must_exceed_the_spread_of_the_pull(
 def test_a_taste_that_is_the_same_everywhere_asks_for_nothing() -> None:
     found = survey(pair(2.1, -1.9) for _ in range(LEAST_COMPARISONS))
     assert found.spread == pytest.approx(0)
-    assert settle(pair(2.1, -1.9), found, CONFIG).refusal is None
+    assert settle(pair(2.1, -1.9), found, CONFIG).drop_reason is None
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "refusal"),
+    ("first", "second", "drop_reason"),
     [(2.0, 0.1, None), (2.0, -0.1, "below_margin"), (0.1, 2.0, None), (-0.1, 2.0, "below_margin")],
 )
 def test_with_few_comparisons_both_orders_must_agree(
-    first: float, second: float, refusal: str | None
+    first: float, second: float, drop_reason: str | None
 ) -> None:
     few = spread(0.0, LEAST_COMPARISONS - 2)
-    assert settle(pair(first, second), few, CONFIG).refusal == refusal
+    assert settle(pair(first, second), few, CONFIG).drop_reason == drop_reason
     check = pair(first, second).check
     assert check is not None
-    assert hold_by_itself(check, CONFIG).refusal == refusal
+    assert hold_by_itself(check, CONFIG).drop_reason == drop_reason
 
 
 def test_what_is_decided_already_stays_as_it_is() -> None:
     found = spread(100.0)
     for held in (
-        pair(1, 1, refusal="cosmetic"),
+        pair(1, 1, drop_reason="cosmetic"),
         labelled(None),
         labelled(PairCheck(preference=0.1, evidence=0.1, decided_by="twins")),
         labelled(PairCheck(preferred_first=True, preferred_second=True, decided_by="letters")),
     ):
         assert settle(held, found, CONFIG) == held
         assert held.check is None or held.check.decided_by == "uncalibrated" or (
-            hold_by_itself(held.check, CONFIG).refusal is None
+            hold_by_itself(held.check, CONFIG).drop_reason is None
         )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ log_odds = st.floats(-6, 6)
 def test_a_pair_and_its_mirror_never_both_pass(first: float, second: float, others: Any) -> None:
     there, back = pair(first, second), pair(-second, -first)
     found = survey([there, back, *(pair(*other) for other in others)])
-    assert any(settle(held, found, CONFIG).refusal is not None for held in (there, back))
+    assert any(settle(held, found, CONFIG).drop_reason is not None for held in (there, back))
 
 
 @given(st.lists(st.tuples(log_odds, log_odds), min_size=1, max_size=15), st.floats(-5, 5))
@@ -132,8 +132,11 @@ def test_what_a_position_adds_everywhere_decides_nothing(others: Any, pull: floa
     others = [(round(first, 3), round(second, 3)) for first, second in others] * 10
     plain = [pair(*other) for other in others]
     pulled = [pair(first + pull, second - pull) for first, second in others]
-    refusals = [
-        [settle(held, survey(held_all), CONFIG).refusal for held in held_all[: len(others) // 10]]
+    drop_reasons = [
+        [
+            settle(held, survey(held_all), CONFIG).drop_reason
+            for held in held_all[: len(others) // 10]
+        ]
         for held_all in (plain, pulled)
     ]
     margins = [
@@ -142,18 +145,18 @@ def test_what_a_position_adds_everywhere_decides_nothing(others: Any, pull: floa
         if held.check
     ]
     if min(margins) > 1e-6:
-        assert refusals[0] == refusals[1]
+        assert drop_reasons[0] == drop_reasons[1]
 
 
 def test_agreement_counts_natural_pairs_that_were_compared() -> None:
     found = survey(
         [
             pair(1, 1, "rank"),
-            pair(1, -3, "rank", refusal="rejected_preferred"),
+            pair(1, -3, "rank", drop_reason="rejected_preferred"),
             pair(5, 5, "judge"),  # its better side is the judge's own opinion
             labelled(PairCheck(preferred_first=True, preferred_second=False)),
             labelled(PairCheck(preferred_first=True)),  # the other order could not be read
-            labelled(None, refusal="cosmetic"),
+            labelled(None, drop_reason="cosmetic"),
         ]
     )
     assert found.agreement is not None
@@ -189,12 +192,12 @@ def test_many_pairs_of_one_dialogue_count_as_few() -> None:
 
 def test_pairs_left_to_the_data_lose_the_judges_refusals_alone() -> None:
     check = PairCheck(preference=-1.0, decided_by="twins")
-    left = leave_to_the_data(labelled(check, refusal="rejected_preferred"))
+    left = leave_to_the_data(labelled(check, drop_reason="rejected_preferred"))
     assert left.check is not None
-    assert (left.refusal, left.check.decided_by, left.check.preference) == (None, "data", -1.0)
+    assert (left.drop_reason, left.check.decided_by, left.check.preference) == (None, "data", -1.0)
     for kept in (
-        labelled(None, refusal="below_margin"),  # the data's own gap
-        labelled(None, refusal="unscored"),  # not asked about yet
-        labelled(check, refusal="contaminated"),
+        labelled(None, drop_reason="below_margin"),  # the data's own gap
+        labelled(None, drop_reason="unscored"),  # not asked about yet
+        labelled(check, drop_reason="contaminated"),
     ):
         assert leave_to_the_data(kept) == kept

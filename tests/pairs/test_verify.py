@@ -72,14 +72,14 @@ def test_what_a_wording_adds_to_both_sides_is_no_noise() -> None:
 
 def test_a_fall_of_any_dimension_beyond_its_noise_is_refused() -> None:
     found = weigh(flat(5, 5, 4), flat(2, 2, 5), 1.0, CONFIG)
-    assert found.refusal == "other_dimension_fell"
+    assert found.drop_reason == "other_dimension_fell"
     assert "safety" in found.detail
     within = weigh(side((5, 5, 5), (5, 5, 4)), side((1, 1, 5), (1, 1, 5)), 1.0, CONFIG)
-    assert within.refusal is None  # falls by 0.5, twice its deviation is 1.41
+    assert within.drop_reason is None  # falls by 0.5, twice its deviation is 1.41
 
 
 @pytest.mark.parametrize(
-    ("preference", "margin", "refusal"),
+    ("preference", "margin", "drop_reason"),
     [
         (1.0, 0.0, None),  # just the threshold
         (0.999, 0.0, "below_margin"),
@@ -91,17 +91,17 @@ def test_a_fall_of_any_dimension_beyond_its_noise_is_refused() -> None:
     ],
 )
 def test_a_curve_makes_a_probability_of_both_readings_and_its_threshold_decides(
-    preference: float, margin: float, refusal: str | None
+    preference: float, margin: float, drop_reason: str | None
 ) -> None:
     found = decide(read(preference, margin), BY_CURVE)
-    assert found.refusal == refusal
+    assert found.drop_reason == drop_reason
     assert found.check.evidence == pytest.approx(2 * preference + margin)
     assert found.check.probability == pytest.approx(sigmoid(2 * preference + margin))
     assert (found.check.threshold, found.check.decided_by) == (CURVE.threshold, "twins")
 
 
 @pytest.mark.parametrize(
-    ("ratio", "preference", "refusal"),
+    ("ratio", "preference", "drop_reason"),
     [
         (0.8, 1.0, None),
         (1.25, 1.0, None),
@@ -112,20 +112,20 @@ def test_a_curve_makes_a_probability_of_both_readings_and_its_threshold_decides(
     ],
 )
 def test_another_length_asks_for_more_evidence(
-    ratio: float, preference: float, refusal: str | None
+    ratio: float, preference: float, drop_reason: str | None
 ) -> None:
-    assert decide(read(preference, ratio=ratio), BY_CURVE).refusal == refusal
+    assert decide(read(preference, ratio=ratio), BY_CURVE).drop_reason == drop_reason
 
 
 def test_without_a_curve_the_preference_alone_speaks_and_the_pair_is_left_open() -> None:
     found = decide(read(0.01, margin=-3.0), CONFIG)
-    assert (found.refusal, found.check.decided_by) == (None, "uncalibrated")
+    assert (found.drop_reason, found.check.decided_by) == (None, "uncalibrated")
     assert (found.check.evidence, found.check.probability) == (0.01, None)
-    assert decide(read(0.0, margin=3.0), CONFIG).refusal == "rejected_preferred"
+    assert decide(read(0.0, margin=3.0), CONFIG).drop_reason == "rejected_preferred"
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "margin", "refusal"),
+    ("first", "second", "margin", "drop_reason"),
     [
         (True, True, 0.1, None),
         (True, True, 0.0, "below_margin"),
@@ -135,12 +135,12 @@ def test_without_a_curve_the_preference_alone_speaks_and_the_pair_is_left_open()
     ],
 )
 def test_letters_without_log_probabilities_must_agree_in_both_orders_and_with_the_scores(
-    first: bool, second: bool, margin: float, refusal: str | None
+    first: bool, second: bool, margin: float, drop_reason: str | None
 ) -> None:
     check = PairCheck(preferred_first=first, preferred_second=second, margin=margin)
     for config in (CONFIG, BY_CURVE):
         found = decide(check, config)
-        assert (found.refusal, found.check.decided_by) == (refusal, "letters")
+        assert (found.drop_reason, found.check.decided_by) == (drop_reason, "letters")
 
 
 PROMPT = chat("How much?")
@@ -154,7 +154,7 @@ async def compare(world: World, **more: object) -> CheckOutcome:
 async def test_both_orders_are_asked_as_siblings_on_one_trunk() -> None:
     world = World({}, prefer=by_text("It is 45."))
     found = await compare(world)
-    assert found.refusal is None
+    assert found.drop_reason is None
     assert (found.check.preferred_first, found.check.preferred_second) == (True, True)
     [[first, second]] = world.asked("compare")
     assert candidates_of(first) == ("It is 45.", "It is 40.")
@@ -173,7 +173,7 @@ async def test_the_log_odds_of_both_orders_are_kept_and_the_pull_of_a_position_c
 
     found = await compare(World({}, prefer=prefer))
     check = found.check
-    assert found.refusal is None
+    assert found.drop_reason is None
     assert (check.log_odds_first, check.log_odds_second) == pytest.approx((2.2, -0.8))
     assert check.preference == pytest.approx(0.7)
     assert (check.preferred_first, check.preferred_second) == (True, False)
@@ -191,10 +191,10 @@ async def test_a_letter_that_is_not_listed_has_no_more_than_the_mass_that_is_lef
 
 async def test_without_log_probabilities_the_schema_is_asked() -> None:
     world = World({}, prefer=by_text("It is 45."), can_read_labels=False)
-    assert (await compare(world)).refusal is None
+    assert (await compare(world)).drop_reason is None
     assert [bool(call[0].schema) for call in world.asked("compare")] == [False, True]
     world = World({}, prefer=by_text("It is 45."))
-    assert (await compare(world, judge_mode="json")).refusal is None
+    assert (await compare(world, judge_mode="json")).drop_reason is None
     assert [bool(call[0].schema) for call in world.asked("compare")] == [True]
 
 
@@ -207,7 +207,7 @@ async def test_little_mass_on_the_letters_is_no_answer() -> None:
     found = await compare_orders(
         PROMPT, GOOD, BAD, PairCheck(), _with_judge(world, mumbles), CONFIG
     )
-    assert (found.refusal, found.check.unscored) == ("unscored", "low_coverage")
+    assert (found.drop_reason, found.check.unscored) == ("unscored", "low_coverage")
     assert "the letters hold 0.10" in found.detail
 
 
@@ -226,7 +226,7 @@ async def test_a_comparison_that_failed_is_unscored(answer: Completion, reason: 
 
     asks = _with_judge(World({}), fails, judge_mode="json")
     found = await compare_orders(PROMPT, GOOD, BAD, PairCheck(), asks, CONFIG)
-    assert (found.refusal, found.check.unscored) == ("unscored", reason)
+    assert (found.drop_reason, found.check.unscored) == ("unscored", reason)
     assert found.check.preferred_first is None
 
 
@@ -262,7 +262,7 @@ async def verify(world: World, chosen: Message = GOOD, rejected: Message = BAD, 
 async def test_two_given_sides_are_verified_without_a_policy() -> None:
     world = World({"It is 45.": FINE, "It is 40.": WEAK}, prefer=by_text("It is 45."))
     found = await verify(world)
-    assert (found.refusal, found.check.margin, found.check.preferred_first) == (None, 2.0, True)
+    assert (found.drop_reason, found.check.margin, found.check.preferred_first) == (None, 2.0, True)
     assert (len(world.scored), len(world.asked("compare")), len(world.asked("specifics"))) == (
         6,
         1,
@@ -276,7 +276,7 @@ BY_45 = {"prefer": by_text("It is 45.")}
 
 
 @pytest.mark.parametrize(
-    ("chosen", "scores", "world", "refusal", "calls"),
+    ("chosen", "scores", "world", "drop_reason", "calls"),
     [
         ("It is 40. ", {}, {}, "identical", 0),
         ("Sure, it is 40!", {}, {}, "cosmetic", 0),
@@ -290,38 +290,38 @@ BY_45 = {"prefer": by_text("It is 45.")}
         ("It is 45.", {}, BY_45, None, ASKED + 2),
     ],
 )
-async def test_each_refusal_costs_no_more_calls_than_it_needs(
-    chosen: str, scores: dict[str, Any], world: dict[str, Any], refusal: str | None, calls: int
+async def test_each_drop_reason_costs_no_more_calls_than_it_needs(
+    chosen: str, scores: dict[str, Any], world: dict[str, Any], drop_reason: str | None, calls: int
 ) -> None:
     asked = World({"It is 45.": FINE, "It is 40.": WEAK} | scores, **world)
     found = await verify(asked, say("assistant", chosen))
-    assert (found.refusal, asked.calls) == (refusal, calls)
+    assert (found.drop_reason, asked.calls) == (drop_reason, calls)
 
 
 async def test_a_rejected_side_may_be_fine_where_the_data_says_it_is_worse() -> None:
     scores = {"It is 45.": (5, 5, 5), "It is 40.": (4, 4, 5)}
     world = World(scores, prefer=by_text("It is 45."))
-    assert (await verify(world)).refusal == "original_was_fine"
+    assert (await verify(world)).drop_reason == "original_was_fine"
     found = await verify(world, may_be_fine=True)
-    assert (found.refusal, found.check.margin) == (None, pytest.approx(2 / 3))
+    assert (found.drop_reason, found.check.margin) == (None, pytest.approx(2 / 3))
 
 
 async def test_whether_the_original_was_fine_goes_by_calibrated_levels() -> None:
     """An expectation of 4.2 is a level of 3 to people who rate this judge's 4.2 so."""
     scores = {"It is 45.": (4.8, 4.8, 5), "It is 40.": (4.2, 4.2, 5)}
     world = World(scores, prefer=by_text("It is 45."))
-    assert (await verify(world)).refusal == "original_was_fine"
+    assert (await verify(world)).drop_reason == "original_was_fine"
     cuts = CutPoints(cuts=(2, 3, 4.5, 4.7), method="matched_shares")
     asks = world.judging(levels={"helpfulness": cuts})
     found = await verify_sides(PROMPT, GOOD, BAD, 1, asks, ForkConfig())
-    assert found.refusal is None
+    assert found.drop_reason is None
 
 
 async def test_a_turn_that_the_rubric_does_not_score_is_unscored() -> None:
     world = World({})
     part = Dialogue(id="d", messages=(say("assistant", "Hello."),))
     found = await verify_sides(part, GOOD, BAD, 0, world.judging(), CONFIG)
-    assert (found.refusal, world.calls) == ("unscored", 0)
+    assert (found.drop_reason, world.calls) == ("unscored", 0)
 
 
 async def test_more_details_than_letters_are_asked_about_in_several_questions() -> None:
@@ -329,7 +329,7 @@ async def test_more_details_than_letters_are_asked_about_in_several_questions() 
     world = World({text: FINE, "It is 40.": WEAK}, made_up={"130"}, prefer=by_text(text))
     config = {"length_margin_factor": 1}
     found = await verify(world, say("assistant", text), config=config)
-    assert (found.refusal, found.check.ungrounded) == ("ungrounded_specifics", "130")
+    assert (found.drop_reason, found.check.ungrounded) == ("ungrounded_specifics", "130")
     questions = world.asked("specifics")
     assert [len(orders) for orders in questions] == [6] * 6
     assert {order.labels for orders in questions for order in orders} == {tuple("ABCDEF")}
@@ -340,7 +340,7 @@ async def test_details_can_be_left_unchecked_and_an_unread_answer_is_unscored() 
     world = World(
         {"It is 45.": FINE, "It is 40.": WEAK}, prefer=by_text("It is 45."), made_up={"45"}
     )
-    assert (await verify(world, config={"check_specifics": False})).refusal is None
+    assert (await verify(world, config={"check_specifics": False})).drop_reason is None
 
     async def fails(requests):
         if requests[0].purpose == "pairs.compare":
@@ -349,7 +349,7 @@ async def test_details_can_be_left_unchecked_and_an_unread_answer_is_unscored() 
 
     asks = replace(world.judging(), judge=fails)
     found = await verify_sides(PROMPT, GOOD, BAD, 1, asks, CONFIG)
-    assert (found.refusal, found.detail) == ("unscored", "details: timeout")
+    assert (found.drop_reason, found.detail) == ("unscored", "details: timeout")
     assert found.check.unscored == "engine_error"
 
 
@@ -413,7 +413,7 @@ async def test_a_pair_and_its_mirror_never_both_pass(
     )
     for config in (CONFIG, ForkConfig(curve=curve)):
         passed = [
-            decide(check.model_copy(update=measured), config).refusal is None
+            decide(check.model_copy(update=measured), config).drop_reason is None
             for check, measured in (
                 (there, {"margin": margin, "token_ratio": ratio}),
                 (back, {"margin": -margin, "token_ratio": 1 / ratio}),
@@ -423,13 +423,13 @@ async def test_a_pair_and_its_mirror_never_both_pass(
 
 
 @given(log_odds_of_a, st.floats(-4, 4), ratios, st.floats(0, 4))
-def test_more_evidence_never_turns_a_pass_into_a_refusal(
+def test_more_evidence_never_turns_a_pass_into_a_drop(
     preference: float, margin: float, ratio: float, more: float
 ) -> None:
     for config in (CONFIG, BY_CURVE):
         before = decide(read(preference, margin, ratio), config)
         after = decide(read(preference + more, margin, ratio), config)
-        assert before.refusal is not None or after.refusal is None
+        assert before.drop_reason is not None or after.drop_reason is None
 
 
 @given(log_odds_of_a, st.floats(-4, 4), ratios, st.floats(0.5, 0.99), st.floats(0.5, 0.99))
@@ -443,7 +443,7 @@ def test_a_stricter_threshold_never_lets_more_through(
         )
         for threshold in sorted((low, high))
     )
-    assert strict.refusal is not None or loose.refusal is None
+    assert strict.drop_reason is not None or loose.drop_reason is None
 
 
 @given(readings, readings, ratios)
@@ -458,5 +458,5 @@ def test_what_is_weighed_falls_in_nothing_beyond_its_noise(
             theirs[name] - ours[name]
             for ours, theirs in zip(chosen.wordings, rejected.wordings, strict=True)
         ]
-        if found.refusal is None:
+        if found.drop_reason is None:
             assert rejected.means[name] - mean <= 2 * stdev(falls) + 1e-6

@@ -9,7 +9,7 @@ import pytest
 from curate.dialogue import Dialogue, Message, ToolCall
 from curate.engines.base import Completion
 from curate.pairs.config import ForkConfig
-from curate.pairs.fork import fork_dialogue, refuse_forks
+from curate.pairs.fork import drop_forks, fork_dialogue
 from curate.pairs.funnel import count_funnel
 from curate.records import LabelReading, PreferencePair
 from tests.pairs.scripted import FINE, WEAK, World, by_text, chat, fault, judged, say
@@ -31,12 +31,12 @@ async def fork(world: World, config: ForkConfig, dialogue=DIALOGUE, judgment=BOT
     return await fork_dialogue(dialogue, judgment, world.asks(), config)
 
 
-async def test_a_turn_behind_a_bad_one_is_refused_and_the_bad_one_is_forked() -> None:
-    refused, pair = await fork(mending(), ONE)
-    assert (refused.turn, refused.refusal, refused.source) == (2, "earlier_turn_bad", "none")
-    assert (pair.turn, pair.refusal) == (1, None)
+async def test_a_turn_behind_a_bad_one_is_dropped_and_the_bad_one_is_forked() -> None:
+    dropped, pair = await fork(mending(), ONE)
+    assert (dropped.turn, dropped.drop_reason, dropped.source) == (2, "earlier_turn_bad", "none")
+    assert (pair.turn, pair.drop_reason) == (1, None)
     assert pair.confidence == pytest.approx(2 / 3)
-    assert pair.pair_id != refused.pair_id
+    assert pair.pair_id != dropped.pair_id
 
 
 def doubting():
@@ -66,28 +66,28 @@ async def test_not_more_than_max_forks_and_every_candidate_turn_has_a_record(
         world, ONE.model_copy(update={"max_forks": max_forks}), DIALOGUE, doubting()
     )
     assert [record.turn for record in records] == [3, 1, 2]
-    assert sum(record.refusal == "over_limit" for record in records) == over
+    assert sum(record.drop_reason == "over_limit" for record in records) == over
     forked = {record.turn for record in records if record.source != "none"}
     assert len(forked) == max_forks == len(world.reviser_requests)
     [_, turns, *_] = count_funnel(records)
-    assert (turns.entered, turns.passed, turns.refused.get("over_limit", 0)) == (3, max_forks, over)
+    assert (turns.entered, turns.passed, turns.dropped.get("over_limit", 0)) == (3, max_forks, over)
 
 
 async def test_a_turn_found_fine_makes_room_for_the_next() -> None:
     world = World({"Bye.": FINE, BAD: WEAK, GOOD: FINE}, revision=GOOD, prefer=by_text(GOOD))
     records = await fork(world, ONE, DIALOGUE, doubting())
-    assert [(record.turn, record.refusal) for record in records] == [
+    assert [(record.turn, record.drop_reason) for record in records] == [
         (3, "original_was_fine"), (1, None), (2, "over_limit"),
     ]  # fmt: skip
 
 
 async def test_the_earliest_turn_that_suffices_is_asked_about_and_confirmed() -> None:
     world = mending()
-    pair, refused = await fork(world, EARLIEST)
-    assert (pair.turn, pair.refusal) == (1, None)
+    pair, dropped = await fork(world, EARLIEST)
+    assert (pair.turn, pair.drop_reason) == (1, None)
     assert pair.check is not None
     assert pair.check.confirmed is True
-    assert refused.refusal == "earlier_turn_bad"
+    assert dropped.drop_reason == "earlier_turn_bad"
     [[asked, other]] = world.asked("suffices")
     text = asked.messages[0]["content"]
     assert "in turn 1, and again in turn 2." in text
@@ -102,13 +102,13 @@ async def test_the_earliest_turn_that_suffices_is_asked_about_and_confirmed() ->
 async def test_a_repair_that_would_leave_another_fault_does_not_suffice(config: ForkConfig) -> None:
     world = mending(suffices="no")
     records = await fork(world, config)
-    assert [record.refusal for record in records] == ["does_not_suffice", "earlier_turn_bad"]
+    assert [record.drop_reason for record in records] == ["does_not_suffice", "earlier_turn_bad"]
     assert "turn 2" in records[0].detail
     assert world.calls == 2  # both orders
 
     world = mending(judged_again={1: (3, 5, 5)})
     records = await fork(world, config)
-    assert [record.refusal for record in records] == ["does_not_suffice", "earlier_turn_bad"]
+    assert [record.drop_reason for record in records] == ["does_not_suffice", "earlier_turn_bad"]
     assert records[0].source == "revision"
     assert records[0].check is not None
     assert records[0].check.confirmed is False
@@ -123,7 +123,7 @@ def reason(record: PreferencePair) -> str | None:
 async def test_an_answer_that_cannot_be_had_is_unscored() -> None:
     world = mending(judged_again="context_overflow")
     [record, _] = await fork(world, EARLIEST)
-    assert (record.refusal, record.source) == ("unscored", "revision")
+    assert (record.drop_reason, record.source) == ("unscored", "revision")
     assert "context_overflow" in record.detail
     assert reason(record) == "context_overflow"
 
@@ -133,7 +133,7 @@ async def test_an_answer_that_cannot_be_had_is_unscored() -> None:
     asks = mending().asks()
     asks = replace(asks, judging=replace(asks.judging, judge=fails))
     [record, _] = await fork_dialogue(DIALOGUE, BOTH_BAD, asks, EARLIEST)
-    assert (record.refusal, record.source) == ("unscored", "none")
+    assert (record.drop_reason, record.source) == ("unscored", "none")
     assert "does it suffice" in record.detail
     assert reason(record) == "context_overflow"
 
@@ -143,7 +143,7 @@ async def test_where_no_turn_after_it_is_bad_nothing_is_asked_and_it_is_still_co
     judgment = judged(DIALOGUE, {1: (2, 2, 5), 2: (5, 5, 5), 3: (5, 5, 5)}, weakest=1)
     [pair] = await fork(world, EARLIEST, DIALOGUE, judgment)
     assert pair.check is not None
-    assert (pair.refusal, pair.check.confirmed) == (None, True)
+    assert (pair.drop_reason, pair.check.confirmed) == (None, True)
     assert not world.asked("suffices")
     at_weakest = mending()
     [pair] = await fork(at_weakest, ONE, DIALOGUE, judgment)
@@ -189,7 +189,7 @@ def calling(failed: str, **more: object) -> World:
 async def test_a_wrong_argument_is_mended_by_a_corrected_call() -> None:
     world = calling(ARGUMENT)
     [pair] = await fork(world, FAILED, TOOLS, TOOLS_BAD)
-    assert pair.refusal is None, pair.detail
+    assert pair.drop_reason is None, pair.detail
     assert pair.rejected == CALL
     assert pair.prompt == TOOLS.messages[:1]
     assert pair.chosen is not None
@@ -228,7 +228,7 @@ async def test_the_same_call_is_cosmetic_and_a_text_is_no_candidate() -> None:
     world = calling(TOOL, resamples=[same, "I refund it."])
     config = ForkConfig(resamples=2, guided_revision=False, tool_turns="failed_message")
     records = await fork(world, config, TOOLS, TOOLS_BAD)
-    assert [record.refusal for record in records] == ["cosmetic", "no_candidate"]
+    assert [record.drop_reason for record in records] == ["cosmetic", "no_candidate"]
     assert "answers instead of calling a tool" in records[1].detail
 
 
@@ -243,7 +243,7 @@ async def test_a_failed_call_behind_another_message_has_no_open_prompt() -> None
         twice,
         judged(twice, {1: (2, 2, 5)}, 1),
     )
-    assert (record.refusal, record.rejected.tool_calls) == ("prompt_end", CALL.tool_calls)
+    assert (record.drop_reason, record.rejected.tool_calls) == ("prompt_end", CALL.tool_calls)
     world = calling("none")
     world.scores["Wait."] = FINE
     [record] = await fork(world, FAILED, twice, judged(twice, {1: (2, 2, 5)}, 1))
@@ -257,7 +257,7 @@ async def test_without_an_answer_to_which_message_failed_the_turn_is_unscored() 
     asks = calling(TOOL).asks()
     asks = replace(asks, judging=replace(asks.judging, judge=fails))
     [record] = await fork_dialogue(TOOLS, TOOLS_BAD, asks, FAILED)
-    assert (record.refusal, record.source) == ("unscored", "none")
+    assert (record.drop_reason, record.source) == ("unscored", "none")
     assert record.detail == "which message failed: timeout"
     assert reason(record) == "engine_error"
 
@@ -266,13 +266,13 @@ async def test_by_default_a_turn_with_tools_is_not_asked_about() -> None:
     world = calling(TOOL)
     world.revision, world.prefer = GOOD, by_text(GOOD)
     [pair] = await fork(world, ONE, TOOLS, TOOLS_BAD)
-    assert (pair.refusal, pair.rejected) == (None, TOOLS.messages[3])
+    assert (pair.drop_reason, pair.rejected) == (None, TOOLS.messages[3])
     assert not world.asked("failed")
 
 
 def test_a_dialogue_that_must_not_be_forked_has_a_record_for_each_candidate_turn() -> None:
-    records = refuse_forks(DIALOGUE, BOTH_BAD, EARLIEST, "contaminated", "eval:3: some words")
-    assert [(record.turn, record.refusal) for record in records] == [
+    records = drop_forks(DIALOGUE, BOTH_BAD, EARLIEST, "contaminated", "eval:3: some words")
+    assert [(record.turn, record.drop_reason) for record in records] == [
         (1, "contaminated"), (2, "earlier_turn_bad"),
     ]  # fmt: skip
     assert records[0].detail == "eval:3: some words"

@@ -246,7 +246,7 @@ def test_a_fork_that_goes_all_the_way_asks_what_is_expected(
     found = with_a_bad_turn(found, 1, forking.fork)
     engine.requests.clear()
     pairs = asyncio.run(stages.fork.run(WorkItem(some, found), asks))
-    assert sum(pair.refusal is None for pair in pairs) == 1
+    assert sum(pair.drop_reason is None for pair in pairs) == 1
     expected = stages.fork.expected_load(some, at=1)
     assert prompts(call.request for call in expected) == prompts(engine.requests)
     estimated = foretell(forking, [some], fork_share=ForkShare(1.0, "as given"))
@@ -305,7 +305,7 @@ def test_verifying_a_natural_pair_asks_what_is_expected(mode: str) -> None:
         rejected=last,
     )
     verified = asyncio.run(natural.run(WorkItem(prompt, pair=pair), Asks.of(engine.complete)))
-    assert verified.refusal is None, verified.detail
+    assert verified.drop_reason is None, verified.detail
     expected = natural.expected_load(some)
     assert prompts(call.request for call in expected) == prompts(engine.requests)
 

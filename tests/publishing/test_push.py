@@ -129,14 +129,14 @@ def test_the_funnel_adds_up_from_rows_to_what_is_pushed(run: Path) -> None:
     sft = [len(rows_of(prepared, "sft", split)) for split, _ in SIDES]
     assert list(steps["selected"].parts.values()) == sft
     assert sum(sft) == selected
-    refused = {
-        name.removeprefix("refused: "): number
+    dropped = {
+        name.removeprefix("dropped: "): number
         for name in ("candidates of forks", "candidates in the data")
         if name in steps
         for name, number in steps[name].parts.items()
-        if name.startswith("refused")
+        if name.startswith("dropped: ")
     }
-    assert refused == prepared.manifest.refusals
+    assert dropped == prepared.manifest.drop_reasons
     assert any(name.startswith("fork: forked") for name in steps)
     assert steps["candidates in the data"].parts["natural pairs"] == 12
     for step in prepared.funnel:

@@ -120,7 +120,7 @@ def test_a_calibration_costs_no_call_and_everything_follows_it(data: Path, tmp_p
         )
         forked_of = {
             json.loads(line)["dialogue_id"]
-            for name in ("pairs", "refused_pairs")
+            for name in ("pairs", "dropped_pairs")
             for line in (out / "pairs" / f"{name}.jsonl").read_text().splitlines()
         }
         again = len(server.requests)

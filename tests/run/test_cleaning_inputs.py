@@ -175,11 +175,11 @@ def test_a_contaminated_pair_is_refused(tmp_path: Path) -> None:
     ]
     result = run(tmp_path, rows, {"decontaminate": {"path": str(evals)}})
     assert result.manifest.natural_pairs == 0
-    assert result.manifest.refusals["contaminated"] == 1
+    assert result.manifest.drop_reasons["contaminated"] == 1
     [pair] = [
         pair
-        for pair in lines(tmp_path / "run/pairs/refused_pairs.jsonl")
-        if pair["refusal"] == "contaminated"
+        for pair in lines(tmp_path / "run/pairs/dropped_pairs.jsonl")
+        if pair["drop_reason"] == "contaminated"
     ]
     assert pair["detail"].startswith("evals.jsonl:1: natalia sold clips")
 

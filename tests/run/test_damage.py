@@ -32,7 +32,7 @@ READ_BACK = (
     "fork/*/rows.parquet",
     "select/decisions.jsonl",
     "select/sft.jsonl",
-    "pairs/refused_pairs.jsonl",
+    "pairs/dropped_pairs.jsonl",
     "export/trl/sft.parquet",
     "export/trl/sft_provenance.parquet",
 )

@@ -76,7 +76,7 @@ def recipe(server: CountingServer, data: Path, **sections: Any) -> Recipe:
 def written(run: Path) -> list[PreferencePair]:
     return [
         PreferencePair.model_validate_json(line)
-        for name in ("pairs", "natural_pairs", "refused_pairs")
+        for name in ("pairs", "natural_pairs", "dropped_pairs")
         for line in (run / f"pairs/{name}.jsonl").read_text().splitlines()
     ]
 
@@ -88,7 +88,7 @@ def asked_by(server: CountingServer, of: Recipe, run: Path) -> tuple[RunResult, 
     return result, [json.dumps(body["messages"]) for body in server.requests[before:]]
 
 
-def test_a_contaminated_dialogue_is_refused_before_anybody_is_asked_to_fork_it(
+def test_a_contaminated_dialogue_is_dropped_before_anybody_is_asked_to_fork_it(
     server: CountingServer, data: Path, tmp_path: Path
 ) -> None:
     evals = tmp_path / "evals.txt"
@@ -99,16 +99,16 @@ def test_a_contaminated_dialogue_is_refused_before_anybody_is_asked_to_fork_it(
     result, asked = asked_by(server, recipe(server, data, select=select), run)
     assert not any(LONG in text for text in asked)
     assert any("chat 3" in text for text in asked)
-    tainted = [pair for pair in written(run) if pair.refusal == "contaminated"]
+    tainted = [pair for pair in written(run) if pair.drop_reason == "contaminated"]
     assert {pair.dialogue_id for pair in tainted} == {"chat-2", "chat-5"}
     assert {pair.source for pair in tainted} == {"none"}
     assert all(LONG[:20] in pair.detail for pair in tainted)
     assert result.manifest.stages["fork"].rows == 6
-    # Without the eval set they are forked, and what was refused for it is no longer.
+    # Without the eval set they are forked, and what was dropped for it is no longer.
     result, asked = asked_by(server, recipe(server, data), run)
     assert any(LONG in text for text in asked)
     assert not any("chat 3" in text for text in asked)
-    assert "contaminated" not in result.manifest.refusals
+    assert "contaminated" not in result.manifest.drop_reasons
 
 
 def test_the_manifest_holds_the_funnel_and_it_adds_up(
@@ -122,10 +122,10 @@ def test_the_manifest_holds_the_funnel_and_it_adds_up(
     stages = manifest.funnels["fork"]
     assert stages == count_funnel(records)
     assert stages[0].entered == 8
-    refused = sum((Counter(stage.refused) for stage in stages), Counter())
-    assert refused == Counter(manifest.refusals)
+    dropped = sum((Counter(stage.dropped) for stage in stages), Counter())
+    assert dropped == Counter(manifest.drop_reasons)
     assert stages[-1].passed == manifest.pairs or not any(pair.chosen for pair in records)
-    assert all(stage.entered == sum(stage.refused.values()) + stage.passed for stage in stages)
+    assert all(stage.entered == sum(stage.dropped.values()) + stage.passed for stage in stages)
     for pair in records:
         validate_record("preference-pair", pair.model_dump(mode="json"))
     shown = StringIO()
@@ -157,7 +157,7 @@ def test_a_fork_that_the_judge_could_not_decide_counts_and_is_asked_again_when_t
         assert (first.exit_code, fork.rows) == (3, 8)
         assert fork.reasons == {reason: fork.unscored}
         assert first.manifest.unscored_shares == {"judge": 0, "fork": fork.unscored / 8}
-        undecided = {pair.dialogue_id for pair in written(run) if pair.refusal == "unscored"}
+        undecided = {pair.dialogue_id for pair in written(run) if pair.drop_reason == "unscored"}
         assert len(undecided) == fork.unscored > 0
         assert any(f"fork: {fork.unscored} of 8" in text for text in first.manifest.warnings)
         is_up = True
@@ -194,7 +194,7 @@ def test_a_fork_behind_a_turn_without_a_score_is_counted_where_that_was_not_scor
         run_recipe(half, out=tmp_path / "run", retry_unscored=True)
     assert not any("turn 1 has no score" in pair.detail for pair in written(tmp_path / "run"))
     assert behind
-    assert {pair.refusal for pair in behind} == {"unscored"}
+    assert {pair.drop_reason for pair in behind} == {"unscored"}
     assert result.manifest.unscored_shares == {"judge": 0, "fork": 0}
     assert result.exit_code == 0
 
@@ -250,7 +250,7 @@ def test_a_bug_in_any_stage_costs_one_dialogue_and_the_next_run_makes_it_again(
     mended = run_recipe(recipe(server, data), out=run).manifest
     assert mended.stages[stage].reasons == {}
     assert mended.verdicts == expected.verdicts
-    assert (mended.pairs, mended.refusals) == (expected.pairs, expected.refusals)
+    assert (mended.pairs, mended.drop_reasons) == (expected.pairs, expected.drop_reasons)
 
 
 def test_a_bug_in_one_stage_is_not_taken_over_by_another_run(

@@ -104,13 +104,13 @@ def test_no_text_of_an_export_is_on_both_sides(tmp_path: Path, seed: int) -> Non
         assert len(one & other) < 0.85 * len(one | other)
     side = {d["dialogue_id"]: d["split"] for d in lines(tmp_path / "run/select/decisions.jsonl")}
     passed = lines(tmp_path / "run/pairs/natural_pairs.jsonl")
-    refused = lines(tmp_path / "run/pairs/refused_pairs.jsonl")
+    dropped = lines(tmp_path / "run/pairs/dropped_pairs.jsonl")
     exported = Counter(side[pair["dialogue_id"]] for pair in passed)
     counts = result.manifest.exports
     assert exported["train"] == counts["trl"]["dpo_natural"]
     assert exported["validation"] == counts["trl/validation"]["dpo_natural"]
     assert result.manifest.natural_pairs == len(passed)
-    assert Counter(pair["refusal"] for pair in refused) == result.manifest.natural_refusals
+    assert Counter(pair["drop_reason"] for pair in dropped) == result.manifest.natural_drop_reasons
 
 
 def leaky(number: int, prompt: str) -> list[dict[str, Any]]:
@@ -138,17 +138,17 @@ def test_a_held_out_pair_with_nearly_the_prompt_of_a_training_pair_is_refused(
     result = run(tmp_path, given, by=["group", "near_duplicates"])
     manifest = result.manifest
     assert manifest.exports["trl/validation"]["sft"] > 0
-    assert manifest.natural_refusals["split_leak"] == manifest.refusals["split_leak"] == 3
-    assert manifest.natural_pairs + sum(manifest.natural_refusals.values()) == 8
+    assert manifest.natural_drop_reasons["split_leak"] == manifest.drop_reasons["split_leak"] == 3
+    assert manifest.natural_pairs + sum(manifest.natural_drop_reasons.values()) == 8
     assert manifest.exports["trl/validation"]["dpo_natural"] == 0
     assert manifest.exports["trl"]["dpo_natural"] == 5
     passed = {pair["pair_id"] for pair in lines(tmp_path / "run/pairs/natural_pairs.jsonl")}
-    for pair in lines(tmp_path / "run/pairs/refused_pairs.jsonl"):
+    for pair in lines(tmp_path / "run/pairs/dropped_pairs.jsonl"):
         named = pair["detail"].rpartition("training pair ")[2].split()[0]
         assert named in passed
     # where the split is not asked to keep near-duplicates together, pairs are not compared either
     loose = run(tmp_path, given, by=["group"]).manifest
-    assert loose.natural_refusals == {}
+    assert loose.natural_drop_reasons == {}
     assert loose.exports["trl/validation"]["dpo_natural"] == 3
 
 

@@ -291,8 +291,8 @@ def test_the_turn_of_a_poor_metric_is_tried_for_a_fork(
     run_recipe(measured(server, data, **sections), out=tmp_path / "with")
 
     def forks(run: str) -> dict[str, tuple[int | None, str]]:
-        records = lines(tmp_path / run / "pairs/refused_pairs.jsonl")
-        return {pair["dialogue_id"]: (pair["turn"], pair["refusal"]) for pair in records}
+        records = lines(tmp_path / run / "pairs/dropped_pairs.jsonl")
+        return {pair["dialogue_id"]: (pair["turn"], pair["drop_reason"]) for pair in records}
 
     fine = {f"chat-{number}": (None, "original_was_fine") for number in range(4)}
     assert forks("without") == fine

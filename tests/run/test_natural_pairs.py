@@ -30,22 +30,22 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def records(run: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    return lines(run / "pairs/natural_pairs.jsonl"), lines(run / "pairs/refused_pairs.jsonl")
+    return lines(run / "pairs/natural_pairs.jsonl"), lines(run / "pairs/dropped_pairs.jsonl")
 
 
 def check_funnel(result: RunResult) -> int:
-    """Every record is a pair or refused for a reason, on disk as in the manifest and the export."""
+    """Every record is a pair or dropped for a reason, on disk as in the manifest and the export."""
     manifest = result.manifest
-    passed, refused = records(result.folder)
+    passed, dropped = records(result.folder)
     assert len(passed) == manifest.natural_pairs
-    assert Counter(pair["refusal"] for pair in refused) == manifest.natural_refusals
-    assert manifest.natural_refusals == manifest.refusals
-    assert manifest.refused == len(refused)
-    assert {pair["refusal"] for pair in passed} <= {None}
-    assert len({pair["pair_id"] for pair in passed + refused}) == len(passed + refused)
+    assert Counter(pair["drop_reason"] for pair in dropped) == manifest.natural_drop_reasons
+    assert manifest.natural_drop_reasons == manifest.drop_reasons
+    assert manifest.dropped == len(dropped)
+    assert {pair["drop_reason"] for pair in passed} <= {None}
+    assert len({pair["pair_id"] for pair in passed + dropped}) == len(passed + dropped)
     export = manifest.exports["trl"]
     assert export["dpo_natural"] + export["refused_dpo_natural"] == len(passed)
-    return len(passed) + len(refused)
+    return len(passed) + len(dropped)
 
 
 # --- real data: what comes out is counted against the files, read by other means
@@ -74,12 +74,12 @@ def test_oasst_gives_one_record_for_every_fork(shared_data: Path, tmp_path: Path
     path = shared_data / "oasst" / "oasst2_filtered.jsonl"
     result = run_real(path, tmp_path / "run")
     total = check_funnel(result)
-    passed, refused = records(result.folder)
-    assert Counter(pair["basis"] for pair in passed + refused).keys() == {"rank", "label"}
+    passed, dropped = records(result.folder)
+    assert Counter(pair["basis"] for pair in passed + dropped).keys() == {"rank", "label"}
     # one record a prompt that has siblings to choose from
     prompts = {
         orjson.dumps([pair["dialogue_id"].split("/")[0], pair["prompt"]])
-        for pair in passed + refused
+        for pair in passed + dropped
     }
     assert len(prompts) == total
 
@@ -92,9 +92,9 @@ def test_tau_bench_gives_a_record_for_every_mixed_task(shared_data: Path, tmp_pa
         rewards.setdefault(row["task_id"], set()).add(row["reward"])
     mixed = {str(task) for task, of in rewards.items() if len(of) > 1}
     assert check_funnel(result) >= len(mixed)
-    _, refused = records(result.folder)
-    assert {re.findall(r"\d+", pair["dialogue_id"])[-2] for pair in refused} == mixed
-    assert result.manifest.natural_refusals.keys() == {"diverges_at_user"}
+    _, dropped = records(result.folder)
+    assert {re.findall(r"\d+", pair["dialogue_id"])[-2] for pair in dropped} == mixed
+    assert result.manifest.natural_drop_reasons.keys() == {"diverges_at_user"}
 
 
 # --- verified by a judge
@@ -233,14 +233,14 @@ def test_only_what_the_judge_confirms_is_a_pair(
 ) -> None:
     result = verify(AGREED, GOOD, TURNED, BOTH, COSMETIC)
     assert check_funnel(result) == 14
-    passed, refused = records(result.folder)
+    passed, dropped = records(result.folder)
     assert [pair["chosen"]["content"] for pair in passed] == ["fine"] * 11
     pair = passed[-1]
     assert (pair["source"], pair["basis"]) == ("natural", "reward")
     assert pair["judge"].startswith("scripted")
     assert pair["check"]["margin"] == 2.0
     assert (pair["check"]["preferred_first"], pair["check"]["preferred_second"]) == (True, True)
-    assert {pair["prompt"][0]["content"][-2]: pair["refusal"] for pair in refused} == {
+    assert {pair["prompt"][0]["content"][-2]: pair["drop_reason"] for pair in dropped} == {
         "2": "original_was_fine", "3": "original_was_fine", "4": "cosmetic",
     }  # fmt: skip
     stage = result.manifest.stages["natural"]
@@ -254,7 +254,7 @@ def test_only_what_the_judge_confirms_is_a_pair(
         11.5 / 13,
     )  # of two fine sides the first shown
     assert any("letters without log-probabilities" in text for text in result.manifest.warnings)
-    # what needs no judge is refused without one, and nothing else was asked
+    # what needs no judge is dropped without one, and nothing else was asked
     assert not any("(4)" in str(request.messages) for request in engine.requests)
     assert {request.purpose.partition(".")[0] for request in engine.requests} == {"natural"}
 
@@ -291,14 +291,17 @@ def test_a_pair_that_was_verified_is_not_asked_about_again(
     lenient = verify(
         AGREED, BOTH, natural={"verify": {"min_good": {"helpfulness": 2, "context_use": 2}}}
     )
-    assert lenient.manifest.natural_refusals == {"original_was_fine": 11}
+    assert lenient.manifest.natural_drop_reasons == {"original_was_fine": 11}
 
 
 def test_a_judge_of_another_mind_than_the_data_drops_nothing(
     verify: Callable[..., RunResult],
 ) -> None:
     result = verify(GOOD, TURNED, BOTH, COSMETIC)
-    assert (result.manifest.natural_pairs, result.manifest.natural_refusals) == (3, {"cosmetic": 1})
+    assert (result.manifest.natural_pairs, result.manifest.natural_drop_reasons) == (
+        3,
+        {"cosmetic": 1},
+    )
     passed, _ = records(result.folder)
     assert {pair["check"]["decided_by"] for pair in passed} == {"data"}
     assert any("worth nothing on this data" in text for text in result.manifest.warnings)
@@ -317,11 +320,11 @@ def test_what_could_not_be_scored_is_no_pair_and_asked_again_when_told(
 ) -> None:
     rows = task(5, "broken", "weak")
     result = verify(rows)
-    assert result.manifest.natural_refusals == {"unscored": 1}
+    assert result.manifest.natural_drop_reasons == {"unscored": 1}
     asked = len(engine.requests)
-    assert verify(rows).manifest.natural_refusals == {"unscored": 1}
+    assert verify(rows).manifest.natural_drop_reasons == {"unscored": 1}
     assert len(engine.requests) == asked
-    assert verify(rows, retry=True).manifest.natural_refusals == {"unscored": 1}
+    assert verify(rows, retry=True).manifest.natural_drop_reasons == {"unscored": 1}
     assert len(engine.requests) > asked
 
 
@@ -338,8 +341,8 @@ def test_what_could_not_be_scored_counts_towards_the_allowed_share(
     assert any("natural: 1 of 10" in text for text in result.manifest.warnings)
     assert result.manifest.unscored == 0, "no dialogue was to be scored"
     assert result.manifest.natural_pairs == 9, "what was verified is kept"
-    [refused] = records(result.folder)[1]
-    assert refused["check"]["unscored"] == "bad_reply"
+    [dropped] = records(result.folder)[1]
+    assert dropped["check"]["unscored"] == "bad_reply"
     # kept rows count as new ones do
     assert verify(nine, task(5, "broken", "weak")).exit_code == 3
     assert verify(nine, task(5, "broken", "weak"), max_unscored=0.5).exit_code == 0
@@ -349,7 +352,7 @@ def test_a_pair_without_a_scenario_is_an_error_of_the_data(
     verify: Callable[..., RunResult], engine: ScriptedEngine
 ) -> None:
     result = verify(GOOD, scenario=None)
-    assert (result.exit_code, result.manifest.natural_refusals) == (0, {"unscored": 1})
+    assert (result.exit_code, result.manifest.natural_drop_reasons) == (0, {"unscored": 1})
     assert result.manifest.stages["natural"].reasons == {"missing_scenario": 1}
     assert any("1 natural pairs have no scenario" in text for text in result.manifest.warnings)
     assert engine.requests == []
@@ -365,7 +368,7 @@ def test_a_bug_in_verifying_a_pair_counts_as_well(
     result = verify(GOOD)
     assert result.exit_code == 3
     assert result.manifest.stages["natural"].reasons == {"internal_error": 1}
-    assert result.manifest.funnels["natural"][-2].refused == {"unscored": 1}
+    assert result.manifest.funnels["natural"][-2].dropped == {"unscored": 1}
     assert result.manifest.funnels["natural"][-2].name == "verified"
 
 
@@ -389,7 +392,7 @@ def test_role_adherence_may_not_fall_where_the_run_judges_it(
 
     monkeypatch.setattr(pool, "open_engine", scripted)
     result = verify(AGREED, adherence={})
-    assert result.manifest.natural_refusals == {"other_dimension_fell": 10}
+    assert result.manifest.natural_drop_reasons == {"other_dimension_fell": 10}
     pair = records(result.folder)[1][0]
     assert (pair["check"]["chosen_role"], pair["check"]["rejected_role"]) == (0.0, 1.0)
     unchecked = {"verify": {"check_role": False}}
@@ -404,5 +407,5 @@ def test_a_contaminated_pair_is_not_shown_to_the_judge(
     evals.write_text(text[5:] + "\n", encoding="utf-8")
     select = {"where": {}, "active": None, "decontaminate": {"path": str(evals)}}
     result = verify(task(6, text, "weak"), select=select)
-    assert result.manifest.natural_refusals == {"contaminated": 1}
+    assert result.manifest.natural_drop_reasons == {"contaminated": 1}
     assert engine.requests == []

@@ -364,7 +364,7 @@ def test_rows_of_a_file_that_give_no_pair_are_counted_and_named(
     said = run_cli("calibrate", recipe, str(gold), "--pairs", "--dry-run")
     assert not judge.requests
     assert "50 labelled pairs of gold.jsonl" in said
-    assert "not used: 1: refused: identical; the first is dialogue same" in said
+    assert "not used: 1: dropped: identical; the first is dialogue same" in said
     assert re.search(r"not used: 1: cannot be read: \w+; the first is gold.jsonl, row 52", said)
     assert re.search(r"[\d,]+ requests", said)
     few = preferences(tmp_path / "few.jsonl", agreeing=9, of=9)
@@ -387,7 +387,7 @@ def test_choices_about_a_runs_pairs_give_a_curve_without_asking(
     """The data has the sides wrong in 20 of 50, and people say so."""
     run = verified(tmp_path, agreeing=30).folder
     asked = len(judge.requests)
-    pairs = written(run, "natural_pairs") + written(run, "refused_pairs")
+    pairs = written(run, "natural_pairs") + written(run, "dropped_pairs")
     rows = [
         {
             "pair_id": pair.pair_id,
@@ -443,13 +443,13 @@ def test_a_judge_that_agrees_with_the_labels_verifies(judge: Judge, tmp_path: Pa
     assert result.manifest.position_spread is not None
     pairs = written(result.folder, "natural_pairs")
     assert {pair.check.decided_by for pair in pairs if pair.check} == {"uncalibrated"}
-    refused = written(result.folder, "refused_pairs")
-    assert {pair.refusal for pair in refused} <= {
+    dropped = written(result.folder, "dropped_pairs")
+    assert {pair.drop_reason for pair in dropped} <= {
         "rejected_preferred",
         "below_margin",
         "other_dimension_fell",
     }
-    assert len(pairs) + len(refused) == 50
+    assert len(pairs) + len(dropped) == 50
     for pair in pairs:
         assert pair.check is not None
         assert pair.check.preference is not None
@@ -466,7 +466,7 @@ def test_a_judge_that_disagrees_with_the_labels_drops_and_vouches_for_nothing(
     assert agreement is not None
     assert not agreement.is_shown
     pairs = written(result.folder, "natural_pairs")
-    assert (len(pairs), result.manifest.natural_refusals) == (50, {})
+    assert (len(pairs), result.manifest.natural_drop_reasons) == (50, {})
     assert {pair.check.decided_by for pair in pairs if pair.check} == {"data"}
     assert result.manifest.pair_decisions["natural"].startswith("50 by the data alone")
     assert "not verified: the judge prefers" in shown(result)
@@ -486,14 +486,14 @@ def test_a_curve_decides_by_its_threshold_and_changing_it_asks_nothing(
     result = verified(tmp_path, agreeing=50, verify=verify)
     assert len(judge.requests) == asked
     assert result.manifest.identities["natural"] == curve.identity
-    for name in ("natural_pairs", "refused_pairs"):
+    for name in ("natural_pairs", "dropped_pairs"):
         for pair in written(result.folder, name):
             assert pair.check is not None
             assert pair.check.decided_by == "labels"
             assert pair.check.probability is not None
-            if pair.refusal is None:
+            if pair.drop_reason is None:
                 assert pair.check.probability >= curve.threshold
-            elif pair.refusal == "below_margin":
+            elif pair.drop_reason == "below_margin":
                 assert 0.5 < pair.check.probability < curve.threshold
     assert not any("without a curve" in warning for warning in result.manifest.warnings)
     # Summary, manifest and card say which curve decided, with its figures.

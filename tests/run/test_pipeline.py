@@ -97,9 +97,9 @@ def test_a_run_leaves_everything_accounted_for(server: CountingServer, tmp_path:
     assert all(("sft" in d["sets"]) != ("rejected" in d["sets"]) for d in decisions)
     assert manifest.selected == len(lines(tmp_path / "run/export/trl/sft.jsonl"))
     pairs = lines(tmp_path / "run/pairs/pairs.jsonl")
-    refused = lines(tmp_path / "run/pairs/refused_pairs.jsonl")
-    assert (len(pairs), len(refused)) == (manifest.pairs, manifest.refused)
-    assert sum(manifest.refusals.values()) == len(refused)
+    refused = lines(tmp_path / "run/pairs/dropped_pairs.jsonl")
+    assert (len(pairs), len(refused)) == (manifest.pairs, manifest.dropped)
+    assert sum(manifest.drop_reasons.values()) == len(refused)
     scores = pl.read_parquet(tmp_path / "run/scores.parquet")
     assert scores["id"].to_list() == ["chat-1", "chat-2"]
     validate_record("manifest", json.loads((tmp_path / "run/manifest.json").read_text()))
