@@ -107,7 +107,7 @@ class WorkItem:
 
 @dataclass(frozen=True, slots=True)
 class Calibrated(Generic[R]):
-    """What a calibration makes of a stage's rows once they are there; nobody is asked.
+    """What a calibration makes of a stage's rows once they are there; no model calls.
 
     Attributes:
         apply: the judge's own row in, the calibrated one out.
@@ -150,7 +150,7 @@ class Stage(Generic[R]):
     def expected_load(
         self, dialogue: Dialogue, *, at: int = 0, look_up: LookUp = nothing_kept
     ) -> list[Expected]:
-        """The calls that a dialogue's row is expected to take, in order; pure, no model is asked.
+        """The calls that a dialogue's row is expected to take, in order; pure, no model calls.
 
         Of `fork` those of a fork that gives a pair; of `natural` those of a pair that passes, its chosen side like
         the dialogue's last answer.
@@ -472,7 +472,7 @@ def reference_stage(
     dialogues: Callable[[], Iterable[Dialogue]],
     store: Path | None = None,
 ) -> Stage[Scored]:
-    """Role adherence by comparison with references: asks nobody, and is fitted on all dialogues first.
+    """Role adherence by comparison with references: no model calls; it is fitted on all dialogues first.
 
     Args:
         config: with a `scoring_method` other than `llm_judge`.
@@ -634,11 +634,7 @@ def pair_identity(judge: JudgeIdentity) -> JudgeIdentity:
 
     Without the options that mean nothing for sides: each is scored as the last turn, wording by wording.
     """
-    sampling = {
-        name: value
-        for name, value in judge.sampling.items()
-        if name not in ("paraphrases", "turn_view")
-    }
+    sampling = {name: value for name, value in judge.sampling.items() if name != "paraphrases"}
     return judge.model_copy(
         update={
             "prompt_version": f"{judge.prompt_version} {FORK_PROMPTS}",

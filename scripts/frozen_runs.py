@@ -356,7 +356,7 @@ def recipes(data: Path, work: Path) -> dict[str, dict[str, Any]]:
         | {
             "source": {"path": str(data / "hh_rlhf" / "test.jsonl.gz"), "limit": 24},
             "role": "A helpful and harmless assistant.",
-            "judge": {"mode": "tokens", "paraphrases": 2, "turn_view": "whole"},
+            "judge": {"mode": "tokens", "paraphrases": 2},
             "adherence": {"output_mode": "continuous", "definition": "restrictive"},
             "select": {"where": {"good": "verdict >= 'borderline'"}, "rejected_sides": True},
             "natural": {"verify": {"wordings": 2}, "may_be_fine": True},

@@ -273,6 +273,13 @@ def test_a_typo_is_named(tmp_path: Path, line: str, message: str) -> None:
             ["judge.spare_prefix: no such key any more; it is `retry_prefix` now"],
         ),
         (
+            "judge: {turn_view: whole}",
+            [
+                "judge.turn_view: no such key any more; a question about a turn shows the dialogue up to it; "
+                "`mode: json` shows all of it"
+            ],
+        ),
+        (
             "export: {kto_turns: {fine_from: {}, bad_to: {}}}",
             [
                 "export.kto_turns.fine_from: no such key any more; it is `min_good` now",

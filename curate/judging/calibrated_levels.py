@@ -28,7 +28,11 @@ from curate.records import (
 )
 from curate.records.calibration_file import OtherJudge, described
 
-_COMPARED = ("model", "revision", "quantisation", "mode", "prompt_version", *READING_OPTIONS)
+# `turn_view` is an option no more: a calibration fitted to the other view still says so, and is refused.
+_COMPARED = (
+    *("model", "revision", "quantisation", "mode", "prompt_version", "turn_view"),
+    *READING_OPTIONS,
+)
 _COMPARED_ADHERENCE = (*_COMPARED, "answer_prefix")
 
 

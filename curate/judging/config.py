@@ -48,7 +48,10 @@ def _known_text(value: Any) -> Any:
 class RubricConfig(Config):
     """How dialogues are judged turn by turn. The schema and the verdict rules are not options."""
 
-    gone: ClassVar[Mapping[str, str]] = {"spare_prefix": "it is `retry_prefix` now"}
+    gone: ClassVar[Mapping[str, str]] = {
+        "spare_prefix": "it is `retry_prefix` now",
+        "turn_view": "a question about a turn shows the dialogue up to it; `mode: json` shows all of it",
+    }
 
     mode: Literal["auto", "json", "tokens"] = Field(
         "auto", description="`auto`: tokens where the engine gives log-probabilities, else json."
@@ -93,11 +96,6 @@ class RubricConfig(Config):
         ge=1,
         le=4,
         description="Wordings in which each score is asked, their distributions averaged (tokens mode).",
-    )
-    turn_view: Literal["so_far", "whole"] = Field(
-        "so_far",
-        description="What a question about a turn shows (tokens mode): the dialogue up to that turn, or all "
-        "of it. One JSON reply about all turns always sees all of them.",
     )
     min_scored_share: float | None = Field(
         None,
@@ -191,7 +189,6 @@ SAMPLE_TEMPERATURE = 1.0
 READING_OPTIONS = (
     "samples",
     "paraphrases",
-    "turn_view",
     "show_reasoning",
     "max_turns",
     "window_turns",
@@ -207,7 +204,7 @@ def reading_options(config: RubricConfig, mode: ScoringMode) -> dict[str, Any]:
 
     Left out where they are the defaults, so that identities from before they were kept stay what they are.
     """
-    ignored = ("paraphrases", "turn_view") if mode == "json" else ("samples",)
+    ignored = ("paraphrases",) if mode == "json" else ("samples",)
     options = {
         name: value
         for name in READING_OPTIONS

@@ -59,7 +59,7 @@ _TEXT_KEYS = ("issues", "notes", "decision_basis")
 
 
 class BadReplyError(ValueError):
-    """A reply that is not what was asked for; the message tells the judge what to mend."""
+    """A reply that is not what was asked for; the message tells the judge what to fix."""
 
 
 def reply_schema(scope: Scope) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Every item (a dimension of a turn, a conversation score, the verdict, the weakest turn) is one request
 of one token in a fresh context, so that no score leans on another. A question about a turn stands on the
-trunk that ends with that turn (`turn_view`), one about the conversation on the whole; the trunks are
+trunk that ends with that turn, one about the conversation on the whole; the trunks are
 nested, so a prefix cache still reads the dialogue once. Digits 1-5,
 letters and `N` (n/a) are single tokens in all common tokenizers. The forced prefix (`(` by default for scores,
 `Answer:` for letters) ends in punctuation, after which a label is a token of its own; an engine without PREFILL
@@ -256,11 +256,11 @@ async def _ask_items(
             wanted = again is None or key in again
             if wanted and (wording == wordings.start or item.name in SCORED):
                 asked.setdefault(key, []).append(item)
-    so_far = session.nested_trunks(page) if config.turn_view == "so_far" and scope.turns else {}
+    so_far = session.nested_trunks(page) if scope.turns else {}
     # The last of the nested trunks is that of the page.
     whole = so_far[page.turns[-1].number] if so_far else session.trunk(page)
     requests = [
-        request_of(item, whole if item.turn is None else so_far.get(item.turn, whole), prefix)
+        request_of(item, whole if item.turn is None else so_far[item.turn], prefix)
         for items in asked.values()
         for item in items
     ]

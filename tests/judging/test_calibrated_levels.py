@@ -206,7 +206,7 @@ def test_another_judge_is_refused_with_both_named(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("paraphrases", 2), ("turn_view", "whole"), ("show_reasoning", True), ("max_turns", 4)],
+    [("paraphrases", 2), ("show_reasoning", True), ("max_turns", 4)],
 )
 def test_a_judge_with_other_readings_is_refused_like_another(name: str, value: Any) -> None:
     def asked(**options: Any) -> JudgeIdentity:
@@ -225,9 +225,17 @@ def test_a_judge_with_other_readings_is_refused_like_another(name: str, value: A
         assert said == {f"{name} {value}", f"{name} by default"}
 
 
+def test_a_calibration_fitted_under_an_option_that_is_gone_is_refused() -> None:
+    fitted = JUDGE.model_copy(update={"sampling": {**JUDGE.sampling, "turn_view": "whole"}})
+    made = Calibration(kind="calibration", identity=fitted, levels={"coherence": cuts(2, 3, 4, 5)})
+    with pytest.raises(UsageError, match="way of asking") as caught:
+        check_judge(made, JUDGE)
+    assert (caught.value.got, caught.value.expected) == ("turn_view by default", "turn_view whole")
+
+
 def test_json_replies_do_not_hang_on_options_of_single_questions() -> None:
     engine = ScriptedEngine([], capabilities=set())
-    config = RubricConfig(paraphrases=3, turn_view="whole")
+    config = RubricConfig(paraphrases=3)
     assert judge_stage(config, engine).identity == judge_stage(RubricConfig(), engine).identity
 
 
@@ -235,7 +243,7 @@ def test_a_curve_of_sides_does_not_hang_on_options_of_whole_dialogues() -> None:
     engine = ScriptedEngine([], capabilities={Capability.TOP_LOGPROBS})
     plain, other, third = (
         pair_identity(judge_stage(RubricConfig.model_validate(options), engine).identity)
-        for options in ({}, {"paraphrases": 2, "turn_view": "whole"}, {"show_reasoning": True})
+        for options in ({}, {"paraphrases": 2}, {"show_reasoning": True})
     )
     assert plain == other
     assert plain != third

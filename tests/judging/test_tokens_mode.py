@@ -44,14 +44,12 @@ async def test_one_request_an_item_all_in_one_call() -> None:
         assert "nothing else" in question_of(request)  # stands without the forced prefix
 
 
-@pytest.mark.parametrize("view", ["so_far", "whole"])
-async def test_a_turn_is_seen_without_what_came_later_unless_told(view: str) -> None:
+async def test_a_turn_is_seen_without_what_came_later() -> None:
     judge = ScriptedJudge()
-    config = TOKENS.model_copy(update={"turn_view": view})
-    await judge_dialogue(dialogue_of(3), judge, config, IDENTITY)
+    await judge_dialogue(dialogue_of(3), judge, TOKENS, IDENTITY)
     shown = {(r.purpose, len(shown_turns(r))) for r in judge.asked}
     of_turns = {count for purpose, count in shown if purpose == "judge.turns"}
-    assert of_turns == ({1, 2, 3} if view == "so_far" else {3})
+    assert of_turns == {1, 2, 3}
     assert {count for purpose, count in shown if purpose != "judge.turns"} == {3}
 
 

@@ -168,10 +168,10 @@ def test_a_calibration_of_another_judge_is_refused_before_any_call(
             run_recipe(wrong, out=tmp_path / "run")
         with pytest.raises(UsageError, match="another judge"):
             asyncio.run(make_plan(wrong))
-        whole = {"calibration": fitted(plain).model_dump(), "turn_view": "whole"}
+        two = {"calibration": fitted(plain).model_dump(), "paraphrases": 2}
         with pytest.raises(UsageError, match="way of asking") as other_way:
-            run_recipe(recipe(server, data, judge=whole), out=tmp_path / "run")
-        assert other_way.value.got == "turn_view whole"
+            run_recipe(recipe(server, data, judge=two), out=tmp_path / "run")
+        assert other_way.value.got == "paraphrases 2"
         assert [body for body in server.requests[asked:] if "Question" in str(body)] == []
     assert "fake-judge" in str(caught.value.got)
     assert "another-judge" in str(caught.value.expected)
