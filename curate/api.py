@@ -373,7 +373,7 @@ def select(
     calibration: Calibration | str | Path | None = None,
     metrics: Iterable[MetricsScore | Unscored] | None = None,
 ) -> list[Decision]:
-    """Put every dialogue into sets by named conditions; no model is asked.
+    """Put every dialogue into sets by named conditions; no model calls.
 
     Args:
         dialogues: of these, one decision each.

@@ -63,7 +63,7 @@ class BudgetReached(CurateError):
 
 
 def missing_extra(package: str, extra: str) -> UsageError:
-    """The error for an optional dependency that is not installed, naming the line that mends it."""
+    """The error for an optional dependency that is not installed, naming the line that fixes it."""
     return UsageError(
         f"the package '{package}' is needed here and is not installed",
         fix=f"pip install 'curate-dialogues[{extra}]'",

@@ -144,7 +144,7 @@ def read_reason(
         config: the one it was asked with.
         adherent: what the answer was.
         role: the role definition as the judge was shown it; quoted words must stand in it, see
-            `passage`. Nothing is mended.
+            `passage`. Nothing is repaired.
     """
     if completion.fault is not None:
         return ReasonRead(AdherenceReason(fault=_fault(completion).reason))

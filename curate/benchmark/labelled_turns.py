@@ -65,7 +65,7 @@ def read_turns(
                 f"row {bad.row} of the benchmark cannot be read",
                 got=f"{bad.reason}: {bad.detail}",
                 expected="a benchmark without bad rows, since figures on the rest would not compare",
-                fix="mend or remove the row; `curate ingest` lists every such row",
+                fix="fix or remove the row; `curate ingest` lists every such row",
             )
     turns = labelled_turns(dialogues, field, adherent)
     counts = Counter(turn.is_adherent for turn in turns)

@@ -174,7 +174,7 @@ def _of_pairs(
     known = gold if twins is None else twins
     if known is None or (gold is not None and place.is_dir()):
         if dry_run:
-            raise UsageError("nobody is asked about the pairs of a run", got="--dry-run")
+            raise UsageError("the pairs of a run are read without model calls", got="--dry-run")
         calibrate_by_run(place, gold, precision=precision, out=out, as_json=as_json)
         return
     calibrate_by_asking(

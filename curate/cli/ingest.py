@@ -33,7 +33,7 @@ def ingest(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Read a source, say what it is, and normalise it; no model is asked."""
+    """Read a source, say what it is, and normalise it; no model calls."""
     from curate.run.ingest import ingest_source
 
     with resumable():

@@ -94,7 +94,7 @@ def _of_pairs(pairs: Sequence[PreferencePair]) -> tuple[str, str] | None:
     asked = [pair for pair in pairs if pair.check is not None or pair.source != "none"]
     if not asked:
         return None
-    # A revision that was not written because nothing is to be mended tells nothing of the policy's server.
+    # A revision that was not written because nothing is to be fixed tells nothing of the policy's server.
     told = [pair for pair in asked if pair.drop_reason != "no_candidate"]
     reasons = {_of_pair(pair) for pair in told}
     return (reasons.pop(), told[-1].detail) if len(reasons) == 1 else ("", "")

@@ -39,7 +39,7 @@ class LocalExecutor:
 
 
 class AskingNobody:
-    """Runs a stage that asks no model. Those it uses itself were open when it was bound."""
+    """Runs a stage without model calls. Those it uses itself were open when it was bound."""
 
     async def run(
         self, stage: Stage[Any], items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]
@@ -54,7 +54,7 @@ class AskingNobody:
 
 
 async def _refuse(requests: Sequence[Request]) -> list[Completion]:
-    raise AssertionError(f"a stage that asks nobody made {len(requests)} requests")
+    raise AssertionError(f"a stage without model calls made {len(requests)} requests")
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """Candidates for the chosen side: resamples of the policy, and one minimal revision.
 
 A resample continues exactly the exported prompt, so training on it is close to on-policy. The revision
-mends the original with least change, so the pair differs in the flaw and little else. In place of an
+fixes the original with least change, so the pair differs in the flaw and little else. In place of an
 original that calls a tool, only another call will do, and one that fits the tools offered. What came
 back unusable is kept as a candidate without a message, with the reason.
 """
@@ -112,7 +112,7 @@ async def revise(
     drawn = {"temperature": 0.0, "max_tokens": config.max_tokens}
     candidate = Candidate("revision", 0, None, sampling=drawn, issue=issue.strip())
     if not issue.strip():
-        return _without(candidate, "no_candidate", "the judge names no issue to mend")
+        return _without(candidate, "no_candidate", "the judge names no issue to fix")
     if defuse(said_text(original)).count:
         detail = "the original holds control strings, not shown as is"
         return _without(candidate, "no_candidate", detail)
@@ -155,8 +155,8 @@ def _read(
     if candidate.source == "revision":
         text = _ECHOED_FENCE.sub(r"\1", text).strip()
     is_call = bool(original.tool_calls)
-    mended = (call.name for call in original.tool_calls)
-    read = read_calls(completion, text, {*tool_names(tools), *mended})
+    original_names = (call.name for call in original.tool_calls)
+    read = read_calls(completion, text, {*tool_names(tools), *original_names})
     if read.problem:
         return _without(candidate, "no_candidate", read.problem)
     if is_call and not read.calls:
@@ -167,7 +167,7 @@ def _read(
         return _without(candidate, "no_candidate", unfit)
     if not read.text and not read.calls:
         return _without(candidate, "no_candidate", "empty reply")
-    # What the original says beside its calls is not what is mended.
+    # What the original says beside its calls is not what is fixed.
     text = original.content if is_call and candidate.source == "revision" else read.text
     calls = with_ids_of(read.calls, original)
     message = Message(role="assistant", content=text, tool_calls=calls, reasoning=reasoning)

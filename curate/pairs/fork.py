@@ -45,7 +45,7 @@ from curate.records import Judgment, PairCheck, PreferencePair, Unscored
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Identities of the models that are asked, for the records; empty where nobody is."""
+    """Identities of the models that are asked, for the records; empty where none is."""
 
     judge: str = ""
     policy: str = ""

@@ -1,4 +1,4 @@
-"""What is decided about pairs when all of a run are there. Pure; no model is asked.
+"""What is decided about pairs when all of a run are there. Pure; no model calls.
 
 Two things cannot be known of one pair by itself:
 

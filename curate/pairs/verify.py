@@ -302,7 +302,7 @@ async def check_role(
 
 
 def check_texts(chosen: Message, rejected: Message) -> CheckOutcome:
-    """Drop what differs in nothing, `identical` or `cosmetic`; no model is asked."""
+    """Drop what differs in nothing, `identical` or `cosmetic`; no model calls."""
     if is_identical(chosen, rejected):
         return CheckOutcome(PairCheck(), "identical", "the same text as the rejected side")
     if is_cosmetic(chosen, rejected):

@@ -203,7 +203,7 @@ def check_licences(given: Sequence[str], sources: Sequence[Mapping[str, Any]]) -
             "nothing is pushed without the licence of its source",
             got=f"no licence of {', '.join(without)}",
             expected="the identifier the Hub uses: apache-2.0, mit, cc-by-4.0, cc-by-nc-4.0, other, …",
-            fix="write it as source.license in the recipe and run it again (no model is asked), or give "
+            fix="write it as source.license in the recipe and run it again (no model calls), or give "
             "--license to this command",
         )
     for licence in found:

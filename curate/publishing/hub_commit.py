@@ -298,5 +298,5 @@ def _explain(error: Exception, repo: str) -> CurateError:
     return CurateError(
         f"the Hub cannot be reached; nothing was committed to {repo}",
         got=f"{type(cause).__name__}: {got}",
-        fix="mend the connection (HF_ENDPOINT, a proxy), then push again",
+        fix="fix the connection (HF_ENDPOINT, a proxy), then push again",
     )

@@ -204,7 +204,7 @@ def _shards(side: Path, name: str) -> list[Path]:
         raise UsageError(
             "the run has no Parquet export for TRL, which is what is pushed",
             got=f"no {whole}",
-            fix="add `parquet` to export.formats, and run the recipe again: no model is asked for what is there",
+            fix="add `parquet` to export.formats, and run the recipe again: no model calls for what is there",
         )
     return found
 
@@ -287,7 +287,7 @@ def _rows(side: Path, config: Exported, shards: Sequence[Path], form: _Form) -> 
                     raise CurateError(
                         f"{told} does not tell of the rows of {path.name}",
                         expected="one line a row, in the same order",
-                        fix="run the recipe again: the export is written anew, and no model is asked",
+                        fix="run the recipe again: the export is written anew, without model calls",
                     )
                 yield form.table(batch, _beside(known, config))
                 row += batch.num_rows

@@ -181,7 +181,7 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
             raise CurateError(
                 "a file of the run is damaged or not there",
                 got=error,
-                fix="run the recipe again: the export is written anew, and no model is asked",
+                fix="run the recipe again: the export is written anew, without model calls",
             ) from error
         except OSError as error:
             raise disk_error(folder, error) from error
@@ -235,7 +235,7 @@ def _tables(
         raise UsageError(
             "the run was not exported for TRL, which is what is pushed",
             got=", ".join(manifest.exports) or "no export",
-            fix="add `trl` to export.trainers, and run the recipe again: no model is asked for what is there",
+            fix="add `trl` to export.trainers, and run the recipe again: no model calls for what is there",
         )
     rows = [
         table

@@ -94,7 +94,7 @@ def prepare_cleaning(config: SelectConfig) -> CleaningInputs | None:
             raise SourceError(
                 f"the eval set {given.label} holds no text",
                 got=given.path,
-                fix="mend select.decontaminate: its path, or its field",
+                fix="fix select.decontaminate: its path, or its field",
             )
         evals.append(index)
     embedding = config.dedup.embedding if config.dedup is not None else None
@@ -149,7 +149,7 @@ def _rows(config: EvalSet) -> Iterator[tuple[str, Any]]:
                 raise SourceError(
                     f"the eval set {config.label} has a row that cannot be read",
                     got=f"row {raw.number} of {file.label}: {raw.detail or raw.fault}",
-                    fix="mend or remove the row: what is in it could not be kept out of training",
+                    fix="fix or remove the row: what is in it could not be kept out of training",
                 )
             yield f"{prefix}{raw.number}", raw.value
 

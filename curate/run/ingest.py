@@ -3,7 +3,7 @@
 A run starts with it, and `curate ingest` is nothing else.
 
 `dialogues.parquet` is the index of `dialogues.jsonl`: one row a dialogue, in the same order, with what the
-score table says of it before anybody is asked, and its place. What needs no more than an id, a content hash or
+score table says of it before any model call, and its place. What needs no more than an id, a content hash or
 a group reads that, and parses no dialogue.
 """
 

@@ -114,7 +114,7 @@ class PairPlan:
 
 
 def plan_twins(recipe: Recipe, wanted: int, run: Path | None = None, seed: int = 42) -> PairPlan:
-    """Plant twins in the recipe's own dialogues, or in the sample's where these are too few; no model is asked.
+    """Plant twins in the recipe's own dialogues, or in the sample's where these are too few; no model calls.
 
     Args:
         recipe: its sources are read from the start, as far as needed.
@@ -169,7 +169,7 @@ def _sample_dialogues(recipe: Recipe) -> list[Dialogue]:
 
 
 def plan_labelled(recipe: Recipe, gold: Path) -> PairPlan:
-    """Read labelled pairs from a file of their own; no model is asked.
+    """Read labelled pairs from a file of their own; no model calls.
 
     Args:
         recipe: its judge is to be asked, and its role and scenario are those of pairs that carry none.
@@ -361,7 +361,7 @@ class _Reader:
 
 
 def fit_from_run(run: Path, *, precision: float = 0.9) -> PairCurve:
-    """Fit the curve to the natural pairs of a run that its judge compared; no model is asked.
+    """Fit the curve to the natural pairs of a run that its judge compared; no model calls.
 
     Raises:
         UsageError: no finished run folder; no natural pair was compared; as `fit_pair_curve`.
@@ -387,7 +387,7 @@ def fit_from_run(run: Path, *, precision: float = 0.9) -> PairCurve:
 
 
 def fit_from_choices(run: Path, gold: Path, *, precision: float = 0.9) -> tuple[PairCurve, Unused]:
-    """Fit the curve to people's choices between the sides of a run's pairs; no model is asked.
+    """Fit the curve to people's choices between the sides of a run's pairs; no model calls.
 
     Args:
         run: its pairs, forked and natural, passed and dropped, as far as the judge compared them.

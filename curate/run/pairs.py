@@ -89,7 +89,7 @@ class Pairing:
         # Of equal dialogues the first that is admitted; a condition may read more than the content.
         both = pl.struct("hash", "admitted").is_first_distinct() & pl.col("admitted")
         first = pl.DataFrame({"hash": hashes, "admitted": admitted}).select(both).to_series()
-        # What is in an eval set gives no pair, so nobody is asked to fork it.
+        # What is in an eval set gives no pair, so no model is asked to fork it.
         tainted = self._contaminated(first)
         clean = first & ~pl.int_range(len(first), eager=True).is_in(list(tainted))
         keys = hashes.filter(clean)
@@ -234,7 +234,7 @@ def _unscored(row: Sequence[PreferencePair]) -> str | None:
     """Why a row of pairs came to nothing for want of the judge's answer, as a reason code; else None.
 
     A fork that gave a pair is settled, whatever became of its other candidates. Where it is dropped for an
-    earlier turn without a score nobody was asked: that turn is counted in the stage `judge`.
+    earlier turn without a score no model was asked: that turn is counted in the stage `judge`.
     """
     if any(pair.drop_reason is None for pair in row):
         return None

@@ -186,7 +186,7 @@ def _look_back(job: Job) -> Rates | None:
     if (name := earlier.recipe.get("name")) != job.recipe.name:
         job.log.warn(
             f"The folder held the run of another recipe, {name!r}: its sets, pairs, exports and manifest "
-            "make way for those of this one. Its scores are kept: run again, it asks nobody."
+            "make way for those of this one. Its scores are kept: run again, and there are no model calls."
         )
     return rates_of(earlier, str(job.path))
 

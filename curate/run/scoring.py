@@ -69,7 +69,7 @@ async def ask_for_scores(job: Job, stages: Stages, runner: Runner) -> Scores:
 
 
 async def scores_without_a_judge(job: Job) -> Scores:
-    """The scores of a run that asks no model: another run's rows as they are, or comparison with references."""
+    """The scores of a run without model calls: another run's rows as they are, or comparison with references."""
     recipe = job.recipe
     judgments = adherence = metrics = None
     if recipe.judge:
@@ -129,7 +129,7 @@ def _forget_unscored(rows: Rows[S]) -> dict[str, frozenset[int]]:
 
 
 async def _compare(job: Job, config: AdherenceConfig) -> Rows[AdherenceScore]:
-    """Adherence by comparison with references; asks no model."""
+    """Adherence by comparison with references; no model calls."""
     if config.scoring_method in EVALUATION_ONLY and job.recipe.filters_on_adherence:
         job.log.warn(
             f"adherence: {config.scoring_method} is for evaluation only, and this recipe filters on "
@@ -147,7 +147,7 @@ def _take_over(
     kind: type[S],
     bind: Callable[[JudgeIdentity, str], Calibrated[S | Unscored] | None] = lambda *_: None,
 ) -> Rows[S] | None:
-    """The rows of another run, without asking anybody; None where it has none.
+    """The rows of another run, without model calls; None where it has none.
 
     `bind` gives what is made of rows by a judge with this identity and fingerprint.
     """

@@ -137,7 +137,7 @@ def refuse(found: Abstention, label: str) -> UsageError:
             f"the shape of {label} is not known",
             got=found.reason,
             expected="rows that can be read, in UTF-8 where nothing else is said",
-            fix="mend the file, or name its encoding as source.encoding",
+            fix="fix the file, or name its encoding as source.encoding",
         )
     return UsageError(
         f"the shape of {label} is not known",

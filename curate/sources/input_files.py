@@ -79,12 +79,12 @@ def _expand(given: str) -> tuple[Path, list[Path]]:
         if not found and matches:
             found = [file for match in matches for file in _below(match)]
         if not found:
-            raise SourceError(f"no file matches {given}", fix="mend the pattern in source.path")
+            raise SourceError(f"no file matches {given}", fix="fix the pattern in source.path")
         return _fixed_part(path), found
     raise SourceError(
         f"there is no file or folder {given}",
         expected="a file, a folder, a glob, or a Hub dataset id such as owner/name",
-        fix="mend the path; a recipe's is looked for beside the recipe, then in the folder you run in",
+        fix="fix the path; a recipe's is looked for beside the recipe, then in the folder you run in",
     )
 
 

@@ -88,7 +88,7 @@ class Source:
             f"no row of {', '.join(self.config.paths)} can be read",
             got=f"0 of {tally.rows_in:,} rows as {self.detection.shape} ({counted})",
             expected=f"what fits the keys there are: {keys}" if keys else "rows with keys",
-            fix=f"mend {wrong or 'the rows, or describe them as source.mapping'}{where}",
+            fix=f"fix {wrong or 'the rows, or describe them as source.mapping'}{where}",
         )
 
     def read(

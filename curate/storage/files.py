@@ -248,6 +248,6 @@ def disk_error(path: Path, error: OSError) -> CurateError:
     return CurateError(
         f"cannot write {path}",
         got=error.strerror or str(error),
-        fix="free some room, mend the permissions or name another folder with --out; "
+        fix="free some room, fix the permissions or name another folder with --out; "
         "the same command goes on where it stopped",
     )

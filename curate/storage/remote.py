@@ -13,7 +13,7 @@ machine; another machine that goes on misses at most what came since the last co
 Replies are copied as parts because their store grows all the time, and because parts of two machines
 add up: whoever restores takes all of them, so no reply is lost when two working copies have gone on from
 the same state. Other stores (rows of a stage that runs, embeddings) are copied at the end only: they grow as well,
-and what they hold is made again without asking anybody.
+and what they hold is made again without model calls.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Place:
             raise CurateError(
                 f"cannot {verb} {self.url}",
                 got=f"{type(error).__name__}: {error}",
-                fix=f"mend that and run again; everything is kept in {self._kept_in}",
+                fix=f"fix that and run again; everything is kept in {self._kept_in}",
             ) from error
 
     def names(self, folder: str) -> list[str]:

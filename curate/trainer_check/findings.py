@@ -16,7 +16,7 @@ from curate.export.facts import Effect
 EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
 
 ADVICE: Final = {
-    "not_json": "mend or remove the line",
+    "not_json": "fix or remove the line",
     "not_a_row": "write one JSON object a row",
     "no_rows": "check the path and what wrote the file",
     "unknown_columns": "rename the columns to the ones this trainer reads",
@@ -63,7 +63,7 @@ ADVICE: Final = {
     "partial_columns": "write every column the data has into `columns`; what is left out is unset",
     "partial_tags": "write all seven tags; what is left out is unset",
     "split_leak": "keep a prompt on one side of the split only",
-    "replay_failed": "see its message, and mend or leave out the row",
+    "replay_failed": "see its message, and fix or leave out the row",
     "replay_dropped": "see what the trainer logs about the row, or leave it out",
     "replay_differs": "believe the trainer's own code, and report the difference",
     "answer_changed": "strip the answer, or use a template that writes it as it stands",

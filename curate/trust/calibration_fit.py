@@ -69,7 +69,7 @@ def fit_calibration(
 
     Raises:
         UsageError: too few turns, one class only, scores that are all 0 or 1, or a judge that ranks
-            violations above adherent turns (AUC 0.5 or less), which no rising curve can mend.
+            violations above adherent turns (AUC 0.5 or less), which no rising curve can fix.
     """
     scores, labels = [turn.score for turn in turns], [turn.adherent for turn in turns]
     _check(turns, scores, labels)
@@ -246,7 +246,7 @@ def _check(turns: Sequence[LabelledScore], scores: Sequence[float], labels: Sequ
     area = auc(scores, labels)
     if area is not None and area <= 0.5:
         raise UsageError(
-            "the judge does not rank adherent turns above violations, which no calibration mends",
+            "the judge does not rank adherent turns above violations, which no calibration fixes",
             got=f"AUC {area:.3f} on {len(turns)} labelled turns",
             expected="more than 0.5",
             fix="check which label means adherent (--adherent), or take another judge",

@@ -169,7 +169,7 @@ class ReferenceScorer:
             `references_mismatch` (more references than assistant turns), `no_assistant_turn`,
             `weights_mismatch`, or the reason its turns have no score: `no_reference`, `no_text`,
             `too_few_references` (a role's distribution cannot be fitted), that of the first such turn where
-            these differ. All of them are errors of the data: nobody was asked who could have failed.
+            these differ. All of them are errors of the data: no model was asked that could have failed.
         """
         config = self.config
         if not (dialogue.role_definition or "").strip():
