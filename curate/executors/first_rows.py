@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from curate.errors import EngineError
-from curate.records import PreferencePair, StageName, Unscored
+from curate.records import DropReason, PreferencePair, StageName, Unscored
 
 FIRST_ROWS: Final = 50
 """After so many rows, all without a result for one reason, a stage is given up."""
@@ -95,7 +95,7 @@ def _of_pairs(pairs: Sequence[PreferencePair]) -> tuple[str, str] | None:
     if not asked:
         return None
     # A revision that was not written because nothing is to be fixed tells nothing of the policy's server.
-    told = [pair for pair in asked if pair.drop_reason != "no_candidate"]
+    told = [pair for pair in asked if pair.drop_reason != DropReason.NO_CANDIDATE]
     reasons = {_of_pair(pair) for pair in told}
     return (reasons.pop(), told[-1].detail) if len(reasons) == 1 else ("", "")
 
@@ -105,4 +105,6 @@ def _of_pair(pair: PreferencePair) -> str:
         return pair.check.unscored
     if pair.drop_reason == "engine_error":  # of who writes candidates: the policy, the reviser
         return "engine_error"
-    return "internal_error" if pair.drop_reason == "unscored" and pair.check is None else ""
+    return (
+        "internal_error" if pair.drop_reason == DropReason.UNSCORED and pair.check is None else ""
+    )

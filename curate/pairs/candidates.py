@@ -21,6 +21,7 @@ from curate.pairs.calls import misfit, read_calls, tool_names, with_ids_of
 from curate.pairs.config import ForkConfig
 from curate.pairs.pair_prompts import critique, revision
 from curate.pairs.policy_messages import said_text, to_wire, tools_to_wire
+from curate.records import DropReason
 
 _ECHOED_FENCE = re.compile(r"^<reply>\n?(.*?)\n?</reply>$", re.DOTALL)
 _NO_FAULT = re.compile(r"\W*none\W*", re.IGNORECASE)
@@ -44,7 +45,7 @@ class Candidate:
     source: Literal["resample", "revision"]
     sample: int
     message: Message | None
-    drop_reason: str | None = None
+    drop_reason: DropReason | None = None
     detail: str = ""
     sampling: Mapping[str, float] = field(default_factory=dict)
     issue: str = ""
@@ -112,10 +113,10 @@ async def revise(
     drawn = {"temperature": 0.0, "max_tokens": config.max_tokens}
     candidate = Candidate("revision", 0, None, sampling=drawn, issue=issue.strip())
     if not issue.strip():
-        return _without(candidate, "no_candidate", "the judge names no issue to fix")
+        return _without(candidate, DropReason.NO_CANDIDATE, "the judge names no issue to fix")
     if defuse(said_text(original)).count:
         detail = "the original holds control strings, not shown as is"
-        return _without(candidate, "no_candidate", detail)
+        return _without(candidate, DropReason.NO_CANDIDATE, detail)
     asked = revision(prompt, original, issue, config.principles)
     request = Request(*asked, max_tokens=config.max_tokens, purpose="pairs.revise")
     [completion] = await asks.reviser([request])
@@ -148,9 +149,9 @@ def _read(
     if completion.fault is not None:
         fault = completion.fault
         detail = f"{fault.kind}: {fault.detail}" if fault.detail else fault.kind
-        return _without(candidate, "engine_error", detail)
+        return _without(candidate, DropReason.ENGINE_ERROR, detail)
     if completion.finish == "length":
-        return _without(candidate, "no_candidate", "cut by max_tokens")
+        return _without(candidate, DropReason.NO_CANDIDATE, "cut by max_tokens")
     text, reasoning = split_thinking(completion.text.strip())
     if candidate.source == "revision":
         text = _ECHOED_FENCE.sub(r"\1", text).strip()
@@ -158,15 +159,15 @@ def _read(
     original_names = (call.name for call in original.tool_calls)
     read = read_calls(completion, text, {*tool_names(tools), *original_names})
     if read.problem:
-        return _without(candidate, "no_candidate", read.problem)
+        return _without(candidate, DropReason.NO_CANDIDATE, read.problem)
     if is_call and not read.calls:
-        return _without(candidate, "no_candidate", "answers instead of calling a tool")
+        return _without(candidate, DropReason.NO_CANDIDATE, "answers instead of calling a tool")
     if not is_call and read.calls:
-        return _without(candidate, "no_candidate", "calls a tool instead of answering")
+        return _without(candidate, DropReason.NO_CANDIDATE, "calls a tool instead of answering")
     if tools and (unfit := misfit(read.calls, tools)) is not None:
-        return _without(candidate, "no_candidate", unfit)
+        return _without(candidate, DropReason.NO_CANDIDATE, unfit)
     if not read.text and not read.calls:
-        return _without(candidate, "no_candidate", "empty reply")
+        return _without(candidate, DropReason.NO_CANDIDATE, "empty reply")
     # What the original says beside its calls is not what is fixed.
     text = original.content if is_call and candidate.source == "revision" else read.text
     calls = with_ids_of(read.calls, original)
@@ -174,5 +175,5 @@ def _read(
     return replace(candidate, message=message)
 
 
-def _without(candidate: Candidate, drop_reason: str, detail: str) -> Candidate:
+def _without(candidate: Candidate, drop_reason: DropReason, detail: str) -> Candidate:
     return replace(candidate, drop_reason=drop_reason, detail=detail)

@@ -30,6 +30,7 @@ from typing import Any
 from curate.dialogue import Dialogue, Message
 from curate.pairs.config import NaturalBasis, NaturalConfig
 from curate.pairs.prefix import canonical
+from curate.records import DropReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Couple:
     better: Side | None
     worse: Side | None
     why: str
-    drop_reason: str | None = None
+    drop_reason: DropReason | None = None
 
     @property
     def anchor(self) -> Side:
@@ -109,18 +110,21 @@ def _by_preference(members: Sequence[Dialogue]) -> Iterator[Couple]:
     for better, worse in product(chosen, rejected):
         why, drop_reason = "labelled in the data", None
         if not _share_prompt(better, worse):
-            why, drop_reason = "the dialogues differ before their last message", "prompts_differ"
+            why, drop_reason = (
+                "the dialogues differ before their last message",
+                DropReason.PROMPTS_DIFFER,
+            )
         elif {better.message.role, worse.message.role} != {"assistant"}:
-            why, drop_reason = "a side does not end with an assistant message", "no_reply"
+            why, drop_reason = "a side does not end with an assistant message", DropReason.NO_REPLY
         yield Couple("preference", better, worse, why, drop_reason)
     if not rejected:
         for side in chosen:
             why = "no rejected dialogue in the group"
-            yield Couple("preference", side, None, why, "no_counterpart")
+            yield Couple("preference", side, None, why, DropReason.NO_COUNTERPART)
     if not chosen:
         for side in rejected:
             why = "no chosen dialogue in the group"
-            yield Couple("preference", None, side, why, "no_counterpart")
+            yield Couple("preference", None, side, why, DropReason.NO_COUNTERPART)
 
 
 def _share_prompt(left: Side, right: Side) -> bool:
@@ -227,16 +231,16 @@ def _compared(
         if better.worth > worse.worth:
             drop_reason = _parting(better.side, worse.side)
             if drop_reason is None and better.worth - worse.worth < least_gap:
-                drop_reason = "below_margin"
+                drop_reason = DropReason.BELOW_MARGIN
             why = f"{better.label} over {worse.label}"
             yield Couple(basis, better.side, worse.side, why, drop_reason)
 
 
-def _parting(better: Side, worse: Side) -> str | None:
+def _parting(better: Side, worse: Side) -> DropReason | None:
     """Why the place where two dialogues part gives no pair, or None where the assistant decides it."""
     roles = {better.message.role, worse.message.role}
     if better.dialogue.tools != worse.dialogue.tools or "system" in roles:
-        return "prompts_differ"
+        return DropReason.PROMPTS_DIFFER
     if "user" in roles:
-        return "diverges_at_user"
-    return "diverges_at_tool" if "tool" in roles else None
+        return DropReason.DIVERGES_AT_USER
+    return DropReason.DIVERGES_AT_TOOL if "tool" in roles else None

@@ -40,7 +40,7 @@ from curate.pairs.verify import (
     unscored,
     weigh,
 )
-from curate.records import Judgment, PairCheck, PreferencePair, Unscored
+from curate.records import DropReason, Judgment, PairCheck, PreferencePair, Unscored
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Fork:
     def record(
         self,
         candidate: Candidate | None,
-        drop_reason: str | None,
+        drop_reason: DropReason | None,
         detail: str = "",
         check: PairCheck | None = None,
     ) -> PreferencePair:
@@ -88,7 +88,7 @@ class Fork:
             writer = self.names.reviser if is_revision else self.names.policy
         # A twin has its sibling's text, and a fork without a chosen side has none: told apart by salt.
         label = candidate.label if candidate else f"fork {self.point.turn}"
-        shares_text = chosen is None or drop_reason == "duplicate"
+        shares_text = chosen is None or drop_reason == DropReason.DUPLICATE
         # Of a long dialogue every bad turn has a record; with their prompts they would take its square.
         prompt = self.prompt.messages if candidate else ()
         return PreferencePair(
@@ -157,7 +157,7 @@ async def fork_dialogue(
     for point in find_forks(dialogue, judgment, config, faults):
         if point.drop_reason is None and forked == config.max_forks:
             point = replace(
-                point, drop_reason="over_limit", detail=f"max_forks is {config.max_forks}"
+                point, drop_reason=DropReason.OVER_LIMIT, detail=f"max_forks is {config.max_forks}"
             )
         if point.drop_reason is not None:
             records.append(_dropped(dialogue, point, names, config))
@@ -169,7 +169,7 @@ async def fork_dialogue(
 
 
 def drop_forks(
-    dialogue: Dialogue, judgment: Judgment, config: ForkConfig, drop_reason: str, detail: str
+    dialogue: Dialogue, judgment: Judgment, config: ForkConfig, drop_reason: DropReason, detail: str
 ) -> list[PreferencePair]:
     """The records of a dialogue that is not forked for a reason of its own, such as `contaminated`.
 
@@ -307,7 +307,7 @@ async def _best_to_pass(
     has_passed = False
     for entry in await _compare_best(fork, ranked, asks, config):
         if has_passed:
-            finding = CheckOutcome(entry.check, "not_best", "another candidate was taken")
+            finding = CheckOutcome(entry.check, DropReason.NOT_BEST, "another candidate was taken")
         else:
             finding = await _confirm(fork, entry, asks, config)
             has_passed = finding.drop_reason is None
@@ -402,21 +402,21 @@ async def _confirm(fork: Fork, entry: _Scored, asks: ForkAsks, config: ForkConfi
     if bad:
         turn, names = bad[0]
         detail = f"judged with the repaired turn, turn {turn} is bad in {', '.join(names)}"
-        return CheckOutcome(check, "does_not_suffice", detail)
+        return CheckOutcome(check, DropReason.DOES_NOT_SUFFICE, detail)
     return CheckOutcome(check)
 
 
 def unusable(
     original: Message, candidate: Candidate, earlier: Sequence[Candidate]
-) -> tuple[str | None, str]:
+) -> tuple[DropReason | None, str]:
     """Why a candidate is not looked at: it has no message, another's, or nothing new."""
     message = candidate.message
     if message is None:
         return candidate.drop_reason, candidate.detail
     for other in earlier:
         if other.message is not None and is_identical(message, other.message):
-            return "duplicate", f"the same text as {other.label}"
+            return DropReason.DUPLICATE, f"the same text as {other.label}"
     finding = check_texts(message, original)
     if finding.drop_reason is None and original.tool_calls and same_calls(message, original):
-        return "cosmetic", "the same calls with the same arguments"
+        return DropReason.COSMETIC, "the same calls with the same arguments"
     return finding.drop_reason, finding.detail

@@ -22,7 +22,7 @@ from curate.dialogue import Dialogue, Message, Turn
 from curate.pairs.config import ForkConfig
 from curate.pairs.pair_prompts import MAX_OPTIONS
 from curate.pairs.prefix import prompt_is_open
-from curate.records import TURN_DIMENSIONS, Judgment, LabelReading, TurnScores
+from curate.records import TURN_DIMENSIONS, DropReason, Judgment, LabelReading, TurnScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ForkPoint:
     turn: int | None
     index: int | None
     confidence: float | None = None
-    drop_reason: str | None = None
+    drop_reason: DropReason | None = None
     detail: str = ""
 
 
@@ -67,7 +67,11 @@ def find_forks(
         numbers.add(judgment.weakest_turn)
     if not numbers:
         index = _last_assistant(dialogue, 0, None)
-        return [ForkPoint(None, index, None, "original_was_fine", "the judgment has no bad turn")]
+        return [
+            ForkPoint(
+                None, index, None, DropReason.ORIGINAL_WAS_FINE, "the judgment has no bad turn"
+            )
+        ]
     if config.at == "earliest":
         ordered = sorted(numbers)
     else:
@@ -99,19 +103,19 @@ def _point(
     turn = next((turn for turn in dialogue.turns if turn.number == number), None)
     index = _last_assistant(dialogue, turn.start if turn else 0, turn.stop if turn else None)
 
-    def dropped(code: str, detail: str) -> ForkPoint:
+    def dropped(code: DropReason, detail: str) -> ForkPoint:
         return ForkPoint(number, index, confidence, code, detail)
 
     if turn is None:
-        return dropped("no_text_in_turn", f"the dialogue has no turn {number}")
+        return dropped(DropReason.NO_TEXT_IN_TURN, f"the dialogue has no turn {number}")
     for earlier in dialogue.turns:
         if not earlier.in_rubric or earlier.number >= number:
             continue
         if earlier.number not in flaws:
-            return dropped("unscored", f"turn {earlier.number} has no score")
+            return dropped(DropReason.UNSCORED, f"turn {earlier.number} has no score")
         if flaws[earlier.number]:
             names = ", ".join(flaws[earlier.number])
-            return dropped("earlier_turn_bad", f"turn {earlier.number} is bad in {names}")
+            return dropped(DropReason.EARLIER_TURN_BAD, f"turn {earlier.number} is bad in {names}")
     if config.tool_turns == "failed_message" and failure_options(turn):
         return ForkPoint(number, index, confidence)  # the judge is to name the message
     return at_message(dialogue, ForkPoint(number, turn.last_assistant_text, confidence))
@@ -124,11 +128,11 @@ def at_message(dialogue: Dialogue, point: ForkPoint) -> ForkPoint:
         turn = next((turn for turn in dialogue.turns if turn.number == point.turn), None)
         closest = _last_assistant(dialogue, turn.start, turn.stop) if turn else None
         detail = f"turn {point.turn} has no assistant text"
-        return ForkPoint(point.turn, closest, point.confidence, "no_text_in_turn", detail)
+        return ForkPoint(point.turn, closest, point.confidence, DropReason.NO_TEXT_IN_TURN, detail)
     if not prompt_is_open(dialogue.messages[:index]):
         role = dialogue.messages[index - 1].role if index else "nothing"
         detail = f"{role} stands before the message, not user or tool"
-        return ForkPoint(point.turn, index, point.confidence, "prompt_end", detail)
+        return ForkPoint(point.turn, index, point.confidence, DropReason.PROMPT_END, detail)
     return point
 
 

@@ -1,8 +1,8 @@
 """The funnel: from dialogues to pairs that passed, with every drop at its stage. A pure count of records.
 
 Every candidate turn and every candidate has a record, so nothing has to be counted on the way. Each stage
-takes in what it drops plus what it lets through. A record says by its code where it was dropped; codes that
-no stage names are counted in the last one, so that a new one can go unnamed but never uncounted.
+takes in what it drops plus what it lets through. A record says by its reason where it was dropped
+(`DropReason.stage`); reasons without a stage are counted in the last one.
 """
 
 from __future__ import annotations
@@ -14,25 +14,21 @@ from typing import Literal, get_args
 
 import polars as pl
 
-from curate.records import FunnelStage, PreferencePair
+from curate.records import DropReason, FunnelStage, PreferencePair
 
 FunnelKind = Literal["fork", "natural"]
 FUNNEL_KINDS: tuple[FunnelKind, ...] = get_args(FunnelKind)
 
 Stages = tuple[tuple[str, frozenset[str]], ...]
 
-_TEXTS = frozenset({"identical", "duplicate", "cosmetic"})
-_AFTERWARDS = frozenset({"contaminated", "split_leak"})
-"""Said of pairs that had passed, when the whole run is looked at."""
-_FORK_STAGES: Stages = (
-    ("made", frozenset({"no_candidate", "engine_error"})),
-    ("differ", _TEXTS),
-    ("grounded", frozenset({"ungrounded_specifics"})),
-    ("worse in nothing", frozenset({"other_dimension_fell", "unscored"})),
-    ("better", frozenset({"rejected_preferred", "below_margin", "length_only", "order_flip"})),
-    ("repairs the dialogue", frozenset({"does_not_suffice"})),
-    ("passed", _AFTERWARDS | {"not_best"}),
+_FORK_STAGES: Stages = tuple(
+    (name, frozenset(reason for reason in DropReason if reason.stage == name))
+    for name in dict.fromkeys(reason.stage for reason in DropReason)
+    if name is not None
 )
+_TEXTS = dict(_FORK_STAGES)["differ"]
+_AFTERWARDS = frozenset({DropReason.CONTAMINATED, DropReason.SPLIT_LEAK})
+"""Given to pairs that had passed, when the whole run is looked at."""
 _VERIFIED = "verified"
 _NATURAL_STAGES: Stages = (
     ("in the data", frozenset({"data"})),
@@ -55,10 +51,10 @@ class Funnel:
 
     def add(self, pair: PreferencePair) -> None:
         """Take in a record, passed or dropped."""
-        code = pair.drop_reason or ""
+        code = pair.drop_reason.value if pair.drop_reason else ""
         if pair.basis != "judge":
             # Of one code, what the data itself says and what a judge said of the pair are two stages.
-            judged = pair.check is not None or code == "unscored"
+            judged = pair.check is not None or code == DropReason.UNSCORED
             by = code if code in _TEXTS | _AFTERWARDS else "judged" if judged else "data"
             self._natural[by if code else "", code] += 1
             self._has_verified |= judged

@@ -19,7 +19,7 @@ from curate.pairs.config import NaturalConfig
 from curate.pairs.couples import Couple, find_couples
 from curate.pairs.prefix import pair_id, prompt_is_open, prompt_messages
 from curate.pairs.verify import check_texts, verify_sides
-from curate.records import PreferencePair
+from curate.records import DropReason, PreferencePair
 
 _SPEAKER = re.compile(r"\s*(?:#+ ?|\*\*)?(?:Human|User|Assistant)(?:\*\*)? ?:", re.IGNORECASE)
 """A side that opens with a speaker's mark: a transcript cut at the wrong place, as hh has some."""
@@ -112,7 +112,10 @@ def _pairs_of_group(
             f"{left_out} candidates of group {members[0].group!r} left out,"
             f" max_per_group is {config.max_per_group}; the first of them stands here"
         )
-        yield record.model_copy(update={"drop_reason": "over_limit", "detail": detail}), dialogue
+        yield (
+            record.model_copy(update={"drop_reason": DropReason.OVER_LIMIT, "detail": detail}),
+            dialogue,
+        )
 
 
 def _record(couple: Couple, config: NaturalConfig, *, duplicate: bool = False) -> PreferencePair:
@@ -123,7 +126,9 @@ def _record(couple: Couple, config: NaturalConfig, *, duplicate: bool = False) -
     rejected = worse.message if worse else Message(role="assistant")
     drop_reason = couple.drop_reason
     if drop_reason is None and chosen is not None:
-        drop_reason = "duplicate" if duplicate else _cheap_drop_reason(prompt, chosen, rejected)
+        drop_reason = (
+            DropReason.DUPLICATE if duplicate else _cheap_drop_reason(prompt, chosen, rejected)
+        )
     detail = couple.why
     if better and worse and better.dialogue.id != worse.dialogue.id:
         detail += f"; the rejected side is of dialogue {worse.dialogue.id}"
@@ -147,14 +152,16 @@ def _record(couple: Couple, config: NaturalConfig, *, duplicate: bool = False) -
     )
 
 
-def _cheap_drop_reason(prompt: Sequence[Message], chosen: Message, rejected: Message) -> str | None:
+def _cheap_drop_reason(
+    prompt: Sequence[Message], chosen: Message, rejected: Message
+) -> DropReason | None:
     """What can be said against a pair without a model."""
     if not prompt_is_open(prompt):
-        return "prompt_end"
+        return DropReason.PROMPT_END
     if not all(side.content.strip() or side.tool_calls for side in (chosen, rejected)):
-        return "empty_side"
+        return DropReason.EMPTY_SIDE
     if any(_SPEAKER.match(side.content) for side in (chosen, rejected)):
-        return "speaker_marker"
+        return DropReason.SPEAKER_MARKER
     return check_texts(chosen, rejected).drop_reason
 
 

@@ -21,7 +21,7 @@ from curate.pairs.letters import ask_choice
 from curate.pairs.pair_prompts import NONE, failed_questions, suffices_questions
 from curate.pairs.prefix import with_messages
 from curate.pairs.verify import CheckOutcome, unscored
-from curate.records import Judgment, PairCheck
+from curate.records import DropReason, Judgment, PairCheck
 
 
 async def repair_suffices(
@@ -40,7 +40,7 @@ async def repair_suffices(
     if choice.best != "yes":
         named = ", ".join(map(str, later))
         detail = f"the judge says that a fault of turn {named} would stay"
-        return CheckOutcome(nothing, "does_not_suffice", detail)
+        return CheckOutcome(nothing, DropReason.DOES_NOT_SUFFICE, detail)
     return CheckOutcome(nothing)
 
 

@@ -19,7 +19,7 @@ from statistics import pstdev
 
 from curate.pairs.config import VerifyConfig
 from curate.pairs.verify import CheckOutcome, hold
-from curate.records import LabelAgreement, PairCheck, PreferencePair
+from curate.records import DropReason, LabelAgreement, PairCheck, PreferencePair
 from curate.statistics import effective_size, wilson
 
 UNCALIBRATED = (
@@ -36,14 +36,14 @@ LEAST_COMPARISONS = 10
 
 _BY_THE_JUDGE = frozenset(
     {
-        "below_margin",
-        "length_only",
-        "order_flip",
-        "other_dimension_fell",
-        "original_was_fine",
-        "rejected_preferred",
-        "ungrounded_specifics",
-        "unscored",
+        DropReason.BELOW_MARGIN,
+        DropReason.LENGTH_ONLY,
+        DropReason.ORDER_FLIP,
+        DropReason.OTHER_DIMENSION_FELL,
+        DropReason.ORIGINAL_WAS_FINE,
+        DropReason.REJECTED_PREFERRED,
+        DropReason.UNGROUNDED_SPECIFICS,
+        DropReason.UNSCORED,
     }
 )
 """Drop reasons that are the judge's word."""

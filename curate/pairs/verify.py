@@ -43,7 +43,14 @@ from curate.pairs.policy_messages import said_text
 from curate.pairs.prefix import with_messages
 from curate.pairs.specifics import unsupported
 from curate.pairs.substance import is_cosmetic, is_identical
-from curate.records import TURN_DIMENSIONS, AdherenceTurn, PairCheck, TurnReading, Unscored
+from curate.records import (
+    TURN_DIMENSIONS,
+    AdherenceTurn,
+    DropReason,
+    PairCheck,
+    TurnReading,
+    Unscored,
+)
 from curate.statistics import log_odds, sigmoid
 
 _TOKEN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]|[^\W_]+|[^\w\s]|_")
@@ -89,13 +96,13 @@ class CheckOutcome:
     """What a check found: the figures so far, and the drop reason where there is one."""
 
     check: PairCheck
-    drop_reason: str | None = None
+    drop_reason: DropReason | None = None
     detail: str = ""
 
 
 def unscored(check: PairCheck, reason: str, detail: str) -> CheckOutcome:
     """The finding where the judge could not answer; `reason` is a code of `records.Unscored`."""
-    return CheckOutcome(check.model_copy(update={"unscored": reason}), "unscored", detail)
+    return CheckOutcome(check.model_copy(update={"unscored": reason}), DropReason.UNSCORED, detail)
 
 
 def weigh(
@@ -130,7 +137,7 @@ def weigh(
         fall, allowed = fmean(falls), config.noise_factor * stdev(falls)
         if fall > allowed + _EPSILON:
             detail = f"{name} falls by {fall:.2f}, its noise is {allowed:.2f}"
-            return CheckOutcome(check, "other_dimension_fell", detail)
+            return CheckOutcome(check, DropReason.OTHER_DIMENSION_FELL, detail)
     return CheckOutcome(check)
 
 
@@ -169,15 +176,15 @@ def hold(check: PairCheck, config: VerifyConfig, required: float) -> CheckOutcom
     check = check.model_copy(update={"required": asked})
     if evidence <= 0:
         return CheckOutcome(
-            check, "rejected_preferred", f"evidence {evidence:.2f}, above 0 required"
+            check, DropReason.REJECTED_PREFERRED, f"evidence {evidence:.2f}, above 0 required"
         )
     if evidence < required - _EPSILON:
         return CheckOutcome(
-            check, "below_margin", f"evidence {evidence:.2f}, required {required:.2f}"
+            check, DropReason.BELOW_MARGIN, f"evidence {evidence:.2f}, required {required:.2f}"
         )
     if evidence < asked - _EPSILON:
         detail = f"token ratio {ratio:.2f}: evidence {evidence:.2f}, required {asked:.2f}"
-        return CheckOutcome(check, "length_only", detail)
+        return CheckOutcome(check, DropReason.LENGTH_ONLY, detail)
     return CheckOutcome(check)
 
 
@@ -186,13 +193,15 @@ def _decide_by_letters(check: PairCheck) -> CheckOutcome:
     preferred = (check.preferred_first, check.preferred_second)
     if not any(preferred):
         return CheckOutcome(
-            check, "rejected_preferred", "the judge prefers the original in both orders"
+            check, DropReason.REJECTED_PREFERRED, "the judge prefers the original in both orders"
         )
     if not all(preferred):
         shown = "first" if check.preferred_first else "second"
-        return CheckOutcome(check, "order_flip", f"chosen is preferred only when shown {shown}")
+        return CheckOutcome(
+            check, DropReason.ORDER_FLIP, f"chosen is preferred only when shown {shown}"
+        )
     if (check.margin or 0.0) <= 0:
-        return CheckOutcome(check, "below_margin", f"margin {check.margin or 0.0:.2f}")
+        return CheckOutcome(check, DropReason.BELOW_MARGIN, f"margin {check.margin or 0.0:.2f}")
     return CheckOutcome(check)
 
 
@@ -267,7 +276,7 @@ async def check_specifics(
         if choice.best != NONE:
             check = check.model_copy(update={"ungrounded": choice.best})
             detail = f"nothing supports {choice.best!r}"
-            return CheckOutcome(check, "ungrounded_specifics", detail)
+            return CheckOutcome(check, DropReason.UNGROUNDED_SPECIFICS, detail)
     return CheckOutcome(check)
 
 
@@ -297,17 +306,17 @@ async def check_role(
     check = check.model_copy(update={"chosen_role": chosen, "rejected_role": rejected})
     if rejected - chosen > config.max_role_fall + _EPSILON:
         detail = f"role adherence falls from {rejected:.2f} to {chosen:.2f}"
-        return CheckOutcome(check, "other_dimension_fell", detail)
+        return CheckOutcome(check, DropReason.OTHER_DIMENSION_FELL, detail)
     return CheckOutcome(check)
 
 
 def check_texts(chosen: Message, rejected: Message) -> CheckOutcome:
     """Drop what differs in nothing, `identical` or `cosmetic`; no model calls."""
     if is_identical(chosen, rejected):
-        return CheckOutcome(PairCheck(), "identical", "the same text as the rejected side")
+        return CheckOutcome(PairCheck(), DropReason.IDENTICAL, "the same text as the rejected side")
     if is_cosmetic(chosen, rejected):
         return CheckOutcome(
-            PairCheck(), "cosmetic", "nothing of substance differs from the rejected side"
+            PairCheck(), DropReason.COSMETIC, "nothing of substance differs from the rejected side"
         )
     return CheckOutcome(PairCheck())
 
@@ -334,7 +343,9 @@ async def score_rejected(
         for name, mean in scores.means.items()
     }
     if not config.min_good.flaws(levels):
-        return scores, CheckOutcome(check, "original_was_fine", "no flaw in a fresh context")
+        return scores, CheckOutcome(
+            check, DropReason.ORIGINAL_WAS_FINE, "no flaw in a fresh context"
+        )
     return scores, CheckOutcome(check)
 
 

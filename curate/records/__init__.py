@@ -92,6 +92,7 @@ from curate.records.pair import (
     PreferencePair,
     SetCheck,
 )
+from curate.records.reasons import DropReason
 
 __all__ = [
     "CONVERSATION_DIMENSIONS",
@@ -120,6 +121,7 @@ __all__ = [
     "CutMethod",
     "CutPoints",
     "Decision",
+    "DropReason",
     "Estimate",
     "FailureMode",
     "FailureModeName",

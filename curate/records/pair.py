@@ -8,6 +8,7 @@ from pydantic import Field
 
 from curate.dialogue import Frozen, Lineage, Message
 from curate.records.judgment import JudgeIdentity
+from curate.records.reasons import DropReason
 
 PairSource = Literal["resample", "revision", "natural", "none"]
 """Where the chosen side comes from; `none` where a fork was dropped before there was one."""
@@ -197,16 +198,7 @@ def _range(ends: tuple[float, float]) -> str:
 class PreferencePair(Frozen):
     """One preference pair: the same prompt, one assistant message a side.
 
-    `drop_reason` is None for a pair that passed; dropped pairs are kept with their reason code:
-    `identical`, `cosmetic`, `rejected_preferred` (the evidence speaks for it), `below_margin` (too little speaks
-    for the chosen side), `length_only` (enough but for its other length), `order_flip` (of a judge that gives
-    letters only), `other_dimension_fell` (role adherence included), `ungrounded_specifics`, `original_was_fine`, `no_text_in_turn`, `earlier_turn_bad`, `unscored`, `no_candidate`,
-    `prompts_differ`, `no_reply` (a side does not end with the assistant), `speaker_marker` (a side opens
-    with `Human:` or the like), `diverges_at_user`, `diverges_at_tool`, `duplicate` (of another candidate), `not_best` (another candidate of
-    the fork was taken),
-    `prompt_end` (not a user or tool message), `engine_error`, `empty_side`, `no_counterpart`,
-    `does_not_suffice` (repairing the turn would leave another bad), `over_limit`, `contaminated` (shares text with an eval set),
-    `split_leak` (held out, and nearly a training pair).
+    A pair that passed has no `drop_reason`; dropped pairs are kept, too.
     """
 
     kind: Literal["preference_pair"] = "preference_pair"
@@ -224,7 +216,11 @@ class PreferencePair(Frozen):
     tools: tuple[dict[str, Any], ...] = ()
     chosen: Message | None
     rejected: Message
-    drop_reason: str | None = None
+    drop_reason: DropReason | None = Field(
+        None,
+        description="None for a pair that passed. "
+        + " ".join(f"`{reason}`: {reason.meaning}." for reason in DropReason),
+    )
     detail: str = ""
     confidence: float | None = Field(
         None, ge=0, le=1, description="That the turn of a fork is bad, from the judgment's scores."

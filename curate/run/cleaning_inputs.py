@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from curate.dialogue import Dialogue
 from curate.errors import SourceError, UsageError
-from curate.records import PreferencePair
+from curate.records import DropReason, PreferencePair
 from curate.selection.config import EvalSet, SelectConfig
 from curate.sources.config import SourceConfig
 from curate.sources.hub_datasets import hub_rows, is_hub_source
@@ -71,7 +71,9 @@ class CleaningInputs:
                 hits = [hit for index in self.evals for hit in index.collisions(texts).values()]
                 if hits:
                     detail = f"{hits[0].other}: {hits[0].text}"
-                    pair = pair.model_copy(update={"drop_reason": "contaminated", "detail": detail})
+                    pair = pair.model_copy(
+                        update={"drop_reason": DropReason.CONTAMINATED, "detail": detail}
+                    )
             yield pair
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from curate.dialogue import Dialogue
-from curate.records import PreferencePair
+from curate.records import DropReason, PreferencePair
 from curate.run.outputs import (
     DROPPED_PAIRS,
     NATURAL_PAIRS,
@@ -100,7 +100,9 @@ def drop_leaks(run: Path, held_out: Collection[str], near: NearConfig) -> PairCo
             if pair.pair_id in leaks:
                 detail = f"training pair {leaks[pair.pair_id]} is the same, or nearly"
                 detail = "; ".join(filter(None, (pair.detail, detail)))
-                pair = pair.model_copy(update={"drop_reason": "split_leak", "detail": detail})
+                pair = pair.model_copy(
+                    update={"drop_reason": DropReason.SPLIT_LEAK, "detail": detail}
+                )
             yield pair
         for pair in read_pairs(run, DROPPED_PAIRS):
             if (pair.source == "natural") == natural:

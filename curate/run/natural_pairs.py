@@ -18,7 +18,7 @@ from curate.dialogue import Dialogue, Frozen
 from curate.pairs.config import NaturalConfig
 from curate.pairs.natural import natural_candidates
 from curate.pairs.prefix import with_messages
-from curate.records import PreferencePair, StageName
+from curate.records import DropReason, PreferencePair, StageName
 from curate.run.cleaning_inputs import CleaningInputs
 from curate.run.outputs import grouped_dialogues
 from curate.stages import WorkItem
@@ -116,7 +116,7 @@ class NaturalRows:
             else:
                 # an early end left it without a row: it is not to pass for verified
                 yield pair.model_copy(
-                    update={"drop_reason": "unscored", "detail": "not verified yet"}
+                    update={"drop_reason": DropReason.UNSCORED, "detail": "not verified yet"}
                 )
 
     def _read(self) -> Iterator[_Candidate]:

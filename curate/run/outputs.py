@@ -244,7 +244,7 @@ def write_pairs(
         for pair in natural:
             counts.natural += pair.drop_reason is None
             if pair.drop_reason is not None:
-                counts.natural_drop_reasons[pair.drop_reason] += 1
+                counts.natural_drop_reasons[pair.drop_reason.value] += 1
             (held if pair.drop_reason is None else dropped).write(_pair_line(pair, counts))
     return counts
 
@@ -264,5 +264,5 @@ def _pair_line(pair: PreferencePair, counts: PairCounts) -> bytes:
         counts.decided[stage.value][pair.check.decided_by] += 1
     counts.funnel.add(pair)
     if pair.drop_reason is not None:
-        counts.drop_reasons[pair.drop_reason] += 1
+        counts.drop_reasons[pair.drop_reason.value] += 1
     return pair.model_dump_json().encode() + b"\n"

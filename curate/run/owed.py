@@ -21,6 +21,7 @@ from curate.recipe import Recipe
 from curate.records import (
     SCORING,
     AdherenceScore,
+    DropReason,
     Estimate,
     Judgment,
     Manifest,
@@ -188,11 +189,12 @@ def _contaminated(run: Path) -> set[str]:
     path = run / "pairs" / "dropped_pairs.jsonl"
     found = set()
     for line in read_lines(path) if path.is_file() else ():
-        if b'"contaminated"' in line:
-            try:
-                found.add(str(orjson.loads(line)["content_hash"]))
-            except (ValueError, KeyError, TypeError):
-                continue  # damaged; the run writes the file anew
+        try:
+            pair = orjson.loads(line)
+            if pair["drop_reason"] == DropReason.CONTAMINATED:
+                found.add(str(pair["content_hash"]))
+        except (ValueError, KeyError, TypeError):
+            continue  # damaged; the run writes the file anew
     return found
 
 

@@ -26,7 +26,14 @@ from curate.pairs.settle import (
     settle,
     survey,
 )
-from curate.records import Judgment, MetricsScore, PairsReport, PreferencePair, Unscored
+from curate.records import (
+    DropReason,
+    Judgment,
+    MetricsScore,
+    PairsReport,
+    PreferencePair,
+    Unscored,
+)
 from curate.run.cleaning_inputs import CleaningInputs
 from curate.run.natural_pairs import NaturalRows, find_natural
 from curate.run.outputs import held_out_ids, write_pairs
@@ -143,7 +150,7 @@ class Pairing:
         held = zip(self.job.dialogues(marked), judged, tainted.values(), strict=True)
         for dialogue, judgment, said in held:
             if isinstance(judgment, Judgment):
-                yield from drop_forks(dialogue, judgment, config, "contaminated", said)
+                yield from drop_forks(dialogue, judgment, config, DropReason.CONTAMINATED, said)
 
     async def verify_natural(self, stage: Stage[PreferencePair], runner: Runner) -> None:
         """Have the judge verify the natural pairs that it has not seen."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.pairs.funnel import FUNNEL_KINDS, Funnel, count_funnel
-from curate.records import FunnelStage, PairCheck, PreferencePair
+from curate.records import DropReason, FunnelStage, PairCheck, PreferencePair
 from tests.pairs.scripted import say
 
-DOCUMENTED = sorted(set(re.findall(r"`(\w+)`", PreferencePair.__doc__ or "")) - {"drop_reason"})
+REASONS = list(DropReason)
 
 
 def record(
@@ -103,16 +103,14 @@ records_of_turns = st.lists(
         st.sampled_from(["a", "b", "c"]),
         st.integers(1, 3),
         st.one_of(
-            st.sampled_from([*DOCUMENTED, "a_new_code"]),  # dropped, or a list of candidates
-            st.lists(st.sampled_from([None, *DOCUMENTED, "a_new_code"]), min_size=1, max_size=4),
+            st.sampled_from(REASONS),  # dropped, or a list of candidates
+            st.lists(st.sampled_from([None, *REASONS]), min_size=1, max_size=4),
         ),
     ),
     unique_by=lambda entry: entry[:2],
     max_size=9,
 )
-records_in_data = st.lists(
-    st.tuples(st.sampled_from([None, *DOCUMENTED, "a_new_code"]), st.booleans()), max_size=9
-)
+records_in_data = st.lists(st.tuples(st.sampled_from([None, *REASONS]), st.booleans()), max_size=9)
 
 
 @given(records_of_turns, records_in_data, st.randoms(use_true_random=False))
@@ -151,18 +149,16 @@ def test_it_adds_up_whatever_the_records_and_in_any_order(turns, natural, order)
             assert (stages[-1].passed if is_made else 0) == passed
 
 
-def test_every_documented_code_has_a_stage() -> None:
-    """A code of the judge's that falls through to the last stage was forgotten there."""
-    assert len(DOCUMENTED) > 20
-    at_candidates = {
-        code
-        for code in DOCUMENTED
-        for stage in count_funnel([record(drop_reason=code)])[-1:]
-        if code in stage.dropped
-    }
-    of_turns_and_data = {
-        "original_was_fine", "no_text_in_turn", "earlier_turn_bad", "prompts_differ", "no_reply",
-        "speaker_marker", "diverges_at_user", "diverges_at_tool", "prompt_end", "empty_side",
-        "no_counterpart", "over_limit",
-    }  # fmt: skip
-    assert at_candidates - of_turns_and_data <= {"not_best", "contaminated", "split_leak"}
+def test_every_reason_with_a_stage_is_counted_there() -> None:
+    """The others, of candidates of a fork, in the last one: none goes uncounted."""
+    for reason in DropReason:
+        stages = count_funnel([record(drop_reason=reason)])[2:]
+        [stage] = [stage for stage in stages if stage.dropped]
+        assert stage.dropped == {reason: 1}
+        assert stage.name == (reason.stage or "passed")
+
+
+def test_the_docs_list_every_drop_reason() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pairs.md").read_text()
+    for reason in DropReason:
+        assert f"| `{reason}` | {reason.stage or ''} | {reason.meaning} |" in text
