@@ -134,6 +134,7 @@ def variants() -> dict[str, RubricConfig]:
     return {
         "tokens": tokens,
         "json": json_mode,
+        "tokens, thought first": tokens.model_copy(update={"thought_tokens": 256}),
         "json, 8 samples": json_mode.model_copy(update={"samples": 8}),
         "tokens, no prefix": tokens.model_copy(update={"answer_prefix": ""}),
         "tokens, prefix 'Score: [['": tokens.model_copy(update={"answer_prefix": "Score: [["}),

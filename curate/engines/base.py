@@ -62,6 +62,8 @@ class Request:
         prefill: forced start of the reply, not part of `Completion.text`. An engine without
             `Capability.PREFILL` leaves it out, so the question must stand without it; so does every
             engine that has `JSON_SCHEMA` when there is a schema, which forces the start by itself.
+        thought: what the model thought about the question before, put before the prefill in the marks of a
+            thought; of label reads, on engines with `TOKEN_PROMPTS`.
         temperature: 0 is greedy.
         schema: JSON schema the reply must follow, where the engine has `JSON_SCHEMA`.
         labels: when not empty, the first token's distribution is read and these labels are wanted.
@@ -79,6 +81,7 @@ class Request:
     _: KW_ONLY
     max_tokens: int
     prefill: str = ""
+    thought: str = ""
     temperature: float = 0.0
     top_p: float = 1.0
     schema: Mapping[str, Any] | None = None
@@ -101,18 +104,18 @@ class Request:
 
         What siblings share is hashed once, with their trunk.
         """
-        rest = _canonical(
-            [
-                self.max_tokens,
-                self.prefill,
-                self.temperature,
-                self.top_p,
-                self.schema,
-                self.labels,
-                self.sample,
-                self.tools,
-            ]
-        )[1:]
+        asked: list[object] = [
+            self.max_tokens,
+            self.prefill,
+            self.temperature,
+            self.top_p,
+            self.schema,
+            self.labels,
+            self.sample,
+            self.tools,
+        ]
+        # Left out where there is none, so that replies from before there were thoughts are found.
+        rest = _canonical([*asked, self.thought] if self.thought else asked)[1:]
         if isinstance(self.trunk, Chat):
             start = _canonical([identity.key, self.trunk.messages])[:-1]
             return hashlib.blake2b(start + b"," + rest, digest_size=16).hexdigest()
@@ -187,6 +190,7 @@ class Completion:
 
     Attributes:
         text: the reply, without the prefill.
+        thought: what a server parsed off the reply as the model's thinking; elsewhere it stands in the text.
         finish: `stop`, `length` (cut by max_tokens), `tool_calls`, or `error`.
         first_token: for a request with labels: (token text, log-probability) pairs of the first
             position, most likely first, from the full softmax before temperature.
@@ -197,6 +201,7 @@ class Completion:
     """
 
     text: str = ""
+    thought: str = ""
     finish: Literal["stop", "length", "tool_calls", "error"] = "stop"
     first_token: tuple[tuple[str, float], ...] = ()
     exact_labels: bool = False

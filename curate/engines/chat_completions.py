@@ -148,7 +148,8 @@ def read_chat(reply: Any, request: Request, *, echoed: str = "") -> Completion:
             return malformed("the reply cannot be used", error)
     tool_calls = tuple(message.get("tool_calls") or ())
     text = message.get("content")
-    if text is None and not (tool_calls or first_token or reason == "length" or _thought(message)):
+    thought = message.get("reasoning_content") or message.get("reasoning") or ""
+    if text is None and not (tool_calls or first_token or reason == "length" or thought):
         return failed("malformed_reply", "the reply's content is null and it calls no tool")
     finish: Literal["stop", "length", "tool_calls"] = "stop"
     if reason == "length":
@@ -157,15 +158,12 @@ def read_chat(reply: Any, request: Request, *, echoed: str = "") -> Completion:
         finish = "tool_calls"
     return Completion(
         text=(text or "").removeprefix(echoed),
+        thought=thought if isinstance(thought, str) else "",
         finish=finish,
         first_token=first_token,
         tool_calls=tool_calls,
         usage=usage,
     )
-
-
-def _thought(message: _Message) -> bool:
-    return bool(message.get("reasoning_content") or message.get("reasoning"))
 
 
 def read_usage(usage: WireUsage | None) -> Usage:

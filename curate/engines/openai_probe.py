@@ -360,8 +360,9 @@ async def _try_tokens(
     """Send label reads as token ids if the server takes them, and takes them for the same prompt."""
     prefill = _HELLO.prefill if engine.dialect.has_prefill else ""
     hello = replace(_HELLO, prefill=prefill)
-    chat = await _try(engine, config, endpoint, replace(hello, labels=(), max_tokens=16))
-    mine = len(prompts.prompt_ids(hello))
+    said = replace(hello, labels=(), max_tokens=16)
+    chat = await _try(engine, config, endpoint, said)
+    mine = len(prompts.prompt_ids(said))
     theirs = chat.usage.prompt_tokens
     if theirs not in (0, mine):
         raise UsageError(

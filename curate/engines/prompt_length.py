@@ -108,7 +108,7 @@ def _texts_of(request: Request) -> tuple[str, str]:
     """All that a chat template would print of a request: what it shares with others, and the rest."""
     tools = _json(request.tools) if request.tools else ""
     if isinstance(request.trunk, Trunk):
-        return request.trunk.text, f"{request.question}{tools}{request.prefill}"
+        return request.trunk.text, f"{request.question}{tools}{request.thought}{request.prefill}"
     parts: list[str] = []
     for message in request.messages:
         for key, value in message.items():

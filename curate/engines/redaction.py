@@ -47,6 +47,7 @@ def redact_request(request: Request, redact: Redact) -> Request:
         trunk=trunk,
         question=redact(request.question),
         prefill=redact(request.prefill),
+        thought=redact(request.thought),
         schema=None if request.schema is None else _redact_values(request.schema, redact),
         tools=tuple(_redact_tool(tool, redact) for tool in request.tools),
     )

@@ -25,6 +25,7 @@ _LOWEST = -9999.0
 @with_config(ConfigDict(extra="forbid"))
 class _Kept(TypedDict, total=False):
     text: Required[str]
+    thought: str
     finish: Literal["stop", "length", "tool_calls", "error"]
     first_token: list[tuple[str, Logprob]]
     exact_labels: bool
@@ -58,6 +59,8 @@ def checked(completion: Completion) -> Completion:
 def completion_to_json(completion: Completion) -> dict[str, Any]:
     """The completion as plain data; round-trips through `completion_from_json`."""
     row: dict[str, Any] = {"text": completion.text}
+    if completion.thought:
+        row["thought"] = completion.thought
     if completion.finish != "stop":
         row["finish"] = completion.finish
     if completion.first_token:
@@ -85,6 +88,7 @@ def completion_from_json(row: Mapping[str, Any]) -> Completion:
     fault = kept.get("fault")
     return Completion(
         text=kept["text"],
+        thought=kept.get("thought", ""),
         finish=kept.get("finish", "stop"),
         first_token=tuple(kept.get("first_token", ())),
         exact_labels=kept.get("exact_labels", False),

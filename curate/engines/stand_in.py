@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import orjson
 
 from curate.engines.base import Completion, Request
+from curate.engines.thinking import THOUGHT
 
 T = TypeVar("T")
 
@@ -84,6 +85,9 @@ class StandIn:
             return Completion(text=orjson.dumps(value).decode())
         if request.purpose.startswith("adherence") or request.purpose.endswith(".role"):
             return Completion(text="YES")
+        if request.purpose.endswith(THOUGHT):
+            # A model that thinks uses the room it has.
+            return Completion(text="word " * int(request.max_tokens * CHARACTERS_PER_TOKEN / 5))
         # A number of its own makes each reply differ in substance from the others, as candidates do.
         number = zlib.crc32(f"{request.sample} {plain_text(request)}".encode())
         words = int(min(request.max_tokens, FREE_REPLY_TOKENS) * CHARACTERS_PER_TOKEN / 5)
@@ -97,7 +101,7 @@ def plain_text(request: Request) -> str:
         parts.append(str(message.get("content") or ""))
         if message.get("tool_calls"):
             parts.append(orjson.dumps(list(message["tool_calls"])).decode())
-    return "".join(parts) + request.prefill
+    return "".join(parts) + request.thought + request.prefill
 
 
 def settled(work: Awaitable[T]) -> T:

@@ -38,6 +38,8 @@ KEPT_IDS = 2_000_000
 """Token ids kept in all, about 40 bytes each: some thousand dialogues."""
 
 _BOUNDARY = re.compile(r"\n(?=[\[<])")
+_OPENING = "<think>"
+_CLOSING = "\n</think>\n\n"
 _SENTINEL = "curate-7f3a-content"
 _ANCHOR = "\n"
 # Contents that a template might treat specially: blanks at both ends, its own syntax, markup.
@@ -95,6 +97,8 @@ class PromptTokens:
         tokenizer: as given.
         is_segmentable: False where joined segments do not give the ids of the whole text; every prompt is
             then tokenised whole.
+        opens_thought: True where the template begins every reply with a thought. A label or an object that is forced
+            would stand inside it, so it is closed first.
         is_split: True where a single user message is put between the template's fixed parts; else the
             template renders every prompt.
 
@@ -121,23 +125,33 @@ class PromptTokens:
         self._backend = self._find_backend()
         self._anchor = self._encode(_ANCHOR)
         self.is_segmentable = self._joins_exactly()
+        self.opens_thought = False
         self._head, self._tail, self._trim = self._take_apart()
         self.is_split = self._trim is not None
         self.identity_detail = self._describe()
 
     def prompt_text(self, request: Request) -> str:
-        """The rendered prompt: template, generation prompt and, unless there is a schema, the prefill.
+        """The rendered prompt: template, generation prompt, the thought and, unless there is a schema, the prefill.
 
         A schema forces the start of the reply by itself, see `Request.prefill`.
 
         Raises:
             PromptRefused: the template does not take these messages.
         """
-        prefill = "" if request.schema is not None else request.prefill
+        start = self._start(request)
         if self._trim is not None and isinstance(request.trunk, Trunk) and not request.tools:
             content = self._trim(take_apart(request.trunk.text + request.question, self._special))
-            return f"{self._head}{content}{self._tail}{prefill}"
-        return self._render(self._taken_apart(request), request.tools) + prefill
+            return f"{self._head}{content}{self._tail}{start}"
+        return self._render(self._taken_apart(request), request.tools) + start
+
+    def _start(self, request: Request) -> str:
+        """What the reply is made to begin with."""
+        prefill = "" if request.schema is not None else request.prefill
+        if request.thought:
+            opening = "" if self.opens_thought else f"{_OPENING}\n"
+            return f"{opening}{take_apart(request.thought, self._special)}{_CLOSING}{prefill}"
+        is_forced = bool(request.labels) or request.schema is not None
+        return f"{_CLOSING}{prefill}" if self.opens_thought and is_forced else prefill
 
     def prompt_ids(self, request: Request) -> list[int]:
         """Token ids of `prompt_text`, equal to those of tokenising it whole without special tokens.
@@ -152,11 +166,12 @@ class PromptTokens:
         if isinstance(trunk, Chat) or not is_split or not request.question.strip():
             return self.encode(self.prompt_text(request))
         ids, rest = trunk.derived(self, self._begin)
-        prefill = "" if request.schema is not None else request.prefill
         question = take_apart(request.question, self._special)
         assert self._trim is not None
         content = self._trim(f"x{question}")[1:]  # x stands for the trunk: only the end is trimmed
-        return ids + self._join(f"{rest}{content}{self._tail}{prefill}", is_first=not ids)
+        return ids + self._join(
+            f"{rest}{content}{self._tail}{self._start(request)}", is_first=not ids
+        )
 
     def _begin(self, text: str) -> tuple[list[int], str]:
         """Ids of a trunk up to its last segment, and that segment's text, which a question goes on."""
@@ -271,6 +286,7 @@ class PromptTokens:
             raise UsageError(
                 "the chat template fails on a single user message", got=str(error.__cause__)
             ) from error
+        self.opens_thought = rendered.rstrip().endswith(_OPENING)
         head, found, tail = rendered.partition(_SENTINEL)
         if found and _SENTINEL not in tail:
             expected = [
@@ -329,6 +345,8 @@ class PromptTokens:
         if self._kwargs:
             kwargs = orjson.dumps(self._kwargs, option=orjson.OPT_SORT_KEYS).decode()
             detail.append(("chat_template_kwargs", kwargs))
+        if self.opens_thought:
+            detail.append(("forced_replies", "behind the closed thought"))
         return tuple(detail)
 
 

@@ -63,6 +63,13 @@ class RubricConfig(Config):
         description="So many replies are sampled at temperature 1 (json mode): their shares are each score's "
         "probabilities, with an expectation and a spread. 1 asks for one reply at temperature 0.",
     )
+    thought_tokens: int = Field(
+        0,
+        ge=0,
+        le=32768,
+        description="Room for a model that thinks before it answers. tokens mode: a thought of at most so many "
+        "tokens is asked for, and each label is read behind it. Other replies may be so much longer.",
+    )
     max_turns: int = Field(10, ge=1, description="Up to this many scored turns in one call.")
     window_turns: int = Field(5, ge=4, le=6, description="Turns of a window of a longer dialogue.")
     overlap: int = Field(1, ge=0, le=3, description="Turns two neighbouring windows share.")
@@ -188,6 +195,7 @@ SAMPLE_TEMPERATURE = 1.0
 
 READING_OPTIONS = (
     "samples",
+    "thought_tokens",
     "paraphrases",
     "show_reasoning",
     "max_turns",
@@ -218,9 +226,19 @@ def resolve_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> S
     """The scoring mode of a run.
 
     Raises:
-        UsageError: `tokens` is asked for and the engine has no log-probabilities.
+        UsageError: `tokens` is asked for and the engine has no log-probabilities; or a label is to be read behind
+            a thought, which the engine cannot be given.
     """
-    return scoring_mode(config.mode, capabilities, "judge")
+    mode = scoring_mode(config.mode, capabilities, "judge")
+    if mode == "tokens" and config.thought_tokens and Capability.TOKEN_PROMPTS not in capabilities:
+        raise UsageError(
+            "judge.thought_tokens: labels are to be read behind a thought, which this engine cannot be given",
+            got=", ".join(sorted(capabilities)),
+            expected="an engine that takes prompts as token ids",
+            fix="use the engine transformers or vllm, name the server's `tokenizer` on the engine openai, set "
+            "judge.mode to 'json', or leave judge.thought_tokens out",
+        )
+    return mode
 
 
 def scoring_mode(

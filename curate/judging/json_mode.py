@@ -355,9 +355,10 @@ def _take(
     if fault is not None:  # the client below has asked again where that helps
         draw.failure, draw.is_open = fault, False
         return
+    limit = request.max_tokens + session.config.thought_tokens
     try:
         if completion.finish == "length":
-            draw.failure = Failure("reply_cut", f"cut at {request.max_tokens} tokens")
+            draw.failure = Failure("reply_cut", f"cut at {limit} tokens")
             raise BadReplyError("it was longer than allowed; write the object only")
         reading = read_reply(completion.text, scope)
     except BadReplyError as error:

@@ -128,6 +128,8 @@ def conclude(
         detail = f"the judge said {final.verdict}, its scores give {verdict}"
         return session.unscored(Failure("rejected_mismatch", detail))
     dialogue = session.dialogue
+    if session.thoughts_cut:
+        session.remark(f"thoughts_cut: {session.thoughts_cut}")
     return Judgment(
         dialogue_id=dialogue.id,
         content_hash=dialogue.content_hash,

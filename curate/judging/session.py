@@ -13,6 +13,7 @@ from typing import Final
 from curate.dialogue import Dialogue, Turn, split_thinking
 from curate.engines.base import Ask, Completion, Request
 from curate.engines.layout import Trunk, nested, trunk
+from curate.engines.thinking import ask_with_thoughts
 from curate.errors import EngineError, UsageError
 from curate.judging.config import RubricConfig
 from curate.judging.verdict import rule_verdict
@@ -126,14 +127,22 @@ class Session:
     texts: RubricTexts
     ask_model: Ask
     requests: int = 0
+    thoughts_cut: int = 0
     remarks: list[str] = field(default_factory=list)
 
     async def ask(self, requests: Sequence[Request]) -> list[Completion]:
-        """Ask and count.
+        """Ask and count, with the room to think that the config gives.
 
         Raises:
             EngineError: the engine broke its contract of one completion a request.
         """
+        if not self.config.thought_tokens:
+            return await self._send(requests)
+        completions, cut = await ask_with_thoughts(self._send, requests, self.config.thought_tokens)
+        self.thoughts_cut += cut
+        return completions
+
+    async def _send(self, requests: Sequence[Request]) -> list[Completion]:
         self.requests += len(requests)
         completions = await self.ask_model(requests)
         if len(completions) != len(requests):

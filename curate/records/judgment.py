@@ -191,7 +191,7 @@ class Judgment(Frozen):
     remarks: tuple[str, ...] = Field(
         (),
         description="How this judging departed from the plain way, e.g. `text_lost: reply_cut`, "
-        "`ledger_cut: turn 4`, `split: context_overflow`.",
+        "`ledger_cut: turn 4`, `split: context_overflow`, `thoughts_cut: 3`.",
     )
     requests: int = 0
 

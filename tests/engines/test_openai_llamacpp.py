@@ -8,6 +8,7 @@ counts tokens for the first prompt of a list only.
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 
 import pytest
 
@@ -24,7 +25,10 @@ from curate.engines.layout import Trunk
 from curate.engines.model_files import find_model
 from curate.engines.open import LlamaCppConfig, OpenAIConfig, open_engine
 from curate.errors import UsageError
+from curate.judging import RubricConfig, judge_dialogue, resolve_mode
+from curate.records import Judgment
 from tests.engines.families import FAMILIES, small_tokenizer
+from tests.judging.judge import IDENTITY, dialogue_of
 
 pytestmark = [
     pytest.mark.model,
@@ -107,3 +111,58 @@ async def test_another_models_tokenizer_is_refused(address, tmp_path):
     small_tokenizer().save_pretrained(tmp_path)
     with pytest.raises(UsageError, match="is not the one"):
         await open_engine(OpenAIConfig(model="smollm2", base_url=address, tokenizer=str(tmp_path)))
+
+
+OPENS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def thinking_server(tmp_path_factory):
+    """The small model under the template of a model that always thinks: address, tokenizer."""
+    folder = tmp_path_factory.mktemp("thinking")
+    tokenizer = FAMILIES["smollm2"]()
+    tokenizer.chat_template = OPENS
+    tokenizer.save_pretrained(folder)
+    params = xllamacpp.CommonParams()
+    params.model.path = str(find_model(LlamaCppConfig(model="smollm2")))
+    params.model_alias = {"smollm2"}
+    params.n_ctx, params.n_parallel, params.warmup, params.verbosity = 2 * CONTEXT, 1, False, -1
+    params.cpuparams.n_threads, params.ctx_shift = 1, False
+    params.chat_template, params.use_jinja = OPENS, True
+    server = xllamacpp.Server(params)
+    yield f"{server.listening_address}/v1", str(folder)
+    del server
+
+
+async def test_a_dialogue_is_judged_behind_thoughts_by_a_template_that_opens_them(thinking_server):
+    address, tokenizer = thinking_server
+    engine = await open_engine(
+        OpenAIConfig(model="smollm2", base_url=address, tokenizer=tokenizer, top_logprobs=1000)
+    )
+    config = RubricConfig(
+        mode="tokens", text="off", thought_tokens=8, rubric="Judge the assistant. 5 is best."
+    )
+    assert resolve_mode(config, engine.capabilities) == "tokens"
+    asked: list[Request] = []
+
+    async def ask(requests):
+        asked.extend(requests)
+        return await engine.complete(requests)
+
+    judgment = await judge_dialogue(dialogue_of(1), ask, config, IDENTITY)
+    assert isinstance(judgment, Judgment), judgment
+    thoughts = [request for request in asked if not request.labels]
+    reads = [request for request in asked if request.labels]
+    assert len(thoughts) == len(reads)
+    assert all(request.thought for request in reads)
+    for turn in judgment.per_turn:
+        assert all(reading.coverage >= config.min_coverage for reading in turn.readings.values())
+    # What was thought is what the label is read behind.
+    [with_thought] = await engine.complete(reads[:1])
+    [without] = await engine.complete([replace(reads[0], thought="")])
+    assert read_labels(with_thought, DIGITS).logprobs != read_labels(without, DIGITS).logprobs
+    assert engine.prompts.prompt_text(reads[0]).endswith("\n</think>\n\n(")
+    await engine.close()

@@ -1,0 +1,88 @@
+"""A bounded thought before a label is read.
+
+A model that thinks before it answers says little by its first token. Here it is asked twice on one trunk: first in
+words, as far as the bound goes, then for the label, behind what it thought. Replies with their thoughts are kept
+as any others are; records hold none of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from curate.dialogue import split_thinking
+from curate.engines.base import Ask, Completion, Request
+
+THOUGHT = ".thought"
+"""What the purpose of a call for a thought ends with."""
+_CLOSED = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """What a model thought.
+
+    Attributes:
+        is_cut: it met its bound before it was done.
+    """
+
+    text: str
+    is_cut: bool
+
+
+def read_thought(completion: Completion) -> Thought:
+    """The thought in a reply: parsed off by the server, in marks, or all of it where there is no mark.
+
+    Without a mark the template opened the thought and the bound ended it, or the model thinks without marks.
+    """
+    is_cut = completion.finish == "length"
+    if completion.thought:
+        return Thought(completion.thought.strip(), is_cut and not completion.text.strip())
+    rest, thought = split_thinking(completion.text)
+    if thought is None:
+        return Thought(rest.strip(), is_cut)
+    return Thought(thought, is_cut and _CLOSED.search(completion.text) is None)
+
+
+async def ask_with_thoughts(
+    ask: Ask, requests: Sequence[Request], tokens: int
+) -> tuple[list[Completion], int]:
+    """Answer requests, label reads behind a thought, others with room for one.
+
+    Args:
+        ask: answers siblings, in order.
+        requests: siblings.
+        tokens: bound of a thought.
+
+    Returns:
+        A completion a request, and how many thoughts met the bound. Where there is no thought for a fault, the
+        fault is the answer.
+    """
+    reads = [index for index, request in enumerate(requests) if request.labels]
+    answers: dict[int, Completion] = {}
+    thoughts: dict[int, Thought] = {}
+    if reads:
+        replies = await ask([_about(requests[index], tokens) for index in reads])
+        for index, reply in zip(reads, replies, strict=True):
+            if reply.fault is not None or reply.finish == "error":
+                answers[index] = reply
+            else:
+                thoughts[index] = read_thought(reply)
+    left = [index for index in range(len(requests)) if index not in answers]
+    asked = [
+        replace(requests[index], thought=thoughts[index].text)
+        if index in thoughts
+        else replace(requests[index], max_tokens=requests[index].max_tokens + tokens)
+        for index in left
+    ]
+    if asked:
+        answers.update(zip(left, await ask(asked), strict=True))
+    cut = sum(thought.is_cut for thought in thoughts.values())
+    return [answers[index] for index in range(len(requests))], cut
+
+
+def _about(request: Request, tokens: int) -> Request:
+    """The request for the thought before a label."""
+    stage = request.purpose.partition(".")[0]
+    return replace(request, labels=(), prefill="", max_tokens=tokens, purpose=f"{stage}{THOUGHT}")
