@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         Dialogue,
         EngineError,
         ExportConfig,
+        FactualityConfig,
+        FactualityScore,
         ForkConfig,
         Judgment,
         Labels,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
         read_gold,
         run_recipe,
         score_adherence,
+        score_factuality,
         score_metrics,
         select,
     )
@@ -70,6 +73,8 @@ __all__ = [
     "Dialogue",
     "EngineError",
     "ExportConfig",
+    "FactualityConfig",
+    "FactualityScore",
     "ForkConfig",
     "Judgment",
     "Labels",
@@ -105,6 +110,7 @@ __all__ = [
     "read_gold",
     "run_recipe",
     "score_adherence",
+    "score_factuality",
     "score_metrics",
     "select",
 ]

@@ -59,6 +59,7 @@ from curate.executors.local import for_each
 from curate.executors.loop import run as run_in_loop
 from curate.export.config import ExportConfig
 from curate.judging.config import RubricConfig
+from curate.judging.factuality import FactualityConfig
 from curate.judging.metrics import MetricsConfig, OwnMetric
 from curate.judging.metrics import draft as drafting
 from curate.pairs.config import ForkConfig, NaturalConfig
@@ -68,6 +69,7 @@ from curate.records import (
     AdherenceScore,
     Calibration,
     Decision,
+    FactualityScore,
     Judgment,
     MetricsScore,
     PreferencePair,
@@ -88,6 +90,7 @@ from curate.stages import (
     Stage,
     WorkItem,
     adherence_stage,
+    factuality_stage,
     fork_stage,
     judge_stage,
     metrics_stage,
@@ -104,6 +107,8 @@ __all__ = [
     "Dialogue",
     "EngineError",
     "ExportConfig",
+    "FactualityConfig",
+    "FactualityScore",
     "ForkConfig",
     "Judgment",
     "Labels",
@@ -139,6 +144,7 @@ __all__ = [
     "read_gold",
     "run_recipe",
     "score_adherence",
+    "score_factuality",
     "score_metrics",
     "select",
 ]
@@ -364,6 +370,37 @@ def draft_metric(wish: str, model: Model, *, budget: Bounds = None) -> OwnMetric
     return run_in_loop(run())
 
 
+def score_factuality(
+    dialogues: Iterable[Dialogue],
+    model: Model,
+    config: FactualityConfig | Given = None,
+    *,
+    replies: str | Path | None = None,
+    redact: Redact = None,
+    budget: Bounds = None,
+    keep_going: bool = False,
+) -> list[FactualityScore | Unscored]:
+    """Label the claims of every assistant turn; one record a dialogue, in order.
+
+    Args:
+        dialogues: what to look at.
+        model: the judge.
+        config: as the recipe's section `factuality`.
+        replies, redact, budget, keep_going: as in `judge_dialogues`.
+
+    Raises:
+        UsageError, EngineError, BudgetReached: as `judge_dialogues`.
+    """
+    chosen = _section(FactualityConfig, config, "factuality")
+    return _score(
+        dialogues,
+        _Models.of(redact, budget, judge=model),
+        lambda engine: factuality_stage(chosen, engine),
+        replies,
+        FirstRows(StageName.FACTUALITY, keep_going=keep_going),
+    )
+
+
 def select(
     dialogues: Iterable[Dialogue],
     judgments: Iterable[Judgment | Unscored],
@@ -372,6 +409,7 @@ def select(
     *,
     calibration: Calibration | str | Path | None = None,
     metrics: Iterable[MetricsScore | Unscored] | None = None,
+    factuality: Iterable[FactualityScore | Unscored] | None = None,
 ) -> list[Decision]:
     """Put every dialogue into sets by named conditions; no model calls.
 
@@ -382,7 +420,7 @@ def select(
         config: as the recipe's section `select`. With `dedup`, `decontaminate` or `split` all dialogues are
             held at once.
         calibration: file that `curate calibrate` wrote, or its content; gives the column `p_good`.
-        metrics: of these dialogues, where conditions ask for it.
+        metrics, factuality: of these dialogues, where conditions ask for them.
 
     Raises:
         UsageError: a key is wrong, or a condition names a column that is not there.
@@ -396,6 +434,7 @@ def select(
         None if adherence is None else {record.content_hash: record for record in adherence},
         None if fitted is None else fitted.good,
         None if metrics is None else {record.content_hash: record for record in metrics},
+        None if factuality is None else {record.content_hash: record for record in factuality},
     )
     cleaning = prepare_cleaning(config)
     if cleaning is None:

@@ -23,6 +23,7 @@ from curate.engines.personal_data import PersonalData
 from curate.errors import UsageError
 from curate.export.config import ExportConfig
 from curate.judging.config import RubricConfig
+from curate.judging.factuality import FactualityConfig
 from curate.judging.metrics import MetricsConfig
 from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.records.config import Config
@@ -146,6 +147,9 @@ class Recipe(Config):
     metrics: MetricsConfig | Literal[False] = Field(
         False, description="Weighted metrics of whole dialogues; left out unless given."
     )
+    factuality: FactualityConfig | Literal[False] = Field(
+        False, description="The claims of assistant turns and their truth; left out unless given."
+    )
     select: SelectConfig | Literal[False] = Field(
         default_factory=SelectConfig,
         description="False leaves it out: nothing is exported for SFT.",
@@ -206,7 +210,7 @@ class Recipe(Config):
     @property
     def asks_models(self) -> bool:
         """True when a stage needs a model; without one, judgments come from `reuse` or there are none."""
-        sections = (self.judge, self.judged_adherence, self.metrics)
+        sections = (self.judge, self.judged_adherence, self.metrics, self.factuality)
         scores = any(section is not False for section in sections)
         verifies = self.fork is not False or self.natural.verification is not None
         return verifies or (scores and (self.models.judge is not None or not self.reuse))
@@ -346,6 +350,7 @@ class Recipe(Config):
                 ("judge", self.judge),
                 ("adherence", self.adherence),
                 ("metrics", self.metrics),
+                ("factuality", self.factuality),
             )
             if section is False
         }

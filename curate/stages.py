@@ -37,6 +37,8 @@ from curate.judging.calibrated_levels import (
     with_levels,
 )
 from curate.judging.config import RubricConfig, reading_options, resolve_mode, scoring_mode
+from curate.judging.factuality import FactualityConfig, score_factuality
+from curate.judging.factuality import prompt_version as factuality_prompts
 from curate.judging.metrics import MetricsConfig, score_metrics
 from curate.judging.metrics import prompt_version as metrics_prompts
 from curate.judging.rubric import describe_issue, judge_dialogue, prompt_version, score_turn
@@ -53,6 +55,7 @@ from curate.records import (
     AdherenceScore,
     AdherenceTurn,
     CutPoints,
+    FactualityScore,
     JudgeIdentity,
     Judgment,
     MetricsScore,
@@ -72,8 +75,9 @@ R = TypeVar("R")
 Scored = AdherenceScore | Unscored
 Judged = Judgment | Unscored
 Measured = MetricsScore | Unscored
+Checked = FactualityScore | Unscored
 Forks = list[PreferencePair]
-Row = Judged | Scored | Measured | PreferencePair | Forks
+Row = Judged | Scored | Measured | Checked | PreferencePair | Forks
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DETAIL_CHARS = 500
@@ -176,13 +180,14 @@ class Stages:
     persona: Stage[Judged] | None = None
     adherence: Stage[Scored] | None = None
     metrics: Stage[Measured] | None = None
+    factuality: Stage[Checked] | None = None
     fork: Stage[Forks] | None = None
     natural: Stage[PreferencePair] | None = None
 
     def __iter__(self) -> Iterator[Stage[Any]]:
         """Those there are, in the order of a run."""
-        ordered = (self.judge, self.persona, self.adherence, self.metrics, self.fork, self.natural)
-        return filter(None, ordered)
+        scoring = (self.judge, self.persona, self.adherence, self.metrics, self.factuality)
+        return filter(None, (*scoring, self.fork, self.natural))
 
     def of(self, name: StageName, fingerprint: str) -> Stage[Any]:
         """The stage of a name, as it was bound elsewhere.
@@ -218,12 +223,13 @@ def bind_stages(recipe: Recipe, models: ModelsByRole) -> Stages:
     if judge:
         check_adherence(judge.calibration, scored.identity if scored else None)
     measured = metrics_stage(recipe.metrics, models.metrics) if recipe.metrics else None
+    checked = factuality_stage(recipe.factuality, models.judge) if recipe.factuality else None
     forked = verified = None
     if recipe.fork and judge and judged is not None:
         forked = fork_stage(recipe.fork, judge, judged, models, adherence, measured)
     if recipe.natural.verification is not None:
         verified = natural_stage(recipe.natural, judge, models.judge, adherence)
-    return Stages(judged, persona, scored, measured, forked, verified)
+    return Stages(judged, persona, scored, measured, checked, forked, verified)
 
 
 async def make_row(stage: Stage[Any], item: WorkItem, asks: Asks) -> Row:
@@ -465,6 +471,18 @@ def metrics_stage(config: MetricsConfig, engine: Described) -> Stage[Measured]:
     print_ = _fingerprint("judging", resolved.model_dump(mode="json"), identity)
     expected = _as_it_runs(run, "metrics")
     return Stage(StageName.METRICS, print_, identity, run, expected, mode=mode)
+
+
+def factuality_stage(config: FactualityConfig, engine: Described) -> Stage[Checked]:
+    """The claims of assistant turns on an engine, one JSON reply a turn."""
+    identity = _identity(engine.identity, "json", factuality_prompts())
+
+    async def run(item: WorkItem, asks: Asks) -> Checked:
+        ask = _about(item.dialogue, asks.judge)
+        return await score_factuality(item.dialogue, ask, config, identity)
+
+    print_ = _fingerprint("judging", config.model_dump(mode="json"), identity)
+    return Stage(StageName.FACTUALITY, print_, identity, run, _as_it_runs(run))
 
 
 def reference_stage(

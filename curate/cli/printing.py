@@ -11,7 +11,13 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from curate.dialogue import Message
-    from curate.records import AdherenceDecay, JudgeChecks, Manifest, MetricsReport
+    from curate.records import (
+        AdherenceDecay,
+        FactualityReport,
+        JudgeChecks,
+        Manifest,
+        MetricsReport,
+    )
 
 _CLIP = 300
 
@@ -143,6 +149,18 @@ def show_metrics(console: Console, report: MetricsReport) -> None:
             escape(codes),
         )
     console.print(table)
+
+
+def show_factuality(console: Console, report: FactualityReport) -> None:
+    """The facts over all dialogues: precision, claims by label, and what they were held against."""
+    if not report.dialogues:
+        return
+    mean = report.mean_precision
+    console.print(
+        "facts: "
+        + ("no claims" if mean is None else f"precision {mean:.2f} a dialogue on average")
+        + f"; claims: {listed(report.labels) or 'none'}; held against: {listed(report.evidence) or 'nothing'}"
+    )
 
 
 def show_decay(console: Console, decay: AdherenceDecay, positions: int = 10) -> None:

@@ -17,6 +17,7 @@ from curate.cli.printing import (
     listed,
     show_comparison,
     show_decay,
+    show_factuality,
     show_funnels,
     show_judge_checks,
     show_metrics,
@@ -133,6 +134,8 @@ def show_run(console: Console, result: RunResult) -> None:
         show_decay(console, manifest.adherence, positions=0)
     if manifest.metrics is not None:
         show_metrics(console, manifest.metrics)
+    if manifest.factuality is not None:
+        show_factuality(console, manifest.factuality)
     if manifest.estimate is not None:
         show_comparison(console, manifest)
     for said in filter(None, (manifest.levels, manifest.role_threshold)):

@@ -15,6 +15,7 @@ from curate.cli.printing import (
     clip,
     show_comparison,
     show_decay,
+    show_factuality,
     show_funnels,
     show_judge_checks,
     show_message,
@@ -49,11 +50,15 @@ def show(
             show_decay(OUT, manifest.adherence)
         if manifest.metrics is not None:
             show_metrics(OUT, manifest.metrics)
+        if manifest.factuality is not None:
+            show_factuality(OUT, manifest.factuality)
         show_funnels(OUT, manifest)
         show_comparison(OUT, manifest)
         return
     found = read_judged(run_folder, dialogue_id)
-    show_judged(OUT, found.dialogue, found.judgment, found.adherence, found.metrics)
+    show_judged(
+        OUT, found.dialogue, found.judgment, found.adherence, found.metrics, found.factuality
+    )
 
 
 def _print_json(run_folder: Path, dialogue_id: str | None) -> None:
@@ -96,6 +101,7 @@ def show_judged(
     judgment: Mapping[str, Any] | None,
     adherence: Mapping[str, Any] | None,
     metrics: Mapping[str, Any] | None = None,
+    factuality: Mapping[str, Any] | None = None,
 ) -> None:
     """A dialogue turn by turn, each turn followed by its scores; records as in the run folder."""
     console.print(f"[bold]{escape(clip(dialogue.id))}[/bold]")
@@ -104,11 +110,13 @@ def show_judged(
             console.print(f"{label}: {escape(clip(text))}")
     scores = {turn["turn"]: turn for turn in (judgment or {}).get("per_turn", ())}
     roles = {turn["turn"]: turn for turn in (adherence or {}).get("per_turn", ())}
+    facts = {turn["turn"]: turn for turn in (factuality or {}).get("per_turn", ())}
     for turn in dialogue.turns:
         console.print(f"\n[bold]turn {turn.number}[/bold]")
         for message in turn.messages:
             show_message(console, message)
         _show_turn_scores(console, scores.get(turn.number), roles.get(turn.number))
+        _show_claims(console, facts.get(turn.number))
     console.print()
     if judgment is None or judgment["kind"] == "unscored":
         console.print(f"judge: {_unscored(judgment)}")
@@ -142,6 +150,19 @@ def show_judged(
             _show_reason(console, whole["reason"])
     if metrics is not None:
         _show_metrics(console, metrics)
+    if factuality is not None:
+        precision = factuality.get("precision")
+        held = "no claims" if precision is None else f"precision {precision:.2f}"
+        said = _unscored(factuality) if factuality["kind"] == "unscored" else held
+        console.print(f"facts: {said}")
+
+
+def _show_claims(console: Console, turn: Mapping[str, Any] | None) -> None:
+    """The claims of a turn, a line each."""
+    for claim in (turn or {}).get("claims", ()):
+        style = {"true": "green", "false": "red"}.get(claim["label"], "dim")
+        basis = f" ({claim['evidence']})" if claim["evidence"] else ""
+        console.print(f"  [{style}]{claim['label']}{basis}: {escape(clip(claim['words']))}[/]")
 
 
 def _show_metrics(console: Console, record: Mapping[str, Any]) -> None:

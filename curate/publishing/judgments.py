@@ -8,7 +8,7 @@ the card, so that its figures are those of the table.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -104,7 +104,7 @@ def write_judgments(
     is_split = has_split(run)
     splits: list[Split] = ["train", "validation"] if is_split else ["train"]
     tally = DialogueCounts()
-    schema = _schema(with_metrics=StageName.METRICS in stages)
+    schema = _schema(stages)
     with ExitStack() as opened:
         shards: dict[Split, Shards] = {}
         if stages:
@@ -138,6 +138,7 @@ def _rows(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
     judged = _stage(run, manifest, StageName.JUDGE, index["content_hash"])
     adherent = _stage(run, manifest, StageName.ADHERENCE, index["content_hash"])
     measured = _stage(run, manifest, StageName.METRICS, index["content_hash"])
+    checked = _stage(run, manifest, StageName.FACTUALITY, index["content_hash"])
     decisions = _decisions(run, manifest)
     for dialogue_id, key in index.iter_rows():
         decision = next(decisions, {})
@@ -157,6 +158,7 @@ def _rows(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
             **_judgment(next(judged)),
             **_adherence(next(adherent)),
             **_metrics(next(measured)),
+            **_factuality(next(checked)),
         }
 
 
@@ -236,11 +238,30 @@ def _metrics(record: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
+def _factuality(record: dict[str, Any] | None) -> dict[str, Any]:
+    """Counts of claims; their words are the dialogue's, and stay out."""
+    unscored = NOT_REACHED if record is None else record.get("reason")
+    if record is None or unscored is not None:
+        return {**dict.fromkeys(_FACTS), "factuality_unscored": unscored}
+    labels = Counter(claim["label"] for turn in record["per_turn"] for claim in turn["claims"])
+    return {
+        "factual_precision": record["precision"],
+        **{f"{name}_claims": labels[name] for name in ("true", "false", "unverifiable")},
+        "factuality_judge": _judge(record["identity"]),
+        "factuality_unscored": None,
+    }
+
+
 _UNSCORED = {
     StageName.JUDGE: "unscored",
     StageName.ADHERENCE: "adherence_unscored",
     StageName.METRICS: "metrics_unscored",
+    StageName.FACTUALITY: "factuality_unscored",
 }
+_FACTS = (
+    *("factual_precision", "true_claims", "false_claims", "unverifiable_claims"),
+    "factuality_judge",
+)
 _METRIC = ("name", "share", "score", "na", "failure_code", "turns")
 _JUDGED = (
     *("verdict", "judge_verdict", "weakest_turn", "judge_weakest_turn", "decision_basis"),
@@ -253,7 +274,7 @@ def _judge(identity: dict[str, Any]) -> str:
     return shortened(" ".join(part for part in said if part))
 
 
-def _schema(*, with_metrics: bool) -> Any:
+def _schema(stages: Collection[StageName]) -> Any:
     """Of every file; an absent score is null, and a reason beside it says why."""
     import pyarrow as pa
 
@@ -283,7 +304,7 @@ def _schema(*, with_metrics: bool) -> Any:
         "adherence_turns": pa.list_(pa.struct(list(adherence_turn.items()))),
         "adherence_judge": text,
     }
-    if with_metrics:
+    if StageName.METRICS in stages:
         kinds = (text, real, count, text, text, pa.list_(count))
         metric = pa.struct(list(zip(_METRIC, kinds, strict=True)))
         fields |= {
@@ -293,4 +314,7 @@ def _schema(*, with_metrics: bool) -> Any:
             "metrics": pa.list_(metric),
             "metrics_judge": text,
         }
+    if StageName.FACTUALITY in stages:
+        fields |= {"factuality_unscored": text}
+        fields |= dict(zip(_FACTS, (real, count, count, count, text), strict=True))
     return pa.schema(list(fields.items()))

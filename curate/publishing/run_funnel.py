@@ -80,6 +80,7 @@ def make_funnel(
         (StageName.JUDGE, "judged"),
         (StageName.ADHERENCE, "scored for adherence"),
         (StageName.METRICS, "scored by metrics"),
+        (StageName.FACTUALITY, "with their claims checked"),
     ):
         if stage in manifest.fingerprints:
             unscored = _prefixed("unscored", tally.unscored.get(stage, {}))

@@ -28,6 +28,14 @@ from curate.records.calibration import (
     Kappa,
 )
 from curate.records.decision import Collision, Decision
+from curate.records.factuality import (
+    ClaimLabel,
+    Evidence,
+    FactualClaim,
+    FactualityReport,
+    FactualityScore,
+    TurnClaims,
+)
 from curate.records.judge_checks import (
     FailureMode,
     FailureModeName,
@@ -113,6 +121,7 @@ __all__ = [
     "CallMatch",
     "Change",
     "ChangeKind",
+    "ClaimLabel",
     "Collision",
     "ConversationAdherence",
     "ConversationLevel",
@@ -123,6 +132,10 @@ __all__ = [
     "Decision",
     "DropReason",
     "Estimate",
+    "Evidence",
+    "FactualClaim",
+    "FactualityReport",
+    "FactualityScore",
     "FailureMode",
     "FailureModeName",
     "FunnelStage",
@@ -160,6 +173,7 @@ __all__ = [
     "StageCounts",
     "StageEstimate",
     "StageName",
+    "TurnClaims",
     "TurnReading",
     "TurnScores",
     "Unscored",

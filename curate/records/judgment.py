@@ -26,15 +26,21 @@ class StageName(StrEnum):
     ADHERENCE = "adherence"
     PERSONA = "persona"
     METRICS = "metrics"
+    FACTUALITY = "factuality"
     FORK = "fork"
     NATURAL = "natural"
 
 
-ScoringStage = Literal["judge", "adherence", "metrics"]
+ScoringStage = Literal["judge", "adherence", "metrics", "factuality"]
 """Those of them that give a dialogue scores, as the score table's columns name them."""
 
 
-SCORING = (StageName.JUDGE, StageName.ADHERENCE, StageName.METRICS)
+SCORING = (
+    StageName.JUDGE,
+    StageName.ADHERENCE,
+    StageName.METRICS,
+    StageName.FACTUALITY,
+)
 """The stages whose rows are scores of dialogues; the others check the judge, and make or verify pairs."""
 
 

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from curate.dialogue import Frozen
 from curate.records.adherence import AdherenceDecay
+from curate.records.factuality import FactualityReport
 from curate.records.judge_checks import JudgeChecks
 from curate.records.judgment import JudgeIdentity
 from curate.records.metrics import MetricsReport
@@ -224,6 +225,9 @@ class Manifest(SourcesReport, SelectionReport, PairsReport):
     )
     metrics: MetricsReport | None = Field(
         None, description="What the weighted metrics came to, where the recipe has them."
+    )
+    factuality: FactualityReport | None = Field(
+        None, description="What the facts came to, where the recipe looks at them."
     )
     stages: dict[str, StageCounts] = Field(default_factory=dict)
     exports: dict[str, dict[str, int]] = Field(default_factory=dict)

@@ -22,6 +22,7 @@ from curate.dialogue import Dialogue
 from curate.pairs.funnel import Funnel
 from curate.records import (
     AdherenceScore,
+    FactualityScore,
     GoodModel,
     Judgment,
     MetricsScore,
@@ -50,6 +51,7 @@ def write_scores(
     judgments: StageRows[Judgment | Unscored] | None,
     adherence: StageRows[AdherenceScore | Unscored] | None,
     metrics: StageRows[MetricsScore | Unscored] | None = None,
+    factuality: StageRows[FactualityScore | Unscored] | None = None,
     *,
     judged_share: float | None = None,
     adherence_share: float | None = None,
@@ -61,7 +63,7 @@ def write_scores(
     Args:
         run: the run folder, its dialogues read.
         judgments: rows compacted in the order of the dialogues; None where the stage is not part of the run.
-        adherence, metrics: likewise.
+        adherence, metrics, factuality: likewise.
         judged_share: least share of scored turns of which the judge's scores of a dialogue count; None: all.
             A row that another run made, which admitted more, is unscored here (`unscored_turns`).
         adherence_share: likewise.
@@ -72,6 +74,7 @@ def write_scores(
     judged = None if judgments is None else _admitted(judgments.aligned(keys), judged_share)
     scored = None if adherence is None else _admitted(adherence.aligned(keys), adherence_share)
     measured = None if metrics is None else metrics.aligned(keys)
+    checked = None if factuality is None else factuality.aligned(keys)
     with FrameFile(run / SCORES, first=tuple(SCHEMA)) as table:
         for facts in read_frames(run / INDEX, CHUNK):
             table.append(
@@ -82,6 +85,7 @@ def write_scores(
                     good,
                     measured=None if measured is None else list(islice(measured, facts.height)),
                     metrics=metric_names,
+                    checked=None if checked is None else list(islice(checked, facts.height)),
                 )
             )
     return pl.scan_parquet(run / SCORES)

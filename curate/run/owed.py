@@ -23,6 +23,7 @@ from curate.records import (
     AdherenceScore,
     DropReason,
     Estimate,
+    FactualityScore,
     Judgment,
     Manifest,
     MetricsScore,
@@ -35,7 +36,7 @@ from curate.run.outputs import SCORES
 from curate.run.read_back import read_manifest
 from curate.run.staging import fork_rows, scored_rows, verified_rows
 from curate.selection.rules import matches
-from curate.stages import Stage, adherence_stage, judge_stage, metrics_stage
+from curate.stages import Stage, adherence_stage, factuality_stage, judge_stage, metrics_stage
 from curate.storage.files import read_lines, readable
 
 _SHOWN = 60  # characters of a value in a message
@@ -181,6 +182,8 @@ def _keys(run: Path, stage: StageName, fingerprint: str) -> pl.Series:
         return scored_rows(run, stage, fingerprint, AdherenceScore).done()
     if stage is StageName.METRICS:
         return scored_rows(run, stage, fingerprint, MetricsScore).done()
+    if stage is StageName.FACTUALITY:
+        return scored_rows(run, stage, fingerprint, FactualityScore).done()
     return (fork_rows if stage is StageName.FORK else verified_rows)(run, fingerprint).done()
 
 
@@ -309,14 +312,17 @@ def reuse_gaps(
     if recipe.metrics:
         stage = metrics_stage(recipe.metrics, models.metrics)
         found.append(reused.misfit(stage, recipe.metrics.model_dump(mode="json"), kept))
+    if recipe.factuality:
+        stage = factuality_stage(recipe.factuality, models.judge)
+        found.append(reused.misfit(stage, recipe.factuality.model_dump(mode="json"), kept))
     return [text for text in found if text is not None]
 
 
 def taken_over_gaps(recipe: Recipe, kept: KeptRows, reused: Reused | None) -> list[str]:
     """The same where no judge is at hand, and rows are taken as they are."""
     found = []
-    sections = zip(SCORING, (recipe.judge, recipe.judged_adherence, recipe.metrics), strict=True)
-    for stage, section in sections:
+    sections = (recipe.judge, recipe.judged_adherence, recipe.metrics, recipe.factuality)
+    for stage, section in zip(SCORING, sections, strict=True):
         if reused is None or not section:
             continue
         there = reused.manifest.fingerprints.get(stage)

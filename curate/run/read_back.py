@@ -31,6 +31,7 @@ class JudgedDialogue:
     judgment: dict[str, Any] | None
     adherence: dict[str, Any] | None
     metrics: dict[str, Any] | None
+    factuality: dict[str, Any] | None
 
 
 def read_manifest(run: Path) -> Manifest:

@@ -17,6 +17,7 @@ from curate.recipe import Recipe
 from curate.records import (
     AdherenceDecay,
     Estimate,
+    FactualityReport,
     JudgeChecks,
     JudgeIdentity,
     Manifest,
@@ -63,6 +64,7 @@ class StageReport:
         decay: role adherence by turn.
         checks: the rubric judge held against itself.
         metrics: what the weighted metrics came to.
+        factuality: what the facts came to.
     """
 
     fingerprint: str = ""
@@ -76,6 +78,7 @@ class StageReport:
     decay: AdherenceDecay | None = None
     checks: JudgeChecks | None = None
     metrics: MetricsReport | None = None
+    factuality: FactualityReport | None = None
 
     def count(self, reasons: Iterable[str | None]) -> None:
         """Count rows: why each is unscored, or None."""
@@ -213,6 +216,7 @@ class RunLog:
             adherence=next((report.decay for report in scored if report.decay), None),
             judge_checks=next((report.checks for report in scored if report.checks), None),
             metrics=next((report.metrics for report in scored if report.metrics), None),
+            factuality=next((report.factuality for report in scored if report.factuality), None),
             stages=self._stage_counts(),
             exports=self.exports,
             identities={

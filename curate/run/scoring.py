@@ -19,9 +19,11 @@ from curate.adherence.reference.config import EVALUATION_ONLY
 from curate.executors.local import AskingNobody
 from curate.executors.work import Runner
 from curate.judging.calibrated_levels import check_adherence, describe_levels
+from curate.judging.factuality.tally import FactualityTally
 from curate.judging.metrics.tally import MetricsTally
 from curate.records import (
     AdherenceScore,
+    FactualityScore,
     JudgeIdentity,
     Judgment,
     MetricsScore,
@@ -47,12 +49,14 @@ class Scores:
     judgments: StageRows[Judgment | Unscored] | None = None
     adherence: StageRows[AdherenceScore | Unscored] | None = None
     metrics: StageRows[MetricsScore | Unscored] | None = None
+    factuality: StageRows[FactualityScore | Unscored] | None = None
     rejudged: frozenset[str] = frozenset()
 
 
 async def ask_for_scores(job: Job, stages: Stages, runner: Runner) -> Scores:
     """The scores of a run with a judge; adherence may be compared with references instead."""
-    judgments, adherence, metrics, again = None, None, None, frozenset[str]()
+    judgments = adherence = metrics = factuality = None
+    again = frozenset[str]()
     if stages.judge is not None:
         with job.log.timed(StageName.JUDGE):
             judgments, again = await _ask(job, Judgment, stages.judge, runner)
@@ -65,13 +69,16 @@ async def ask_for_scores(job: Job, stages: Stages, runner: Runner) -> Scores:
         with job.log.timed(StageName.METRICS):
             metrics, more = await _ask(job, MetricsScore, stages.metrics, runner)
             again |= more
-    return Scores(judgments, adherence, metrics, again)
+    if stages.factuality is not None:
+        with job.log.timed(StageName.FACTUALITY):
+            factuality, _ = await _ask(job, FactualityScore, stages.factuality, runner)
+    return Scores(judgments, adherence, metrics, factuality, again)
 
 
 async def scores_without_a_judge(job: Job) -> Scores:
     """The scores of a run without model calls: another run's rows as they are, or comparison with references."""
     recipe = job.recipe
-    judgments = adherence = metrics = None
+    judgments = adherence = metrics = factuality = None
     if recipe.judge:
         judgments = _take_over(
             job, StageName.JUDGE, Judgment, partial(calibrate_judge, recipe.judge)
@@ -82,10 +89,12 @@ async def scores_without_a_judge(job: Job) -> Scores:
         adherence = await _compare(job, recipe.compared_adherence)
     if recipe.metrics:
         metrics = _take_over(job, StageName.METRICS, MetricsScore)
+    if recipe.factuality:
+        factuality = _take_over(job, StageName.FACTUALITY, FactualityScore)
     if recipe.judge:
         known = job.log.stage(StageName.ADHERENCE).identity if adherence else None
         check_adherence(recipe.judge.calibration, known)
-    return Scores(judgments, adherence, metrics)
+    return Scores(judgments, adherence, metrics, factuality)
 
 
 async def _ask(
@@ -200,7 +209,7 @@ def _settled(
 
 def _count(job: Job, name: StageName, rows: Rows[S], hashes: pl.Series) -> None:
     report = job.log.stage(name)
-    adherence, metrics = AdherenceTally(), MetricsTally()
+    adherence, metrics, factuality = AdherenceTally(), MetricsTally(), FactualityTally()
     turns = in_part = 0
     for key, record in rows.stored(hashes):
         said = orjson.loads(record)
@@ -217,6 +226,9 @@ def _count(job: Job, name: StageName, rows: Rows[S], hashes: pl.Series) -> None:
         elif name is StageName.METRICS:
             metrics.add(said)
             missing = 0
+        elif name is StageName.FACTUALITY:
+            factuality.add(said)
+            missing = 0
         else:
             adherence.add(said)
             missing = sum(turn["score"] is None for turn in said.get("per_turn", ()))
@@ -230,6 +242,8 @@ def _count(job: Job, name: StageName, rows: Rows[S], hashes: pl.Series) -> None:
         )
     if name is StageName.METRICS:
         report.metrics = metrics.report()
+    if name is StageName.FACTUALITY:
+        report.factuality = factuality.report()
     if name is StageName.ADHERENCE:
         report.decay = adherence.decay()
         for warning in adherence.warnings():

@@ -27,6 +27,7 @@ def tabulate(job: Job, scores: Scores) -> pl.LazyFrame:
             scores.judgments,
             scores.adherence,
             scores.metrics,
+            scores.factuality,
             judged_share=judge.min_scored_share if judge else None,
             adherence_share=role.min_scored_share if role else None,
             good=None if fitted is None else fitted.good,

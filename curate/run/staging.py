@@ -19,6 +19,7 @@ from curate.recipe import Recipe
 from curate.records import (
     INTERNAL_ERROR,
     AdherenceScore,
+    FactualityScore,
     Judgment,
     MetricsScore,
     PreferencePair,
@@ -32,12 +33,17 @@ from curate.stages import Calibrated, Row, Stage, WorkItem
 from curate.storage.run_folder import RunFolder
 from curate.storage.stage_rows import StageRows
 
-S = TypeVar("S", Judgment, AdherenceScore, MetricsScore)
+S = TypeVar("S", Judgment, AdherenceScore, MetricsScore, FactualityScore)
 R = TypeVar("R", bound=Row)
 
 _PAIRS = TypeAdapter(list[PreferencePair])
-_BY_KIND: TypeAdapter[Judgment | AdherenceScore | MetricsScore | Unscored] = TypeAdapter(
-    Annotated[Judgment | AdherenceScore | MetricsScore | Unscored, Discriminator("kind")]
+_BY_KIND: TypeAdapter[Judgment | AdherenceScore | MetricsScore | FactualityScore | Unscored] = (
+    TypeAdapter(
+        Annotated[
+            Judgment | AdherenceScore | MetricsScore | FactualityScore | Unscored,
+            Discriminator("kind"),
+        ]
+    )
 )
 
 Progress = Callable[[str, int, int], None]

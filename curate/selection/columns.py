@@ -77,6 +77,7 @@ def _facts() -> list[Column]:
         Column("judge_unscored", text, "Why the judge gave no scores; null where it did."),
         Column("adherence_unscored", text, "Why there is no adherence score; null where there is."),
         Column("metrics_unscored", text, "Why the metrics gave no score; null where they did."),
+        Column("factuality_unscored", text, "Why the claims are not known; null where they are."),
     ]
 
 
@@ -223,6 +224,23 @@ def _measured() -> list[Column]:
     ]
 
 
+def _checked() -> list[Column]:
+    def facts(name: str, dtype: pl.DataType, about: str) -> Column:
+        return Column(name, dtype, about, ("factuality",))
+
+    real, count = pl.Float64(), pl.Int32()
+    return [
+        facts(
+            "factual_precision", real, "True claims over factual ones, 0-1; null without claims."
+        ),
+        facts("min_factual_precision", real, "Lowest precision of a turn that claims facts, 0-1."),
+        facts("n_claims", count, "Factual claims: true, false or unverifiable."),
+        facts("n_false_claims", count, "Those of them that are false."),
+        facts("n_unverifiable_claims", count, "Those that nothing at hand tells about."),
+        facts("factuality_key", pl.String(), "Model, mode and a hash of the whole identity."),
+    ]
+
+
 def _derived() -> list[Column]:
     both: tuple[ScoringStage, ...] = ("judge", "adherence")
     return [
@@ -248,6 +266,7 @@ COLUMNS: tuple[Column, ...] = (
     *_judged(),
     *_adherent(),
     *_measured(),
+    *_checked(),
     *_derived(),
 )
 SCHEMA: dict[str, pl.DataType] = {column.name: column.dtype for column in COLUMNS}
@@ -295,11 +314,13 @@ SCORE_OF: dict[ScoringStage, str] = {
     "judge": "verdict",
     "adherence": "adherence",
     "metrics": "overall_score",
+    "factuality": "n_claims",
 }
 """The column that is null exactly where a stage has no scores."""
 UNSCORED_OF: dict[ScoringStage, str] = {
     "judge": "judge_unscored",
     "adherence": "adherence_unscored",
     "metrics": "metrics_unscored",
+    "factuality": "factuality_unscored",
 }
 """The column that says why."""

@@ -26,6 +26,7 @@ DEFAULT_CONDITIONS: dict[ScoringStage, tuple[str, str]] = {
     "judge": ("good_verdict", "verdict >= 'good'"),
     "adherence": ("in_role", "adherent"),
     "metrics": ("passed_metrics", "metrics_passed"),
+    "factuality": ("no_false_claims", "n_false_claims = 0"),
 }
 """Per stage: name and SQL of the condition where the recipe gives none. That of the judge holds for calibrated
 levels only: without, a verdict says little, and `DEFAULT_TOP` goes by rank."""

@@ -21,6 +21,7 @@ from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
     AdherenceScore,
+    FactualityScore,
     GoodModel,
     JudgeIdentity,
     Judgment,
@@ -45,7 +46,12 @@ from curate.selection.columns import (
 CHUNK = 5_000
 """Rows that are held as Python objects before they become a frame: tens of MB."""
 _LARGEST_INT = 2**63 - 1
-_IDENTITIES = {"judge": "judge_key", "adherence": "adherence_key", "metrics": "metrics_key"}
+_IDENTITIES = {
+    "judge": "judge_key",
+    "adherence": "adherence_key",
+    "metrics": "metrics_key",
+    "factuality": "factuality_key",
+}
 _FACTS = [
     column for column in COLUMNS if not column.stages and column.name not in UNSCORED_OF.values()
 ]
@@ -55,6 +61,7 @@ Row = dict[str, Any]
 Judged = Judgment | Unscored | None
 Scored = AdherenceScore | Unscored | None
 Measured = MetricsScore | Unscored | None
+Checked = FactualityScore | Unscored | None
 
 
 def score_table(
@@ -63,6 +70,7 @@ def score_table(
     adherence: Mapping[str, AdherenceScore | Unscored] | None = None,
     good: GoodModel | None = None,
     metrics: Mapping[str, MetricsScore | Unscored] | None = None,
+    factuality: Mapping[str, FactualityScore | Unscored] | None = None,
 ) -> pl.DataFrame:
     """Put what is known about each dialogue into one row.
 
@@ -72,7 +80,7 @@ def score_table(
             is unscored with reason `not_scored`.
         adherence: likewise.
         good: gives the column `p_good`.
-        metrics: as `judgments`.
+        metrics, factuality: as `judgments`.
 
     Returns:
         A frame of one row a dialogue with the columns of `selection.columns.COLUMNS`, then one column
@@ -86,7 +94,8 @@ def score_table(
         judged = None if judgments is None else [judgments.get(key) for key in keys]
         scored = None if adherence is None else [adherence.get(key) for key in keys]
         measured = None if metrics is None else [metrics.get(key) for key in keys]
-        frames.append(with_scores(facts, judged, scored, good, measured=measured))
+        checked = None if factuality is None else [factuality.get(key) for key in keys]
+        frames.append(with_scores(facts, judged, scored, good, measured=measured, checked=checked))
     if not frames:
         return pl.DataFrame(schema=SCHEMA)
     table = pl.concat(frames, how="diagonal_relaxed") if len(frames) > 1 else frames[0]
@@ -112,6 +121,7 @@ def with_scores(
     *,
     measured: Sequence[Measured] | None = None,
     metrics: Sequence[str] = (),
+    checked: Sequence[Checked] | None = None,
 ) -> pl.DataFrame:
     """`facts` with the columns of the scores, in the order of `SCHEMA`.
 
@@ -123,6 +133,7 @@ def with_scores(
         good: gives the column `p_good`.
         measured: as `judged`, of weighted metrics.
         metrics: names of those that have columns even where no row is scored by them.
+        checked: as `judged`, of factuality.
     """
     nothing: list[None] = [None] * facts.height
     rows = [
@@ -134,6 +145,8 @@ def with_scores(
             row["p_good"] = _p_good(good, judgment, score)
     for row, held in zip(rows, measured or nothing, strict=True):
         row |= _measured(held, is_asked=measured is not None)
+    for row, claims in zip(rows, checked or nothing, strict=True):
+        row |= _checked(claims, is_asked=checked is not None)
     table = facts.hstack([*_series(_SCORES, rows), *_series(_metric_columns(rows, metrics), rows)])
     return table.select(*SCHEMA, *(name for name in table.columns if name not in SCHEMA))
 
@@ -225,6 +238,21 @@ def _measured(measured: Measured, *, is_asked: bool) -> Row:
         if metric.reading is not None:
             row[f"{METRIC_PREFIX}{metric.name}_expected"] = metric.reading.mean
     return row
+
+
+def _checked(checked: Checked, *, is_asked: bool) -> Row:
+    if not isinstance(checked, FactualityScore):
+        why = NOT_SCORED if checked is None else checked.reason
+        return {"factuality_unscored": why} if is_asked else {}
+    turns = [turn.precision for turn in checked.per_turn if turn.precision is not None]
+    return {
+        "factual_precision": checked.precision,
+        "min_factual_precision": min(turns, default=None),
+        "n_claims": checked.count("true", "false", "unverifiable"),
+        "n_false_claims": checked.count("false"),
+        "n_unverifiable_claims": checked.count("unverifiable"),
+        "factuality_key": _key(checked.identity),
+    }
 
 
 def _metric_columns(rows: Iterable[Row], metrics: Iterable[str]) -> list[Column]:

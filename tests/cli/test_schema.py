@@ -26,6 +26,8 @@ from curate.records import (
     ConversationScore,
     CutPoints,
     Decision,
+    FactualClaim,
+    FactualityScore,
     GoodModel,
     JudgeIdentity,
     Judgment,
@@ -39,6 +41,7 @@ from curate.records import (
     QuarantinedRow,
     RubricScores,
     StageCounts,
+    TurnClaims,
     TurnScores,
     Unscored,
     UnscoredTurn,
@@ -165,6 +168,22 @@ EXAMPLES: dict[str, BaseModel] = {
             in_order=True,
         ),
     ),
+    "factuality": FactualityScore(
+        dialogue_id="a",
+        content_hash="0",
+        identity=IDENTITY,
+        per_turn=(
+            TurnClaims(
+                turn=1,
+                claims=(
+                    FactualClaim(words="in Bonn", label="true", evidence="document"),
+                    FactualClaim(words="lovely", label="not_factual"),
+                ),
+                precision=1.0,
+            ),
+        ),
+        precision=1.0,
+    ),
     "decision": Decision(dialogue_id="a", content_hash="0", sets=("sft",), reasons=("short",)),
     "preference-pair": PreferencePair(
         pair_id="p",
@@ -232,6 +251,7 @@ def test_an_unknown_key_is_refused(name: str) -> None:
         ("adherence", {"session_score": 1.5}, "session_score"),
         ("adherence", {"interval": [0.1]}, "interval"),
         ("metrics", {"overall_score": 101}, "overall_score"),
+        ("factuality", {"precision": "high"}, "precision"),
         ("decision", {"sets": ["train"]}, "sets.0"),
         ("preference-pair", {"rejected": None}, "rejected"),
         ("manifest", {"status": "fine"}, "status"),

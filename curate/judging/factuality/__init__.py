@@ -1,0 +1,7 @@
+"""Factuality: the claims of each assistant turn, labelled, with the words they stand in and what they were held against."""
+
+from curate.judging.factuality.config import FactualityConfig
+from curate.judging.factuality.judge import claims_of_turn, score_factuality
+from curate.judging.factuality.prompting import prompt_version
+
+__all__ = ["FactualityConfig", "claims_of_turn", "prompt_version", "score_factuality"]

@@ -1,0 +1,190 @@
+"""The judge of facts: one dialogue in, one `FactualityScore` or `Unscored` out.
+
+A turn (or part of a long one) is one call, whose reply is a list of claims. A reply that cannot be used, one that quotes
+words which do not stand in the turn included, is asked again with the reason; what stays unusable leaves the dialogue
+unscored, since claims that nobody saw would pass for none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from curate.dialogue import Dialogue, Turn
+from curate.engines.base import Ask
+from curate.engines.layout import Trunk
+from curate.engines.structured import BadReply, read_object
+from curate.errors import UsageError
+from curate.judging.factuality.config import FactualityConfig
+from curate.judging.factuality.prompting import (
+    evidence_of,
+    request,
+    said_in,
+    schema,
+    split,
+    trunks,
+)
+from curate.judging.session import Failure, clip_words, fault_of
+from curate.records import JudgeIdentity, StageName, Unscored
+from curate.records.factuality import Evidence, FactualClaim, FactualityScore, TurnClaims
+
+STAGE: Final = StageName.FACTUALITY
+_FACTUAL = ("true", "false", "unverifiable")
+
+
+async def score_factuality(
+    dialogue: Dialogue, ask: Ask, config: FactualityConfig, identity: JudgeIdentity
+) -> FactualityScore | Unscored:
+    """Label the claims of every assistant turn with text, those before the first user message included.
+
+    Args:
+        dialogue: with an assistant message.
+        ask: the judge model.
+        config: bounds.
+        identity: put into the record as it is.
+
+    Returns:
+        The claims; or `Unscored` with reason no_assistant_turn, context_overflow, bad_reply, reply_cut or engine_error.
+    """
+    turns = [turn for turn in dialogue.turns if turn.has_assistant]
+    if not turns:
+        return _unscored(dialogue, Failure("no_assistant_turn", "there is nothing to check"), 0)
+    shown = trunks(dialogue, config)
+    per_turn: list[TurnClaims] = []
+    requests = 0
+    for turn in turns:
+        found, asked = await _ask_turn(dialogue, turn, shown[turn.number], ask, config)
+        requests += asked
+        if isinstance(found, Failure):
+            failure = Failure(found.reason, f"turn {turn.number}: {found.detail}".rstrip(": "))
+            return _unscored(dialogue, failure, requests)
+        per_turn.append(found)
+    return FactualityScore(
+        dialogue_id=dialogue.id,
+        content_hash=dialogue.content_hash,
+        identity=identity,
+        per_turn=tuple(per_turn),
+        precision=precision(claim for turn in per_turn for claim in turn.claims),
+        neutralised=shown[dialogue.turns[-1].number].neutralised,
+        requests=requests,
+    )
+
+
+async def claims_of_turn(
+    dialogue: Dialogue, number: int, ask: Ask, config: FactualityConfig
+) -> TurnClaims | Unscored:
+    """The claims of one turn, the dialogue shown up to it.
+
+    Raises:
+        UsageError: the dialogue has no such turn with an assistant message.
+    """
+    turns = {turn.number: turn for turn in dialogue.turns if turn.has_assistant}
+    if number not in turns:
+        raise UsageError(f"dialogue {dialogue.id} has no turn {number}", expected=[*turns])
+    trunk = trunks(dialogue, config)[number]
+    found, requests = await _ask_turn(dialogue, turns[number], trunk, ask, config)
+    return _unscored(dialogue, found, requests) if isinstance(found, Failure) else found
+
+
+def precision(claims: Iterable[FactualClaim]) -> float | None:
+    """True claims over those that are true, false or unverifiable; None without any."""
+    labels = [claim.label for claim in claims if claim.label in _FACTUAL]
+    return labels.count("true") / len(labels) if labels else None
+
+
+async def _ask_turn(
+    dialogue: Dialogue, turn: Turn, trunk: Trunk, ask: Ask, config: FactualityConfig
+) -> tuple[TurnClaims | Failure, int]:
+    """The claims of a turn, and how many calls that took."""
+    text, requests = said_in(turn), 0
+    evidence = evidence_of(dialogue, turn)
+    parts = split(text, config.part_words)
+    claims: list[FactualClaim] = []
+    for part in parts:
+        found, asked = await _ask_part(
+            trunk, turn.number, part, len(parts) == 1, ask, config, evidence
+        )
+        requests += asked
+        if isinstance(found, Failure):
+            return found, requests
+        claims += found
+    kept = TurnClaims(
+        turn=turn.number, claims=tuple(claims), parts=len(parts), precision=precision(claims)
+    )
+    return kept, requests
+
+
+async def _ask_part(
+    trunk: Trunk,
+    turn: int,
+    part: str,
+    is_whole: bool,
+    ask: Ask,
+    config: FactualityConfig,
+    evidence: Sequence[Evidence],
+) -> tuple[list[FactualClaim] | Failure, int]:
+    problem: str | None = None
+    failure = Failure("bad_reply")
+    for attempt in range(config.retries + 1):
+        asked = request(
+            trunk,
+            turn,
+            None if is_whole else part,
+            config,
+            evidence,
+            problem=problem,
+            sample=attempt,
+        )
+        (completion,) = await ask([asked])
+        if (fault := fault_of(completion)) is not None:
+            return fault, attempt + 1
+        reply = read_object(completion, schema(config, evidence))
+        if not isinstance(reply, BadReply):
+            claims, problem = read_claims(reply["claims"], part)
+            if problem is None:
+                return claims, attempt + 1
+            failure = Failure("bad_reply", problem)
+            continue
+        problem = reply.detail
+        failure = Failure("reply_cut" if reply.reason == "cut" else "bad_reply", problem)
+    return failure, config.retries + 1
+
+
+def read_claims(
+    given: Iterable[dict[str, Any]], text: str
+) -> tuple[list[FactualClaim], str | None]:
+    """The claims of a reply in the order they stand in the text, each once; or why they cannot be used."""
+    found: dict[str, tuple[int, FactualClaim]] = {}
+    flat = _flat(text)
+    for claim in given:
+        words = _flat(claim["words"])
+        at = flat.find(words) if words else -1
+        if at < 0:
+            return [], f"{clip_words(claim['words'], 12)!r} does not stand in the assistant's text"
+        evidence = None if claim["label"] == "not_factual" else claim["evidence"]
+        held = FactualClaim(
+            words=" ".join(claim["words"].split()), label=claim["label"], evidence=evidence
+        )
+        found.setdefault(words, (at, held))
+    return [held for _, held in sorted(found.values(), key=lambda one: one[0])], None
+
+
+def _flat(text: str) -> str:
+    """Without what a copy may change: case, white space, quotation marks and markup at the ends."""
+    text = re.sub(r"[*_`]+", "", text).translate(_QUOTES)
+    return " ".join(text.casefold().split()).strip("\"' .…")
+
+
+_QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"'})
+
+
+def _unscored(dialogue: Dialogue, failure: Failure, requests: int) -> Unscored:
+    return Unscored(
+        dialogue_id=dialogue.id,
+        content_hash=dialogue.content_hash,
+        stage=STAGE,
+        reason=failure.reason,
+        detail=failure.detail,
+        requests=requests,
+    )
