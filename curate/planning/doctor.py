@@ -12,7 +12,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
@@ -160,7 +160,7 @@ async def _examine_engine(
                 "open_dialogues": engine.open_dialogues,
                 "facts": _facts(engine),
                 "warnings": warnings_of(engine),
-                "modes": modes(recipe, engine.capabilities) if "judge" in roles else (),
+                "modes": modes(recipe, engine.capabilities, roles),
             }
         )
     finally:
@@ -179,14 +179,17 @@ def _facts(engine: Engine) -> dict[str, str]:
 _NO_LOGPROBS = "the engine gives no log-probabilities"
 
 
-def modes(recipe: Recipe, capabilities: frozenset[Capability]) -> tuple[ModeReport, ...]:
-    """How each judging stage would ask an engine that can do this, and why so."""
+def modes(
+    recipe: Recipe, capabilities: frozenset[Capability], roles: Sequence[str] = ("judge",)
+) -> tuple[ModeReport, ...]:
+    """How each judging stage would ask an engine that can do this and has these roles, and why so."""
     found = []
-    if recipe.judge:
+    if recipe.judge and "judge" in roles:
         found.append(_judge_mode(recipe.judge, capabilities))
-    if recipe.judged_adherence:
+    if recipe.judged_adherence and "judge" in roles:
         found.append(_adherence_mode(recipe.judged_adherence, capabilities))
-    if recipe.metrics:
+    measures = "judge" if recipe.models.metrics is None else "metrics"
+    if recipe.metrics and measures in roles:
         found.append(_metrics_mode(recipe.metrics, capabilities))
     return tuple(found)
 

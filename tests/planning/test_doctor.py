@@ -93,6 +93,29 @@ def test_modes_say_why() -> None:
     assert forced["judge"][0] is None
     assert "log-probabilities" in forced["judge"][1]
     assert "judge" not in said(LOGPROBS, judge=False)
+    assert "metrics" not in reads
+    assert said(frozenset(), metrics={})["metrics"] == (
+        "json",
+        "the engine gives no log-probabilities",
+    )
+    assert said(LOGPROBS, metrics={})["metrics"][0] == "tokens"
+    assert said(frozenset(), metrics={"mode": "tokens"})["metrics"][0] is None
+
+
+def test_metrics_are_told_of_the_model_that_scores_them() -> None:
+    given = recipe("http://localhost:1/v1", metrics={})
+    assert given.models.judge is not None
+    other = given.model_copy(
+        update={"models": given.models.model_copy(update={"metrics": given.models.judge})}
+    )
+
+    def stages(of: Recipe, *roles: str) -> list[str]:
+        return [mode.stage for mode in modes(of, LOGPROBS, roles)]
+
+    assert stages(given, "judge", "policy") == ["judge", "adherence", "metrics"]
+    assert stages(other, "judge") == ["judge", "adherence"]
+    assert stages(other, "metrics") == ["metrics"]
+    assert stages(other, "policy") == []
 
 
 def test_extras_come_from_the_installed_package_with_the_line_that_installs_them() -> None:
