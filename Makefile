@@ -17,6 +17,8 @@ quickstart: $(VENV)/.base
 		printf '\nthe first row of runs/quickstart/export/trl/%s.jsonl begins:\n' $$file; \
 		head -c 400 runs/quickstart/export/trl/$$file.jsonl; echo ' ...'; \
 	done
+	@printf '\nCan this judge tell a reply from the same one with a planted flaw? It cannot, and gets no curve (exit code 2):\n'
+	$(BIN)/curate calibrate recipes/quickstart.yaml --twins 48 --out runs/quickstart/pair-curve.json || test $$? -eq 2
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal

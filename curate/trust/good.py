@@ -3,12 +3,16 @@
 People give one word about a dialogue quickly, not fifteen digits. A ridge logistic regression over the
 readings that a run has anyway makes a probability of it. It is stored as plain numbers and needs no package
 to be applied (`records.GoodModel`).
+
+Every reading is higher for the better dialogue, so no weight is negative: with 25 labels and a dozen readings that
+say nearly the same, free weights fit the noise by setting one reading against another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from curate.errors import UsageError
 from curate.records import GoodModel, JudgeIdentity
@@ -18,7 +22,7 @@ from curate.trust.levels import grouped_folds
 LEAST_LABELS = 20
 LEAST_OF_A_KIND = 5
 _RIDGE = 0.3
-"""scikit-learn's C, the inverse of the penalty."""
+"""Inverse of the penalty, as scikit-learn's C."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,6 @@ def fit_good(
 
 def _fit(dialogues: Sequence[LabelledDialogue], names: Sequence[str]) -> GoodModel:
     import numpy as np
-    from sklearn.linear_model import LogisticRegression
 
     table = np.array(
         [[_number(held.features.get(name)) for name in names] for held in dialogues], dtype=float
@@ -95,18 +98,44 @@ def _fit(dialogues: Sequence[LabelledDialogue], names: Sequence[str]) -> GoodMod
     table = np.where(np.isnan(table), means, table)
     scales = table.std(axis=0)
     labels = [held.is_good for held in dialogues]
-    model = LogisticRegression(C=_RIDGE, max_iter=1000).fit((table - means) / scales, labels)
+    weights, intercept = _weights((table - means) / scales, labels)
     return GoodModel(
         features=tuple(names),
         means=tuple(means.tolist()),
         scales=tuple(scales.tolist()),
-        weights=tuple(model.coef_[0].tolist()),
-        intercept=float(model.intercept_[0]),
+        weights=weights,
+        intercept=intercept,
         labels=len(labels),
         good=sum(labels),
         brier=0.0,
         brier_without=0.0,
     )
+
+
+def _weights(table: Any, labels: Sequence[bool]) -> tuple[tuple[float, ...], float]:
+    """Weights of 0 or more and the intercept that minimise penalised log loss.
+
+    Args:
+        table: float array, dialogues by standardised readings.
+        labels: of the dialogues.
+    """
+    import numpy as np
+    from scipy.optimize import minimize
+
+    signs = np.where(labels, 1.0, -1.0)
+    number = table.shape[1]
+
+    def loss(point: Any) -> tuple[float, Any]:
+        weights = point[:number]
+        margins = signs * (table @ weights + point[number])
+        slopes = -signs / (1 + np.exp(margins))
+        value = _RIDGE * np.logaddexp(0, -margins).sum() + 0.5 * (weights**2).sum()
+        return value, np.append(_RIDGE * (table.T @ slopes) + weights, _RIDGE * slopes.sum())
+
+    bounds = [(0, None)] * number + [(None, None)]
+    start, exact = np.zeros(number + 1), {"ftol": 1e-14, "gtol": 1e-9}
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=exact)
+    return tuple(found.x[:number].tolist()), float(found.x[number])
 
 
 def _telling(dialogues: Sequence[LabelledDialogue]) -> list[str]:

@@ -43,9 +43,27 @@ def test_what_is_stored_is_what_scikit_learn_fits() -> None:
     table = np.where(np.isnan(table), np.nanmean(table, axis=0), table)
     scaled = (table - table.mean(axis=0)) / table.std(axis=0)
     labels = [h.is_good for h in held]
-    theirs = LogisticRegression(C=0.3).fit(scaled, labels).predict_proba(scaled)[:, 1]
+    theirs = LogisticRegression(C=0.3, tol=1e-10).fit(scaled, labels).predict_proba(scaled)[:, 1]
     assert [made.probability(h.features) for h in held] == pytest.approx(list(theirs))
     assert (made.labels, made.good) == (60, sum(labels))
+
+
+def test_a_reading_that_speaks_against_the_labels_gets_no_weight() -> None:
+    held = [
+        LabelledDialogue(
+            {**one.features, "min_safety": -(one.features["coherence"] or 0)},
+            one.is_good,
+            one.group,
+        )
+        for one in dialogues(60, 0.2)
+    ]
+    made = fit_good(held)
+    weights = dict(zip(made.features, made.weights, strict=True))
+    assert weights["min_safety"] == 0
+    assert weights["coherence"] > 0
+    without = fit_good(dialogues(60, 0.2))
+    both = [(made.probability(h.features), without.probability(h.features)) for h in held]
+    assert all(ours == pytest.approx(theirs, abs=1e-6) for ours, theirs in both)
 
 
 def test_figures_are_of_dialogues_it_was_not_fitted_to() -> None:
