@@ -1,5 +1,7 @@
 import asyncio
 import gc
+import os
+import signal
 import sys
 
 import pytest
@@ -42,3 +44,31 @@ def test_garbage_is_looked_for_less_often_for_as_long_as_the_loop_runs(before, w
         assert gc.get_threshold() == before
     finally:
         gc.set_threshold(*usual)
+
+
+def test_sigterm_cancels_what_ignores_ctrl_c():
+    ended = []
+
+    async def work() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.append("closed what it held")
+            raise
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt),
+    }
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(work())
+        assert ended
+        assert signal.getsignal(signal.SIGTERM) is interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
