@@ -51,7 +51,6 @@ from curate.pairs.pair_prompts import PROMPT_VERSION as FORK_PROMPTS
 from curate.pairs.prefix import pair_id, with_messages
 from curate.recipe import Recipe
 from curate.records import (
-    INTERNAL_ERROR,
     AdherenceScore,
     AdherenceTurn,
     CutPoints,
@@ -65,6 +64,7 @@ from curate.records import (
     StageName,
     TurnReading,
     Unscored,
+    UnscoredReason,
 )
 from curate.records.calibration_file import OtherJudge, described
 from curate.storage.files import disk_error
@@ -271,9 +271,9 @@ def _past_kept_replies(item: WorkItem, asks: Asks) -> Asks:
 
 
 def _unmade(stage: StageName, item: WorkItem, detail: str) -> Row:
-    check = PairCheck(unscored=INTERNAL_ERROR)
+    check = PairCheck(unscored=UnscoredReason.INTERNAL_ERROR)
     if item.pair is not None:
-        detail = f"{item.pair.detail}; {INTERNAL_ERROR}: {detail}".removeprefix("; ")
+        detail = f"{item.pair.detail}; {UnscoredReason.INTERNAL_ERROR}: {detail}".removeprefix("; ")
         changed = {"drop_reason": "unscored", "detail": detail, "check": check}
         return item.pair.model_copy(update=changed)
     dialogue = item.dialogue
@@ -282,11 +282,11 @@ def _unmade(stage: StageName, item: WorkItem, detail: str) -> Row:
             dialogue_id=dialogue.id,
             content_hash=dialogue.content_hash,
             stage=stage,
-            reason=INTERNAL_ERROR,
+            reason=UnscoredReason.INTERNAL_ERROR,
             detail=detail,
         )
     rejected = Message(role="assistant")
-    salt = f"{dialogue.id}/{dialogue.content_hash}/{INTERNAL_ERROR}"
+    salt = f"{dialogue.id}/{dialogue.content_hash}/{UnscoredReason.INTERNAL_ERROR}"
     return [
         PreferencePair(
             pair_id=pair_id((), dialogue.tools, None, rejected, salt=salt),
@@ -300,7 +300,7 @@ def _unmade(stage: StageName, item: WorkItem, detail: str) -> Row:
             chosen=None,
             rejected=rejected,
             drop_reason="unscored",
-            detail=f"{INTERNAL_ERROR}: {detail}",
+            detail=f"{UnscoredReason.INTERNAL_ERROR}: {detail}",
             check=check,
             lineage=dialogue.lineage,
         )

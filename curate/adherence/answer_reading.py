@@ -14,7 +14,7 @@ from curate.dialogue import split_thinking
 from curate.engines.base import Completion
 from curate.engines.label_mass import read_labels
 from curate.engines.structured import BadReply, read_object
-from curate.records import AdherenceReason
+from curate.records import AdherenceReason, UnscoredReason
 
 _OPENS_THINKING = re.compile(r"\s*(<think|<\|channel|\[THINK)", re.IGNORECASE)
 # Spelt out, since re.IGNORECASE would let the long s of "yeſ" pass for an s.
@@ -80,11 +80,11 @@ def read_binary(completion: Completion) -> AdherenceAnswer:
         word = closing.group(1).lower()
     elif cut:
         return AdherenceAnswer(
-            reason="reply_cut", detail=f"it was cut by its token limit: {text[:80]!r}"
+            reason=UnscoredReason.REPLY_CUT, detail=f"it was cut by its token limit: {text[:80]!r}"
         )
     else:
         return AdherenceAnswer(
-            reason="bad_reply", detail=f"it is neither YES nor NO: {text[:80]!r}"
+            reason=UnscoredReason.BAD_REPLY, detail=f"it is neither YES nor NO: {text[:80]!r}"
         )
     return AdherenceAnswer(score=float(word == "yes"), adherent=word == "yes")
 
@@ -101,7 +101,7 @@ def read_continuous(completion: Completion, config: AdherenceConfig) -> Adherenc
         return _fault(completion)
     if not completion.first_token:
         return AdherenceAnswer(
-            reason="no_logprobs", detail="the reply carries no log-probabilities"
+            reason=UnscoredReason.NO_LOGPROBS, detail="the reply carries no log-probabilities"
         )
     mass = read_labels(completion, ("yes", "no"), ignore_case=True)
     if not mass.logprobs or mass.coverage < config.min_coverage:
@@ -115,7 +115,7 @@ def read_continuous(completion: Completion, config: AdherenceConfig) -> Adherenc
             else "see answer_prefix and min_coverage"
         )
         return AdherenceAnswer(
-            reason="low_coverage",
+            reason=UnscoredReason.LOW_COVERAGE,
             coverage=mass.coverage,
             detail=f"yes and no have {mass.coverage:.2g} of the first token's mass, "
             f"which opens with {opening!r}; {advice}",

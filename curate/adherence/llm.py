@@ -51,6 +51,7 @@ from curate.records import (
     JudgeIdentity,
     StageName,
     Unscored,
+    UnscoredReason,
 )
 
 __all__ = [
@@ -95,7 +96,9 @@ async def score_adherence(
         detail = "the dialogue has no role definition" + (
             ", and missing_role is skip" if skip else ""
         )
-        return _unscored(dialogue, "skipped" if skip else "missing_role", detail)
+        return _unscored(
+            dialogue, UnscoredReason.SKIPPED if skip else UnscoredReason.MISSING_ROLE, detail
+        )
     turns = [turn for turn in dialogue.turns if turn.has_assistant]
     if not turns or (config.weights is not None and len(config.weights) != len(turns)):
         # Nothing the judge could say would give a session score, so it is not asked.
@@ -184,10 +187,10 @@ async def ask_answers(
     return [answers[place] for place in range(len(trunks))], sent
 
 
-_PROBLEMS = {
+_PROBLEMS: dict[str, str] = {
     # The reply itself is not echoed: it is untrusted text, and a small model copies what it is shown.
-    "reply_cut": "it was too long",
-    "bad_reply": "it was neither YES nor NO",
+    UnscoredReason.REPLY_CUT: "it was too long",
+    UnscoredReason.BAD_REPLY: "it was neither YES nor NO",
 }
 
 

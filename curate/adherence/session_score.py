@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from curate.adherence.config import AdherenceConfig
-from curate.records import AdherenceTrend, AdherenceTurn
+from curate.records import AdherenceTrend, AdherenceTurn, UnscoredReason
 from curate.statistics import (
     bayesian_bootstrap_mean,
     beta_posterior,
@@ -56,11 +56,11 @@ def aggregate(turns: Sequence[AdherenceTurn], config: AdherenceConfig) -> Sessio
         `unscored_turns`.
     """
     if not turns:
-        return NoSession("no_assistant_turn", "there is no assistant turn to score")
+        return NoSession(UnscoredReason.NO_ASSISTANT_TURN, "there is no assistant turn to score")
     weights = config.weights or (1.0,) * len(turns)
     if len(weights) != len(turns):
         return NoSession(
-            "weights_mismatch",
+            UnscoredReason.WEIGHTS_MISMATCH,
             f"{len(weights)} weights were given and the dialogue has {len(turns)} assistant turns",
         )
     missing = [turn for turn in turns if turn.score is None]
@@ -72,7 +72,7 @@ def aggregate(turns: Sequence[AdherenceTurn], config: AdherenceConfig) -> Sessio
         if turn.score is not None and weight > 0
     ]
     if not scored:
-        return NoSession("weights_mismatch", "every turn with a score has weight 0")
+        return NoSession(UnscoredReason.WEIGHTS_MISMATCH, "every turn with a score has weight 0")
     scores, weighing = [score for score, _ in scored], [weight for _, weight in scored]
     score = weighted_mean(scores, weighing)
     interval, method = interval_of(scores, weighing, score, config)
@@ -145,4 +145,4 @@ def _why_unscored(
     listed = ", ".join(f"{turn.turn} ({turn.unscored})" for turn in missing[:10])
     more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
     detail = f"{len(missing)} of {total} assistant turns have no score: {listed}{more}"
-    return NoSession(reasons.pop() if len(reasons) == 1 else "unscored_turns", detail)
+    return NoSession(reasons.pop() if len(reasons) == 1 else UnscoredReason.UNSCORED_TURNS, detail)

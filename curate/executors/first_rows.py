@@ -12,24 +12,24 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from curate.errors import EngineError
-from curate.records import DropReason, PreferencePair, StageName, Unscored
+from curate.records import DropReason, PreferencePair, StageName, Unscored, UnscoredReason
 
 FIRST_ROWS: Final = 50
 """After so many rows, all without a result for one reason, a stage is given up."""
 
-_ADVICE = {
-    "engine_error": "look at the server: its limits, its key, the fields it takes (`curate doctor`); fewer calls "
+_ADVICE: dict[str, str] = {
+    UnscoredReason.ENGINE_ERROR: "look at the server: its limits, its key, the fields it takes (`curate doctor`); fewer calls "
     "at once are `in_flight` of the model",
-    "low_coverage": "the model begins its replies with something else than the labels: "
+    UnscoredReason.LOW_COVERAGE: "the model begins its replies with something else than the labels: "
     "chat_template_kwargs: {enable_thinking: false} on the model, another answer_prefix, or judge.mode: json "
     "and adherence.output_mode: binary",
-    "no_logprobs": "the server gives no log-probabilities: judge.mode: json and adherence.output_mode: binary "
+    UnscoredReason.NO_LOGPROBS: "the server gives no log-probabilities: judge.mode: json and adherence.output_mode: binary "
     "need none",
-    "bad_reply": "the model does not keep to the form: a larger one, a server that binds replies to a JSON schema, "
+    UnscoredReason.BAD_REPLY: "the model does not keep to the form: a larger one, a server that binds replies to a JSON schema, "
     "or chat_template_kwargs: {enable_thinking: false}",
-    "reply_cut": "replies are cut by their token limit: chat_template_kwargs: {enable_thinking: false} on a model "
+    UnscoredReason.REPLY_CUT: "replies are cut by their token limit: chat_template_kwargs: {enable_thinking: false} on a model "
     "that thinks, or a larger limit (docs/judging.md, docs/adherence.md)",
-    "context_overflow": "prompts do not fit the model's context: a larger `context`, or a model that has it",
+    UnscoredReason.CONTEXT_OVERFLOW: "prompts do not fit the model's context: a larger `context`, or a model that has it",
 }
 
 
@@ -81,7 +81,7 @@ def _outcome(row: Any) -> tuple[str, str] | None:
     None where no model was asked for it.
     """
     if isinstance(row, Unscored):
-        was_asked = row.requests > 0 or row.reason == "internal_error"
+        was_asked = row.requests > 0 or row.reason == UnscoredReason.INTERNAL_ERROR
         return (row.reason, row.detail) if was_asked else None
     if isinstance(row, PreferencePair):
         return _of_pairs([row])
@@ -104,7 +104,9 @@ def _of_pair(pair: PreferencePair) -> str:
     if pair.check is not None and pair.check.unscored is not None:
         return pair.check.unscored
     if pair.drop_reason == "engine_error":  # of who writes candidates: the policy, the reviser
-        return "engine_error"
+        return UnscoredReason.ENGINE_ERROR
     return (
-        "internal_error" if pair.drop_reason == DropReason.UNSCORED and pair.check is None else ""
+        UnscoredReason.INTERNAL_ERROR
+        if pair.drop_reason == DropReason.UNSCORED and pair.check is None
+        else ""
     )

@@ -25,6 +25,7 @@ from curate.records import (
     RubricScores,
     TurnScores,
     Unscored,
+    UnscoredReason,
 )
 from curate.records.calibration_file import OtherJudge, described
 
@@ -130,7 +131,7 @@ def with_levels(
             dialogue_id=judgment.dialogue_id,
             content_hash=judgment.content_hash,
             stage=STAGE,
-            reason="rejected_mismatch",
+            reason=UnscoredReason.REJECTED_MISMATCH,
             detail=f"the judge said {own}, its calibrated levels give {verdict}",
             requests=judgment.requests,
         )

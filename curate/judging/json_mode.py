@@ -50,6 +50,7 @@ from curate.records import (
     LabelReading,
     RubricScores,
     TurnScores,
+    UnscoredReason,
     Verdict,
 )
 
@@ -295,7 +296,7 @@ class _Draw:
 
     amendment: str = ""
     usable: PageReading | None = None
-    failure: Failure = field(default_factory=lambda: Failure("bad_reply"))
+    failure: Failure = field(default_factory=lambda: Failure(UnscoredReason.BAD_REPLY))
     is_open: bool = True
 
 
@@ -358,12 +359,12 @@ def _take(
     limit = request.max_tokens + session.config.thought_tokens
     try:
         if completion.finish == "length":
-            draw.failure = Failure("reply_cut", f"cut at {limit} tokens")
+            draw.failure = Failure(UnscoredReason.REPLY_CUT, f"cut at {limit} tokens")
             raise BadReplyError("it was longer than allowed; write the object only")
         reading = read_reply(completion.text, scope)
     except BadReplyError as error:
         if completion.finish != "length":
-            draw.failure = Failure("bad_reply", str(error))
+            draw.failure = Failure(UnscoredReason.BAD_REPLY, str(error))
         draw.amendment = "\n" + session.texts.question("retry", reason=error)
         return
     draw.usable = reading

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from curate.dialogue import Turn, split_thinking
 from curate.engines.base import Request
 from curate.judging.session import Failure, Page, Session, fault_of
+from curate.records import UnscoredReason
 
 CUT_MARK = "(The ledger was cut here.)"
 _TOKENS_A_WORD = 2  # A cautious ratio, so that a model that obeys the word limit is not cut.
@@ -59,7 +60,8 @@ class Ledger:
             text = split_thinking(completion.text)[0].strip()
             if not text:
                 return Failure(
-                    "bad_reply", f"the ledger of turns up to {turns[-1].number} was empty"
+                    UnscoredReason.BAD_REPLY,
+                    f"the ledger of turns up to {turns[-1].number} was empty",
                 )
             self.text = self._read(text, turns, cut=completion.finish == "length")
             self.covered += len(turns)

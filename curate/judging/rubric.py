@@ -32,7 +32,7 @@ from curate.judging.verdict import rule_verdict, weakest_turn
 from curate.judging.windowed import Outcome, judge_windows
 from curate.judging.windows import halves, plan_windows, stitch
 from curate.judging.wording import prompt_version
-from curate.records import JudgeIdentity, Judgment, Unscored
+from curate.records import JudgeIdentity, Judgment, Unscored, UnscoredReason
 
 __all__ = ["describe_issue", "judge_dialogue", "prompt_version", "score_turn"]
 
@@ -120,13 +120,15 @@ def conclude(
         return session.unscored(shared_reason(unscored, asked))
     level = outcome.conversation
     if level is None:
-        fault = outcome.conversation_fault or Failure("bad_reply", "no conversation scores")
+        fault = outcome.conversation_fault or Failure(
+            UnscoredReason.BAD_REPLY, "no conversation scores"
+        )
         return session.unscored(replace(fault, detail=f"conversation: {fault.detail}".rstrip(": ")))
     verdict, weakest, final = rule_verdict(per_turn, level), weakest_turn(per_turn), outcome.final
     mismatch = None if final.verdict is None else final.verdict != verdict
     if mismatch and session.config.on_mismatch == "reject":
         detail = f"the judge said {final.verdict}, its scores give {verdict}"
-        return session.unscored(Failure("rejected_mismatch", detail))
+        return session.unscored(Failure(UnscoredReason.REJECTED_MISMATCH, detail))
     dialogue = session.dialogue
     if session.thoughts_cut:
         session.remark(f"thoughts_cut: {session.thoughts_cut}")

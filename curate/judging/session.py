@@ -18,7 +18,15 @@ from curate.errors import EngineError, UsageError
 from curate.judging.config import RubricConfig
 from curate.judging.verdict import rule_verdict
 from curate.judging.wording import RubricTexts, resolve_texts
-from curate.records import ConversationLevel, StageName, TurnScores, Unscored, UnscoredTurn, Verdict
+from curate.records import (
+    ConversationLevel,
+    StageName,
+    TurnScores,
+    Unscored,
+    UnscoredReason,
+    UnscoredTurn,
+    Verdict,
+)
 
 STAGE: Final = StageName.JUDGE
 
@@ -94,7 +102,7 @@ class Failure:
     @property
     def is_overflow(self) -> bool:
         """True when a shorter prompt might succeed."""
-        return self.reason == "context_overflow"
+        return self.reason == UnscoredReason.CONTEXT_OVERFLOW
 
 
 def mismatch_of(reading: PageReading, scope: Scope) -> Verdict | None:
@@ -111,10 +119,12 @@ def fault_of(completion: Completion) -> Failure | None:
     fault = completion.fault
     if fault is not None:
         if fault.kind == "context_overflow":
-            return Failure("context_overflow", fault.detail)
-        return Failure("engine_error", f"{fault.kind}: {fault.detail}".rstrip(": "))
+            return Failure(UnscoredReason.CONTEXT_OVERFLOW, fault.detail)
+        return Failure(UnscoredReason.ENGINE_ERROR, f"{fault.kind}: {fault.detail}".rstrip(": "))
     if completion.finish == "error":
-        return Failure("engine_error", "the engine reported an error without saying which")
+        return Failure(
+            UnscoredReason.ENGINE_ERROR, "the engine reported an error without saying which"
+        )
     return None
 
 
@@ -213,10 +223,13 @@ def open_session(dialogue: Dialogue, ask: Ask, config: RubricConfig) -> Session:
 def refuse(dialogue: Dialogue, config: RubricConfig) -> Failure | None:
     """Why a dialogue cannot be judged at all, before any call; None where it can."""
     if not any(turn.in_rubric for turn in dialogue.turns):
-        return Failure("no_assistant_turn", "no turn has both a user and an assistant message")
+        return Failure(
+            UnscoredReason.NO_ASSISTANT_TURN, "no turn has both a user and an assistant message"
+        )
     if config.missing_scenario == "error" and not (dialogue.scenario or "").strip():
         return Failure(
-            "missing_scenario", "set the recipe's `scenario`, or judge.missing_scenario: skip"
+            UnscoredReason.MISSING_SCENARIO,
+            "set the recipe's `scenario`, or judge.missing_scenario: skip",
         )
     return None
 
@@ -224,7 +237,7 @@ def refuse(dialogue: Dialogue, config: RubricConfig) -> Failure | None:
 def shared_reason(unscored: Sequence[UnscoredTurn], asked: int) -> Failure:
     """Why a dialogue with unscored turns is unscored: their reason where they share one."""
     reasons = {turn.reason for turn in unscored}
-    reason = reasons.pop() if len(reasons) == 1 else "unscored_turns"
+    reason = reasons.pop() if len(reasons) == 1 else UnscoredReason.UNSCORED_TURNS
     named = "; ".join(f"turn {turn.turn}: {turn.detail or turn.reason}" for turn in unscored[:5])
     return Failure(reason, f"{len(unscored)} of {asked} turns unscored: {named}")
 

@@ -34,6 +34,7 @@ from curate.records import (
     LabelReading,
     RubricScores,
     TurnScores,
+    UnscoredReason,
     UnscoredTurn,
     Verdict,
 )
@@ -49,7 +50,7 @@ MAX_CHOICES = len(LETTERS)
 
 SCORED = frozenset((*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS))
 """Items that have a score; the others are the judge's opinions (`verdict`, `weakest`)."""
-LOW_COVERAGE = "low_coverage"
+LOW_COVERAGE = UnscoredReason.LOW_COVERAGE
 
 VERDICT_LABELS: dict[str, Verdict] = dict(zip(LETTERS, reversed(VERDICTS), strict=False))
 

@@ -19,6 +19,7 @@ from curate.engines.label_mass import LETTER_PREFIX, logsumexp, read_labels
 from curate.engines.structured import BadReply, read_object
 from curate.pairs.asks import JudgeAsks
 from curate.pairs.pair_prompts import ClosedQuestion
+from curate.records import UnscoredReason
 
 _REPLY_TOKENS = 32
 _LEAST_SHARE = 1e-6
@@ -163,7 +164,7 @@ def _pick_label(completion: Completion, question: ClosedQuestion, min_coverage: 
     mass = read_labels(completion, question.labels)
     if mass.best is None or mass.coverage < min_coverage:
         detail = f"the letters hold {mass.coverage:.2f} of the mass"
-        return Pick(None, question.neutralised, "low_coverage", detail)
+        return Pick(None, question.neutralised, UnscoredReason.LOW_COVERAGE, detail)
     unseen = _most_of_the_unlisted(completion)
     found = {label: mass.logprobs.get(label, unseen) for label in question.labels}
     total = logsumexp(list(found.values()))
@@ -185,6 +186,6 @@ def _pick_json(completion: Completion, question: ClosedQuestion) -> Pick:
         return Pick(None, question.neutralised, fault.reason, fault.kind)
     reply = read_object(completion, question.schema)
     if isinstance(reply, BadReply):
-        reason = "reply_cut" if reply.reason == "cut" else "bad_reply"
+        reason = UnscoredReason.REPLY_CUT if reply.reason == "cut" else UnscoredReason.BAD_REPLY
         return Pick(None, question.neutralised, reason, f"{reply.reason}: {reply.detail}")
     return Pick(str(reply["answer"]), question.neutralised)

@@ -50,6 +50,7 @@ from curate.records import (
     PairCheck,
     TurnReading,
     Unscored,
+    UnscoredReason,
 )
 from curate.statistics import log_odds, sigmoid
 
@@ -332,7 +333,7 @@ async def score_rejected(
     part = cut_after(prompt, rejected)
     if not any(found.number == turn and found.in_rubric for found in part.turns):
         detail = f"the rubric does not score turn {turn}"
-        return None, unscored(PairCheck(), "no_assistant_turn", detail)
+        return None, unscored(PairCheck(), UnscoredReason.NO_ASSISTANT_TURN, detail)
     scores = await score_side(part, turn, asks, config.wordings)
     if isinstance(scores, Unscored):
         detail = f"original: {scores.reason} {scores.detail}".strip()

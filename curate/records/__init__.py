@@ -45,7 +45,6 @@ from curate.records.judge_checks import (
 )
 from curate.records.judgment import (
     CONVERSATION_DIMENSIONS,
-    INTERNAL_ERROR,
     SCORING,
     TURN_DIMENSIONS,
     VERDICTS,
@@ -100,11 +99,10 @@ from curate.records.pair import (
     PreferencePair,
     SetCheck,
 )
-from curate.records.reasons import DropReason
+from curate.records.reasons import DropReason, UnscoredReason
 
 __all__ = [
     "CONVERSATION_DIMENSIONS",
-    "INTERNAL_ERROR",
     "RUN_FORMAT",
     "SCORING",
     "TURN_DIMENSIONS",
@@ -177,6 +175,7 @@ __all__ = [
     "TurnReading",
     "TurnScores",
     "Unscored",
+    "UnscoredReason",
     "UnscoredTurn",
     "Verdict",
     "ViolationKind",

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field
 
 from curate.dialogue import Frozen
+from curate.records.reasons import UnscoredReason
 
 TURN_DIMENSIONS = ("context_use", "helpfulness", "safety")
 CONVERSATION_DIMENSIONS = ("coherence", "task_completion", "repair_handling")
@@ -69,24 +70,16 @@ _CALIBRATION = "calibration"
 """Key of an identity's `sampling` that names the calibration."""
 
 
-INTERNAL_ERROR = "internal_error"
-"""The reason code of what a bug in curate kept from being scored."""
-
-
 class Unscored(Frozen):
-    """A dialogue that a stage could not score, and why. Fails every filter.
-
-    Reason codes: `context_overflow`, `bad_reply`, `reply_cut`, `engine_error`, `no_assistant_turn`,
-    `missing_role`, `missing_scenario`, `low_coverage`, `unscored_turns`, `rejected_mismatch`, `internal_error`
-    (a bug, tried again by every run); of reference
-    methods `no_reference`, `no_text`, `too_few_references`, `references_mismatch`; of metrics `nothing_applies`.
-    """
+    """A dialogue that a stage could not score, and why. Fails every filter."""
 
     kind: Literal["unscored"] = "unscored"
     dialogue_id: str
     content_hash: str
     stage: StageName
-    reason: str
+    reason: str = Field(
+        description=" ".join(f"`{reason}`: {reason.meaning}." for reason in UnscoredReason)
+    )
     detail: str = ""
     requests: int = Field(0, description="Calls made, cached ones included.")
 

@@ -1,11 +1,63 @@
-"""Reason codes of pairs that are dropped: one table with the code, where it is counted, and one sentence.
+"""Reason codes, a table each: why there is no score, and why a pair is dropped.
 
-The funnel counts by it and the docs' table is held against it, so that a new reason is a new line here.
+Schemas, funnel, shares and warnings are made from them, and the docs' tables are held against them: a new reason is a
+new line here.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
+
+
+class UnscoredReason(StrEnum):
+    """Why a stage has no score for a dialogue or a turn."""
+
+    # "data": the dialogue lacks what the stage needs, or the recipe leaves it out; outside the unscored share.
+    cause: str
+    # One sentence for people.
+    meaning: str
+
+    def __new__(cls, code: str, cause: str, meaning: str) -> UnscoredReason:
+        """Make a member: its value is the code alone."""
+        member = str.__new__(cls, code)
+        member._value_ = code
+        member.cause = cause
+        member.meaning = meaning
+        return member
+
+    CONTEXT_OVERFLOW = "context_overflow", "model", "a prompt does not fit the model's context"
+    BAD_REPLY = "bad_reply", "model", "the reply is not what was asked for"
+    REPLY_CUT = "reply_cut", "model", "the reply was cut by its token limit"
+    LOW_COVERAGE = "low_coverage", "model", "the labels hold too little of the first token's mass"
+    NO_LOGPROBS = "no_logprobs", "model", "the reply carries no log-probabilities"
+    ENGINE_ERROR = "engine_error", "model", "the call failed; the detail has the kind of fault"
+    UNSCORED_TURNS = "unscored_turns", "model", "turns have no score, for different reasons"
+    REJECTED_MISMATCH = (
+        *("rejected_mismatch", "model"),
+        "the judge's verdict is not that of its scores, and `on_mismatch` is `reject`",
+    )
+    INTERNAL_ERROR = "internal_error", "curate", "a bug in curate; every run tries again"
+    NO_ASSISTANT_TURN = "no_assistant_turn", "dialogue", "there is no assistant turn to score"
+    WEIGHTS_MISMATCH = (
+        "weights_mismatch",
+        "dialogue",
+        "the weights do not fit the turns with a score",
+    )
+    SKIPPED = "skipped", "data", "the recipe leaves the stage out for such a dialogue"
+    MISSING_ROLE = "missing_role", "data", "the dialogue has no role"
+    MISSING_SCENARIO = "missing_scenario", "data", "the dialogue has no scenario"
+    NOTHING_APPLIES = "nothing_applies", "data", "no metric applies to the dialogue"
+    NO_REFERENCE = "no_reference", "data", "a turn has no reference"
+    NO_TEXT = "no_text", "data", "a turn has no text to compare"
+    TOO_FEW_REFERENCES = (
+        "too_few_references",
+        "data",
+        "a method needs more references than there are",
+    )
+    REFERENCES_MISMATCH = (
+        *("references_mismatch", "data"),
+        "the dialogue has not as many references as assistant turns",
+    )
 
 
 class DropReason(StrEnum):

@@ -29,6 +29,7 @@ from curate.records import (
     PreferencePair,
     StageName,
     Unscored,
+    UnscoredReason,
 )
 from curate.run.ingest import INDEX, OFFSET, dialogue_lines, read_dialogues_at, read_index
 from curate.selection.columns import SCHEMA
@@ -108,7 +109,7 @@ def _admitted(
                 dialogue_id=row.dialogue_id,
                 content_hash=row.content_hash,
                 stage=StageName.JUDGE if isinstance(row, Judgment) else StageName.ADHERENCE,
-                reason="unscored_turns",
+                reason=UnscoredReason.UNSCORED_TURNS,
             )
 
 

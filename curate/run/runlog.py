@@ -27,22 +27,12 @@ from curate.records import (
     SourcesReport,
     StageCounts,
     StageName,
+    UnscoredReason,
 )
 
 Status = Literal["running", "done", "failed", "budget", "unscored"]
 
-NOT_COUNTED = frozenset(
-    {
-        "missing_role",
-        "missing_scenario",
-        "skipped",
-        "nothing_applies",
-        "no_reference",
-        "no_text",
-        "references_mismatch",
-        "too_few_references",
-    }
-)
+NOT_COUNTED = frozenset(reason for reason in UnscoredReason if reason.cause == "data")
 """Reasons that are errors (or wishes) of the data, not failures of a judge: outside the unscored share."""
 
 _VERSIONED = ("curate-dialogues", "polars", "pydantic", "xllamacpp", "aiohttp", "datasets")
@@ -165,8 +155,8 @@ class RunLog:
     def warn_about_data(self, stage: StageName, rows: str = "dialogues") -> None:
         """Say what the data lacks, where a stage could not score its `rows` for want of it."""
         for reason, key, skip in (
-            ("missing_role", "role", "adherence.missing_role"),
-            ("missing_scenario", "scenario", "judge.missing_scenario"),
+            (UnscoredReason.MISSING_ROLE, "role", "adherence.missing_role"),
+            (UnscoredReason.MISSING_SCENARIO, "scenario", "judge.missing_scenario"),
         ):
             if number := self.stage(stage).reasons[reason]:
                 self.warn(
@@ -174,7 +164,7 @@ class RunLog:
                     f"`{key}:` in the recipe, or `{skip}: skip`."
                 )
 
-        if number := self.stage(stage).reasons["no_reference"]:
+        if number := self.stage(stage).reasons[UnscoredReason.NO_REFERENCE]:
             self.warn(
                 f"{number} dialogues have turns without a reference and could not be compared ({stage}): "
                 "scoring_method llm_judge needs none, and min_scored_share admits dialogues in part."

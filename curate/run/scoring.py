@@ -29,6 +29,7 @@ from curate.records import (
     MetricsScore,
     StageName,
     Unscored,
+    UnscoredReason,
 )
 from curate.run.read_back import read_manifest
 from curate.run.staging import Job, S, calibrated_rows, scored_rows
@@ -216,7 +217,7 @@ def _count(job: Job, name: StageName, rows: Rows[S], hashes: pl.Series) -> None:
         reason = said.get("reason")
         report.count([reason])
         if reason is not None:
-            if reason != "skipped":
+            if reason != UnscoredReason.SKIPPED:
                 job.log.unscored.add(key)
             continue
         if name is StageName.JUDGE:

@@ -17,7 +17,6 @@ from curate.executors.first_rows import FirstRows
 from curate.executors.work import Runner
 from curate.recipe import Recipe
 from curate.records import (
-    INTERNAL_ERROR,
     AdherenceScore,
     FactualityScore,
     Judgment,
@@ -25,6 +24,7 @@ from curate.records import (
     PreferencePair,
     StageName,
     Unscored,
+    UnscoredReason,
 )
 from curate.records.validation import load_record
 from curate.run.ingest import read_dialogues, read_index
@@ -116,7 +116,7 @@ class Job:
         rows.compact(keys)
 
 
-_UNSETTLED = re.compile(r'"(?:reason|unscored)": ?"' + INTERNAL_ERROR + '"')
+_UNSETTLED = re.compile(r'"(?:reason|unscored)": ?"' + UnscoredReason.INTERNAL_ERROR + '"')
 
 
 def is_settled(record: str) -> bool:
@@ -125,7 +125,7 @@ def is_settled(record: str) -> bool:
     Read from the text, since all rows are looked at whenever a stage's rows are opened; within a string of the
     data those quotation marks would be escaped.
     """
-    return INTERNAL_ERROR not in record or _UNSETTLED.search(record) is None
+    return UnscoredReason.INTERNAL_ERROR not in record or _UNSETTLED.search(record) is None
 
 
 def scored_rows(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from curate.dialogue import Dialogue, Turn
+from curate.records import UnscoredReason
 
 CHUNK = 1024
 """Cases taken at once: enough for full batches sorted by length, little enough to hold."""
@@ -37,9 +38,9 @@ class CaseReading:
     unscored: str | None = None
 
 
-NO_TEXT = CaseReading(unscored="no_text")
-NO_REFERENCE = CaseReading(unscored="no_reference")
-TOO_FEW = CaseReading(unscored="too_few_references")
+NO_TEXT = CaseReading(unscored=UnscoredReason.NO_TEXT)
+NO_REFERENCE = CaseReading(unscored=UnscoredReason.NO_REFERENCE)
+TOO_FEW = CaseReading(unscored=UnscoredReason.TOO_FEW_REFERENCES)
 
 
 def cases_of(dialogue: Dialogue) -> list[Case] | None:

@@ -24,7 +24,14 @@ from curate.adherence.sentence_encoder import Embedder, Encoder, SentenceEncoder
 from curate.adherence.session_score import NoSession, aggregate, trend_of, turns_in_role
 from curate.dialogue import Dialogue
 from curate.errors import missing_extra
-from curate.records import AdherenceScore, AdherenceTurn, JudgeIdentity, StageName, Unscored
+from curate.records import (
+    AdherenceScore,
+    AdherenceTurn,
+    JudgeIdentity,
+    StageName,
+    Unscored,
+    UnscoredReason,
+)
 from curate.storage.store import Store
 
 VERSION = "reference-1"
@@ -174,16 +181,24 @@ class ReferenceScorer:
         config = self.config
         if not (dialogue.role_definition or "").strip():
             skip = config.missing_role == "skip"
-            return _unscored(dialogue, "skipped" if skip else "missing_role", "no role definition")
+            return _unscored(
+                dialogue,
+                UnscoredReason.SKIPPED if skip else UnscoredReason.MISSING_ROLE,
+                "no role definition",
+            )
         cases = cases_of(dialogue)
         if cases is None:
             detail = f"{len(dialogue.references)} references for fewer assistant turns"
-            return _unscored(dialogue, "references_mismatch", detail)
+            return _unscored(dialogue, UnscoredReason.REFERENCES_MISMATCH, detail)
         per_turn = [self._turn(case) for case in cases]
         session = aggregate(per_turn, config)
         if isinstance(session, NoSession):
             first = next((turn.unscored for turn in per_turn if turn.unscored), None)
-            reason = first if first and session.reason == "unscored_turns" else session.reason
+            reason = (
+                first
+                if first and session.reason == UnscoredReason.UNSCORED_TURNS
+                else session.reason
+            )
             return _unscored(dialogue, reason, session.detail)
         return AdherenceScore(
             dialogue_id=dialogue.id,

@@ -58,7 +58,7 @@ from curate.judging.tokens_mode import (
     read_item,
     request_of,
 )
-from curate.records import JudgeIdentity, LabelReading, StageName, Unscored
+from curate.records import JudgeIdentity, LabelReading, StageName, Unscored, UnscoredReason
 from curate.records.metrics import MetricScore, MetricsScore, NoMetricReason, is_poor
 
 STAGE: Final = StageName.METRICS
@@ -120,12 +120,14 @@ async def score_metrics(
         raise UsageError("the scoring mode is not resolved", got="auto", fix="resolve it first")
     turns = [turn.number for turn in dialogue.turns if turn.has_assistant]
     if not turns:
-        return _unscored(dialogue, Failure("no_assistant_turn", "there is nothing to score"))
+        return _unscored(
+            dialogue, Failure(UnscoredReason.NO_ASSISTANT_TURN, "there is nothing to score")
+        )
     na: dict[str, NoMetricReason] = {
         name: why for name, why in not_applicable(dialogue).items() if name in config.chosen
     }
     if shares(config.weights, [*na]) is None:
-        return _unscored(dialogue, Failure("nothing_applies", f"n/a: {', '.join(na)}"))
+        return _unscored(dialogue, Failure(UnscoredReason.NOTHING_APPLIES, f"n/a: {', '.join(na)}"))
     calls = compare_calls(dialogue)
     asked = _Asked(metrics_trunk(dialogue, config, calls), turns, ask, config)
     metrics = [metric for metric in config.chosen.values() if metric.name not in na]
@@ -137,7 +139,7 @@ async def score_metrics(
     na |= {name: "judge" for name, entry in asked.entries.items() if entry.score is None}
     parts = shares(config.weights, [*na])
     if parts is None:
-        failure = Failure("nothing_applies", f"n/a: {', '.join(na)}")
+        failure = Failure(UnscoredReason.NOTHING_APPLIES, f"n/a: {', '.join(na)}")
         return _unscored(dialogue, failure, asked.requests)
     scores = [
         _metric_score(metric, config.weights[name], parts[name], na.get(name), asked)
@@ -209,12 +211,12 @@ def _take_entries(asked: _Asked, group: Sequence[Metric], completion: Completion
     """
     fault = fault_of(completion)
     if fault is None and completion.finish == "length":
-        failure, problem = Failure("reply_cut", "the reply was cut by its limit"), _CUT
+        failure, problem = Failure(UnscoredReason.REPLY_CUT, "the reply was cut by its limit"), _CUT
     elif fault is None:
         try:
             reply = read_reply(completion.text)
         except NoScoreError as error:
-            failure, problem = Failure("bad_reply", str(error)), str(error)
+            failure, problem = Failure(UnscoredReason.BAD_REPLY, str(error)), str(error)
         else:
             return _take_reply(asked, group, reply)
     else:
@@ -235,7 +237,7 @@ def _take_reply(
         except NoScoreError as error:
             problems[metric.name] = str(error)
             if metric.name not in asked.entries:
-                asked.failures[metric.name] = Failure("bad_reply", str(error))
+                asked.failures[metric.name] = Failure(UnscoredReason.BAD_REPLY, str(error))
             continue
         asked.entries[metric.name] = entry
         asked.failures.pop(metric.name, None)
