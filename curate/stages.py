@@ -37,7 +37,7 @@ from curate.judging.calibrated_levels import (
     with_levels,
 )
 from curate.judging.config import RubricConfig, reading_options, resolve_mode, scoring_mode
-from curate.judging.factuality import FactualityConfig, score_factuality
+from curate.judging.factuality import FactualityConfig, claims_of_turn, score_factuality
 from curate.judging.factuality import prompt_version as factuality_prompts
 from curate.judging.metrics import MetricsConfig, score_metrics
 from curate.judging.metrics import prompt_version as metrics_prompts
@@ -62,6 +62,7 @@ from curate.records import (
     PreferencePair,
     ScoringMode,
     StageName,
+    TurnClaims,
     TurnReading,
     Unscored,
     UnscoredReason,
@@ -226,7 +227,9 @@ def bind_stages(recipe: Recipe, models: ModelsByRole) -> Stages:
     checked = factuality_stage(recipe.factuality, models.judge) if recipe.factuality else None
     forked = verified = None
     if recipe.fork and judge and judged is not None:
-        forked = fork_stage(recipe.fork, judge, judged, models, adherence, measured)
+        forked = fork_stage(
+            recipe.fork, judge, judged, models, adherence, measured, recipe.factuality
+        )
     if recipe.natural.verification is not None:
         verified = natural_stage(recipe.natural, judge, models.judge, adherence)
     return Stages(judged, persona, scored, measured, checked, forked, verified)
@@ -523,10 +526,12 @@ def fork_stage(
     models: ModelsByRole,
     adherence: AdherenceConfig | Literal[False] = False,
     measured: Stage[Measured] | None = None,
+    facts: FactualityConfig | Literal[False] = False,
 ) -> Stage[Forks]:
     """Forking bound to its judge.
 
-    `measured` are the metrics of this run, whose poor ones name turns to fork at.
+    `measured` are the metrics of this run, whose poor ones name turns to fork at; `facts` is how it looks at claims,
+    of which a chosen side may not have a smaller share that is true.
 
     `adherence` is how a judge scores role adherence in this run; without it the role is not checked.
     `where` is left out of the fingerprint: a changed condition admits other dialogues and leaves the
@@ -551,8 +556,12 @@ def fork_stage(
             row = await judge_dialogue(part, judge, whole, judged.identity)
             return row if judged.calibrated is None else judged.calibrated.apply(row)
 
+        async def score_facts(part: Dialogue, turn: int) -> TurnClaims | Unscored:
+            return await claims_of_turn(part, turn, judge, facts or FactualityConfig())
+
+        verifier = bind_judge(judge, resolved, models.judge, role[0] if role else None, levels)
         return ForkAsks(
-            judging=bind_judge(judge, resolved, models.judge, role[0] if role else None, levels),
+            judging=replace(verifier, score_facts=score_facts if facts else None),
             policy=policy,
             reviser=reviser,
             describe_issue=issue,
@@ -589,6 +598,7 @@ def fork_stage(
         code_version("curate.pairs"),
         *([role[0].model_dump(mode="json"), role[1].model_dump(mode="json")] if role else []),
         *([] if measured is None else [measured.result]),
+        *([facts.model_dump(mode="json"), factuality_prompts()] if facts else []),
     )
     return Stage(StageName.FORK, print_, pair_identity(judged.identity), run, expected)
 

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask
-from curate.records import AdherenceTurn, CutPoints, Judgment, ScoringMode, TurnReading, Unscored
+from curate.records import (
+    AdherenceTurn,
+    CutPoints,
+    Judgment,
+    ScoringMode,
+    TurnClaims,
+    TurnReading,
+    Unscored,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +36,7 @@ class JudgeAsks:
         levels: cut points by dimension, where the run's levels are calibrated.
         score_role: role adherence of one turn of a dialogue cut after it: (dialogue, turn number) to an
             `AdherenceTurn`. None where the run has no judge for it; then it is not checked.
+        score_facts: the claims of one turn, likewise; None where the run does not look at facts.
     """
 
     judge: Ask
@@ -36,6 +45,7 @@ class JudgeAsks:
     judge_mode: ScoringMode | None = None
     levels: Mapping[str, CutPoints] = field(default_factory=dict)
     score_role: Callable[[Dialogue, int], Awaitable[AdherenceTurn]] | None = None
+    score_facts: Callable[[Dialogue, int], Awaitable[TurnClaims | Unscored]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from curate.pairs.fork import Fork, joined, open_fork, unusable, whole_issue
 from curate.pairs.fork_points import find_forks
 from curate.pairs.questions import repair_suffices
 from curate.pairs.verify import (
-    check_role,
+    check_role_and_facts,
     check_specifics,
     compare_orders,
     cut_after,
@@ -50,7 +50,7 @@ async def ask_as_a_fork(
         if passed is None:
             continue
         sides = (passed, fork.rejected)
-        await check_role(fork.prompt, sides, fork.turn, PairCheck(), asks.judging, config)
+        await check_role_and_facts(fork.prompt, sides, fork.turn, PairCheck(), asks.judging, config)
         if config.at == "earliest" and not passed.tool_calls:
             await asks.rejudge(cut_after(fork.prompt, passed))
 
@@ -119,7 +119,7 @@ async def ask_as_a_verification(
     await score_side(cut_after(prompt, chosen), turn, asks, config.wordings)
     await compare_orders(prompt, chosen, rejected, PairCheck(), asks, config)
     await check_specifics(prompt, chosen, rejected, PairCheck(), asks, config)
-    await check_role(prompt, (chosen, rejected), turn, PairCheck(), asks, config)
+    await check_role_and_facts(prompt, (chosen, rejected), turn, PairCheck(), asks, config)
 
 
 def with_a_bad_turn(judgment: Judgment, at: int, config: ForkConfig) -> Judgment:

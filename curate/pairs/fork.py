@@ -29,7 +29,7 @@ from curate.pairs.substance import is_identical, same_calls
 from curate.pairs.verify import (
     CheckOutcome,
     SideScores,
-    check_role,
+    check_role_and_facts,
     check_texts,
     compare_orders,
     cut_after,
@@ -389,7 +389,9 @@ async def _score(
 async def _confirm(fork: Fork, entry: _Scored, asks: ForkAsks, config: ForkConfig) -> CheckOutcome:
     """The role of both sides; with `at: earliest` also the candidate in the dialogue it repairs."""
     sides = (entry.message, fork.rejected)
-    finding = await check_role(fork.prompt, sides, fork.turn, entry.check, asks.judging, config)
+    finding = await check_role_and_facts(
+        fork.prompt, sides, fork.turn, entry.check, asks.judging, config
+    )
     # What follows a corrected call is not known, so a turn that ends with one cannot be judged as a whole.
     if finding.drop_reason is not None or config.at != "earliest" or entry.message.tool_calls:
         return finding

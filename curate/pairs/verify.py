@@ -311,6 +311,49 @@ async def check_role(
     return CheckOutcome(check)
 
 
+async def check_facts(
+    prompt: Dialogue,
+    sides: tuple[Message, Message],
+    turn: int,
+    check: PairCheck,
+    asks: JudgeAsks,
+) -> CheckOutcome:
+    """Hold the factual precision of both sides (chosen, rejected) against each other; the chosen may not have less.
+
+    A side that claims nothing claims nothing wrong: its precision counts as 1. Passed over where the run does not look
+    at facts. Drop reasons: `other_dimension_fell`; `unscored` where the claims of a side are not known.
+    """
+    if asks.score_facts is None:
+        return CheckOutcome(check)
+    values: list[float] = []
+    for side in sides:
+        found = await asks.score_facts(cut_after(prompt, side), turn)
+        if isinstance(found, Unscored):
+            return unscored(check, found.reason, f"facts: {found.reason} {found.detail}".strip())
+        values.append(1.0 if found.precision is None else found.precision)
+    chosen, rejected = values
+    check = check.model_copy(update={"chosen_facts": chosen, "rejected_facts": rejected})
+    if chosen < rejected - _EPSILON:
+        detail = f"factual precision falls from {rejected:.2f} to {chosen:.2f}"
+        return CheckOutcome(check, DropReason.OTHER_DIMENSION_FELL, detail)
+    return CheckOutcome(check)
+
+
+async def check_role_and_facts(
+    prompt: Dialogue,
+    sides: tuple[Message, Message],
+    turn: int,
+    check: PairCheck,
+    asks: JudgeAsks,
+    config: VerifyConfig,
+) -> CheckOutcome:
+    """`check_role`, then `check_facts` where that lets the pair pass."""
+    role = await check_role(prompt, sides, turn, check, asks, config)
+    if role.drop_reason is not None:
+        return role
+    return await check_facts(prompt, sides, turn, role.check, asks)
+
+
 def check_texts(chosen: Message, rejected: Message) -> CheckOutcome:
     """Drop what differs in nothing, `identical` or `cosmetic`; no model calls."""
     if is_identical(chosen, rejected):
@@ -421,7 +464,7 @@ async def verify_sides(
     finding = await check_specifics(prompt, chosen, rejected, decided.check, asks, config)
     if finding.drop_reason is None:
         sides = (chosen, rejected)
-        finding = await check_role(prompt, sides, turn, finding.check, asks, config)
+        finding = await check_role_and_facts(prompt, sides, turn, finding.check, asks, config)
     return finding
 
 

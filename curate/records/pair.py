@@ -92,6 +92,11 @@ class PairCheck(Frozen):
     rejected_role: float | None = Field(
         None, description="Role adherence of the rejected side, 0-1."
     )
+    chosen_facts: float | None = Field(
+        None,
+        description="Factual precision of the turn with the chosen side; 1 where it claims nothing.",
+    )
+    rejected_facts: float | None = Field(None, description="With the rejected side.")
     confirmed: bool | None = Field(
         None,
         description="Judged again with the chosen side in place, no turn up to it is bad; asked with "

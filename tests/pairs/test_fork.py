@@ -15,7 +15,15 @@ from curate.dialogue import Dialogue, Message, ToolCall
 from curate.pairs.config import ForkConfig
 from curate.pairs.fork import fork_dialogue
 from curate.pairs.policy_messages import to_wire
-from curate.records import AdherenceTurn, Change, PreferencePair, TurnReading
+from curate.records import (
+    AdherenceTurn,
+    Change,
+    PreferencePair,
+    StageName,
+    TurnClaims,
+    TurnReading,
+    Unscored,
+)
 from tests.pairs.scripted import (
     FINE,
     PAIR_CURVE,
@@ -154,6 +162,45 @@ async def test_the_next_candidate_is_tried_where_the_best_falls_in_its_role() ->
     with_role = DIALOGUE.model_copy(update={"role_definition": "A clerk."})
     records = await fork_dialogue(with_role, JUDGMENT, world.asks(score_role=score_role), TWO)
     assert drop_reasons(records) == ["other_dimension_fell", None]
+
+
+LONE = ForkConfig(resamples=1, guided_revision=False)
+
+
+@pytest.mark.parametrize(
+    ("precisions", "drop_reason"),
+    [
+        ({BAD: 0.5, GOOD: 0.5}, None),
+        ({BAD: 0.5, GOOD: 0.4}, "other_dimension_fell"),
+        ({BAD: None, GOOD: 0.9}, "other_dimension_fell"),
+        ({BAD: 0.9, GOOD: None}, None),
+    ],
+)
+async def test_a_chosen_side_has_no_smaller_share_of_true_claims(
+    precisions: dict[str, float | None], drop_reason: str | None
+) -> None:
+    async def score_facts(part: Dialogue, turn: int) -> TurnClaims:
+        return TurnClaims(turn=turn, precision=precisions[part.messages[-1].content])
+
+    world = World({BAD: WEAK, GOOD: FINE}, resamples=[GOOD], prefer=ranking(good=3))
+    asks = world.asks(score_facts=score_facts)
+    (record,) = await fork_dialogue(DIALOGUE, JUDGMENT, asks, LONE)
+    assert record.drop_reason == drop_reason
+    assert record.check is not None
+    assert record.check.rejected_facts == (1.0 if precisions[BAD] is None else precisions[BAD])
+    if drop_reason:
+        assert "factual precision falls from " in record.detail
+
+
+async def test_claims_that_are_not_known_leave_the_pair_unscored() -> None:
+    async def score_facts(part: Dialogue, turn: int) -> Unscored:
+        return Unscored(
+            dialogue_id="d", content_hash="0", stage=StageName.FACTUALITY, reason="bad_reply"
+        )
+
+    world = World({BAD: WEAK, GOOD: FINE}, resamples=[GOOD], prefer=ranking(good=3))
+    (record,) = await fork_dialogue(DIALOGUE, JUDGMENT, world.asks(score_facts=score_facts), LONE)
+    assert (record.drop_reason, record.check and record.check.unscored) == ("unscored", "bad_reply")
 
 
 async def test_letters_without_log_probabilities_rank_by_the_margin() -> None:

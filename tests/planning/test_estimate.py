@@ -224,14 +224,17 @@ def prompts(requests: Iterable[Request]) -> list[str]:
         {"at": "earliest", "principles": ("Be exact.",)},
         {"early_stop": True},
         {"guided_revision": False},
+        {"factuality": {}},
     ],
 )
 def test_a_fork_that_goes_all_the_way_asks_what_is_expected(
     options: dict[str, Any], mode: str
 ) -> None:
+    of_fork = {name: value for name, value in options.items() if name != "factuality"}
     forking = recipe(
         judge={"mode": mode},
-        fork={"resamples": 2, "min_confidence": 1, **options},
+        fork={"resamples": 2, "min_confidence": 1, **of_fork},
+        factuality=options.get("factuality", False),
         models={role: {"engine": "scripted", "replies": []} for role in ("judge", "policy")},
     )
     assert forking.fork
