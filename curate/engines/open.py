@@ -99,6 +99,11 @@ class OpenAIConfig(_Keyless):
         None, description="What the server serves; stands in the identity in place of base_url."
     )
     prefill: Literal["auto", "on", "off"] = "auto"
+    reasoning_effort: str | None = Field(
+        None,
+        min_length=1,
+        description="How much a model that thinks is to think, as the API calls it: none, minimal, low, medium, high.",
+    )
     extra_body: dict[str, Any] = Field(
         default_factory=dict, description="Added to each request; a null takes a field out."
     )

@@ -88,6 +88,8 @@ class OpenAIEngine:
             value = getattr(config, name)
             if value:
                 detail[name] = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+        if config.reasoning_effort is not None:
+            detail["reasoning_effort"] = config.reasoning_effort
         if self.dialect.has_prefill:
             detail["prefill"] = "on"
         if self.dialect.label_lists and self.prompts is not None:

@@ -69,6 +69,8 @@ def to_body(request: Request, config: OpenAIConfig, dialect: Dialect) -> dict[st
     if dialect.flavour == "llamacpp":
         # Its own defaults would narrow what is sampled beyond what the request says.
         body["top_k"], body["min_p"] = 0, 0.0
+    if config.reasoning_effort is not None:
+        body["reasoning_effort"] = config.reasoning_effort
     if config.chat_template_kwargs:
         body["chat_template_kwargs"] = config.chat_template_kwargs
     if request.labels:

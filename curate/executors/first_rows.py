@@ -21,14 +21,15 @@ _ADVICE: dict[str, str] = {
     UnscoredReason.ENGINE_ERROR: "look at the server: its limits, its key, the fields it takes (`curate doctor`); fewer calls "
     "at once are `in_flight` of the model",
     UnscoredReason.LOW_COVERAGE: "the model begins its replies with something else than the labels: "
-    "chat_template_kwargs: {enable_thinking: false} on the model, another answer_prefix, or judge.mode: json "
-    "and adherence.output_mode: binary",
+    "chat_template_kwargs: {enable_thinking: false} on the model, judge.thought_tokens: 256, another answer_prefix, "
+    "or judge.mode: json and adherence.output_mode: binary",
     UnscoredReason.NO_LOGPROBS: "the server gives no log-probabilities: judge.mode: json and adherence.output_mode: binary "
     "need none",
     UnscoredReason.BAD_REPLY: "the model does not keep to the form: a larger one, a server that binds replies to a JSON schema, "
     "or chat_template_kwargs: {enable_thinking: false}",
-    UnscoredReason.REPLY_CUT: "replies are cut by their token limit: chat_template_kwargs: {enable_thinking: false} on a model "
-    "that thinks, or a larger limit (docs/judging.md, docs/adherence.md)",
+    UnscoredReason.REPLY_CUT: "replies are cut by their token limit: on a model that thinks chat_template_kwargs: "
+    "{enable_thinking: false}, a lower reasoning_effort or judge.thought_tokens: 2000; or a larger limit "
+    "(docs/judging.md, docs/adherence.md)",
     UnscoredReason.CONTEXT_OVERFLOW: "prompts do not fit the model's context: a larger `context`, or a model that has it",
 }
 

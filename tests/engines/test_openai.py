@@ -458,18 +458,34 @@ async def test_the_identity_holds_what_changes_replies(open_on):
     assert same.identity == engine.identity
     other = await open_on(CountingServer(), revision="v7", extra_body={"top_k": 3})
     assert other.identity.key != engine.identity.key
+    keys = {engine.identity.key}
+    for effort in ("low", "high"):
+        thinking = await open_on(CountingServer(), revision="v7", reasoning_effort=effort)
+        keys.add(thinking.identity.key)
+    assert len(keys) == 3
+
+
+def test_reasoning_effort_is_sent_as_the_apis_field():
+    bodies = [
+        to_body(
+            make_request(), OpenAIConfig(model="m", base_url="http://h/v1", **options), Dialect()
+        )
+        for options in ({}, {"reasoning_effort": "low"})
+    ]
+    assert "reasoning_effort" not in bodies[0]
+    assert bodies[1] == bodies[0] | {"reasoning_effort": "low"}
 
 
 def test_extra_fields_are_added_and_nulls_take_fields_out():
     config = OpenAIConfig(
         model="m",
         base_url="http://h/v1",
-        extra_body={"temperature": None, "reasoning_effort": "low"},
+        extra_body={"temperature": None, "verbosity": "low"},
         chat_template_kwargs={"enable_thinking": False},
     )
     body = to_body(make_request(), config, Dialect())
     assert "temperature" not in body
-    assert body["reasoning_effort"] == "low"
+    assert body["verbosity"] == "low"
     assert body["chat_template_kwargs"] == {"enable_thinking": False}
 
 
