@@ -345,15 +345,15 @@ def judge_stage(config: RubricConfig, engine: Described) -> Stage[Judged]:
         return await judge_dialogue(item.dialogue, ask, resolved, identity)
 
     asked = resolved.model_dump(mode="json", exclude={"calibration", "persona_check"})
-    print_ = _fingerprint("judging", asked, identity)
+    rows_fingerprint = _fingerprint("judging", asked, identity)
     return Stage(
         StageName.JUDGE,
-        print_,
+        rows_fingerprint,
         identity,
         run,
         _as_it_runs(run),
         mode=mode,
-        calibrated=calibrate_judge(config, identity, print_),
+        calibrated=calibrate_judge(config, identity, rows_fingerprint),
     )
 
 
@@ -392,14 +392,14 @@ def _asked(config: RubricConfig, mode: ScoringMode | None) -> RubricConfig:
 
 
 def calibrate_judge(
-    config: RubricConfig, identity: JudgeIdentity, print_: str
+    config: RubricConfig, identity: JudgeIdentity, rows_fingerprint: str
 ) -> Calibrated[Judged] | None:
     """What the config's calibration makes of rows by a judge; None where it has no levels.
 
     Args:
         config: of the recipe.
         identity: the judge's own.
-        print_: fingerprint of its rows.
+        rows_fingerprint: fingerprint of its rows.
 
     Raises:
         UsageError: the calibration is of another judge.
@@ -419,7 +419,7 @@ def calibrate_judge(
         return with_levels(row, calibration.levels, named, reject_mismatch=reject)
 
     marks = (named.model_dump(mode="json"), reject, code_version("curate.judging"))
-    return Calibrated(apply, named, fingerprint(print_, *marks))
+    return Calibrated(apply, named, fingerprint(rows_fingerprint, *marks))
 
 
 def adherence_stage(config: AdherenceConfig, engine: Described) -> Stage[Scored]:
@@ -430,14 +430,14 @@ def adherence_stage(config: AdherenceConfig, engine: Described) -> Stage[Scored]
         ask = _about(item.dialogue, asks.judge)
         return await score_adherence(item.dialogue, ask, resolved, identity)
 
-    print_ = _fingerprint(
+    rows_fingerprint = _fingerprint(
         "adherence", resolved.model_dump(mode="json", exclude={"reference"}), identity
     )
     if config.include_reason:
-        print_ = fingerprint(print_, REASON_VERSION)
+        rows_fingerprint = fingerprint(rows_fingerprint, REASON_VERSION)
     warning = "\n".join(warnings) or None
     expected = _as_it_runs(run)
-    return Stage(StageName.ADHERENCE, print_, identity, run, expected, warning=warning)
+    return Stage(StageName.ADHERENCE, rows_fingerprint, identity, run, expected, warning=warning)
 
 
 def _settle_adherence(
@@ -471,9 +471,9 @@ def metrics_stage(config: MetricsConfig, engine: Described) -> Stage[Measured]:
         ask = _about(item.dialogue, asks.metrics)
         return await score_metrics(item.dialogue, ask, resolved, identity)
 
-    print_ = _fingerprint("judging", resolved.model_dump(mode="json"), identity)
+    rows_fingerprint = _fingerprint("judging", resolved.model_dump(mode="json"), identity)
     expected = _as_it_runs(run, "metrics")
-    return Stage(StageName.METRICS, print_, identity, run, expected, mode=mode)
+    return Stage(StageName.METRICS, rows_fingerprint, identity, run, expected, mode=mode)
 
 
 def factuality_stage(config: FactualityConfig, engine: Described) -> Stage[Checked]:
@@ -484,8 +484,8 @@ def factuality_stage(config: FactualityConfig, engine: Described) -> Stage[Check
         ask = _about(item.dialogue, asks.judge)
         return await score_factuality(item.dialogue, ask, config, identity)
 
-    print_ = _fingerprint("judging", config.model_dump(mode="json"), identity)
-    return Stage(StageName.FACTUALITY, print_, identity, run, _as_it_runs(run))
+    rows_fingerprint = _fingerprint("judging", config.model_dump(mode="json"), identity)
+    return Stage(StageName.FACTUALITY, rows_fingerprint, identity, run, _as_it_runs(run))
 
 
 def reference_stage(
@@ -505,13 +505,13 @@ def reference_stage(
     async def run(item: WorkItem, _: Asks) -> Scored:
         return scorer.score(item.dialogue)
 
-    print_ = fingerprint(
+    rows_fingerprint = fingerprint(
         _fingerprint("adherence", scorer.config.model_dump(mode="json"), scorer.identity),
         code_version("curate.adherence.reference"),
     )
     return Stage(
         StageName.ADHERENCE,
-        print_,
+        rows_fingerprint,
         scorer.identity,
         run,
         lambda *_: [],
@@ -589,7 +589,7 @@ def fork_stage(
         settled(ask_as_a_fork(dialogue, with_a_bad_turn(found, at, config), asks, config))
         return calls
 
-    print_ = fingerprint(
+    rows_fingerprint = fingerprint(
         config.model_dump(mode="json", exclude={"where"}),
         judged.result,
         models.policy.identity.key,
@@ -600,7 +600,7 @@ def fork_stage(
         *([] if measured is None else [measured.result]),
         *([facts.model_dump(mode="json"), factuality_prompts()] if facts else []),
     )
-    return Stage(StageName.FORK, print_, pair_identity(judged.identity), run, expected)
+    return Stage(StageName.FORK, rows_fingerprint, pair_identity(judged.identity), run, expected)
 
 
 def natural_stage(
@@ -646,7 +646,7 @@ def natural_stage(
         settled(ask_as_a_verification(prompt, chosen, rejected, turn.number, judge, verification))
         return stand_in.asked
 
-    print_ = fingerprint(
+    rows_fingerprint = fingerprint(
         None if verification is None else verification.model_dump(mode="json"),
         config.may_be_fine,
         judged.result,
@@ -654,7 +654,7 @@ def natural_stage(
         code_version("curate.pairs"),
         *([role[0].model_dump(mode="json"), role[1].model_dump(mode="json")] if role else []),
     )
-    return Stage(StageName.NATURAL, print_, pair_identity(judged.identity), run, expected)
+    return Stage(StageName.NATURAL, rows_fingerprint, pair_identity(judged.identity), run, expected)
 
 
 def pair_identity(judge: JudgeIdentity) -> JudgeIdentity:

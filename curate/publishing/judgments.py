@@ -170,11 +170,11 @@ def _stage(
     run: Path, manifest: Manifest, name: str, keys: pl.Series
 ) -> Iterator[dict[str, Any] | None]:
     """The stored record of each dialogue; those of equal dialogues are one."""
-    print_ = manifest.fingerprints.get(name)
-    if print_ is None:
+    fingerprint = manifest.fingerprints.get(name)
+    if fingerprint is None:
         return repeat(None)
     rows: StageRows[dict[str, Any]] = StageRows(
-        run / name / print_, dump=orjson.dumps, load=orjson.loads, check=orjson.loads
+        run / name / fingerprint, dump=orjson.dumps, load=orjson.loads, check=orjson.loads
     )
     if rows.damage:
         raise damaged(rows.folder, rows.damage[0])

@@ -109,14 +109,14 @@ def unscored_example(run: Path, manifest: Manifest, stage: str) -> tuple[str, st
 
     None where there is none, and before the run has a score table.
     """
-    scores, print_ = run / "scores.parquet", manifest.fingerprints.get(stage)
-    if print_ is None or not scores.is_file():
+    scores, fingerprint = run / "scores.parquet", manifest.fingerprints.get(stage)
+    if fingerprint is None or not scores.is_file():
         return None
     without = pl.scan_parquet(scores).filter(pl.col(f"{stage}_unscored").is_not_null())
     with readable(scores):
         first = without.select("id", "content_hash").head(1).collect().rows()
     for row in first:
-        record = stored_record(run / stage / print_, row[1])
+        record = stored_record(run / stage / fingerprint, row[1])
         return None if record is None else (row[0], orjson.loads(record)["detail"])
     return None
 
@@ -146,8 +146,8 @@ def read_judged(run: Path, dialogue_id: str) -> JudgedDialogue:
 
 
 def _stored(run: Path, manifest: Manifest, name: str, dialogue: Dialogue) -> dict[str, Any] | None:
-    print_ = manifest.fingerprints.get(name)
-    if print_ is None:
+    fingerprint = manifest.fingerprints.get(name)
+    if fingerprint is None:
         return None
-    record = stored_record(run / name / print_, dialogue.content_hash)
-    return None if record is None else _loaded(record, run / name / print_)
+    record = stored_record(run / name / fingerprint, dialogue.content_hash)
+    return None if record is None else _loaded(record, run / name / fingerprint)

@@ -185,8 +185,8 @@ def test_expected_shares_need_no_label(run: Path, tmp_path: Path) -> None:
     made = Calibration.model_validate_json(out.read_bytes())
     assert "safety" not in made.levels
     assert {cuts.method for cuts in made.levels.values()} == {"given_shares"}
-    print_ = json.loads((run / "manifest.json").read_text())["fingerprints"]["judge"]
-    judged = [r for _, r in scored_rows(run, "judge", print_, Judgment).read()]
+    fingerprint = json.loads((run / "manifest.json").read_text())["fingerprints"]["judge"]
+    judged = [r for _, r in scored_rows(run, "judge", fingerprint, Judgment).read()]
     means = [
         r.conversation_level.coherence.reading.mean
         for r in judged

@@ -26,7 +26,7 @@ from curate.judging.factuality.prompting import (
     trunks,
 )
 from curate.judging.session import Failure, clip_words, fault_of
-from curate.records import JudgeIdentity, StageName, Unscored
+from curate.records import JudgeIdentity, StageName, Unscored, UnscoredReason
 from curate.records.factuality import Evidence, FactualClaim, FactualityScore, TurnClaims
 
 STAGE: Final = StageName.FACTUALITY
@@ -49,7 +49,9 @@ async def score_factuality(
     """
     turns = [turn for turn in dialogue.turns if turn.has_assistant]
     if not turns:
-        return _unscored(dialogue, Failure("no_assistant_turn", "there is nothing to check"), 0)
+        return _unscored(
+            dialogue, Failure(UnscoredReason.NO_ASSISTANT_TURN, "there is nothing to check"), 0
+        )
     shown = trunks(dialogue, config)
     per_turn: list[TurnClaims] = []
     requests = 0
@@ -125,7 +127,7 @@ async def _ask_part(
     evidence: Sequence[Evidence],
 ) -> tuple[list[FactualClaim] | Failure, int]:
     problem: str | None = None
-    failure = Failure("bad_reply")
+    failure = Failure(UnscoredReason.BAD_REPLY)
     for attempt in range(config.retries + 1):
         asked = request(
             trunk,
@@ -144,10 +146,12 @@ async def _ask_part(
             claims, problem = read_claims(reply["claims"], part)
             if problem is None:
                 return claims, attempt + 1
-            failure = Failure("bad_reply", problem)
+            failure = Failure(UnscoredReason.BAD_REPLY, problem)
             continue
         problem = reply.detail
-        failure = Failure("reply_cut" if reply.reason == "cut" else "bad_reply", problem)
+        failure = Failure(
+            UnscoredReason.REPLY_CUT if reply.reason == "cut" else UnscoredReason.BAD_REPLY, problem
+        )
     return failure, config.retries + 1
 
 
