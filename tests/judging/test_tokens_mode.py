@@ -12,7 +12,9 @@ from curate.engines.base import Completion, Request
 from curate.engines.label_mass import LabelMass
 from curate.judging.config import RubricConfig
 from curate.judging.rubric import judge_dialogue
-from curate.judging.tokens_mode import label_reading
+from curate.judging.session import Scope
+from curate.judging.tokens_mode import items_of, label_reading
+from curate.judging.wording import resolve_texts
 from curate.records import Judgment, Unscored
 from tests.judging.judge import (
     IDENTITY,
@@ -229,3 +231,14 @@ async def test_one_wording_is_the_plain_reading() -> None:
     result = await judge_dialogue(dialogue_of(1), ScriptedJudge(scores=scores), TOKENS, IDENTITY)
     assert isinstance(result, Judgment)
     assert result.per_turn[0].scores.helpfulness == 1  # a tie goes to the label asked for first
+
+
+def test_every_question_about_a_turn_says_what_its_dimension_asks() -> None:
+    texts = resolve_texts(TOKENS)
+    items = items_of(Scope((1, 2)), texts)
+    assert [(item.turn, item.name) for item in items] == [
+        (turn, name) for turn in (1, 2) for name in ("context_use", "helpfulness", "safety")
+    ]
+    for item in items:
+        assert texts.asks[item.name] in item.question
+        assert item.name in item.question
