@@ -116,7 +116,7 @@ def reply_schema(
     metrics: Iterable[Metric], turns: Sequence[int], *, with_scores: bool = True
 ) -> dict[str, Any]:
     """The JSON schema of a reply: an object with one required key a metric."""
-    label = {"type": "string", "pattern": "^[a-z]+(_[a-z0-9]+)*$"}
+    label = {"type": "string", "pattern": "^[a-z]{1,18}(_[a-z0-9]{1,18}){0,3}$"}
     code = {"anyOf": [{"type": "null"}, label]} if with_scores else label
     number = {"type": "integer", "enum": list(turns)}
     where = {"type": "array", "items": number, "maxItems": len(turns)}

@@ -18,7 +18,7 @@ from curate.judging.metrics.catalogue import Metric
 from curate.records.metrics import DiagnosisFlag, is_poor
 
 _SNAKE_CASE = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
-_LONGEST_CODE = 60
+_LONGEST_CODE = 80
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,7 @@ async def test_a_score_outside_its_scale_is_asked_again_and_never_moved(score: A
         (entry(3, "wrong_tool"), "is not poor and has the failure_code", ["failure_code_dropped"]),
         (entry(2, None, [1]), "has no failure_code", ["failure_code_missing"]),
         (entry(2, "Wrong tool", [1]), "is not in snake_case", ["failure_code_dropped"]),
-        (entry(2, "x" * 61, [1]), "is not in snake_case", ["failure_code_dropped"]),
+        (entry(2, "x" * 81, [1]), "is not in snake_case", ["failure_code_dropped"]),
         (entry(2, "wrong_tool", [1, 9]), "names [9]", ["turns_dropped"]),
         (entry(2, "wrong_tool", ["1"]), 'names ["1"]', ["turns_dropped"]),
         (entry(2, "wrong_tool", []), "names no turn", ["turns_missing"]),

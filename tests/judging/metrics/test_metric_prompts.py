@@ -107,6 +107,7 @@ def test_a_reply_that_follows_the_schema_has_scores_codes_and_turns_that_can_be_
         assert not fits(score)
     assert not fits(5, name="task_completion")
     assert not fits(2, "Wrong tool")
+    assert not fits(2, "_".join(["word"] * 5))
     assert not fits(2, "wrong_tool", [3])
     assert not fits(2, "wrong_tool", [1, 1, 1])
 
