@@ -331,7 +331,8 @@ class Loop:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         say = os.fdopen(os.dup(1), "w", buffering=1)
         items = {item.nodeid: item for item in session.items}
-        done = {json.loads(line)["diff"] for line in lines_of(self.out)}
+        results = map(json.loads, lines_of(self.out))
+        done = {(result["path"], result["line"], result["diff"]) for result in results}
         drawn_from = {mutant.room for mutant in self.drawn}
         rooms = [room for room in ROOMS if room in drawn_from]
         number = 0
@@ -341,7 +342,7 @@ class Loop:
                 if mutant.room != room:
                     continue
                 number += 1
-                if mutant.diff() in done:
+                if (str(mutant.path), mutant.lines.start, mutant.diff()) in done:
                     continue
                 result = self.tried(session, items, mutant, reach)
                 with self.out.open("a") as file:
