@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from curate.executors.loop import run as run_in_loop
+
 SIBLINGS = 10
 MODEL = "bench"
 TURN = "The agent says that the refund was sent on Monday and asks for the number of the order. "
@@ -198,17 +200,6 @@ def make_requests(dialogue: int, trunk: str = TRUNK) -> list[Any]:
     ]
 
 
-def run_on_uvloop(work: Any) -> None:
-    """Every client gets the faster loop, the SDK too."""
-    try:
-        import uvloop
-    except ModuleNotFoundError:  # a peers' venv may lack it; said in the result
-        print("no uvloop", file=sys.stderr)
-        asyncio.run(work)
-    else:
-        uvloop.run(work)
-
-
 # -- report
 
 
@@ -237,7 +228,7 @@ def show(result: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--serve", type=Path, required=True)
-    run_on_uvloop(serve(parser.parse_args().serve))
+    run_in_loop(serve(parser.parse_args().serve))
 
 
 if __name__ == "__main__":

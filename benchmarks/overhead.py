@@ -10,10 +10,11 @@ the other nine when that is answered, as a judge's do. The server is that of `lo
 - `whole`: the whole path. Requests as a stage builds them, cache key, look-up, `OpenAIEngine`, reply log
   with its SQLite writer, accounting, budget, as a run has them.
 - `engine`: `OpenAIEngine.complete` alone, on requests that are there already.
+- `aiohttp`: prebuilt bodies out and bodies back through a bare `aiohttp.ClientSession`, what the engine stands on.
 - `raw`: prebuilt bytes out, a parsed head and the body back, in the same order at the same pace: the
   floor of sockets, event loop and pace-maker, of which nothing is ours.
 
-Clients take turns in processes of their own. Each figure is the least of all slices of one second: what
+All run in the loop of a run (`curate.executors.loop`). Clients take turns in processes of their own. Each figure is the least of all slices of one second: what
 else the machine does can only add to it. The median stands beside it.
 """
 
@@ -32,8 +33,11 @@ from pathlib import Path
 from typing import Any
 
 import loopback as shared
+import orjson
 
-CLIENTS = ("raw", "engine", "whole")
+from curate.executors.loop import run as run_in_loop
+
+CLIENTS = ("raw", "aiohttp", "engine", "whole")
 WIDTH = 256
 TRUNK = shared.TRUNK[:2000]
 Dialogue = Callable[[int], Awaitable[object]]
@@ -79,6 +83,27 @@ async def run_raw(url: str, rate: float, seconds: int) -> None:
     await measure(dialogue, rate, seconds)
 
 
+async def run_aiohttp(url: str, rate: float, seconds: int) -> None:
+    import aiohttp
+
+    bodies = [orjson.dumps(shared.chat_body(index, TRUNK)) for index in range(shared.SIBLINGS)]
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"Content-Type": "application/json"},
+    ) as session:
+
+        async def post(body: bytes) -> bytes:
+            async with session.post(f"{url}/chat/completions", data=body) as response:
+                return await response.read()
+
+        async def dialogue(_: int) -> None:
+            for some in (bodies[:1], bodies[1:]):
+                assert all(await asyncio.gather(*map(post, some)))
+
+        await measure(dialogue, rate, seconds)
+
+
 async def run_engine(url: str, rate: float, seconds: int) -> None:
     from curate.engines.open import OpenAIConfig, open_engine
 
@@ -118,8 +143,8 @@ async def run_whole(url: str, rate: float, seconds: int) -> None:
 
 
 def run_client(name: str, url: str, rate: float, seconds: int) -> None:
-    client = {"raw": run_raw, "engine": run_engine, "whole": run_whole}[name]
-    shared.run_on_uvloop(client(url, rate, seconds))
+    clients = {"raw": run_raw, "aiohttp": run_aiohttp, "engine": run_engine, "whole": run_whole}
+    run_in_loop(clients[name](url, rate, seconds))
 
 
 def take_turns(
@@ -141,7 +166,11 @@ def report(taken: dict[str, list[dict[str, float]]], how: str) -> dict[str, Any]
     whole, ours = least["whole"], least["whole"] - least["raw"]
     unit = "ms CPU a 1,000 requests"
     share = f"{whole / 10:.1f} % of a core at 1,000 requests/s; {ours:.1f} above the raw client"
-    rows = [shared.row("whole path", whole, unit, "<= 150", whole <= 150, share)]
+    bare = f"bare aiohttp / the raw client {least['aiohttp'] / least['raw']:.2f} x"
+    rows = [
+        shared.row("whole path", whole, unit, "<= 150", whole <= 150, share),
+        shared.row("whole path / bare aiohttp", whole / least["aiohttp"], "x", "", None, bare),
+    ]
     for name, slices in taken.items():
         median = {kind: statistics.median(one[kind] for one in slices) for kind in slices[0]}
         beside = f"median {median['ms']:.1f}, at {median['rate']:.0f} requests/s"

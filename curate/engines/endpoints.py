@@ -92,10 +92,13 @@ class Endpoint:
         if self._session.closed:
             raise ConnectionError("the engine was asked after it had been closed")
         root = self._root.removesuffix("/v1") if path in SERVER_PATHS else self._root
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         try:
             async with self._session.request(
-                method, _url(root + path), data=body, timeout=timeout, allow_redirects=False
+                method,
+                _url(root + path),
+                data=body,
+                timeout=_timeout(seconds),
+                allow_redirects=False,
             ) as response:
                 parts, size = [], 0
                 async for part in response.content.iter_any():
@@ -166,6 +169,11 @@ def is_down(completion: Completion) -> bool:
 @lru_cache(maxsize=256)
 def _url(text: str) -> URL:
     return URL(text, encoded=True)
+
+
+@lru_cache(maxsize=16)
+def _timeout(seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
 
 
 @lru_cache(maxsize=65536)

@@ -31,7 +31,7 @@ def sft_row(dialogue: Dialogue, config: ExportConfig) -> tuple[dict[str, Any], i
     _require_user(kept)
     keep = config.keep_reasoning
     messages = [
-        (wire_target if message.role == "assistant" else wire_message)(message, keep_reasoning=keep)
+        (wire_target if message.role == "assistant" else wire_message)(message, keep)
         for message in kept
     ]
     role = _added_role(dialogue, config)

@@ -106,33 +106,33 @@ class Provenance:
     def __init__(self, folder: Path, schema: pl.Schema) -> None:
         self._folder = folder
         self._schema = schema
-        self._held: dict[str, list[dict[str, Any]]] = {"head": [], "tail": []}
+        self._held = {place: _columns(schema) for place in ("head", "tail")}
         self._written: dict[str, int] = {"head": 0, "tail": 0}
 
     def append(self, row: dict[str, Any], *, is_head: bool) -> None:
         """Add what is known of a row, all but its number."""
         place = "head" if is_head else "tail"
-        held = self._held[place]
-        held.append(row)
-        if len(held) >= CHUNK:
+        for name, column in self._held[place].items():
+            column.append(row.get(name))
+        if len(column) >= CHUNK:
             self._settle(place)
 
     def _settle(self, place: str) -> None:
         import pyarrow as pa
 
-        # Arrow takes rows with lists in them many times faster than polars does.
-        rows = pa.Table.from_pylist(self._held[place], self._schema.to_arrow())
+        # Arrow takes lists of lists many times faster than polars does.
+        rows = pa.table(self._held[place], self._schema.to_arrow())
         frame = pl.DataFrame(pl.from_arrow(rows), schema=self._schema)
         make_folder(self._folder)
         part = self._folder / f"{place}-{self._written[place]:06d}.parquet"
         write_table(frame, part, compression="lz4")
-        self._held[place] = []
+        self._held[place] = _columns(self._schema)
         self._written[place] += 1
 
     def table(self) -> pl.LazyFrame:
         """All rows as they stand in the file, numbered; what is on disk stays there until it is written."""
         for place, held in self._held.items():
-            if held:
+            if any(held.values()):
                 self._settle(place)
         parts = [pl.scan_parquet(part) for part in sorted(self._folder.glob("*"))]
         if not parts:  # as of most files of pairs where there are none
@@ -142,6 +142,10 @@ class Provenance:
     def close(self) -> None:
         """Remove what is on disk."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _columns(schema: pl.Schema) -> dict[str, list[Any]]:
+    return {name: [] for name in schema.names()}
 
 
 def of_dialogue(dialogue: Dialogue) -> dict[str, Any]:
@@ -183,7 +187,7 @@ def _of_lineage(lineage: Lineage | None) -> dict[str, Any]:
     return {
         "lineage_source": lineage.source,
         "lineage_file": lineage.file,
-        "lineage_rows": list(lineage.rows),
+        "lineage_rows": lineage.rows,
         "lineage_part": lineage.part,
     }
 

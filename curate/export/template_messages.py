@@ -31,7 +31,7 @@ class Refused(Exception):
         self.detail = detail
 
 
-def wire_message(message: Message, *, keep_reasoning: bool = False) -> dict[str, Any]:
+def wire_message(message: Message, keep_reasoning: bool = False) -> dict[str, Any]:
     """One message as `{"role", "content", ...}`, verbatim, keys it does not use absent.
 
     Raises:
@@ -49,7 +49,7 @@ def wire_message(message: Message, *, keep_reasoning: bool = False) -> dict[str,
     return wire
 
 
-def wire_target(message: Message, *, keep_reasoning: bool = False) -> dict[str, Any]:
+def wire_target(message: Message, keep_reasoning: bool = False) -> dict[str, Any]:
     """An assistant message that is trained on: as `wire_message`, its content stripped.
 
     Templates that trim would otherwise render it differently from how it stands in the file.
@@ -60,7 +60,7 @@ def wire_target(message: Message, *, keep_reasoning: bool = False) -> dict[str, 
     content = message.content.strip()
     if not content and not message.tool_calls:
         raise Refused("empty_assistant", "an assistant message has neither text nor a tool call")
-    wire = wire_message(message, keep_reasoning=keep_reasoning)
+    wire = wire_message(message, keep_reasoning)
     wire["content"] = content
     return wire
 
