@@ -112,9 +112,9 @@ class Client:
         self._identity = engine.identity
         self._redact = redact
         self._accounting = accounting
-        layer: Layer = Recorded(engine, cache, accounting)
+        layer: Layer = Recorded(engine, cache, accounting, budget, prices)
         if budget is not None:
-            layer = Budgeted(layer, budget, prices)
+            layer = Budgeted(layer, budget)
         layer = Retrying(
             OneByOne(layer),
             self._identity,
@@ -421,12 +421,14 @@ def _fails_as_a_list(completion: Completion) -> bool:
 
 
 class Budgeted:
-    """Each call is taken from the budget before it is made; what it allows is asked, then it raises."""
+    """Each call is taken from the budget before it is made; what it allows is asked, then it raises.
 
-    def __init__(self, inner: Layer, budget: CallBudget, prices: Prices | None) -> None:
+    What a reply used is counted where it arrives (`Recorded`): no call may start meanwhile as if it had cost nothing.
+    """
+
+    def __init__(self, inner: Layer, budget: CallBudget) -> None:
         self._inner = inner
         self._budget = budget
-        self._prices = prices
 
     async def complete(self, calls: Calls, answer: Answer) -> None:
         """Ask what the budget allows.
@@ -446,12 +448,8 @@ class Budgeted:
                 break
             granted[key] = request
 
-        def count(key: str, completion: Completion) -> None:
-            self._budget.add_usage(completion.usage, self._prices)
-            answer(key, completion)
-
         if granted:
-            await self._inner.complete(granted, count)
+            await self._inner.complete(granted, answer)
         if end is not None:
             raise end
 
@@ -464,10 +462,19 @@ class Recorded:
     context, a server's options), and cost no tokens to meet again.
     """
 
-    def __init__(self, engine: Engine, cache: Replies | None, accounting: Accounting) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        cache: Replies | None,
+        accounting: Accounting,
+        budget: CallBudget | None = None,
+        prices: Prices | None = None,
+    ) -> None:
         self._engine = engine
         self._cache = cache
         self._accounting = accounting
+        self._budget = budget
+        self._prices = prices
 
     async def complete(self, calls: Calls, answer: Answer) -> None:
         """One call of the engine."""
@@ -481,6 +488,8 @@ class Recorded:
         keeping = self._cache.put(kept) if self._cache is not None and kept else None
         for tally, completion in zip(tallies, completions, strict=True):
             tally.add_call(completion)
+            if self._budget is not None:
+                self._budget.add_usage(completion.usage, self._prices)
         if keeping is not None:
             await keeping
         for key, completion in replies.items():

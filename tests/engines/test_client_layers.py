@@ -170,16 +170,32 @@ async def test_one_by_one_hands_over_what_came_before_the_end():
     assert answers.keys() == {key("a")}
 
 
-async def test_budgeted_asks_what_is_allowed_and_counts_what_it_used():
+async def test_budgeted_asks_what_is_allowed():
     inner, answers = Inner(), {}
     budget = Budget(calls=3)
-    layer = Budgeted(inner, budget, Prices(input=1e6, output=0))
+    layer = Budgeted(inner, budget)
     assert await ask(layer, "a") == "a"
     with pytest.raises(BudgetReached):
         await layer.complete(calls("abcd"), answers.__setitem__)
     assert inner.asked == ["a", "ab"]
     assert answers.keys() == {key("a"), key("b")}
-    assert (budget.used_calls, budget.used_tokens, budget.used_money) == (3, 36, 30.0)
+    assert budget.used_calls == 3
+
+
+async def test_recorded_counts_what_a_reply_used_before_it_is_kept(tmp_path):
+    budget = Budget(tokens=12)
+    replies = [Completion(text="a", usage=USAGE)]
+    with ReplyCache(tmp_path / "r.sqlite") as cache:
+        prices = Prices(input=1e6, output=0)
+        layer = Recorded(ScriptedEngine(replies), cache, Accounting(), budget, prices)
+        asking = asyncio.create_task(layer.complete(calls("a"), lambda *_: None))
+        await asyncio.sleep(0)
+        assert not cache.get_many([key("a")])
+        assert (budget.used_tokens, budget.used_money) == (12, 10.0)
+        with pytest.raises(BudgetReached):
+            budget.start_call()
+        await asking
+        assert cache.get_many([key("a")])
 
 
 async def test_recorded_keeps_replies_and_refusals_before_it_answers(tmp_path):
