@@ -9,7 +9,7 @@ PEERS := .venv-peers
 PINS := $(wildcard .ci/constraints/test.txt)
 INSTALL := $(PIP) install $(addprefix --constraint ,$(PINS))
 
-.PHONY: quickstart test search mutants test-trainers test-vllm lint bench clean
+.PHONY: quickstart twins test search mutants test-trainers test-vllm lint bench clean
 
 quickstart: $(VENV)/.base
 	$(BIN)/curate run recipes/quickstart.yaml
@@ -17,7 +17,9 @@ quickstart: $(VENV)/.base
 		printf '\nthe first row of runs/quickstart/export/trl/%s.jsonl begins:\n' $$file; \
 		head -c 400 runs/quickstart/export/trl/$$file.jsonl; echo ' ...'; \
 	done
-	@printf '\nCan this judge tell a reply from the same one with a planted flaw? It cannot, and gets no curve (exit code 2):\n'
+
+# Can quickstart's judge tell a reply from the same one with a planted flaw? It cannot, and gets no curve: exit code 2.
+twins: $(VENV)/.base
 	$(BIN)/curate calibrate recipes/quickstart.yaml --twins 48 --out runs/quickstart/pair-curve.json || test $$? -eq 2
 
 test: $(VENV)/.test

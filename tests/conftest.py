@@ -12,6 +12,8 @@ from hypothesis import settings
 # Several workers share the cores (make test): a library that takes them all would wait for the others.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # A worker is told the width of the terminal, which a console would keep whatever a test asks for.
+    os.environ.pop("COLUMNS", None)
 
 # A test says what is right, not how fast a busy machine is, and says the same of the same code. `search`
 # (make search) draws new examples each time, and more of them; what it finds becomes an example of its test.

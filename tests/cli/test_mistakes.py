@@ -302,7 +302,7 @@ def test_a_setting_that_reads_no_row_is_an_error_with_the_keys_there_are(
             key = setting.split(":")[0]
             assert "0 of 250 rows" in said
             assert "key, log[*] (who, says)" in said
-            assert f"mend source.{key}" in said
+            assert f"fix source.{key}" in said
     if not fits:
         assert len((tmp_path / "in/quarantine.jsonl").read_text().splitlines()) == 250
 

@@ -183,7 +183,7 @@ def test_a_dialogue_is_never_on_both_sides_and_both_classes_are_always_fitted() 
         ([LabelledScore(at % 2, at % 3 > 0, str(at)) for at in range(50)], "all 0 or 1"),
         (
             [LabelledScore(t.score, not t.adherent, t.group) for t in sample(100)],
-            "which no calibration mends",
+            "which no calibration fixes",
         ),
     ],
 )
