@@ -267,6 +267,13 @@ def test_a_typo_is_named(tmp_path: Path, line: str, message: str) -> None:
                 "says from which evidence on a pair passes"
             ],
         ),
+        (
+            "metrics: {choose: [tool_rooting]}",
+            [
+                "metrics: no metric is called 'tool_rooting'; did you mean 'tool_routing'? (got {'choose': "
+                "['tool_rooting']})"
+            ],
+        ),
         ("fork: {fine_from: {}}", ["fork.fine_from: no such key any more; it is `min_good` now"]),
         (
             "judge: {spare_prefix: S}",

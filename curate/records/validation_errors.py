@@ -46,12 +46,12 @@ def _explained(error: ValidationError, what: str, roots: Models) -> UsageError:
     problems = [(*_walk(problem["loc"], roots), problem) for problem in error.errors()]
     lines = []
     for place, section, inside, problem in problems:
+        # "Should be False" or "has no items" where another line says what is wrong there or further in.
         is_echo = problem["type"] in ("literal_error", "too_short", "bool_type") and any(
-            other.startswith(f"{place}.") for other, *_ in problems
+            other.startswith(f"{place}.") or (other == place and beside["type"] == "value_error")
+            for other, _, _, beside in problems
         )
-        if (
-            is_echo
-        ):  # "should be a boolean", or "has no items", where what is wrong stands further in
+        if is_echo:
             continue
         shown = repr(problem.get("input"))[:80]
         match problem["type"]:
