@@ -50,7 +50,7 @@ def test_label_reads_and_adherence_share_their_trunks(model_folder: Path, tmp_pa
     result = run(
         tmp_path,
         model_folder,
-        judge={"mode": "tokens"},
+        judge={"mode": "tokens", "text": "off"},
         adherence={"output_mode": "continuous"},
     )
     manifest = result.manifest
