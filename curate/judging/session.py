@@ -104,6 +104,17 @@ class Failure:
         """True when a shorter prompt might succeed."""
         return self.reason == UnscoredReason.CONTEXT_OVERFLOW
 
+    def unscored(self, dialogue: Dialogue, stage: StageName, requests: int = 0) -> Unscored:
+        """Return the record of a dialogue that a stage could not score, after so many requests."""
+        return Unscored(
+            dialogue_id=dialogue.id,
+            content_hash=dialogue.content_hash,
+            stage=stage,
+            reason=self.reason,
+            detail=self.detail,
+            requests=requests,
+        )
+
 
 def mismatch_of(reading: PageReading, scope: Scope) -> Verdict | None:
     """The verdict the scores give, where the judge's own is the record's and another; else None."""
@@ -197,14 +208,7 @@ class Session:
 
     def unscored(self, failure: Failure) -> Unscored:
         """The record of a dialogue that could not be judged."""
-        return Unscored(
-            dialogue_id=self.dialogue.id,
-            content_hash=self.dialogue.content_hash,
-            stage=STAGE,
-            reason=failure.reason,
-            detail=failure.detail,
-            requests=self.requests,
-        )
+        return failure.unscored(self.dialogue, STAGE, self.requests)
 
 
 def open_session(dialogue: Dialogue, ask: Ask, config: RubricConfig) -> Session:

@@ -49,9 +49,8 @@ async def score_factuality(
     """
     turns = [turn for turn in dialogue.turns if turn.has_assistant]
     if not turns:
-        return _unscored(
-            dialogue, Failure(UnscoredReason.NO_ASSISTANT_TURN, "there is nothing to check"), 0
-        )
+        failure = Failure(UnscoredReason.NO_ASSISTANT_TURN, "there is nothing to check")
+        return failure.unscored(dialogue, STAGE)
     shown = trunks(dialogue, config)
     per_turn: list[TurnClaims] = []
     requests = 0
@@ -60,7 +59,7 @@ async def score_factuality(
         requests += asked
         if isinstance(found, Failure):
             failure = Failure(found.reason, f"turn {turn.number}: {found.detail}".rstrip(": "))
-            return _unscored(dialogue, failure, requests)
+            return failure.unscored(dialogue, STAGE, requests)
         per_turn.append(found)
     return FactualityScore(
         dialogue_id=dialogue.id,
@@ -86,7 +85,7 @@ async def claims_of_turn(
         raise UsageError(f"dialogue {dialogue.id} has no turn {number}", expected=[*turns])
     trunk = trunks(dialogue, config)[number]
     found, requests = await _ask_turn(dialogue, turns[number], trunk, ask, config)
-    return _unscored(dialogue, found, requests) if isinstance(found, Failure) else found
+    return found.unscored(dialogue, STAGE, requests) if isinstance(found, Failure) else found
 
 
 def precision(claims: Iterable[FactualClaim]) -> float | None:
@@ -181,14 +180,3 @@ def _flat(text: str) -> str:
 
 
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"'})
-
-
-def _unscored(dialogue: Dialogue, failure: Failure, requests: int) -> Unscored:
-    return Unscored(
-        dialogue_id=dialogue.id,
-        content_hash=dialogue.content_hash,
-        stage=STAGE,
-        reason=failure.reason,
-        detail=failure.detail,
-        requests=requests,
-    )

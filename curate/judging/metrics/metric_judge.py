@@ -120,14 +120,14 @@ async def score_metrics(
         raise UsageError("the scoring mode is not resolved", got="auto", fix="resolve it first")
     turns = [turn.number for turn in dialogue.turns if turn.has_assistant]
     if not turns:
-        return _unscored(
-            dialogue, Failure(UnscoredReason.NO_ASSISTANT_TURN, "there is nothing to score")
-        )
+        failure = Failure(UnscoredReason.NO_ASSISTANT_TURN, "there is nothing to score")
+        return failure.unscored(dialogue, STAGE)
     na: dict[str, NoMetricReason] = {
         name: why for name, why in not_applicable(dialogue).items() if name in config.chosen
     }
     if shares(config.weights, [*na]) is None:
-        return _unscored(dialogue, Failure(UnscoredReason.NOTHING_APPLIES, f"n/a: {', '.join(na)}"))
+        failure = Failure(UnscoredReason.NOTHING_APPLIES, f"n/a: {', '.join(na)}")
+        return failure.unscored(dialogue, STAGE)
     calls = compare_calls(dialogue)
     asked = _Asked(metrics_trunk(dialogue, config, calls), turns, ask, config)
     metrics = [metric for metric in config.chosen.values() if metric.name not in na]
@@ -135,12 +135,12 @@ async def score_metrics(
     if asked.failures:
         name, failure = next(iter(asked.failures.items()))
         detail = f"{len(asked.failures)} of {len(metrics)} metrics: {name}: {failure.detail}"
-        return _unscored(dialogue, replace(failure, detail=detail), asked.requests)
+        return replace(failure, detail=detail).unscored(dialogue, STAGE, asked.requests)
     na |= {name: "judge" for name, entry in asked.entries.items() if entry.score is None}
     parts = shares(config.weights, [*na])
     if parts is None:
         failure = Failure(UnscoredReason.NOTHING_APPLIES, f"n/a: {', '.join(na)}")
-        return _unscored(dialogue, failure, asked.requests)
+        return failure.unscored(dialogue, STAGE, asked.requests)
     scores = [
         _metric_score(metric, config.weights[name], parts[name], na.get(name), asked)
         for name, metric in config.chosen.items()
@@ -327,14 +327,3 @@ async def _diagnose(asked: _Asked, metrics: Sequence[Metric]) -> None:
 def _called(score: int | None, metric: Metric) -> str:
     """A score as its level is called."""
     return str(score) if metric.scale == "scored" else ("fail", "pass")[score or 0]
-
-
-def _unscored(dialogue: Dialogue, failure: Failure, requests: int = 0) -> Unscored:
-    return Unscored(
-        dialogue_id=dialogue.id,
-        content_hash=dialogue.content_hash,
-        stage=STAGE,
-        reason=failure.reason,
-        detail=failure.detail,
-        requests=requests,
-    )
