@@ -54,6 +54,8 @@ def show(
             show_factuality(OUT, manifest.factuality)
         show_funnels(OUT, manifest)
         show_comparison(OUT, manifest)
+        for sentence in manifest.trust.values():
+            OUT.print(escape(sentence), soft_wrap=True)
         return
     found = read_judged(run_folder, dialogue_id)
     show_judged(

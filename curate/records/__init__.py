@@ -100,9 +100,11 @@ from curate.records.pair import (
     SetCheck,
 )
 from curate.records.reasons import DropReason, UnscoredReason
+from curate.records.trust_report import NOT_TAKEN, TrustKind, TrustReport
 
 __all__ = [
     "CONVERSATION_DIMENSIONS",
+    "NOT_TAKEN",
     "RUN_FORMAT",
     "SCORING",
     "TURN_DIMENSIONS",
@@ -171,6 +173,8 @@ __all__ = [
     "StageCounts",
     "StageEstimate",
     "StageName",
+    "TrustKind",
+    "TrustReport",
     "TurnClaims",
     "TurnReading",
     "TurnScores",

@@ -13,6 +13,7 @@ from curate.records.judge_checks import JudgeChecks
 from curate.records.judgment import JudgeIdentity
 from curate.records.metrics import MetricsReport
 from curate.records.pair import LabelAgreement, PairSetReport
+from curate.records.trust_report import TrustKind
 
 
 class FunnelStage(Frozen):
@@ -228,6 +229,10 @@ class Manifest(SourcesReport, SelectionReport, PairsReport):
     )
     factuality: FactualityReport | None = Field(
         None, description="What the facts came to, where the recipe looks at them."
+    )
+    trust: dict[TrustKind, str] = Field(
+        default_factory=dict,
+        description="What was measured of the judge after the run, a sentence a kind, or that nothing was.",
     )
     stages: dict[str, StageCounts] = Field(default_factory=dict)
     exports: dict[str, dict[str, int]] = Field(default_factory=dict)

@@ -37,6 +37,7 @@ from curate.run.runlog import RunLog, Status
 from curate.run.scoring import Scores, ask_for_scores, scores_without_a_judge
 from curate.run.select import select_dialogues, tabulate
 from curate.run.staging import Job, Progress
+from curate.run.trust_reports import trust_sentences
 from curate.sources import Source, open_source
 from curate.stages import bind_stages
 from curate.storage.files import readable
@@ -281,5 +282,7 @@ def _kept(job: Job, pairs: Pairing | None = None) -> KeptRows:
 
 def _write_manifest(job: Job, status: Status) -> RunResult:
     manifest = job.log.manifest(status)
+    trust = trust_sentences(job.path, manifest.fingerprints)
+    manifest = manifest.model_copy(update={"trust": trust})
     job.folder.write_manifest(manifest.model_dump(mode="json"))
     return RunResult(job.path, manifest)

@@ -1,0 +1,98 @@
+"""The reports of trust that lie in a run folder: written by the commands that measure, read by all that tell of a run.
+
+A report speaks of the rows that it was measured on. Once the run has other rows of a stage (another judge, other
+prompts), its sentence gives way to one that says so; the file stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import ValidationError
+
+from curate.records import NOT_TAKEN, Manifest, TrustKind, TrustReport
+from curate.run.read_back import read_manifest
+from curate.storage.files import damaged, make_folder, write_atomically
+from curate.storage.run_folder import RunFolder
+
+R = TypeVar("R", bound=TrustReport)
+
+
+def report_path(run: Path, kind: TrustKind) -> Path:
+    """Where the run folder keeps a report of the kind."""
+    return run / "trust" / f"{kind}.json"
+
+
+def write_trust_report(run: Path, report: TrustReport) -> Path:
+    """Keep a report in the run folder, and say its sentence in the manifest.
+
+    Raises:
+        RunLockedError: another process is writing the folder.
+    """
+    path = report_path(run, report.kind)
+    with RunFolder(run) as folder:
+        make_folder(path.parent)
+        data = orjson.dumps(report.model_dump(mode="json"), option=orjson.OPT_INDENT_2)
+        write_atomically(path, data + b"\n")
+        if folder.manifest_path.is_file():
+            manifest = read_manifest(run)
+            told = manifest.model_copy(
+                update={"trust": trust_sentences(run, manifest.fingerprints)}
+            )
+            folder.write_manifest(told.model_dump(mode="json"))
+    return path
+
+
+def read_trust_report(run: Path, model: type[R], kind: TrustKind) -> R | None:
+    """The run's report of the kind, or None where there is none.
+
+    Raises:
+        CurateError: it is damaged.
+    """
+    path = report_path(run, kind)
+    value = _read(path)
+    if value is None:
+        return None
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise damaged(path, error) from error
+
+
+def trust_sentences(run: Path, fingerprints: Mapping[str, str]) -> dict[TrustKind, str]:
+    """A sentence a kind: what was measured on rows of these fingerprints, or that nothing was."""
+    return {
+        kind: _sentence(_read(report_path(run, kind)), kind, fingerprints) for kind in TrustKind
+    }
+
+
+def is_of_run(report: TrustReport, manifest: Manifest) -> bool:
+    """Whether the report's figures are of the rows that the run has now."""
+    return _is_current(report.fingerprints, manifest.fingerprints)
+
+
+def _sentence(value: Any, kind: TrustKind, fingerprints: Mapping[str, str]) -> str:
+    if value is None:
+        return NOT_TAKEN[kind]
+    if _is_current(value["fingerprints"], fingerprints):
+        return str(value["sentence"])
+    return f"{NOT_TAKEN[kind]} There is one of {value['made'][:10]}, of an earlier judge or other prompts."
+
+
+def _is_current(measured: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    return all(now.get(stage) == fingerprint for stage, fingerprint in measured.items())
+
+
+def _read(path: Path) -> Any:
+    if not path.is_file():
+        return None
+    try:
+        value = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise damaged(path, error) from error
+    if not isinstance(value, dict) or not TrustReport.model_fields.keys() <= value.keys():
+        raise damaged(path, "it is no report: kind, sentence, made and fingerprints are expected")
+    return value
