@@ -1,15 +1,18 @@
 """Words behind the scores: issues, notes, decision basis, in one call after all scores are known.
 
 Free text in a scoring reply can ruin it (a small model fills a string until the token limit), so text
-has a call of its own, in plain lines. A line that is whole is kept whatever happens after it; what is
-lost is only text, and a remark says so. Nothing here touches a score.
+has a call of its own: one JSON object of texts. Where the engine holds the reply to its schema, every text is there and ends
+within its bound of words; elsewhere plain lines are read as well. A text that is whole is kept whatever happens after it; what
+is lost is only text, and a remark says so. Nothing here touches a score.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from curate.dialogue import split_thinking
 from curate.engines.base import Request
@@ -25,6 +28,10 @@ from curate.records import (
     TurnScores,
 )
 
+_PAIR = re.compile(
+    r'"(?:turn_(?P<turn>\d{1,9})|(?P<name>coherence|task_completion|repair_handling|basis))"\s*+:\s*+'
+    r'(?P<text>"(?:[^"\\\n]|\\.)*+")'
+)
 # What stands before the name is of its own line: a run of blank lines would be looked through from each of them.
 _LINE = re.compile(
     r"^(?:[^\w\n]|_)*+(?:turn[\s_]*+(?P<turn>\d{1,9})|(?P<name>coherence|task_completion|repair_handling|basis))"
@@ -33,8 +40,13 @@ _LINE = re.compile(
 )
 
 
-ISSUE_TOKENS, NOTE_TOKENS, BASIS_TOKENS = 64, 40, 80
-"""What a line may take: twice what its words take in common tokenizers."""
+ISSUE_WORDS, NOTE_WORDS, BASIS_WORDS = 20, 15, 40
+ISSUE_TOKENS, NOTE_TOKENS, BASIS_TOKENS = 80, 60, 120
+"""What a text may take with its key: twice what its words take in common tokenizers, and more where a word is long."""
+# Marks end a word, or a small model strings words together by them and never comes to the bound. A dot may
+# stand within: 3.5. Scripts without spaces have words of up to twice 20 characters.
+_PIECE = r'[^\s"\\,;.!?]{1,20}'
+_WORD = rf"{_PIECE}(\.{_PIECE})?[,;.!?]{{0,3}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +76,27 @@ class Asked:
         notes = len(CONVERSATION_DIMENSIONS) * NOTE_TOKENS + BASIS_TOKENS
         return len(self.weak) * ISSUE_TOKENS + self.whole * notes
 
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of the reply: every text is required, has a word at least, and ends within its bound."""
+        properties = {f"turn_{turn}": _words(ISSUE_WORDS) for turn in self.weak}
+        if self.whole:
+            properties |= {name: _words(NOTE_WORDS) for name in CONVERSATION_DIMENSIONS}
+            properties["basis"] = _words(BASIS_WORDS)
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+
     def lost(self, said: Remarks) -> bool:
         """Whether a reply lacks a turn's issues or the decision basis."""
         return any(turn not in said.issues for turn in self.weak) or (self.whole and not said.basis)
+
+
+def _words(most: int) -> dict[str, Any]:
+    return {"type": "string", "pattern": f"^{_WORD}( {_WORD}){{0,{most - 1}}}$"}
 
 
 def text_lines(judgment: Judgment, asked: Asked, texts: RubricTexts) -> list[str]:
@@ -85,20 +115,42 @@ def text_lines(judgment: Judgment, asked: Asked, texts: RubricTexts) -> list[str
 
 
 def read_text(text: str, *, cut: bool) -> Remarks:
-    """Read the lines of a text reply. The last line of a cut reply is dropped; unknown lines are too."""
-    if cut:
-        text = text[: text.rfind("\n") + 1]
+    """Read the texts of a reply: of its JSON object, whole or cut, else of its lines.
+
+    A text that was cut is dropped; so is an empty one, one that has no known name, and the second of a name.
+    """
     issues: dict[int, tuple[str, ...]] = {}
     notes: dict[str, str] = {}
-    for match in _LINE.finditer(text):
-        words = match["text"].strip()
-        if match["turn"]:
-            parts = (clip_words(part, 40) for part in words.split(";"))
-            issues.setdefault(int(match["turn"]), tuple(part for part in parts if part))
+    for turn, name, words in _texts(text, cut=cut):
+        if not words:
+            continue
+        if turn:
+            parts = (clip_words(part, BASIS_WORDS) for part in words.split(";"))
+            issues.setdefault(int(turn), tuple(part for part in parts if part))
         else:
-            notes.setdefault(match["name"].lower(), clip_words(words, 40))
+            notes.setdefault(name.lower(), clip_words(words, BASIS_WORDS))
     basis = notes.pop("basis", "")
     return Remarks(issues, notes, basis)
+
+
+def _texts(text: str, *, cut: bool) -> Iterator[tuple[str | None, str, str]]:
+    """Each text with its turn's number or its name, in their order."""
+    pairs = list(_PAIR.finditer(text))
+    for match in pairs:
+        yield match["turn"], match["name"], _unquoted(match["text"])
+    if not pairs:
+        whole = text[: text.rfind("\n") + 1] if cut else text
+        for match in _LINE.finditer(whole):
+            yield match["turn"], match["name"], match["text"].strip()
+
+
+def _unquoted(quoted: str) -> str:
+    try:
+        text: str = json.loads(quoted, strict=False)
+    except ValueError:  # an escape that JSON does not have
+        return quoted[1:-1].strip()
+    # Half of a character that JSON spells as two could not be stored.
+    return text.encode("utf-8", "replace").decode().strip()
 
 
 async def add_words(session: Session, page: Page, judgment: Judgment) -> Judgment:
@@ -123,6 +175,7 @@ async def add_words(session: Session, page: Page, judgment: Judgment) -> Judgmen
         session.trunk(page),
         session.texts.question("text", lines="\n".join(lines)),
         max_tokens=min(session.config.text_max_tokens, asked.tokens),
+        schema=asked.schema,
         purpose="judge.text",
     )
     (completion,) = await session.ask([request])

@@ -86,6 +86,8 @@ class ScriptedJudge:
             return special
         if request.labels:
             return self._label(request)
+        if request.purpose == "judge.text":
+            return said('{"basis": "as scored, judge.text."}')
         if request.schema is not None:
             return said(json.dumps(self.form(request.schema["properties"])))
         if request.purpose == "judge.ledger":

@@ -471,9 +471,11 @@ async def test_words_come_in_one_call_after_all_scores_which_stay(config: Rubric
     assert result.conversation_level.coherence.note == "mostly fits"
     assert len(result.decision_basis.split()) == 41  # 40 words and the ellipsis
     (request,) = words_asked(judge)
-    assert "turn 2: what is wrong" in question_of(request)
+    assert "turn_2: what is wrong" in question_of(request)
     assert 'the verdict "good"' in question_of(request)
-    assert request.schema is None
+    assert request.schema is not None
+    keys = ["turn_2", "coherence", "task_completion", "repair_handling", "basis"]
+    assert request.schema["required"] == keys
     bare = await judged(dialogue_of(2), ScriptedJudge(scores=judge.scores), off(config))
     without = {"per_turn", "conversation_level", "decision_basis", "requests", "remarks"}
     assert result.model_dump(exclude=without) == bare.model_dump(exclude=without)
@@ -501,7 +503,7 @@ async def test_a_weak_turn_of_an_excellent_dialogue_is_asked_about_and_nothing_e
     result = await judged(dialogue_of(2), judge, config)
     assert result.verdict == "excellent"
     (request,) = words_asked(judge)
-    assert "turn 2: what is wrong" in question_of(request)
+    assert "turn_2: what is wrong" in question_of(request)
     assert "basis" not in question_of(request)
     assert result.remarks == ("text_lost: incomplete",)  # this judge names no turn
 
@@ -512,6 +514,7 @@ async def test_a_weak_turn_of_an_excellent_dialogue_is_asked_about_and_nothing_e
     [
         (fault("timeout"), "text_lost: engine_error"),
         (said("turn 2: forgot\ncoherence: fits well en", "length"), "text_lost: reply_cut"),
+        (said('{"turn_2": "forgot", "coherence": "fits well en', "length"), "text_lost: reply_cut"),
         (said("I cannot say."), "text_lost: incomplete"),
     ],
 )
@@ -541,7 +544,7 @@ async def test_the_bound_of_words_follows_what_is_asked_up_to_the_configs(
     for judge in (few, many):
         await judged(dialogue_of(10), judge, with_options(config, text="auto"))
     (less,), (more,) = words_asked(few), words_asked(many)
-    assert 200 < less.max_tokens < 300 < more.max_tokens == 800
+    assert 300 < less.max_tokens < 400 < more.max_tokens == 800
     tight = ScriptedJudge(scores=few.scores)
     await judged(dialogue_of(10), tight, with_options(config, text="auto", text_max_tokens=64))
     assert words_asked(tight)[0].max_tokens == 64
@@ -579,8 +582,8 @@ async def test_where_the_whole_does_not_fit_turns_out_of_sight_are_not_asked_abo
     options = with_options(config, text="auto")
     result = await judged(dialogue_of(14, words=100), judge, options)
     (request,) = words_asked(judge)
-    assert "turn 14: what is wrong" in question_of(request)
-    assert "turn 1: what is wrong" not in question_of(request)
+    assert "turn_14: what is wrong" in question_of(request)
+    assert "turn_1: what is wrong" not in question_of(request)
     assert "text_lost: not_shown" in result.remarks
     assert result.decision_basis == "as scored, judge.text."
 

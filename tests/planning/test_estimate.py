@@ -155,10 +155,10 @@ def test_forks_are_counted_by_their_share_and_the_share_is_said() -> None:
         foretell(forking, some, fork_share=ForkShare(value, "as given")) for value in (1.0, 0.5)
     )
     assert all_.stages["fork"].requests == pytest.approx(2 * half.stages["fork"].requests, abs=1)
-    # Original and three candidates in three wordings of three scores, resamples, issue and revision; for each
-    # candidate both orders of a question about its new detail and of a comparison; the best two side by side, and
+    # Original and three candidates in three wordings of three scores, resamples and revision (the judge's words say
+    # what is wrong); for each candidate both orders of a question about its new detail and of a comparison; the best two side by side, and
     # two scores of the role of the one that passes.
-    assert all_.stages["fork"].requests == 6 * (4 * 3 * 3 + 2 + 2 + 3 * 2 + 3 * 2 + 2 + 2)
+    assert all_.stages["fork"].requests == 6 * (4 * 3 * 3 + 2 + 1 + 3 * 2 + 3 * 2 + 2 + 2)
     assert any("50% of the dialogues are forked (as given)" in line for line in half.assumptions)
     assert half.cost is None  # no prices were given
 
