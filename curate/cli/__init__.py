@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from curate.cli.audit import audit
 from curate.cli.benchmark import benchmark
 from curate.cli.calibrate import calibrate
 from curate.cli.check import check
@@ -36,7 +37,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _command in (ingest, run, estimate, doctor, show, schema, calibrate, check, benchmark, push):
+for _command in (
+    ingest,
+    run,
+    estimate,
+    doctor,
+    show,
+    schema,
+    calibrate,
+    audit,
+    check,
+    benchmark,
+    push,
+):
     app.command()(_command)
 app.add_typer(metrics, name="metrics")
 

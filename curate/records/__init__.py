@@ -18,6 +18,7 @@ from curate.records.adherence import (
     TurnReading,
     ViolationKind,
 )
+from curate.records.audit import AuditCheck, AuditPart, AuditReport
 from curate.records.calibration import (
     Calibration,
     CalibrationFigures,
@@ -37,6 +38,7 @@ from curate.records.factuality import (
     TurnClaims,
 )
 from curate.records.judge_checks import (
+    CheckStatus,
     FailureMode,
     FailureModeName,
     JudgeChecks,
@@ -115,12 +117,16 @@ __all__ = [
     "AdherenceScore",
     "AdherenceTrend",
     "AdherenceTurn",
+    "AuditCheck",
+    "AuditPart",
+    "AuditReport",
     "Calibration",
     "CalibrationFigures",
     "CallComparison",
     "CallMatch",
     "Change",
     "ChangeKind",
+    "CheckStatus",
     "ClaimLabel",
     "Collision",
     "ConversationAdherence",

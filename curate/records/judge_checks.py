@@ -43,11 +43,14 @@ FailureModeName = Literal[
 ]
 
 
+CheckStatus = Literal["pass", "warn", "not_enough_data", "not_run"]
+
+
 class FailureMode(Frozen):
     """One way in which judges of dialogues are known to fail, as a figure over a run held against a threshold."""
 
     name: FailureModeName
-    status: Literal["pass", "warn", "not_enough_data", "not_run"]
+    status: CheckStatus
     figure: float | None = Field(None, description="None where there is too little to tell.")
     threshold: float = Field(description="A figure above it warns.")
     n: int = Field(0, description="Dialogues (of length favouritism: turns) it was measured on.")

@@ -22,6 +22,7 @@ from curate.dialogue import Dialogue
 from curate.errors import CurateError, UsageError
 from curate.records import (
     AdherenceScore,
+    AuditReport,
     Calibration,
     Decision,
     FactualityScore,
@@ -44,13 +45,14 @@ RECORDS: Final[Mapping[str, type[BaseModel]]] = {
     "factuality": FactualityScore,
     "calibration": Calibration,
     "pair-curve": PairCurve,
+    "audit": AuditReport,
     "decision": Decision,
     "preference-pair": PreferencePair,
     "unscored": Unscored,
     "quarantine": QuarantinedRow,
     "manifest": Manifest,
 }
-"""Every record that is written to a run folder, and the files that `curate calibrate` writes, by the name of their schema."""
+"""Every record that is written to a run folder, and the files that `curate calibrate` and `audit` write, by the name of their schema."""
 
 _NAMES: Final = {model: name for name, model in RECORDS.items()}
 

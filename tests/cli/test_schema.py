@@ -19,6 +19,8 @@ from curate.errors import CurateError, UsageError
 from curate.records import (
     AdherenceScore,
     AdherenceTurn,
+    AuditCheck,
+    AuditReport,
     Calibration,
     CallComparison,
     CallMatch,
@@ -183,6 +185,26 @@ EXAMPLES: dict[str, BaseModel] = {
             ),
         ),
         precision=1.0,
+    ),
+    "audit": AuditReport(
+        sentence="The audit found nothing.",
+        made="2026-11-20T10:00:00+00:00",
+        fingerprints={"judge": "f1"},
+        checks=(
+            AuditCheck(
+                part="weakest turns",
+                name="last",
+                status="warn",
+                figure=0.4,
+                interval=(0.3, 0.5),
+                threshold=0.15,
+                n=40,
+                detail="the weakest turn is the last",
+                behind=1,
+                ids=("a",),
+            ),
+        ),
+        weakest_fifths=(0.1, 0.1, 0.1, 0.1, 0.6),
     ),
     "decision": Decision(dialogue_id="a", content_hash="0", sets=("sft",), reasons=("short",)),
     "preference-pair": PreferencePair(

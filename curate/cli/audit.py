@@ -1,0 +1,118 @@
+"""`curate audit`: what is wrong with a run, seen without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.progress import Progress
+from rich.table import Table
+
+from curate.cli.console import ERR, OUT, print_json, resumable
+
+if TYPE_CHECKING:
+    from curate.records import AuditCheck, AuditReport
+
+_NAMED = 3
+_STYLES = {"warn": "yellow", "pass": "", "not_enough_data": "dim"}
+_ENDING = "A check that passes found no sign of a fault. Whether the judge is right only people's labels can show."
+
+
+def audit(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    again: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Judge this share of the dialogues a second time, as 0.05. Costs calls.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --again: say what it would cost, and stop.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Look for what is wrong with a run, without labels: figures, thresholds, and the ids behind them."""
+    from curate.run.audit import audit_run, plan_second_judging
+    from curate.run.trust_reports import write_trust_report
+
+    plan = None if again is None else plan_second_judging(run_folder, again)
+    if plan is not None and (dry_run or not as_json):
+        (ERR if as_json else OUT).print(
+            f"judging {len(plan.keys):,} of {plan.judged:,} dialogues again: {plan.requests:,} requests, as many as "
+            "the first time",
+            soft_wrap=True,
+        )
+    if dry_run:
+        return
+    with resumable(), Progress(console=ERR, transient=True, disable=plan is None) as shown:
+        task = shown.add_task("judged again", total=None)
+        report = audit_run(
+            run_folder, plan, lambda done, total: shown.update(task, completed=done, total=total)
+        )
+    path = write_trust_report(run_folder, report)
+    if as_json:
+        print_json(report.model_dump(mode="json"))
+        return
+    show_audit(OUT, report)
+    OUT.print(f"written: {escape(str(path))}, with the ids behind each figure", soft_wrap=True)
+    OUT.print(_ENDING)
+
+
+def show_audit(console: Console, report: AuditReport) -> None:
+    """A table of the figures, then what each warning means and whom to look at, then the sentence."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("check", "figure", "95 %", "limit", "n", ""):
+        table.add_column(column, justify="left" if column in ("check", "") else "right")
+    part = ""
+    for check in report.checks:
+        if check.status == "not_run":
+            continue
+        if check.part != part:
+            part = check.part
+            table.add_row(f"[bold]{part}[/bold]")
+        low, high = check.interval or (None, None)
+        table.add_row(
+            Padding(escape(check.name), (0, 0, 0, 2)),
+            "" if check.figure is None else f"{check.figure:.2f}",
+            "" if low is None or high is None else f"{low:.2f} to {high:.2f}",
+            f"{check.threshold:.2f}",
+            f"{check.n:,}",
+            check.status.replace("_", " ").replace("not enough data", "too little"),
+            style=_STYLES[check.status],
+        )
+    console.print(table)
+    if report.weakest_fifths:
+        shares = " ".join(f"{share:.2f}" for share in report.weakest_fifths)
+        console.print(
+            f"weakest turns by fifth of the dialogue: {shares} (0.20 each if place said nothing)"
+        )
+    for check in report.checks:
+        if check.status == "warn":
+            console.print(
+                f"[yellow]warn[/yellow] {check.part}, {escape(check.name)}: {escape(check.detail)}."
+                f"{escape(_named(check))}"
+            )
+    _show_idle(console, report.checks)
+    console.print(f"\n{escape(report.sentence)}")
+
+
+def _named(check: AuditCheck) -> str:
+    more = f" and {check.behind - _NAMED:,} more" if check.behind > _NAMED else ""
+    return f" Look at {', '.join(check.ids[:_NAMED])}{more}" if check.ids else ""
+
+
+def _show_idle(console: Console, checks: Sequence[AuditCheck]) -> None:
+    """What could not be looked at, those with one reason in one line."""
+    reasons: dict[str, list[str]] = {}
+    for check in checks:
+        if check.status in ("not_run", "not_enough_data"):
+            reasons.setdefault(check.detail, []).append(f"{check.part} ({check.name})")
+    for reason, names in reasons.items():
+        which = names[0] if len(names) == 1 else f"{len(names)} checks, {names[0]} first"
+        console.print(f"[dim]not looked at: {escape(which)}: {escape(reason)}[/dim]")

@@ -1,0 +1,230 @@
+"""The audit of a run: its score table, judgments and pairs handed to the checks of `trust.audit`, no labels needed.
+
+Where it is asked for, some dialogues are judged a second time by the run's own judge. Those replies lie in a log of
+their own (`trust/again.sqlite`), since the run's would only give the first ones back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+from math import ceil
+from pathlib import Path
+from typing import get_args
+
+import polars as pl
+
+from curate.engines.accounting import Accounting, Budget
+from curate.errors import UsageError
+from curate.executors.first_rows import FirstRows
+from curate.executors.local import for_each
+from curate.executors.loop import run as run_in_loop
+from curate.judging.config import RubricConfig
+from curate.recipe import parse_recipe
+from curate.records import (
+    AuditCheck,
+    AuditPart,
+    AuditReport,
+    Judgment,
+    Manifest,
+    ScoringStage,
+    StageName,
+)
+from curate.run.ingest import read_dialogues, read_index
+from curate.run.outputs import NATURAL_PAIRS, PAIRS, SCORES, read_pairs
+from curate.run.read_back import read_manifest
+from curate.run.runlog import NOT_COUNTED
+from curate.run.staging import scored_rows
+from curate.selection.columns import NOT_SCORED, SCORE_OF, UNSCORED_OF
+from curate.stages import Judged, WorkItem, judge_stage, model_pool
+from curate.storage.files import damaged, readable
+from curate.trust.audit.figures import audit_sentence, of_failure_mode
+from curate.trust.audit.judgments import JudgmentAudit, repeat_checks
+from curate.trust.audit.pairs import ReadPairs, no_pair_checks, pair_checks
+from curate.trust.audit.table import (
+    collapse_checks,
+    no_judge_checks,
+    unscored_checks,
+    verdict_checks,
+)
+
+LEAST_AGAIN = 20
+"""So many dialogues are judged again at least, where the run has them: fewer tell nothing."""
+_NOT_ASKED = "not asked for (`--again 0.05` judges a twentieth of the dialogues a second time)"
+
+_PARTS: tuple[AuditPart, ...] = get_args(AuditPart)
+
+Progress = Callable[[int, int], None]
+"""Told how many dialogues were judged again, and how many will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecondJudging:
+    """A sample of a run's judged dialogues to be judged again.
+
+    Attributes:
+        keys: content hashes of the sample.
+        judged: dialogues with scores, equal ones once.
+        requests: calls that the sample took the first time.
+    """
+
+    keys: frozenset[str]
+    judged: int
+    requests: int
+
+
+def audit_run(
+    run: Path, again: SecondJudging | None = None, progress: Progress = lambda *_: None
+) -> AuditReport:
+    """Look for what is wrong with a run, without labels.
+
+    Args:
+        run: the run folder.
+        again: dialogues to judge a second time, as `plan_second_judging` gives them; None: no calls.
+        progress: see there.
+
+    Raises:
+        UsageError: no run, or one without scores; the judge that would be asked again is another.
+        EngineError: the judge cannot be reached or used.
+        CurateError: a file of the run is damaged.
+    """
+    manifest, distinct = read_manifest(run), _distinct(run)
+    audit = JudgmentAudit()
+    second = {} if again is None else _judge_again(run, manifest, again, progress)
+    repeated = []
+    for dialogue_id, record in _judgments(run, manifest, distinct):
+        audit.add(dialogue_id, record)
+        twice = second.get(record.content_hash)
+        if isinstance(twice, Judgment):
+            repeated.append((dialogue_id, record, twice))
+    stages: list[ScoringStage] = [
+        stage
+        for stage in get_args(ScoringStage)
+        if distinct[SCORE_OF[stage]].count() or distinct[UNSCORED_OF[stage]].count()
+    ]
+    has_judge = "judge" in stages
+    modes = manifest.judge_checks.failure_modes if manifest.judge_checks is not None else ()
+    checks = [
+        *map(of_failure_mode, modes),
+        *(audit.checks() if has_judge else ()),
+        *collapse_checks(distinct),
+        *unscored_checks(distinct, stages, [*map(str, NOT_COUNTED), NOT_SCORED]),
+        *(verdict_checks(distinct) if has_judge else no_judge_checks()),
+        *(repeat_checks(repeated, _NOT_ASKED if again is None else "") if has_judge else ()),
+        *_pair_checks(run, manifest),
+    ]
+    checks.sort(key=lambda check: _PARTS.index(check.part))
+    return AuditReport(
+        sentence=audit_sentence(checks),
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        fingerprints=dict(manifest.fingerprints),
+        checks=tuple(checks),
+        weakest_fifths=audit.weakest_fifths,
+        asked_again=len(second),
+    )
+
+
+def plan_second_judging(run: Path, share: float) -> SecondJudging:
+    """Draw the dialogues to judge again: the same ones whenever the run is the same.
+
+    Args:
+        run: the run folder.
+        share: of its judged dialogues, above 0 and at most 1.
+
+    Raises:
+        UsageError: the share is none, or the run has no judgments.
+    """
+    if not 0 < share <= 1:
+        raise UsageError("not a share of dialogues", got=share, expected="above 0 and at most 1")
+    manifest, distinct = read_manifest(run), _distinct(run)
+    judged = distinct.filter(pl.col("verdict").is_not_null())
+    if judged.is_empty():
+        raise UsageError("the run has no judgments to repeat", got=run)
+    # The hashes are even, so the smallest are a random sample that grows with the data without changing.
+    sample = judged.sort("content_hash").head(max(LEAST_AGAIN, ceil(share * judged.height)))
+    requests = sum(record.requests for _, record in _judgments(run, manifest, sample))
+    return SecondJudging(frozenset(sample["content_hash"]), judged.height, requests)
+
+
+def _distinct(run: Path) -> pl.DataFrame:
+    """The score table, the first of equal dialogues."""
+    path = run / SCORES
+    if not path.is_file():
+        raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
+    with readable(path):
+        return pl.read_parquet(path).unique("content_hash", keep="first", maintain_order=True)
+
+
+def _judgments(
+    run: Path, manifest: Manifest, distinct: pl.DataFrame
+) -> Iterator[tuple[str, Judgment]]:
+    """Id and judgment of those of the dialogues whose scores count."""
+    fingerprint = manifest.fingerprints.get(StageName.JUDGE)
+    if fingerprint is None:
+        return
+    rows = scored_rows(run, StageName.JUDGE, fingerprint, Judgment)
+    if rows.damage:
+        raise damaged(rows.folder, rows.damage[0])
+    judged = distinct.filter(pl.col("verdict").is_not_null())
+    ids = dict(judged.select("content_hash", "id").iter_rows())
+    for key, row in rows.stored(judged["content_hash"]):
+        yield ids[key], Judgment.model_validate_json(row)
+
+
+def _judge_again(
+    run: Path, manifest: Manifest, again: SecondJudging, progress: Progress
+) -> dict[str, Judged]:
+    recipe = parse_recipe(manifest.recipe).model_copy(update={"fork": False, "metrics": False})
+    replies = run / "trust" / "again.sqlite"
+    replies.parent.mkdir(exist_ok=True)
+    made: dict[str, Judged] = {}
+
+    async def ask() -> None:
+        async with model_pool(recipe) as models:
+            stage = judge_stage(recipe.judge or RubricConfig(), models.judge)
+            calibrated = stage.calibrated
+            now = stage.fingerprint if calibrated is None else calibrated.fingerprint
+            if now != manifest.fingerprints[StageName.JUDGE]:
+                raise UsageError(
+                    "the judge, or what it is asked, is another than when the run was made",
+                    got=f"fingerprint {now}",
+                    expected=manifest.fingerprints[StageName.JUDGE],
+                    fix="run the recipe again, then audit it",
+                )
+            budget = Budget(**recipe.budget.model_dump())
+            first = FirstRows(StageName.JUDGE)
+            async with models.asking(replies, Accounting(), budget) as asks:
+
+                async def judge(item: WorkItem) -> Judged:
+                    row = await stage.run(item, asks)
+                    return row if calibrated is None else calibrated.apply(row)
+
+                def done(item: WorkItem, row: Judged) -> None:
+                    made[item.key] = row
+                    first.see(row)
+                    progress(len(made), len(again.keys))
+
+                await for_each(items, judge, done, open_at_once=models.judge.open_dialogues)
+
+    hashes = read_index(run).select("content_hash").collect().to_series()
+    wanted = hashes.is_in(list(again.keys)) & hashes.is_first_distinct()
+    items = (WorkItem(dialogue) for dialogue in read_dialogues(run, wanted))
+    run_in_loop(ask())
+    return made
+
+
+def _pair_checks(run: Path, manifest: Manifest) -> list[AuditCheck]:
+    readers: dict[str, ReadPairs] = {
+        "judge": lambda: read_pairs(run, PAIRS),
+        "natural": lambda: read_pairs(run, NATURAL_PAIRS),
+    }
+    both = tuple(readers.values())
+    readers["all"] = lambda: chain.from_iterable(read() for read in both)
+    checks = [
+        check
+        for kind, report in manifest.pair_checks.items()
+        for check in pair_checks(kind, report, readers[kind])
+    ]
+    return checks or no_pair_checks()
