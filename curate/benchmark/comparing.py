@@ -98,7 +98,8 @@ def _model(config: ReferenceConfig, name: str) -> str:
 
 
 def _parameters(config: ReferenceConfig, name: str) -> str:
-    return ", ".join(f"{key} {getattr(config, key)}" for key in _READS.get(name, ()))
+    read = [f"{key} {getattr(config, key)}" for key in _READS.get(name, ())]
+    return ", ".join([*read, *(["role beside the turn"] if config.role_beside else [])])
 
 
 def _way_out(name: str, config: ReferenceConfig) -> str:

@@ -12,11 +12,14 @@ from curate.trust.agreement import (
     RESAMPLES,
     Interval,
     Statistic,
+    accuracy,
     auc,
     average_precision,
     bootstrap_interval,
+    brier_score,
     class_means,
     cohen_kappa,
+    expected_calibration_error,
     f1_scores,
 )
 
@@ -32,6 +35,9 @@ COLUMNS = (
     "f1_violation",
     "f1_macro",
     "kappa",
+    "accuracy",
+    "brier",
+    "ece",
 )
 """Columns of `results.csv`."""
 
@@ -59,8 +65,11 @@ class MethodFigures:
         binary: its scores are all 0 or 1, so figures of a hard decision are given.
         separation: difference of the class means. The paper's tables give the difference of the means as
             rounded there, which can differ from this by one in the third decimal.
+        accuracy: share of right decisions, where there are decisions.
+        brier, ece: of scores taken as probabilities, ECE in 10 bins; None where a score is outside [0, 1].
         intervals: 95 % bootstrap intervals by the name of the figure: `auc`, and where they are defined
-            `f1_macro`, `f1_adherent`, `f1_violation`, `kappa`.
+            `f1_macro`, `f1_adherent`, `f1_violation`, `kappa`, `accuracy`, `brier`. ECE has none: resampling
+            moves it upwards, so that its own interval would leave it out.
         by_kind: figures by label, adherent turns first.
     """
 
@@ -77,6 +86,9 @@ class MethodFigures:
     f1_violation: float | None
     f1_macro: float | None
     kappa: float | None
+    accuracy: float | None
+    brier: float | None
+    ece: float | None
     intervals: Mapping[str, Interval]
     by_kind: Mapping[str, TurnKindFigures]
 
@@ -95,7 +107,7 @@ def figures(
         method: name for the table.
         scores: one a turn, None where unscored.
         turns: in the same order.
-        threshold: least score of an adherent turn, for F1 and kappa; without one they are given only for
+        threshold: least score of an adherent turn, for F1, kappa and accuracy; without one they are given only for
             methods whose scores are all 0 or 1.
         resamples: of the bootstrap intervals; 0 for none.
     """
@@ -104,6 +116,7 @@ def figures(
     binary = bool(values) and set(values) <= {0.0, 1.0}
     cut = 0.5 if binary and threshold is None else threshold
     decided = None if cut is None else [value >= cut for value in values]
+    chances = bool(values) and min(values) >= 0 and max(values) <= 1
     means, f1 = class_means(values, gold), None if decided is None else f1_scores(gold, decided)
     return MethodFigures(
         method=method,
@@ -119,7 +132,10 @@ def figures(
         f1_violation=f1.negative if f1 else None,
         f1_macro=f1.macro if f1 else None,
         kappa=None if decided is None else cohen_kappa(gold, decided),
-        intervals=_intervals(values, decided, gold, resamples),
+        accuracy=None if decided is None else accuracy(gold, decided),
+        brier=brier_score(values, gold) if chances else None,
+        ece=expected_calibration_error(values, gold) if chances else None,
+        intervals=_intervals(values, decided, gold, resamples, chances=chances),
         by_kind=_by_kind(values, [turn for _, turn in held]),
     )
 
@@ -134,15 +150,22 @@ def _intervals(
     decided: Sequence[bool] | None,
     gold: Sequence[bool],
     resamples: int,
+    *,
+    chances: bool,
 ) -> dict[str, Interval]:
     """Each figure over the same resampled rows, since every bootstrap starts from the same seed."""
 
     def of_scores(rows: Sequence[int]) -> float | None:
         return auc([values[row] for row in rows], [gold[row] for row in rows])
 
+    def brier(rows: Sequence[int]) -> float | None:
+        return brier_score([values[row] for row in rows], [gold[row] for row in rows])
+
     statistics: dict[str, Statistic] = {"auc": of_scores}
+    if chances:
+        statistics["brier"] = brier
     if decided is not None:
-        for name in ("f1_macro", "f1_adherent", "f1_violation", "kappa"):
+        for name in ("f1_macro", "f1_adherent", "f1_violation", "kappa", "accuracy"):
             statistics[name] = partial(_decision, name, decided, gold)
     found = {
         name: bootstrap_interval(statistic, len(gold), resamples=resamples)
@@ -157,6 +180,8 @@ def _decision(
     labels, said = [gold[row] for row in rows], [decided[row] for row in rows]
     if name == "kappa":
         return cohen_kappa(labels, said)
+    if name == "accuracy":
+        return accuracy(labels, said)
     f1 = f1_scores(labels, said)
     if f1 is None:
         return None

@@ -35,6 +35,7 @@ def tables_of(found: Benchmark) -> list[Table]:
         _continuous(found),
         _binary(found),
         _bootstrap(found),
+        _probabilities(found),
         *_by_kind(found, "AUC of adherent turns against each kind of violation", "auc"),
         *_by_kind(found, "Mean score by kind of turn", "mean"),
         _unified(found),
@@ -135,6 +136,8 @@ def _binary(found: Benchmark) -> Table:
             number(figures.f1_violation),
             number(figures.f1_macro),
             number(figures.kappa),
+            number(figures.accuracy),
+            between(figures.intervals.get("accuracy")),
             str(figures.unscored),
         )
         for figures in _ordered(found, methods_only=True)
@@ -143,7 +146,8 @@ def _binary(found: Benchmark) -> Table:
     note = (
         "" if found.threshold is None else f"Scores of at least {found.threshold:g} are adherent."
     )
-    columns = ("method", "n", "F1 adherent", "F1 violation", "macro F1", "kappa", "unsc.")
+    columns = ("method", "n", "F1 adh.", "F1 viol.", "macro F1", "kappa", "acc.", "95 %", "unsc.")
+    note = " ".join(filter(None, (note, "acc.: accuracy, the share of right decisions.")))
     return Table("Binary decisions", columns, tuple(rows), note)
 
 
@@ -161,6 +165,27 @@ def _bootstrap(found: Benchmark) -> Table:
     columns = ("method", "n", "macro F1", "F1 adherent", "F1 violation", "kappa")
     note = "95 % percentile intervals, 1,000 resamples of the turns, seed 42."
     return Table("Binary decisions: bootstrap intervals", columns, tuple(rows), note)
+
+
+def _probabilities(found: Benchmark) -> Table:
+    rows = [
+        (
+            figures.method,
+            str(figures.n),
+            number(figures.brier),
+            between(figures.intervals.get("brier")),
+            number(figures.ece),
+        )
+        for figures in _ordered(found, methods_only=True)
+        if figures.brier is not None
+    ]
+    note = (
+        "Brier: mean squared distance from the label (0 is perfect, a score of .5 everywhere has .25); ECE: "
+        "calibration error in 10 bins. Of scores between 0 and 1 only; a method that ranks well can be far off."
+    )
+    return Table(
+        "Scores taken as probabilities", ("method", "n", "Brier", "95 %", "ECE"), tuple(rows), note
+    )
 
 
 def _by_kind(found: Benchmark, title: str, figure: str) -> list[Table]:

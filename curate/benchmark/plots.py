@@ -1,4 +1,5 @@
-"""The paper's figures as pictures: class means, separation against n, ROC and reliability.
+"""The paper's figures as pictures: class means, separation and macro F1 against n, ROC and
+reliability.
 
 matplotlib draws them with its Agg backend, so that no display is needed; it is imported where it is used.
 """
@@ -56,13 +57,14 @@ def check_plots() -> None:
 def write_plots(found: Benchmark, folder: Path) -> list[Path]:
     """Draw what there is to draw, as PNG files; returns their paths.
 
-    `class_means`, `separation` (with more than one condition), `roc` and `reliability` (of methods whose
+    `class_means`, `separation` and `macro_f1` (with more than one condition; the latter of methods that decide), `roc` and `reliability` (of methods whose
     scores lie in [0, 1]).
     """
     check_plots()
     drawn: dict[str, Callable[[Benchmark], Figure | None]] = {
         "class_means": _class_means,
         "separation": _separation,
+        "macro_f1": _macro_f1,
         "roc": _roc,
         "reliability": _reliability,
     }
@@ -119,6 +121,40 @@ def _separation(found: Benchmark) -> Figure | None:
     axes.set_xlabel("turns (n)")
     axes.set_ylabel("mean of adherent turns minus mean of violations")
     axes.set_title("Separation against n")
+    _legend(figure, axes)
+    return figure
+
+
+def _macro_f1(found: Benchmark) -> Figure | None:
+    """A line a method over the conditions, each point with its bootstrap interval; None where nothing decides."""
+    names = [f.method for f in _methods(found) if f.f1_macro is not None]
+    if len(found.conditions) < 2 or not names:
+        return None
+    figure, axes = _single()
+    largest = found.full.n
+    for place, (name, style) in enumerate(zip(names, _line_styles(len(names)), strict=True)):
+        rows = [f for f in _by_condition(found, name) if f.f1_macro is not None]
+        # Side by side, so that intervals of two methods can be told apart.
+        shift = largest * 0.012 * (place - (len(names) - 1) / 2)
+        values = [f.f1_macro or 0.0 for f in rows]
+        held = [f.intervals.get("f1_macro") for f in rows]
+        # An interval need not hold the point estimate, and an error bar has no negative length.
+        below = [max(0.0, v - i.low) if i else 0.0 for v, i in zip(values, held, strict=True)]
+        above = [max(0.0, i.high - v) if i else 0.0 for v, i in zip(values, held, strict=True)]
+        axes.errorbar(
+            [f.n + shift for f in rows],
+            values,
+            yerr=[below, above],
+            label=name,
+            marker="o",
+            capsize=4,
+            **style,
+        )
+    axes.set_xticks([condition.n for condition in found.conditions])
+    axes.set_xlabel("turns (n)")
+    axes.set_ylabel("macro F1, 95 % bootstrap interval")
+    axes.set_ylim(top=min(1.02, axes.get_ylim()[1]))
+    axes.set_title("Macro F1 against n")
     _legend(figure, axes)
     return figure
 

@@ -406,3 +406,23 @@ def test_bleu_with_add_one_smoothing_by_hand() -> None:
     assert bleu("a a", ["a b"]) == pytest.approx((1 / 2 * 1 / 2) ** (1 / 2))
     assert bleu("a b", ["a c", "c b"]) == pytest.approx((1 * 1 / 2) ** (1 / 2))
     assert bleu("x", ["a"]) == 0
+
+
+@pytest.mark.parametrize("name", ["rouge", "bleu", "kl"])
+def test_the_role_beside_the_turn_is_compared_with_it(name: str) -> None:
+    beside = scoring.open_method(name, ReferenceConfig(role_beside=True), Store())
+    alone = scoring.open_method(name, ReferenceConfig(), Store())
+    one = case("Your card is blocked now.", "The card is blocked.", role="A card is a card.")
+    joined = case(
+        "A card is a card.\n\nYour card is blocked now.",
+        "The card is blocked.",
+        role="A card is a card.",
+    )
+    for method in (beside, alone):
+        method.learn([one])
+        method.settle([one])
+    assert beside.score(one).score == alone.score(joined).score != alone.score(one).score
+    assert beside.describe() == {**alone.describe(), "role_beside": True}
+    assert beside.fitted_on() == alone.fitted_on()
+    # A turn without text stays one, whatever its role says.
+    assert beside.score(case("", "The card is blocked.")) == alone.score(case("", "The card."))

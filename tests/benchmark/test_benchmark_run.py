@@ -187,6 +187,9 @@ def test_what_is_written(turns: list[LabelledTurn], tmp_path: Path) -> None:
         "f1_violation",
         "f1_macro",
         "kappa",
+        "accuracy",
+        "brier",
+        "ece",
     ]
     assert [(row["method"], row["n"]) for row in rows[:4]] == [
         ("rouge", "10"),

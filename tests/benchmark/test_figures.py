@@ -23,7 +23,7 @@ def test_figures_per_kind_and_of_a_hard_decision() -> None:
 def test_columns_of_the_csv() -> None:
     expected = (
         "method,n,mean_adherent,mean_violation,separation,auc,ap,"
-        "f1_adherent,f1_violation,f1_macro,kappa"
+        "f1_adherent,f1_violation,f1_macro,kappa,accuracy,brier,ece"
     )
     assert ",".join(COLUMNS) == expected
     assert tuple(as_row(figures("m", [1.0, 0.0, 0.0, 1.0], FOUR, resamples=0))) == COLUMNS
@@ -33,6 +33,19 @@ def test_a_continuous_method_has_f1_only_at_a_threshold_that_is_given() -> None:
     scores = [0.9, 0.4, 0.3, 0.2]
     assert figures("m", scores, FOUR, resamples=0).f1_macro is None
     assert figures("m", scores, FOUR, threshold=0.35, resamples=0).f1_macro == 1
+
+
+def test_accuracy_needs_a_decision_and_calibration_needs_probabilities() -> None:
+    found = figures("m", [0.9, 0.4, 0.3, 0.2], FOUR, threshold=0.35, resamples=20)
+    assert found.accuracy == 1
+    assert found.brier == pytest.approx((0.1**2 + 0.6**2 + 0.3**2 + 0.2**2) / 4)
+    # Four bins of one turn each.
+    assert found.ece == pytest.approx((0.1 + 0.6 + 0.3 + 0.2) / 4)
+    assert figures("m", [0.9, 0.4, 0.3, 0.2], FOUR, resamples=0).accuracy is None
+    beyond = figures("m", [3.0, -2.0, 0.5, 0.2], FOUR, threshold=0.0, resamples=20)
+    assert (beyond.brier, beyond.ece) == (None, None)
+    assert beyond.accuracy == 0.25
+    assert "brier" not in beyond.intervals
 
 
 def test_an_unscored_turn_counts_nowhere_and_is_counted() -> None:
@@ -51,7 +64,8 @@ def test_nothing_scored_gives_no_figure() -> None:
 
 def test_every_decision_figure_has_an_interval() -> None:
     found = figures("m", [1.0, 1.0, 0.0, 1.0], FOUR, resamples=50)
-    assert set(found.intervals) == {"auc", "f1_macro", "f1_adherent", "f1_violation", "kappa"}
+    decided = {"f1_macro", "f1_adherent", "f1_violation", "kappa", "accuracy"}
+    assert set(found.intervals) == {"auc", "brier"} | decided
     for name, interval in found.intervals.items():
         assert interval.low <= interval.high, name
 
@@ -78,7 +92,9 @@ def test_the_papers_bootstrap_intervals() -> None:
     assert [low[name] for name in ("f1_macro", "f1_adherent", "f1_violation", "kappa")] == (
         pytest.approx([0.952, 0.942, 0.963, 0.904], abs=0.00051)
     )
-    assert {interval.high for interval in full.intervals.values()} == {1.0}
+    highs = {name: interval.high for name, interval in full.intervals.items()}
+    assert highs.pop("brier") < 0.05
+    assert set(highs.values()) == {1.0}
 
     half = figures("70b", scores[:50], turns[:50])
     assert (half.f1_adherent, half.f1_violation, half.f1_macro, half.kappa) == pytest.approx(

@@ -49,6 +49,11 @@ class ReferenceConfig(Config):
         description="Of the models' weights. bfloat16 is faster where the hardware has it, and moves "
         "scores by about 0.001.",
     )
+    role_beside: bool = Field(
+        False,
+        description="Put the role definition before the turn's text, and compare both together (what the paper's "
+        "text says of its deterministic methods; its experiments compare the turn alone).",
+    )
     k: int = Field(1, ge=1, description="knn: mean over the k most similar references.")
     pool: Literal["turn", "role"] = Field(
         "turn",

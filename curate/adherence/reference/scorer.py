@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 from curate.adherence.calibration_match import settle_calibration
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.reference.bertscore import BertScore, TokenEncoder, check_options
+from curate.adherence.reference.beside_role import BesideRole
 from curate.adherence.reference.cases import Case, CaseReading, cases_of, chunks
 from curate.adherence.reference.config import ReferenceConfig
 from curate.adherence.reference.entailment import Entailment, PairClassifier
@@ -80,6 +81,13 @@ def open_method(
         store: where vectors and pair scores are kept.
         encoder: an open sentence encoder in place of the config's.
     """
+    method = _plain_method(name, config, store, encoder)
+    return BesideRole(method) if config.role_beside else method
+
+
+def _plain_method(
+    name: str, config: ReferenceConfig, store: Store, encoder: Encoder | None
+) -> ComparisonMethod:
     if name in ("kl", "rouge", "bleu"):
         if name == "kl":
             return Divergence(config)
