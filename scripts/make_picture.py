@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from curate.cli.run import show_run
+from curate.cli.closing import show_run
 from curate.run.pipeline import RunResult
 from curate.run.read_back import read_manifest
 

@@ -16,6 +16,8 @@ from curate.errors import CurateError, UsageError
 from curate.records import SCORING, Manifest
 from curate.records.validation import load_record
 from curate.run.ingest import read_dialogues
+from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS
+from curate.selection.expressions import evaluate
 from curate.storage.files import damaged, read_frames, read_records, readable
 from curate.storage.run_folder import check_format
 from curate.storage.stage_rows import stored_record
@@ -89,19 +91,63 @@ def _decision(line: bytes) -> dict[str, Any]:
     return value
 
 
-def read_table(run: Path) -> Iterator[dict[str, Any]]:
-    """Rows of the score table, each with the `sets` selection put the dialogue in."""
+def read_table(
+    run: Path, where: str | None = None, sort: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """Rows of the score table, each with the `sets` that selection put the dialogue in.
+
+    Args:
+        run: the run folder.
+        where: SQL over the table's columns; rows for which it is true.
+        sort: SQL over the same, the highest first; rows without a value come last. Default: the data's order.
+
+    Raises:
+        UsageError: the run has no scores yet, or the SQL does not fit the table.
+    """
     read_manifest(run)
     scores = run / "scores.parquet"
     if not scores.is_file():
         raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
     # Decisions stand in the order of the table; those of an earlier table are told by their ids.
     decided = read_decisions(run)
-    for frame in read_frames(scores, _BATCH):
-        for row in frame.iter_rows(named=True):
-            decision = next(decided, {})
-            is_of_row = decision.get("dialogue_id") == row["id"]
-            yield {**row, "sets": decision["sets"] if is_of_row else []}
+    batches = read_frames(scores, _BATCH)
+    if where is None and sort is None:
+        for frame in batches:
+            yield from frame.with_columns(sets=_sets(frame, decided)).iter_rows(named=True)
+        return
+    whole = pl.concat([frame.with_columns(sets=_sets(frame, decided)) for frame in batches])
+    if where is not None:
+        whole = whole.filter(evaluate(whole, where, "--where"))
+    if sort is not None:
+        key = evaluate(whole, sort, "--sort").alias("_key")
+        whole = whole.with_columns(key).sort("_key", descending=True, nulls_last=True).drop("_key")
+    yield from whole.iter_rows(named=True)
+
+
+def _sets(frame: pl.DataFrame, decided: Iterator[dict[str, Any]]) -> pl.Series:
+    sets = []
+    for dialogue_id in frame["id"]:
+        decision = next(decided, {})
+        sets.append(decision["sets"] if decision.get("dialogue_id") == dialogue_id else [])
+    return pl.Series("sets", sets, dtype=pl.List(pl.String))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPair:
+    """A pair of a dialogue as it is stored; `passed` is False for one that was dropped."""
+
+    record: dict[str, Any]
+    passed: bool
+
+
+def read_pairs(run: Path, dialogue_id: str) -> Iterator[StoredPair]:
+    """The pairs that were forked or found in a dialogue, those that passed first."""
+    for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS):
+        path = run / "pairs" / f"{name}.jsonl"
+        if path.is_file():
+            for record in read_records(path, orjson.loads):
+                if record["dialogue_id"] == dialogue_id:
+                    yield StoredPair(record, passed=name != DROPPED_PAIRS)
 
 
 def unscored_example(run: Path, manifest: Manifest, stage: str) -> tuple[str, str] | None:

@@ -15,9 +15,9 @@ from rich.console import Console
 
 from curate.adherence.config import AdherenceConfig
 from curate.api import load_dialogues
+from curate.cli.closing import show_run
 from curate.cli.printing import show_decay
-from curate.cli.run import show_run
-from curate.cli.show import show_judged
+from curate.cli.show_dialogue import show_judged
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Capability
 from curate.engines.cache import ReplyCache
@@ -154,7 +154,7 @@ def test_a_threshold_that_nobody_fitted_is_said_until_one_is_applied(tmp_path: P
 
 def closing(result: RunResult) -> str:
     console = Console(width=400, file=io.StringIO(), record=True)
-    show_run(console, result)
+    show_run(console, result, verbose=True)
     return console.export_text()
 
 

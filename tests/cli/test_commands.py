@@ -104,9 +104,19 @@ def test_a_run_shows_its_closing_table_and_show_reads_it_back(
     recipe = recipe_file(tmp_path, data, server.base_url)
     result = curate("run", recipe, "--out", tmp_path / "run")
     assert result.returncode == 0, result.stderr
-    for word in ("rows in", "verdict", "selected", "dropped pairs", "tokens", "seconds"):
+    for word in (
+        "What came in",
+        "rows in",
+        "What the judge found (fake-judge)",
+        "poor",
+        "selected",
+        "tokens",
+    ):
         assert word in result.stdout
-    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert result.stdout.splitlines()[-2].startswith("done in ")
+    assert result.stdout.splitlines()[-1].strip() == str(tmp_path / "run")
+    assert "tokens in" not in result.stdout
+    assert max(map(len, result.stdout.splitlines()[:-1])) <= 80
     assert "\x1b" not in result.stdout + result.stderr
     listed = curate("show", tmp_path / "run").stdout
     assert all(f"chat-{n}" in listed for n in range(3))
@@ -124,9 +134,41 @@ def test_a_run_shows_its_closing_table_and_show_reads_it_back(
     assert [turn["turn"] for turn in card["per_turn"]] == [1, 2]
     assert set(card["per_turn"][0]) == {"turn", "role", "scores", "issues"}
     assert set(card["conversation_level"]["coherence"]) == {"score", "note"}
-    fails(curate("show", tmp_path / "run", "--json"), 2, "one judgment", "export.kinds")
+    everything = json.loads(curate("show", tmp_path / "run", "--json").stdout)
+    assert everything["manifest"]["rows_in"] == 3
+    assert [row["id"] for row in everything["dialogues"]] == ["chat-0", "chat-1", "chat-2"]
+    fails(curate("show", tmp_path / "run", "chat-1", "--sort", "n_turns"), 2, "list of dialogues")
     fails(curate("show", tmp_path / "run", "chat-11"), 2, "no such dialogue", "chat-1")
     fails(curate("show", tmp_path), 2, "not a run folder")
+
+
+def test_show_filters_and_sorts_by_the_columns_of_the_table(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    recipe = recipe_file(tmp_path, data, server.base_url)
+    curate("run", recipe, "--out", run, "--quiet")
+    rows = json.loads(curate("show", run, "--json", "--sort", "mean_score").stdout)["dialogues"]
+    means = [row["mean_score"] for row in rows]
+    assert means == sorted(means, reverse=True)
+    middle = f"mean_score < {max(means)}"
+    shown = curate("show", run, "--where", middle, "--sort", "-mean_score", "--limit", "1")
+    assert shown.stdout.startswith(rows[-1]["id"])
+    assert "1 of 3 dialogues" in shown.stdout
+    fails(curate("show", run, "--where", "meanscore > 3"), 2, "--where", "mean_score")
+    fails(curate("show", run, "--sort", "nturns"), 2, "--sort", "n_turns")
+
+
+def test_run_says_more_or_less_as_asked(server: CountingServer, data: Path, tmp_path: Path) -> None:
+    recipe = recipe_file(tmp_path, data, server.base_url)
+    more = curate("run", recipe, "--out", tmp_path / "run", "--verbose").stdout
+    assert "tokens in" in more
+    assert "What came in" in more
+    less = curate("run", recipe, "--out", tmp_path / "run", "-q").stdout
+    assert "What came in" not in less
+    assert less.splitlines()[-2].startswith("done in ")
+    whole = json.loads(curate("run", recipe, "--out", tmp_path / "run", "--json").stdout)
+    assert (whole["status"], whole["requests"]) == ("done", 0)
 
 
 def test_schemas_are_printed(tmp_path: Path) -> None:
@@ -486,7 +528,7 @@ def test_estimate_says_what_a_run_then_asks(data: Path, tmp_path: Path) -> None:
     assert found["seconds"] is None
     assert not (tmp_path / "run").exists()
 
-    result = curate("run", recipe, *out)
+    result = curate("run", recipe, *out, "--verbose")
     assert result.returncode == 0, result.stdout + result.stderr
     manifest = json.loads((tmp_path / "run/manifest.json").read_text())
     assert manifest["estimate"]["total"] == found["total"]

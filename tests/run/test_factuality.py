@@ -13,8 +13,8 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from curate.cli.run import show_run
-from curate.cli.show import show_judged
+from curate.cli.closing import show_run
+from curate.cli.show_dialogue import show_judged
 from curate.errors import UsageError
 from curate.records.validation import validate_record
 from curate.run.pipeline import RunResult, run_recipe
@@ -92,7 +92,7 @@ def test_no_conditions_take_what_claims_nothing_false(server: CountingServer, da
 def test_summary_and_show_tell_the_claims(server: CountingServer, data: Path) -> None:
     result = run(server, data)
     shown = Console(file=io.StringIO(), width=200)
-    show_run(shown, result)
+    show_run(shown, result, verbose=True)
     held = read_judged(result.folder, "chat-7")
     show_judged(shown, held.dialogue, None, None, None, held.factuality)
     text = shown.file.getvalue()  # type: ignore[attr-defined]

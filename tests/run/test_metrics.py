@@ -13,9 +13,10 @@ import pytest
 from rich.console import Console
 
 import curate
+from curate.cli.closing import show_run
 from curate.cli.estimate import show_plan
-from curate.cli.run import show_run
-from curate.cli.show import show_judged, show_row
+from curate.cli.show import show_row
+from curate.cli.show_dialogue import show_judged
 from curate.errors import UsageError
 from curate.planning.plan import make_plan
 from curate.publishing.judgments import write_judgments
@@ -209,7 +210,7 @@ def test_a_condition_holds_where_no_dialogue_could_be_scored(
 def test_what_is_shown_of_metrics(server: CountingServer, data: Path, tmp_path: Path) -> None:
     result = run_recipe(measured(server, data), out=tmp_path / "run")
     out = Console(file=io.StringIO(), width=200)
-    show_run(out, result)
+    show_run(out, result, verbose=True)
     for row in read_table(tmp_path / "run"):
         show_row(out, row)
     for name in ("chat-0", "chat-1"):

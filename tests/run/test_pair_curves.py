@@ -16,7 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from curate.cli import app
-from curate.cli.run import show_run
+from curate.cli.closing import show_run
 from curate.engines import pool
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
@@ -189,7 +189,7 @@ def written(run: Path, name: str) -> list[PreferencePair]:
 
 def shown(result: RunResult) -> str:
     out = StringIO()
-    show_run(Console(file=out, width=1000), result)
+    show_run(Console(file=out, width=1000), result, verbose=True)
     return out.getvalue()
 
 

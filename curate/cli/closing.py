@@ -1,0 +1,336 @@
+"""What a run came to, on the terminal: three blocks that read at a glance, and the details behind them.
+
+The blocks say what came in, what the judge found and what came out; warnings stand last, and below them one line on
+what to do next. Whoever wants tokens, funnels and checks asks for `--verbose`, or for `curate show`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.bar import Bar
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from curate.cli.printing import (
+    clip,
+    duration,
+    listed,
+    number_table,
+    show_comparison,
+    show_decay,
+    show_factuality,
+    show_funnels,
+    show_judge_checks,
+    show_metrics,
+    show_source,
+)
+
+if TYPE_CHECKING:
+    from curate.records import Manifest
+    from curate.run.pipeline import RunResult
+
+_BAR = 14
+_REASONS = 3
+
+Line = tuple[str, str, float | None, str]
+"""Name, number, share in [0, 1] to show as a bar, and a note."""
+
+
+def show_run(console: Console, result: RunResult, *, verbose: bool = False) -> None:
+    """Three blocks, warnings, one line of advice and how the run ended; the details first where they are asked for."""
+    manifest = result.manifest
+    if verbose:
+        show_details(console, manifest)
+    for title, lines in (
+        ("What came in", _came_in(manifest)),
+        (_judge_title(manifest), _found(manifest)),
+        ("What came out", _came_out(manifest)),
+    ):
+        rows = list(lines)
+        if rows:
+            console.print(f"[bold]{escape(title)}[/bold]", soft_wrap=True)
+            console.print(_block(rows))
+            console.print()
+    show_end(console, result)
+
+
+def show_end(console: Console, result: RunResult) -> None:
+    """What went wrong, what to do next, and how the run ended."""
+    manifest, folder = result.manifest, result.folder
+    for sentence in filter(None, (manifest.levels, manifest.role_threshold)):
+        console.print(f"[dim]note: {escape(sentence)}[/dim]")
+    for name, text in _unscored_examples(manifest, folder):
+        console.print(f"[yellow]unscored:[/yellow] {name} of {escape(clip(text))}")
+    for warning in _warnings(manifest):
+        console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
+    console.print(f"[cyan]next:[/cyan] {escape(_next_step(manifest))}")
+    console.print(
+        f"[bold]{_STATUS[manifest.status]}[/bold] in {duration(manifest.seconds)}{escape(_spent(manifest))}"
+    )
+    # On a line of its own and never wrapped, to be copied.
+    console.print(f"  {escape(str(folder))}", soft_wrap=True)
+
+
+def show_details(console: Console, manifest: Manifest) -> None:
+    """All figures of a run: sources, judges, load, funnels, checks, expected against actual load."""
+    for source in manifest.sources:
+        show_source(console, source)
+    for name, identity in manifest.identities.items():
+        console.print(
+            f"{name}: {escape(identity.model)} ({identity.engine}), mode [bold]{identity.mode}[/bold], "
+            f"prompts {identity.prompt_version}"
+        )
+    if manifest.stages:
+        console.print(_stage_table(manifest))
+    for line in _rejection_lines(manifest):
+        console.print(line)
+    show_funnels(console, manifest)
+    for kind, decided in manifest.pair_decisions.items():
+        console.print(f"pairs decided ({kind}): {escape(decided)}")
+    if manifest.pair_checks:
+        console.print(_pair_check_table(manifest))
+    if manifest.judge_checks is not None:
+        show_judge_checks(console, manifest.judge_checks, whole=True)
+    if manifest.adherence is not None:
+        show_decay(console, manifest.adherence)
+    if manifest.metrics is not None:
+        show_metrics(console, manifest.metrics)
+    if manifest.factuality is not None:
+        show_factuality(console, manifest.factuality)
+    show_comparison(console, manifest)
+    for sentence in manifest.trust.values():
+        console.print(escape(sentence))
+
+
+_STATUS = {
+    "running": "still running",
+    "done": "done",
+    "failed": "failed",
+    "budget": "stopped by the budget",
+    "unscored": "finished over the allowed share of unscored",
+}
+
+
+def _block(lines: list[Line]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(min_width=16, no_wrap=True)
+    table.add_column(justify="right", min_width=7, no_wrap=True)
+    has_bars = any(share is not None for _, _, share, _ in lines)
+    if has_bars:
+        table.add_column(min_width=_BAR, no_wrap=True)
+    table.add_column(style="dim", overflow="fold")
+    for name, number, share, note in lines:
+        bar = [Bar(1.0, 0, share, width=_BAR) if share is not None else ""] if has_bars else []
+        table.add_row(f"  {escape(name)}", number, *bar, escape(note))
+    return table
+
+
+def _came_in(manifest: Manifest) -> Iterator[Line]:
+    used = f"{manifest.rows_used:,} used + {manifest.quarantined:,} quarantined"
+    reasons = sum((Counter(source["reasons"]) for source in manifest.sources), Counter[str]())
+    yield "rows in", f"{manifest.rows_in:,}", None, used + _why(reasons)
+    not_sampled = (
+        f"; {manifest.not_sampled:,} more not sampled, by the sources' weights"
+        if manifest.not_sampled
+        else ""
+    )
+    yield "dialogues", f"{manifest.dialogues:,}", None, _roles(manifest) + not_sampled
+
+
+def _judge_title(manifest: Manifest) -> str:
+    judge = manifest.identities.get("judge")
+    return "What the judge found" + (f" ({judge.model})" if judge is not None else "")
+
+
+def _found(manifest: Manifest) -> Iterator[Line]:
+    from curate.records import VERDICTS
+
+    judged = sum(manifest.verdicts.values())
+    for name in reversed(VERDICTS):
+        if judged:
+            number = manifest.verdicts.get(name, 0)
+            yield name, f"{number:,}", number / judged, ""
+    if manifest.unscored:
+        share = manifest.unscored / manifest.dialogues if manifest.dialogues else None
+        yield "unscored", f"{manifest.unscored:,}", share, _unscored_reasons(manifest)
+    if manifest.adherence is not None:
+        median = manifest.adherence.median_turns_in_role
+        kept = (
+            "fewer than half of the dialogues break their role"
+            if median is None
+            else f"half of the dialogues have broken their role by turn {median}"
+        )
+        yield "role adherence", "", None, kept
+    metrics = manifest.metrics
+    if metrics is not None and metrics.dialogues and metrics.overall_mean is not None:
+        passed = f"of 100 on average; {metrics.passed:,} of {metrics.dialogues:,} pass"
+        yield "metrics", f"{metrics.overall_mean:.1f}", metrics.overall_mean / 100, passed
+    facts = manifest.factuality
+    if facts is not None and facts.mean_precision is not None:
+        yield (
+            "facts",
+            f"{facts.mean_precision:.2f}",
+            facts.mean_precision,
+            "share of claims that are true",
+        )
+
+
+def _came_out(manifest: Manifest) -> Iterator[Line]:
+    from curate.export.counts import files, refusals
+
+    whole = manifest.dialogues or 1
+    yield "selected", f"{manifest.selected:,}", manifest.selected / whole, "dialogues, as SFT rows"
+    if rejected := sum(manifest.rejections.values()):
+        first = _listed_first(manifest.rejections)
+        yield "rejected", f"{rejected:,}", rejected / whole, f"by first reason: {first}"
+    others = {name: n for name, n in manifest.sets.items() if name in ("review", "active") and n}
+    if others:
+        yield "set aside", "", None, listed(others)
+    yield "pairs", f"{manifest.pairs:,}", None, "made, and verified by the judge"
+    if manifest.natural_pairs:
+        yield "natural pairs", f"{manifest.natural_pairs:,}", None, _natural_note(manifest)
+    if manifest.dropped:
+        yield "dropped pairs", f"{manifest.dropped:,}", None, _listed_first(manifest.drop_reasons)
+    for trainer, counts in manifest.exports.items():
+        rows = listed({name: number for name, number in files(counts).items() if number})
+        refused = "".join(
+            f"; refused of {name}: {listed(own)}" for name, own in refusals(counts).items()
+        )
+        total = sum(files(counts).values())
+        yield f"export/{trainer}", f"{total:,}", None, f"rows: {rows or 'none'}{refused}"
+
+
+def _roles(manifest: Manifest) -> str:
+    named = {
+        "field": "from a field",
+        "system": "from the system message",
+        "recipe": "from the recipe",
+        "none": "without",
+    }
+    counts = ((manifest.roles.get(origin, 0), text) for origin, text in named.items())
+    said = ", ".join(f"{number:,} {text}" for number, text in counts if number)
+    return f"role: {said}" if said else ""
+
+
+def _natural_note(manifest: Manifest) -> str:
+    agreement = manifest.label_agreement
+    if agreement is None:
+        return "held by the data; no judge saw them"
+    verified = "verified by the judge" if agreement.is_shown else "not verified"
+    return f"held by the data; {verified}: {agreement.described}"
+
+
+def _why(reasons: Mapping[str, int]) -> str:
+    return f" ({_listed_first(reasons)})" if reasons else ""
+
+
+def _listed_first(counts: Mapping[str, int]) -> str:
+    """The commonest names with their numbers; how many more there are."""
+    ordered = Counter(counts).most_common()
+    said = ", ".join(f"{name} {number:,}" for name, number in ordered[:_REASONS])
+    return said + (f", and {len(ordered) - _REASONS} more" if len(ordered) > _REASONS else "")
+
+
+def _unscored_reasons(manifest: Manifest) -> str:
+    return "; ".join(
+        f"{name}: {listed(stage.reasons)}"
+        for name, stage in manifest.stages.items()
+        if stage.reasons
+    )
+
+
+def _unscored_examples(manifest: Manifest, folder: Path) -> Iterator[tuple[str, str]]:
+    """The first dialogue that each stage left without a score, and why."""
+    from curate.records import SCORING
+    from curate.run.read_back import unscored_example
+
+    for name in SCORING:
+        if name in manifest.stages and manifest.stages[name].reasons:
+            example = unscored_example(folder, manifest, name)
+            if example is not None:
+                yield name, f"{example[0]}: {example[1]}"
+
+
+def _warnings(manifest: Manifest) -> list[str]:
+    from curate.trust.failure_modes import mode_rows
+
+    modes = [] if manifest.judge_checks is None else manifest.judge_checks.failure_modes
+    failing = mode_rows([mode for mode in modes if mode.status == "warn"])
+    return [
+        *(f"{name} {figure} (at most {limit}): {text}" for name, figure, limit, _, text in failing),
+        *manifest.warnings,
+    ]
+
+
+def _next_step(manifest: Manifest) -> str:
+    """The one thing to do now."""
+    if manifest.status == "budget":
+        return "raise `budget:` in the recipe and run it again; it goes on where it stopped"
+    if manifest.status == "unscored":
+        return "the same command with --retry unscored asks again for what has no score"
+    if manifest.status != "done":
+        return "the same command goes on where it stopped"
+    if manifest.quarantined > manifest.rows_used:
+        return "most rows were not read; quarantine.jsonl has each with its reason"
+    return "`curate show RUN` lists the dialogues and all that was measured"
+
+
+def _spent(manifest: Manifest) -> str:
+    """Calls, tokens and money, where there were any."""
+    from curate.recipe import left_out_of_cost
+
+    if not manifest.requests:
+        return ", no model was asked"
+    tokens = manifest.tokens_in + manifest.tokens_out
+    said = f", {manifest.requests:,} requests, {tokens:,} tokens"
+    if manifest.cost is not None:
+        left_out = f", {left_out_of_cost(manifest.unpriced)}" if manifest.unpriced else ""
+        said += f", cost {manifest.cost:.4f} at the recipe's prices{left_out}"
+    return said
+
+
+def _rejection_lines(manifest: Manifest) -> Iterator[Table]:
+    """Why dialogues were not selected: for each reason those it is the first of, and all that have it."""
+    first, every = manifest.rejections, manifest.rejection_reasons
+    if not every:
+        return
+    table = number_table("rejected for", "first reason", "have it at all")
+    for name in sorted(every, key=lambda reason: (-first.get(reason, 0), -every[reason])):
+        table.add_row(escape(name), f"{first.get(name, 0):,}", f"{every[name]:,}")
+    yield table
+
+
+def _pair_check_table(manifest: Manifest) -> Table:
+    """The checks over the sets of pairs, a line each; what was not run says why."""
+    from curate.trust.pair_set import check_rows
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("pairs", "check", "figure", "limit", ""):
+        table.add_column(column, justify="right" if column in ("figure", "limit") else "left")
+    for *cells, status in check_rows(manifest.pair_checks):
+        style = {"warn": "yellow", "not ": "dim"}.get(status[:4], "")
+        table.add_row(*cells, escape(status), style=style)
+    return table
+
+
+def _stage_table(manifest: Manifest) -> Table:
+    table = number_table(
+        "stage", "rows", "reused", "requests", "sent", "tokens in", "cached", "out"
+    )
+    for name, stage in manifest.stages.items():
+        numbers = (
+            stage.rows,
+            stage.reused,
+            stage.requests,
+            stage.requests_sent,
+            stage.prompt_tokens,
+            stage.cached_tokens,
+            stage.completion_tokens,
+        )
+        table.add_row(name, *(f"{number:,}" for number in numbers))
+    return table

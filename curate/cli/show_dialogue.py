@@ -1,0 +1,199 @@
+"""One dialogue on the terminal: turn by turn with its scores, and the pairs that were forked or found in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from curate.cli.printing import clip, show_message
+
+if TYPE_CHECKING:
+    from curate.dialogue import Dialogue
+    from curate.run.read_back import StoredPair
+
+
+def show_judged(
+    console: Console,
+    dialogue: Dialogue,
+    judgment: Mapping[str, Any] | None,
+    adherence: Mapping[str, Any] | None,
+    metrics: Mapping[str, Any] | None = None,
+    factuality: Mapping[str, Any] | None = None,
+) -> None:
+    """A dialogue turn by turn, each turn followed by its scores; records as in the run folder."""
+    console.print(f"[bold]{escape(clip(dialogue.id))}[/bold]")
+    for label, text in (("role", dialogue.role_definition), ("scenario", dialogue.scenario)):
+        if text:
+            console.print(f"{label}: {escape(clip(text))}")
+    scores = {turn["turn"]: turn for turn in (judgment or {}).get("per_turn", ())}
+    roles = {turn["turn"]: turn for turn in (adherence or {}).get("per_turn", ())}
+    facts = {turn["turn"]: turn for turn in (factuality or {}).get("per_turn", ())}
+    for turn in dialogue.turns:
+        console.print(f"\n[bold]turn {turn.number}[/bold]")
+        for message in turn.messages:
+            show_message(console, message)
+        _show_turn_scores(console, scores.get(turn.number), roles.get(turn.number))
+        _show_claims(console, facts.get(turn.number))
+    console.print()
+    if judgment is None or judgment["kind"] == "unscored":
+        console.print(f"judge: {unscored(judgment)}")
+    else:
+        level = judgment["conversation_level"]
+        console.print(
+            f"verdict [bold]{judgment['verdict']}[/bold] (the judge said {judgment['judge_verdict'] or 'nothing clear'}), "
+            + ", ".join(f"{name} {entry['score']}" for name, entry in level.items())
+            + f", weakest turn {judgment['weakest_turn']}"
+        )
+        if judgment["decision_basis"]:
+            console.print(f"  [dim]{escape(judgment['decision_basis'])}[/dim]")
+        for name, entry in level.items():
+            if entry["note"]:
+                console.print(f"  [dim]{name}: {escape(entry['note'])}[/dim]")
+    if adherence is None or adherence["kind"] == "unscored":
+        console.print(f"role adherence: {unscored(adherence)}")
+    else:
+        low, high = adherence["interval"]
+        console.print(
+            f"role adherence {adherence['session_score']:.2f} (95 % interval {low:.2f} to {high:.2f}, "
+            f"{adherence['interval_method']}), {'adherent' if adherence['adherent'] else 'not adherent'}"
+        )
+        if trend := adherence.get("trend"):
+            low, high = trend["interval"]
+            console.print(
+                f"  {trend['slope']:+.3f} from one turn to the next ({low:+.3f} to {high:+.3f}, "
+                f"p {trend['p_value']:.2f}), in role for {adherence['turns_in_role']} turns"
+            )
+        if whole := adherence.get("conversation"):
+            _show_reason(console, whole["reason"])
+    if metrics is not None:
+        _show_metrics(console, metrics)
+    if factuality is not None:
+        precision = factuality.get("precision")
+        held = "no claims" if precision is None else f"precision {precision:.2f}"
+        said = unscored(factuality) if factuality["kind"] == "unscored" else held
+        console.print(f"facts: {said}")
+
+
+def _show_claims(console: Console, turn: Mapping[str, Any] | None) -> None:
+    """The claims of a turn, a line each."""
+    for claim in (turn or {}).get("claims", ()):
+        style = {"true": "green", "false": "red"}.get(claim["label"], "dim")
+        basis = f" ({claim['evidence']})" if claim["evidence"] else ""
+        console.print(f"  [{style}]{claim['label']}{basis}: {escape(clip(claim['words']))}[/]")
+
+
+def _show_metrics(console: Console, record: Mapping[str, Any]) -> None:
+    """The overall score, and a line a metric."""
+    if record["kind"] == "unscored":
+        console.print(f"metrics: {unscored(record)}")
+        return
+    low, high = record["overall_range"]
+    console.print(
+        f"metrics: {record['overall_score']:.1f} of 100, {'pass' if record['passed'] else 'fail'} (threshold "
+        f"{record['pass_threshold']:g}; {low:.1f} to {high:.1f} with weights changed by up to 20 %)"
+    )
+    for metric in record["metrics"]:
+        console.print(f"  {escape(_metric_line(metric))}")
+    if calls := record.get("calls"):
+        console.print(
+            f"  calls: {len(calls['matches'])} of {calls['expected']} expected were made, "
+            f"{len(calls['unexpected'])} others{'' if calls['in_order'] else ', not in the expected order'}"
+        )
+
+
+def _metric_line(metric: Mapping[str, Any]) -> str:
+    score, reading = metric["score"], metric["reading"]
+    if score is None:
+        return f"{metric['name']} n/a ({metric['na']})"
+    shown = ("fail", "pass")[score] if metric["scale"] == "binary" else str(score)
+    if reading and reading["mean"] is not None:
+        shown += f" ({reading['mean']:.2f})"
+    said = f"{metric['name']} {shown}, {metric['share']:.0%} of the score"
+    if metric["failure_code"]:
+        said += f": {metric['failure_code']}"
+    if metric["turns"]:
+        said += f", turns {', '.join(map(str, metric['turns']))}"
+    return said + (f" [{', '.join(metric['flags'])}]" if metric["flags"] else "")
+
+
+def unscored(record: Mapping[str, Any] | None) -> str:
+    """Why a record is no score, in words."""
+    if record is None:
+        return "not scored in this run"
+    return f"unscored, {record['reason']}: {escape(clip(record['detail']))}"
+
+
+def _show_turn_scores(
+    console: Console, scores: Mapping[str, Any] | None, role: Mapping[str, Any] | None
+) -> None:
+    parts = []
+    if scores is not None:
+        for name, value in scores["scores"].items():
+            reading = scores["readings"].get(name)
+            mean = f" ({reading['mean']:.2f})" if reading and reading["mean"] is not None else ""
+            parts.append(f"{name} {value}{mean}")
+    if role is not None:
+        shown = role["unscored"] if role["score"] is None else f"{role['score']:.2f}"
+        if role.get("imputed"):
+            shown += " (for want of evidence)"
+        parts.append(f"role {shown}")
+    if parts:
+        console.print(f"  [green]{escape('  '.join(parts))}[/green]")
+    for issue in (scores or {}).get("issues", ()):
+        console.print(f"  [red]{escape(issue)}[/red]")
+    _show_reason(console, role and role.get("reason"))
+
+
+def _show_reason(console: Console, reason: Mapping[str, Any] | None) -> None:
+    """Why an answer about the role is what it is: kind, justification, and the broken words of the role."""
+    if not reason:
+        return
+    kind = reason["violation"]
+    words = f" (role: “{reason['role_words']}”)" if reason["role_words"] else ""
+    fault = f" [{reason['fault']}]" if reason["fault"] else ""
+    said = f"{f'{kind}: ' if kind else ''}{clip(reason['text'])}{words}{fault}"
+    console.print(f"  [{'red' if kind else 'dim'}]{escape(said)}[/]")
+
+
+def show_pairs(console: Console, pairs: Iterable[StoredPair]) -> None:
+    """The pairs of a dialogue: both sides, the figures that decided, or the reason it was dropped for."""
+    for pair in pairs:
+        record = pair.record
+        where = "whole dialogue" if record["turn"] is None else f"turn {record['turn']}"
+        became = (
+            "[green]passed[/green]"
+            if pair.passed
+            else f"[red]dropped: {record['drop_reason']}[/red]"
+        )
+        console.print(
+            f"\n[bold]pair[/bold] at {where}, by {escape(str(record['basis']))} ({record['source']}): {became}"
+        )
+        if record["detail"]:
+            console.print(f"  [dim]{escape(clip(record['detail']))}[/dim]")
+        for side in ("rejected", "chosen"):
+            message = record[side]
+            text = "none" if message is None else clip(message["content"] or "(calls tools only)")
+            console.print(f"  [cyan]{side}[/cyan]: {escape(text)}")
+        figures = _figures(record["check"] or {})
+        if figures:
+            console.print(f"  [green]{figures}[/green]")
+
+
+def _figures(check: Mapping[str, Any]) -> str:
+    """What verification measured of a pair."""
+    parts = [
+        f"{name} {check[key]:+.2f}"
+        for key, name in (
+            ("margin", "scores apart"),
+            ("preference", "preference (log-odds)"),
+        )
+        if check.get(key) is not None
+    ]
+    if check.get("probability") is not None:
+        parts.append(f"chosen is better with probability {check['probability']:.2f}")
+    if check.get("decided_by"):
+        parts.append(f"decided by {check['decided_by']}")
+    return ", ".join(parts)
