@@ -2,13 +2,15 @@
 
     python benchmarks/compare_levels.py ask --model judge.gguf --data conture/data.json --out readings.jsonl
     python benchmarks/compare_levels.py report readings.jsonl [more.jsonl ...] --data conture/data.json
+    python benchmarks/compare_levels.py agreement readings.jsonl [more.jsonl ...] --data conture/data.json
 
 `ask` judges every dialogue in mode `tokens`, or as `--judge` says, one line each; it goes on where it stopped. `ask --examples 3 --out
 shown.jsonl` shows three labelled dialogues in the shared start of every prompt and asks about the others; `report
 readings.jsonl --beside shown.jsonl` holds both against each other on those; so it does with two ways to judge. `report` asks nobody:
 levels and `p_good` are fitted to the first so many labels that a seed draws, as `curate calibrate` fits them, and
 tested on the dialogues that no label was drawn from, 20 seeds. A figure is the mean over the seeds; its 95 %
-interval draws dialogues again (1,000 times), all seeds at once.
+interval draws dialogues again (1,000 times), all seeds at once. `agreement` prints the figures and gates of `curate
+agreement` on the same readings, of likeliest digits and, by cross-validation on all labels, of calibrated levels.
 
 Two public sets are known by their shape: ConTurE (people's majority impression of every turn, 0-2; two or three raters
 of each dialogue) and LLM-Rubric (one person's overall satisfaction, 1-4). Of LLM-Rubric the distributions that
@@ -42,6 +44,7 @@ from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.judging import RubricConfig, judge_dialogue
 from curate.judging.rubric import prompt_version
+from curate.records import Figure as MeasuredFigure
 from curate.records import JudgeIdentity, Judgment, Unscored, Verdict
 from curate.records.readings import dialogue_readings
 from curate.run.calibrate import labelled_readings
@@ -55,10 +58,12 @@ from curate.trust.levels import (
     confusion,
     fit_cut_points,
     kappa_of_table,
-    krippendorff_alpha,
 )
+from curate.trust.ordinal_agreement import Compared, measure_dimension
+from curate.trust.raters import krippendorff_alpha
 
 LABELS = (25, 100)
+LEVEL_NAMES = ("1", "2", "3", "4", "5")
 SEEDS = 20
 TURNS_LABELLED = 5
 """Turns that a person labels of one dialogue; the product wants labels of five dialogues or more."""
@@ -519,6 +524,51 @@ def _print_good(evaluation: Evaluation) -> None:
     print(table(("good where", "labels", "held out", *heads), rows))
 
 
+def agreement(args: argparse.Namespace) -> None:
+    readings = read(args.readings, args.data)
+    rows = []
+    for name in sorted({name for held in readings.dialogues.values() for name in held.items}):
+        items = [
+            Compared(item.digit, item.value, item.level, item.level, key)
+            for key, held in readings.dialogues.items()
+            for item in held.items.get(name, [])
+        ]
+        held = measure_dimension(
+            items, LEVEL_NAMES, scale="", compared="digits", scales_differ=True, epsilon=0.15
+        )
+        gate = held.gate
+        assert held.mapped is not None
+        assert gate.lower is not None
+        alpha = readings.alpha.get(name)
+        rows.append(
+            [
+                name,
+                f"{held.labels:,} of {held.dialogues:,}",
+                "-" if alpha is None else f"{alpha:.2f}",
+                *map(
+                    _with_interval,
+                    (held.levels.kappa, held.mapped.kappa, held.spearman, held.kendall),
+                ),
+                f"{_with_interval(held.levels.agreement)}; {_with_interval(held.mapped.agreement)}",
+                f"{_with_interval(held.levels.within_one)}; {_with_interval(held.mapped.within_one)}",
+                f"{_with_interval(held.levels.bias)}; {_with_interval(held.mapped.bias)}",
+                f"{gate.state.replace('_', ' ')} ({gate.lower:.2f} to {gate.upper:.2f})",
+            ]
+        )
+    heads = (
+        "dimension", "labels of dialogues", "alpha of the raters", "kappa of the likeliest digit",
+        "kappa of calibrated levels", "Spearman", "tau-b", "same: before; after",
+        "within one: before; after", "bias: before; after", "gate (one-sided bounds)",
+    )  # fmt: skip
+    print(table(heads, rows))
+
+
+def _with_interval(figure: MeasuredFigure) -> str:
+    if figure.value is None or figure.interval is None:
+        return "-"
+    return "{:.2f} ({:.2f} to {:.2f})".format(figure.value, *figure.interval)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(required=True)
@@ -552,6 +602,10 @@ def main() -> None:
         help="other readings of the same dialogues, compared on those that both hold",
     )
     telling.set_defaults(run=report)
+    agreeing = commands.add_parser("agreement")
+    agreeing.add_argument("readings", nargs="+", type=Path, help="files that `ask` wrote")
+    agreeing.add_argument("--data", required=True, type=Path, help="what was asked about")
+    agreeing.set_defaults(run=agreement)
     args = parser.parse_args()
     args.run(args)
 

@@ -79,6 +79,7 @@ from curate.records import (
 )
 from curate.records.calibration_file import read_calibration
 from curate.records.validation_errors import validated
+from curate.run.agreement import measure_agreement
 from curate.run.calibrate import Labels, calibrate, calibrate_with_gold
 from curate.run.cleaning_inputs import prepare_cleaning
 from curate.run.pipeline import RunResult, run_recipe
@@ -141,6 +142,7 @@ __all__ = [
     "judge_dialogues",
     "load_dialogues",
     "load_recipe",
+    "measure_agreement",
     "read_gold",
     "run_recipe",
     "score_adherence",

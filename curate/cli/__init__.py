@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from curate.cli.agreement import agreement
 from curate.cli.audit import audit
 from curate.cli.benchmark import benchmark
 from curate.cli.calibrate import calibrate
@@ -46,6 +47,7 @@ for _command in (
     schema,
     calibrate,
     audit,
+    agreement,
     check,
     benchmark,
     push,

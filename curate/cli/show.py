@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from curate.cli.agreement import show_agreement
 from curate.cli.closing import show_details
 from curate.cli.console import OUT, print_json
 from curate.cli.printing import clip
@@ -41,6 +42,7 @@ def show(
 
     Columns for --where and --sort: docs/selecting.md.
     """
+    from curate.run.agreement_marks import current_agreement
     from curate.run.read_back import read_judged, read_manifest, read_pairs, read_table
 
     if dialogue_id is not None:
@@ -77,6 +79,9 @@ def show(
         OUT.print(f"[dim]{number:,} of {manifest.dialogues:,} dialogues[/dim]")
         return
     show_details(OUT, manifest)
+    agreement = current_agreement(run_folder, manifest.fingerprints)
+    if agreement is not None:
+        show_agreement(OUT, agreement)
 
 
 def _print_judgment(run_folder: Path, dialogue_id: str) -> None:

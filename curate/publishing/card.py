@@ -30,8 +30,10 @@ from curate.records import (
     SCORING,
     TURN_DIMENSIONS,
     VERDICTS,
+    Agreement,
     Calibration,
     CutPoints,
+    Figure,
     Manifest,
     MetricsReport,
 )
@@ -77,6 +79,7 @@ class CardFacts:
         licences: identifiers of the Hub, at least one; see `check_licences`.
         languages: ISO 639 codes; may be empty.
         findings: what the scan of the tables found; all of it was allowed, or the push stops.
+        agreement: of the judge with people, where it was measured on this run.
     """
 
     repo: str
@@ -89,6 +92,7 @@ class CardFacts:
     licences: Sequence[str]
     languages: Sequence[str]
     findings: Findings
+    agreement: Agreement | None = None
 
 
 def make_card(facts: CardFacts) -> str:
@@ -102,7 +106,11 @@ def make_card(facts: CardFacts) -> str:
         title=facts.title,
         version=version("curate-dialogues"),
         manifest=manifest,
-        measured=_measured(manifest),
+        measured=_measured(manifest, facts.agreement),
+        agreement=_agreement_rows(facts.agreement),
+        shares=[f"{share.described}." for share in facts.agreement.shares]
+        if facts.agreement
+        else [],
         names=_names(facts.files),
         described=_DESCRIBED,
         configs=_configs(facts.files),
@@ -235,10 +243,15 @@ def is_language(code: str) -> bool:
     return _LANGUAGE.fullmatch(code) is not None
 
 
-def _measured(manifest: Manifest) -> str:
-    """How far the judge agrees with people where its calibration says, else that nobody knows."""
+def _measured(manifest: Manifest, agreement: Agreement | None) -> str:
+    """How far the judge agrees with people by its report or its calibration, else that nobody knows."""
     if not any(stage in manifest.fingerprints for stage in SCORING):
         return "No judge scored this data."
+    if agreement is not None:
+        marked = ", ".join(agreement.not_for_use)
+        not_for_use = f" Not for filtering by: {marked}." if marked else ""
+        of_levels = f"{manifest.levels} {manifest.role_threshold}".rstrip()
+        return f"{agreement.sentence}{not_for_use} {of_levels}".rstrip()
     judge = manifest.recipe.get("judge")
     calibration = judge.get("calibration") if isinstance(judge, dict) else None
     if calibration and (levels := Calibration.model_validate(calibration).levels):
@@ -254,6 +267,31 @@ def _measured(manifest: Manifest) -> str:
         "preferred are one model's opinion; nothing in this run says how far people would agree. "
         f"{manifest.role_threshold}"
     ).rstrip()
+
+
+def _agreement_rows(report: Agreement | None) -> list[tuple[str, ...]]:
+    """A row a dimension: labels, kappa of the run's levels, the people among themselves, whether it is for use."""
+    if report is None:
+        return []
+    return [
+        (
+            name,
+            f"{held.labels:,} of {held.dialogues:,} dialogues",
+            _figure(held.levels.kappa),
+            _figure(held.spearman),
+            _figure(held.levels.bias),
+            _figure(held.alpha),
+            f"not for use: {report.not_for_use[name]}" if name in report.not_for_use else "yes",
+        )
+        for name, held in report.dimensions.items()
+    ]
+
+
+def _figure(held: Figure) -> str:
+    if held.value is None:
+        return "-"
+    ends = "" if held.interval is None else " ({:.2f} to {:.2f})".format(*held.interval)
+    return f"{held.value:.2f}{ends}"
 
 
 def _agreement(name: str, cuts: CutPoints) -> str:

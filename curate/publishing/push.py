@@ -29,6 +29,7 @@ from curate.publishing.published_tables import EXPORTED, TRAINER, PublishedFile,
 from curate.publishing.run_funnel import Step, make_funnel
 from curate.publishing.scan import Detector, Findings, check_allowed, scan_files
 from curate.records import Manifest
+from curate.run.agreement_marks import current_agreement
 from curate.run.ingest import INDEX, read_index
 from curate.run.read_back import read_manifest
 from curate.storage.files import atomic_file, disk_error, make_folder, readable, write_atomically
@@ -168,6 +169,7 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
                     licences=licences,
                     languages=languages,
                     findings=findings,
+                    agreement=current_agreement(run, manifest.fingerprints),
                 )
                 card = make_card(facts)
                 write_atomically(files / CARD, card.encode())

@@ -18,6 +18,7 @@ from curate.records.adherence import (
     TurnReading,
     ViolationKind,
 )
+from curate.records.agreement import Agreement, DimensionAgreement, Figure
 from curate.records.audit import AuditCheck, AuditPart, AuditReport
 from curate.records.calibration import (
     Calibration,
@@ -117,6 +118,7 @@ __all__ = [
     "AdherenceScore",
     "AdherenceTrend",
     "AdherenceTurn",
+    "Agreement",
     "AuditCheck",
     "AuditPart",
     "AuditReport",
@@ -136,6 +138,7 @@ __all__ = [
     "CutMethod",
     "CutPoints",
     "Decision",
+    "DimensionAgreement",
     "DropReason",
     "Estimate",
     "Evidence",
@@ -144,6 +147,7 @@ __all__ = [
     "FactualityScore",
     "FailureMode",
     "FailureModeName",
+    "Figure",
     "FunnelStage",
     "GoodModel",
     "JudgeCalibration",

@@ -22,6 +22,7 @@ from curate.dialogue import Dialogue
 from curate.errors import CurateError, UsageError
 from curate.records import (
     AdherenceScore,
+    Agreement,
     AuditReport,
     Calibration,
     Decision,
@@ -51,6 +52,7 @@ RECORDS: Final[Mapping[str, type[BaseModel]]] = {
     "unscored": Unscored,
     "quarantine": QuarantinedRow,
     "manifest": Manifest,
+    "agreement": Agreement,
 }
 """Every record that is written to a run folder, and the files that `curate calibrate` and `audit` write, by the name of their schema."""
 

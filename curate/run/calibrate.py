@@ -25,7 +25,6 @@ from curate.records import (
     CutPoints,
     GoodModel,
     JudgeCalibration,
-    JudgeIdentity,
     Judgment,
     StageName,
     Unscored,
@@ -39,23 +38,23 @@ from curate.records.readings import (
 )
 from curate.run.ingest import read_dialogues
 from curate.run.read_back import read_manifest
-from curate.run.staging import S, scored_rows
+from curate.run.run_scores import adherence_of, judgments_of, rows_of, rubric_judge
 from curate.sources import SourceConfig, open_source
-from curate.storage.files import atomic_file, damaged, read_lines
+from curate.storage.files import atomic_file, read_lines
 from curate.trust.calibration_fit import (
     CalibrationMethod,
     Judged,
     LabelledScore,
     fit_calibration,
 )
-from curate.trust.gold import GOOD, Gold, GoldRow, Item, Label, Scale, Unused, match_gold
+from curate.trust.gold import Gold, GoldRow, Item, Label, Scale, Unused, match_gold
 from curate.trust.good import LabelledDialogue, fit_good
 from curate.trust.levels import (
     LabelledReading,
     fit_cut_points,
-    krippendorff_alpha,
     share_cut_points,
 )
+from curate.trust.raters import krippendorff_alpha
 
 _RECORD: TypeAdapter[AdherenceScore | Unscored] = TypeAdapter(AdherenceScore | Unscored)
 
@@ -217,8 +216,8 @@ def calibrate_with_gold(
     """
     run = Path(run)
     gold = match_gold(rows, read_dialogues(run), scales)
-    judgments = _judgments(run) if gold.levels or gold.good else {}
-    adherence = _adherence_scores(run, needed=bool(gold.adherent))
+    judgments = judgments_of(run) if gold.levels or gold.good else {}
+    adherence = adherence_of(run, needed=bool(gold.adherent))
     made: dict[str, CutPoints] = {}
     not_fitted: dict[str, str] = {}
     groups = {d.content_hash: d.group or d.content_hash for d in read_dialogues(run)}
@@ -253,7 +252,7 @@ def calibrate_with_gold(
         )
     calibration = Calibration(
         kind="calibration",
-        identity=_rubric_judge(judgments.values()) if made or good else None,
+        identity=rubric_judge(judgments.values()) if made or good else None,
         levels=made,
         good=good,
         adherence=curve,
@@ -277,16 +276,14 @@ def calibrate_with_shares(run: Path, shares: Mapping[str, Mapping[int, float]]) 
         raise UsageError(
             "no such dimension", got=", ".join(sorted(unknown)), expected=", ".join(known)
         )
-    judgments = _judgments(run)
+    judgments = judgments_of(run)
     levels = {}
     for name in known:
         wanted = shares.get(name, {} if name == "safety" else shares.get("*", {}))
         if wanted:
             values = [value for held in judgments.values() for value in _values_of(held, name)]
             levels[name] = share_cut_points(values, wanted)
-    return Calibration(
-        kind="calibration", identity=_rubric_judge(judgments.values()), levels=levels
-    )
+    return Calibration(kind="calibration", identity=rubric_judge(judgments.values()), levels=levels)
 
 
 def merged(calibration: Calibration, path: Path) -> tuple[Calibration, tuple[str, ...]]:
@@ -346,7 +343,7 @@ def _relabelled(run: Path, labelled: Iterable[Dialogue]) -> list[Dialogue]:
 
 def _read_scores(path: Path) -> list[AdherenceScore | Unscored]:
     if path.is_dir():
-        rows = _rows(path, StageName.ADHERENCE, AdherenceScore)
+        rows = rows_of(path, StageName.ADHERENCE, AdherenceScore)
         if rows is None:
             raise UsageError("the run has no adherence scores", got=path)
         return [record for _, record in rows]
@@ -358,52 +355,6 @@ def _read_scores(path: Path) -> list[AdherenceScore | Unscored]:
             got=f"{path}: {str(error).splitlines()[0]}",
             expected="a run folder, or JSON Lines of adherence records (`curate schema adherence`)",
         ) from error
-
-
-def _rows(run: Path, stage: StageName, kind: type[S]) -> list[tuple[str, S | Unscored]] | None:
-    """The rows of a judging stage with their content hashes; None of a run without it.
-
-    Raises:
-        UsageError: no run folder.
-        CurateError: a row is damaged: a fit without it would say nothing of that.
-    """
-    fingerprint = read_manifest(run).fingerprints.get(stage)
-    if fingerprint is None:
-        return None
-    rows = scored_rows(run, stage, fingerprint, kind)
-    if rows.damage:
-        raise damaged(rows.folder, rows.damage[0])
-    return list(rows.read())
-
-
-def _judgments(run: Path) -> dict[str, Judgment]:
-    """The judgments of a run by content hash; those that were not scored are left out."""
-    rows = _rows(run, StageName.JUDGE, Judgment)
-    if rows is None:
-        raise UsageError("the run has no judgments", got=run, expected="a run with a rubric judge")
-    return {key: row for key, row in rows if isinstance(row, Judgment)}
-
-
-def _adherence_scores(run: Path, *, needed: bool) -> dict[str, AdherenceScore]:
-    rows = _rows(run, StageName.ADHERENCE, AdherenceScore)
-    if rows is None and needed:
-        raise UsageError("the run has no adherence scores", got=run)
-    return {key: row for key, row in rows or () if isinstance(row, AdherenceScore)}
-
-
-def _rubric_judge(judgments: Iterable[Judgment]) -> JudgeIdentity:
-    identities = list(
-        {j.identity.uncalibrated().model_dump_json(): j.identity for j in judgments}.values()
-    )
-    if not identities:
-        raise UsageError("the run has no scored dialogue", expected="judgments to calibrate")
-    if len(identities) > 1:
-        raise UsageError(
-            "the judgments are of several judges, or were asked for in several ways",
-            got=", ".join(f"{one.model} {one.mode}" for one in identities[:3]),
-            expected="scores of one judge: a calibration holds for no other",
-        )
-    return identities[0].uncalibrated()
 
 
 def _values_of(judgment: Judgment, name: str) -> list[float]:
@@ -452,8 +403,9 @@ def _fit_good(
         if key in judgments:
             found.append((key, is_good))
         else:
-            place, rows = gold.places[Item(key, None, GOOD[0])]
-            gold.unused.add("the judge could not score the dialogue", place, rows)
+            votes = gold.good_votes[key]
+            rows = len(votes.by_rater)
+            gold.unused.add("the judge could not score the dialogue", votes.place, rows)
     scores = [adherence.get(key) for key, _ in found]
     judged = [score for score in scores if score and score.scoring_method == "llm_judge"]
     identities = {score.identity.uncalibrated().model_dump_json() for score in judged}
@@ -474,7 +426,8 @@ def _adherent_turns(
 ) -> Iterable[LabelledScore]:
     for item, adherent in gold.adherent.items():
         record = adherence.get(item.content_hash)
-        place, rows = gold.places[item]
+        votes = gold.adherent_votes[item]
+        place, rows = votes.place, len(votes.by_rater)
         if record is None:
             gold.unused.add("role adherence of the dialogue could not be scored", place, rows)
             continue

@@ -24,8 +24,9 @@ from curate.executors.work import Executor
 from curate.planning.estimate import PairShare, Reservoir, estimate, estimate_left, last_fork_share
 from curate.planning.rates import rates_of
 from curate.recipe import Recipe, as_recipe
-from curate.records import Manifest, Rates, StageName
+from curate.records import Agreement, Manifest, Rates, StageName
 from curate.run import exit_codes
+from curate.run.agreement_marks import current_agreement, filter_warnings, write_marks
 from curate.run.cleaning_inputs import CleaningInputs, prepare_cleaning
 from curate.run.export import export_run
 from curate.run.ingest import INDEX, read_index, read_sources, summed
@@ -38,6 +39,7 @@ from curate.run.scoring import Scores, ask_for_scores, scores_without_a_judge
 from curate.run.select import select_dialogues, tabulate
 from curate.run.staging import Job, Progress
 from curate.run.trust_reports import trust_sentences
+from curate.selection.rules import filters, narrowed, questions
 from curate.sources import Source, open_source
 from curate.stages import bind_stages
 from curate.storage.files import readable
@@ -146,12 +148,37 @@ async def _stages(job: Job, sources: list[Source], rates: Rates | None) -> None:
         table = tabulate(job, scores)
     if scores.judgments is not None:
         check_judge_scores(job, scores.judgments, swapped)
+    agreement = _agreement(job)
+    if agreement is not None:
+        _warn_of_filters(job, table, agreement)
     decided = select_dialogues(job, table, cleaning)
     with log.timed("pairs"):
         pairs.write(decided)
     if recipe.export:
         with log.timed("export"):
             log.exports.update(export_run(job.path, recipe.export, table, decided, scores))
+    write_marks(job.path, agreement)
+
+
+def _agreement(job: Job) -> Agreement | None:
+    """How far the scores of this run agree with people, where that was measured on them."""
+    fingerprints = {name.value: report.fingerprint for name, report in job.log.stages.items()}
+    return current_agreement(job.path, fingerprints)
+
+
+def _warn_of_filters(job: Job, table: pl.LazyFrame, agreement: Agreement) -> None:
+    """Warn of everything in the recipe that filters by a dimension that is not for use."""
+    recipe = job.recipe
+    asked: dict[str, str] = {}
+    if recipe.select:
+        asked |= filters(narrowed(table, questions(recipe.select)), recipe.select)
+    if recipe.fork:
+        asked["fork.where"] = recipe.fork.where
+    if recipe.export:
+        parts = {"salvage": recipe.export.salvage, "kto_turns": recipe.export.kto_turns}
+        asked |= {f"export.{name}.where": held.where for name, held in parts.items() if held}
+    for warning in filter_warnings(agreement, asked):
+        job.log.warn(warning)
 
 
 async def _ask(

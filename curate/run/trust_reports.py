@@ -71,18 +71,19 @@ def trust_sentences(run: Path, fingerprints: Mapping[str, str]) -> dict[TrustKin
 
 def is_of_run(report: TrustReport, manifest: Manifest) -> bool:
     """Whether the report's figures are of the rows that the run has now."""
-    return _is_current(report.fingerprints, manifest.fingerprints)
+    return is_current(report.fingerprints, manifest.fingerprints)
 
 
 def _sentence(value: Any, kind: TrustKind, fingerprints: Mapping[str, str]) -> str:
     if value is None:
         return NOT_TAKEN[kind]
-    if _is_current(value["fingerprints"], fingerprints):
+    if is_current(value["fingerprints"], fingerprints):
         return str(value["sentence"])
     return f"{NOT_TAKEN[kind]} There is one of {value['made'][:10]}, of an earlier judge or other prompts."
 
 
-def _is_current(measured: Mapping[str, str], now: Mapping[str, str]) -> bool:
+def is_current(measured: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Whether rows of these fingerprints, by stage, are among those that the run has now."""
     return all(now.get(stage) == fingerprint for stage, fingerprint in measured.items())
 
 

@@ -278,6 +278,22 @@ def stages_of_column(name: str) -> tuple[ScoringStage, ...]:
     return ("metrics",) if name.startswith(METRIC_PREFIX) else STAGES_OF.get(name, ())
 
 
+def dimensions_of_column(name: str) -> tuple[str, ...]:
+    """The dimensions of the judge's scores that a column is made of, as `curate agreement` calls them.
+
+    A verdict is made of all six; labels of verdicts themselves (`verdict`, `good`) come first.
+    """
+    if "adherence" in STAGES_OF.get(name, ()) and len(STAGES_OF[name]) == 1:
+        return ("adherence",)
+    rubric = (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS)
+    if name == "verdict":
+        return ("verdict", "good", *rubric)
+    if name in ("mean_score", "lowest_score"):
+        return rubric
+    of_judge = STAGES_OF.get(name) == ("judge",)
+    return tuple(dimension for dimension in rubric if of_judge and dimension in name)
+
+
 def metric_type(name: str) -> pl.DataType | None:
     """The type of a single metric's column; None for any other column."""
     if not name.startswith(METRIC_PREFIX):

@@ -275,6 +275,13 @@ def questions(config: SelectConfig) -> dict[str, str]:
     return asked
 
 
+def filters(table: pl.DataFrame, config: SelectConfig) -> dict[str, str]:
+    """What decides about the SFT set, as SQL by its place in the recipe: the conditions and the ranking that apply."""
+    asked = {f"select.where.{name}": sql for name, sql in conditions(table, config).items()}
+    share = share_taken(table, config)
+    return asked if share is None else {**asked, "select.top.by": share.by}
+
+
 def conditions(table: pl.DataFrame, config: SelectConfig) -> dict[str, str]:
     """The conditions that apply: the recipe's, else the default one of each stage that ran.
 

@@ -21,7 +21,7 @@ from polars.exceptions import PolarsError
 
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
-from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS
+from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, VERDICTS
 
 ADHERENCE = "adherence"
 GOOD = ("verdict", "accept")
@@ -47,6 +47,17 @@ class GoldRow:
     dialogue_id: str | None = None
     content: str | None = None
     turn: int | None = None
+    rater: str | None = None
+    language: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairVote:
+    """Which side of a pair a person calls better, as given."""
+
+    place: str
+    pair_id: str
+    chosen_is_better: bool
     rater: str | None = None
 
 
@@ -97,21 +108,42 @@ class Scale:
         return f"{self.low:g}-{self.high:g}"
 
 
+_VERDICT_SCALE = Scale(0, len(VERDICTS) - 1, VERDICTS)
+
+
 @dataclass(frozen=True, slots=True)
 class Label:
     """What the raters of one item say together.
 
     Attributes:
-        level: 1-5, their mean rounded half up; None for n/a, by more than half of them.
+        level: 1-5, or 1-4 of a verdict: their mean rounded half up; None for n/a, by more than half of them.
         each: every rater's own level, n/a left out.
         place: of the first row.
         rows: how many rows it is made of.
+        mean: of their levels, not rounded; None for n/a.
+        raters: the level of each rater who has a name.
     """
 
     level: int | None
     each: tuple[int, ...]
     place: str
     rows: int
+    mean: float | None = None
+    raters: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Votes:
+    """What the raters of one dialogue or turn say: yes or no, by rater; those without a name by a number."""
+
+    place: str
+    by_rater: dict[str, bool] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+
+    @property
+    def is_yes(self) -> bool:
+        """True where more than half say so."""
+        return 2 * sum(self.by_rater.values()) > len(self.by_rater)
 
 
 @dataclass(slots=True)
@@ -120,32 +152,50 @@ class Gold:
 
     Attributes:
         levels: of the rubric's dimensions.
-        good: by content hash, whether a dialogue is good: by more than half of its raters.
-        adherent: by item, whether a turn (the last one where the row names none) keeps its role.
+        verdicts: by content hash, where raters gave one of the four verdicts: 1 poor to 4 excellent.
+        good_votes: by content hash, who finds the dialogue good.
+        adherent_votes: by item, who finds that a turn (the last one where the row names none) keeps its role.
         scales: by dimension, what its values were put on 1-5 from.
+        languages: by content hash, where a row names one.
         unused: rows that say nothing about this run.
     """
 
     levels: dict[Item, Label] = field(default_factory=dict)
-    good: dict[str, bool] = field(default_factory=dict)
-    adherent: dict[Item, bool] = field(default_factory=dict)
+    verdicts: dict[str, Label] = field(default_factory=dict)
+    good_votes: dict[str, Votes] = field(default_factory=dict)
+    adherent_votes: dict[Item, Votes] = field(default_factory=dict)
     scales: dict[str, Scale] = field(default_factory=dict)
+    languages: dict[str, str] = field(default_factory=dict)
     unused: Unused = field(default_factory=Unused)
     rows: int = 0
-    places: dict[Item, tuple[str, int]] = field(default_factory=dict)
+
+    @property
+    def good(self) -> dict[str, bool]:
+        """By content hash, whether a dialogue is good: by more than half of its raters."""
+        return {key: votes.is_yes for key, votes in self.good_votes.items()}
+
+    @property
+    def adherent(self) -> dict[Item, bool]:
+        """By item, whether a turn keeps its role, by more than half of its raters."""
+        return {item: votes.is_yes for item, votes in self.adherent_votes.items()}
 
 
 def read_gold(path: str | Path) -> list[GoldRow]:
     """Read labels from a CSV, JSON Lines or Parquet file.
 
-    Columns: `id` (or `dialogue_id`) or `content` (or `content_hash`), `dimension`, `value`; optional `turn`
-    and `rater`.
+    Columns: `id` (or `dialogue_id`) or `content` (or `content_hash`), `dimension`, `value`; optional `turn`,
+    `rater` and `language`. Others are let be.
 
     Raises:
         UsageError: no such file, another kind, or columns that are missing.
     """
     path = Path(path)
     rows = read_rows(path)
+    _check_columns(path, rows)
+    return [_row(f"{path.name}:{number}", row) for number, row in enumerate(rows, 1)]
+
+
+def _check_columns(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     columns = {name for row in rows for name in row}
     if not (columns & {"id", "dialogue_id", "content", "content_hash"}) or not (
         {"dimension", "value"} <= columns
@@ -155,7 +205,37 @@ def read_gold(path: str | Path) -> list[GoldRow]:
             got=f"columns: {', '.join(sorted(columns)) or 'none'}",
             expected="`id` or `content`, `dimension`, `value`; where needed `turn` and `rater`",
         )
-    return [_row(f"{path.name}:{number}", row) for number, row in enumerate(rows, 1)]
+
+
+def read_labels(path: str | Path) -> tuple[list[GoldRow], list[PairVote], Unused]:
+    """Read labels of dialogues and of pairs, which may stand in one file.
+
+    A row with a `pair_id` says which side of that pair is `better`, `chosen` or `rejected`; all others are as in
+    `read_gold`.
+
+    Returns:
+        Labels of dialogues, labels of pairs, and the rows of pairs that name no side.
+
+    Raises:
+        UsageError: as in `read_gold`.
+    """
+    path = Path(path)
+    rows = read_rows(path)
+    unused = Unused()
+    votes = []
+    others = []
+    for number, row in enumerate(rows, 1):
+        place = f"{path.name}:{number}"
+        pair_id, better = _text(row.get("pair_id")), _text(row.get("better"))
+        if pair_id is None:
+            others.append((place, row))
+        elif better in ("chosen", "rejected"):
+            votes.append(PairVote(place, pair_id, better == "chosen", _text(row.get("rater"))))
+        else:
+            unused.add(f"better is neither chosen nor rejected: {str(better)[:40]!r}", place)
+    if others or not rows:
+        _check_columns(path, [row for _, row in others])
+    return [_row(place, row) for place, row in others], votes, unused
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -179,23 +259,27 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 def labels_in_data(dialogues: Iterable[Dialogue], label: str, dimension: str) -> list[GoldRow]:
     """Labels that dialogues carry: one value, or for a turn's dimension a list with one for each scored turn.
 
+    Of adherence one value is of the last assistant turn, and a list has one for each assistant turn.
+
     Raises:
         UsageError: a dimension there is not, or a list that does not fit the turns.
     """
-    if dimension not in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS, *GOOD):
-        raise UsageError(
-            "no such dimension",
-            got=dimension,
-            expected=", ".join((*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS, *GOOD)),
-        )
+    if dimension not in DIMENSIONS:
+        raise UsageError("no such dimension", got=dimension, expected=", ".join(DIMENSIONS))
     rows = []
     for dialogue in dialogues:
         value = dialogue.labels.get(label)
         if value is None:
             continue
         place = f"dialogue {dialogue.id}"
-        scored = [turn.number for turn in dialogue.turns if turn.in_rubric]
-        if dimension not in TURN_DIMENSIONS:
+        if dimension == ADHERENCE:
+            scored = [turn.number for turn in dialogue.turns if turn.has_assistant]
+        else:
+            scored = [turn.number for turn in dialogue.turns if turn.in_rubric]
+        is_of_turns = dimension in TURN_DIMENSIONS or (
+            dimension == ADHERENCE and isinstance(value, list)
+        )
+        if not is_of_turns:
             rows.append(GoldRow(place, dimension, value, content=dialogue.content_hash))
             continue
         values = value if isinstance(value, list) else [value]
@@ -249,6 +333,7 @@ def match_gold(
     rows: Sequence[GoldRow],
     dialogues: Iterable[Dialogue],
     scales: Mapping[str, Scale] | None = None,
+    unused: Unused | None = None,
 ) -> Gold:
     """Match labels to a run's dialogues and put their values on levels.
 
@@ -256,9 +341,10 @@ def match_gold(
     1-5 linearly from the lowest to the highest that occurs.
 
     Raises:
-        UsageError: no label is about a dialogue of the run.
+        UsageError: no label is about a dialogue of the run; one rater gives one item two values; the values of a
+            dimension are words, and no scale orders them.
     """
-    gold = Gold(rows=len(rows))
+    gold = Gold(rows=len(rows), unused=unused or Unused())
     by_item: dict[Item, dict[str, GoldRow]] = defaultdict(dict)
     find = _Finder(rows, dialogues)
     for row in rows:
@@ -271,7 +357,11 @@ def match_gold(
         if row.dimension == ADHERENCE and turn is None:
             turn = max((t.number for t in found.turns if t.has_assistant), default=None)
         item = Item(found.content_hash, turn, row.dimension)
+        if row.rater in by_item[item]:
+            raise _given_twice(by_item[item][row.rater], row)
         by_item[item][row.rater or f"#{len(by_item[item])}"] = row
+        if row.language is not None:
+            gold.languages[found.content_hash] = row.language
     if not by_item:
         raise UsageError(
             "no label is about a dialogue of this run",
@@ -279,32 +369,56 @@ def match_gold(
             expected="ids or content hashes as `curate show RUN` and scores.parquet have them",
         )
     gold.scales = {
-        name: (scales or {}).get(name) or (scales or {}).get("*") or _scale_of(values)
+        name: (scales or {}).get(name) or (scales or {}).get("*") or _scale_of(name, values)
         for name, values in _values(by_item).items()
     }
-    votes: dict[str, list[tuple[bool, GoldRow]]] = defaultdict(list)
-    for item, said in by_item.items():
+    for item, given in by_item.items():
         if item.dimension in gold.scales:
-            _add_level(gold, item, list(said.values()))
-            continue
-        for row in said.values():
-            answer = _truth(row.value)
-            if answer is None:
-                gold.unused.add(f"not a yes or no: {str(row.value)[:40]!r}", row.place)
-            elif item.dimension == ADHERENCE:
-                gold.adherent[item] = answer
-                gold.places[item] = (row.place, 1)
-            else:
-                votes[item.content_hash].append((answer, row))
-    for key, answers in votes.items():
-        gold.good[key] = 2 * sum(answer for answer, _ in answers) > len(answers)
-        gold.places[Item(key, None, GOOD[0])] = (answers[0][1].place, len(answers))
+            label = _label(gold, gold.scales[item.dimension], [*given.values()])
+            if label is not None:
+                gold.levels[item] = label
+        elif item.dimension == ADHERENCE:
+            _vote(gold, gold.adherent_votes, item, given)
+        else:
+            _vote(gold, gold.good_votes, item.content_hash, given)
+            words = [row for row in given.values() if _is_verdict(row.value)]
+            if words:
+                label = _label(gold, _VERDICT_SCALE, words, levels=len(VERDICTS))
+                assert label is not None
+                gold.verdicts[item.content_hash] = label
     return gold
 
 
-def _add_level(gold: Gold, item: Item, rows: Sequence[GoldRow]) -> None:
-    scale = gold.scales[item.dimension]
-    places = []
+def _given_twice(first: GoldRow, second: GoldRow) -> UsageError:
+    turn = "" if second.turn is None else f", turn {second.turn}"
+    of = second.dialogue_id or second.content or ""
+    return UsageError(
+        "one rater gives one dialogue two values",
+        got=f"{second.dimension} of {of[:60]}{turn} by {second.rater}: {first.value} ({first.place}) and "
+        f"{second.value} ({second.place})",
+        expected="one row a rater, dialogue, turn and dimension",
+        fix="keep the row that counts; people who share a name need names of their own",
+    )
+
+
+def _vote(gold: Gold, votes: dict[Any, Votes], key: Any, given: Mapping[str, GoldRow]) -> None:
+    """Add raters' yes and no; of one who gave both a verdict and an accept, these must not contradict."""
+    for name, row in given.items():
+        answer = _truth(row.value)
+        if answer is None:
+            gold.unused.add(f"not a yes or no: {str(row.value)[:40]!r}", row.place)
+            continue
+        held = votes.setdefault(key, Votes(row.place))
+        rater = name if row.rater is not None else f"#{len(held.by_rater)}"
+        if held.by_rater.setdefault(rater, answer) != answer:
+            gold.unused.add("verdict and accept of one rater contradict each other", row.place)
+        if row.rater is not None:
+            held.named.add(rater)
+
+
+def _label(gold: Gold, scale: Scale, rows: Sequence[GoldRow], levels: int = 5) -> Label | None:
+    """What the raters of an item say together, on levels from 1; None where no row can be used."""
+    places: list[tuple[GoldRow, float]] = []
     absent = 0
     for row in rows:
         place = scale.level(row.value)
@@ -313,16 +427,19 @@ def _add_level(gold: Gold, item: Item, rows: Sequence[GoldRow]) -> None:
         elif place is None:
             gold.unused.add(f"not on the scale {scale}: {str(row.value)[:40]!r}", row.place)
         else:
-            places.append(place)
+            places.append((row, 1 + (place - 1) * (levels - 1) / 4))
     used = absent + len(places)
     if not used:
-        return
-    mean = math.fsum(places) / len(places) if places else 0.0
-    gold.levels[item] = Label(
-        level=None if 2 * absent > used or not places else _rounded(mean),
-        each=tuple(_rounded(place) for place in places),
+        return None
+    is_na = 2 * absent > used or not places
+    mean = math.fsum(place for _, place in places) / len(places) if places else 0.0
+    return Label(
+        level=None if is_na else _rounded(mean),
+        each=tuple(_rounded(place) for _, place in places),
         place=rows[0].place,
         rows=used,
+        mean=None if is_na else mean,
+        raters={row.rater: _rounded(place) for row, place in places if row.rater is not None},
     )
 
 
@@ -400,6 +517,7 @@ def _row(place: str, row: Mapping[str, Any]) -> GoldRow:
         content=_text(row.get("content", row.get("content_hash"))),
         turn=None if turn is None else int(turn),
         rater=_text(row.get("rater")),
+        language=_text(row.get("language")),
     )
 
 
@@ -417,6 +535,10 @@ def _number(value: Any) -> float | None:
 
 def _is_na(value: Any) -> bool:
     return str(value).strip().lower() in _NA
+
+
+def _is_verdict(value: Any) -> bool:
+    return str(value).strip().lower() in VERDICTS
 
 
 def _truth(value: Any) -> bool | None:
@@ -437,8 +559,17 @@ def _values(by_item: Mapping[Item, Mapping[str, GoldRow]]) -> dict[str, list[Any
     return found
 
 
-def _scale_of(values: Iterable[Any]) -> Scale:
-    numbers = {number for value in values if (number := _number(value)) is not None}
+def _scale_of(dimension: str, values: Iterable[Any]) -> Scale:
+    given = [value for value in values if not _is_na(value)]
+    numbers = {number for value in given if (number := _number(value)) is not None}
+    if given and not numbers:
+        words = sorted({str(value).strip()[:40] for value in given})
+        raise UsageError(
+            f"the values of {dimension} are words, and nothing says how they are ordered",
+            got=", ".join(words[:8]),
+            expected="numbers, or a scale",
+            fix=f"name the words from worst to best: --scale {dimension}={','.join(words[:5])}",
+        )
     if not numbers or numbers <= {1.0, 2.0, 3.0, 4.0, 5.0}:
         return Scale()
     low, high = min(numbers), max(numbers)

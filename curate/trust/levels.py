@@ -17,7 +17,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, permutations
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from curate.errors import UsageError
@@ -104,14 +104,10 @@ def fit_cut_points(
     values = [item.value for item in usable if item.value is not None]
     gold = [item.level for item in usable if item.level is not None]
     keys = [item.group for item in usable]
-    tried: dict[CutMethod, Fit] = {"matched_shares": matched_cuts}
-    if len(usable) >= LABELS_FOR_KAPPA:
-        tried["kappa"] = best_cuts
-    held_out = {method: _held_out(fit, values, gold, keys) for method, fit in tried.items()}
-    method = max(tried, key=lambda name: quadratic_kappa(gold, held_out[name]) or -1.0)
+    method, levels_given = cross_validated_levels(values, gold, keys)
     with_digit = [at for at, item in enumerate(usable) if item.digit is not None]
     return CutPoints(
-        cuts=tried[method](values, gold),
+        cuts=_FITS[method](values, gold),
         na_cut=_fit_na(items),
         method=method,
         scale=scale,
@@ -122,9 +118,29 @@ def fit_cut_points(
             [usable[at].digit or 0 for at in with_digit],
             [keys[at] for at in with_digit],
         ),
-        after=kappa_figure(gold, held_out[method], keys),
+        after=kappa_figure(gold, levels_given, keys),
         ceiling=ceiling,
     )
+
+
+def cross_validated_levels(
+    values: Sequence[float], gold: Sequence[int], groups: Sequence[str]
+) -> tuple[CutMethod, list[int]]:
+    """The level of each value by cuts that were fitted without its group, and how they were fitted.
+
+    By matching shares, or from 100 labels on for the highest kappa where that agrees better.
+
+    Args:
+        values: expectations, 1-5.
+        gold: people's levels of them, 1-5, of two levels or more.
+        groups: what is kept together, of two groups or more.
+    """
+    tried: list[CutMethod] = ["matched_shares"]
+    if len(values) >= LABELS_FOR_KAPPA:
+        tried.append("kappa")
+    held_out = {method: _held_out(_FITS[method], values, gold, groups) for method in tried}
+    method = max(tried, key=lambda name: quadratic_kappa(gold, held_out[name]) or -1.0)
+    return method, held_out[method]
 
 
 def share_cut_points(values: Sequence[float], shares: Mapping[int, float]) -> CutPoints:
@@ -203,6 +219,9 @@ def best_cuts(values: Sequence[float], gold: Sequence[int]) -> Cuts:
     return first, second, third, fourth
 
 
+_FITS: Mapping[CutMethod, Fit] = {"matched_shares": matched_cuts, "kappa": best_cuts}
+
+
 def kappa_figure(gold: Sequence[int], given: Sequence[int], groups: Sequence[str]) -> Kappa:
     """Quadratic-weighted kappa with the 95 % percentile bootstrap over groups (1,000 resamples)."""
     import numpy as np
@@ -224,43 +243,6 @@ def kappa_figure(gold: Sequence[int], given: Sequence[int], groups: Sequence[str
         return Kappa(value=value)
     low, high = np.quantile(known, [0.025, 0.975])
     return Kappa(value=value, interval=(float(low), float(high)))
-
-
-def krippendorff_alpha(units: Sequence[Sequence[int]]) -> float | None:
-    """Krippendorff's alpha for ordinal values: the agreement between raters, at most 1, 0 by chance.
-
-    Args:
-        units: of each item the values its raters gave, any number of them; those with one value do not
-            count.
-
-    Returns:
-        None where no item has two values, or all values are the same. Formula: Krippendorff, Content
-        Analysis (2013), 12.3, with the ordinal metric.
-    """
-    counts: dict[int, float] = defaultdict(float)
-    pairs: dict[tuple[int, int], float] = defaultdict(float)
-    for unit in units:
-        if len(unit) < 2:
-            continue
-        for value in unit:
-            counts[value] += 1
-        for first, second in permutations(unit, 2):
-            pairs[first, second] += 1 / (len(unit) - 1)
-    ordered, total = sorted(counts), sum(counts.values())
-    if len(ordered) < 2:
-        return None
-
-    def distance(first: int, second: int) -> float:
-        low, high = sorted((first, second))
-        between = math.fsum(counts[value] for value in ordered if low <= value <= high)
-        return (between - (counts[low] + counts[high]) / 2) ** 2
-
-    observed = math.fsum(part * distance(*pair) for pair, part in pairs.items())
-    expected = math.fsum(
-        counts[first] * counts[second] * distance(first, second)
-        for first, second in permutations(ordered, 2)
-    )
-    return 1 - (total - 1) * observed / expected
 
 
 def grouped_folds(groups: Sequence[str], folds: int = FOLDS) -> list[list[int]]:

@@ -19,6 +19,7 @@ from curate.errors import CurateError, UsageError
 from curate.records import (
     AdherenceScore,
     AdherenceTurn,
+    Agreement,
     AuditCheck,
     AuditReport,
     Calibration,
@@ -28,8 +29,10 @@ from curate.records import (
     ConversationScore,
     CutPoints,
     Decision,
+    DimensionAgreement,
     FactualClaim,
     FactualityScore,
+    Figure,
     GoodModel,
     JudgeIdentity,
     Judgment,
@@ -48,6 +51,7 @@ from curate.records import (
     Unscored,
     UnscoredTurn,
 )
+from curate.records.agreement import AgreementGate, CorrectedShare, LevelFigures
 from curate.records.validation import RECORDS, load_record, validate_record
 from tests.pairs.scripted import PAIR_CURVE
 
@@ -227,6 +231,42 @@ EXAMPLES: dict[str, BaseModel] = {
         started="2026-01-01T00:00:00+00:00",
         identities={"judge": IDENTITY},
         stages={"judge": StageCounts(rows=1)},
+    ),
+    "agreement": Agreement(
+        sentence="The judge is shown to agree with people on coherence.",
+        made="2026-01-01T00:00:00+00:00",
+        fingerprints={"judge": "f"},
+        gold="gold.csv",
+        rows=120,
+        dimensions={
+            "coherence": DimensionAgreement(
+                labels=120,
+                dialogues=110,
+                scale="1-5",
+                compared="digits",
+                levels=LevelFigures(
+                    kappa=Figure(value=0.7, interval=(0.6, 0.8)),
+                    agreement=Figure(value=0.5),
+                    within_one=Figure(),
+                    bias=Figure(value=-0.25),
+                ),
+                spearman=Figure(value=0.7),
+                kendall=Figure(value=0.6),
+                level_names=("no", "yes"),
+                confusion=((50, 10), (20, 40)),
+                gate=AgreementGate(state="pass", lower=0.62, upper=0.78, goes_by="levels"),
+            )
+        },
+        shares=(
+            CorrectedShare(
+                name="good dialogues",
+                reported=0.8,
+                of=100,
+                people_yes=20,
+                people_no=0,
+                refused="why",
+            ),
+        ),
     ),
 }
 

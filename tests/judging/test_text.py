@@ -72,7 +72,19 @@ def test_the_schema_ends_every_text_at_its_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    "worst", ['"basis":"', '"basis": "\\', '"basis"   ', "\n", "_", "\n_ ", "turn 1\n", "turn", "turn 1:\n", "turn 1 :\n\n"]
+    "worst",
+    [
+        '"basis":"',
+        '"basis": "\\',
+        '"basis"   ',
+        "\n",
+        "_",
+        "\n_ ",
+        "turn 1\n",
+        "turn",
+        "turn 1:\n",
+        "turn 1 :\n\n",
+    ],
 )
 def test_any_reply_is_read_in_linear_time(worst: str) -> None:
     assert growth(lambda size: read_text(worst * size, cut=False), 4_000) < 30

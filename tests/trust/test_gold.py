@@ -151,10 +151,11 @@ def test_several_raters_are_averaged_and_rounded_half_up() -> None:
     assert said("N/A") is None
 
 
-def test_the_same_raters_later_word_counts_and_unnamed_rows_are_raters_of_their_own() -> None:
-    gold = matched(row("coherence", 1, rater="x"), row("coherence", 5, rater="x"))
-    (label,) = gold.levels.values()
-    assert (label.level, label.each) == (5, (5,))
+def test_two_values_of_one_rater_are_refused_and_unnamed_rows_are_raters_of_their_own() -> None:
+    with pytest.raises(
+        UsageError, match=r"(?s)two values.*coherence of a by x: 1 \(g:1\) and 5 \(g:1\)"
+    ):
+        matched(row("coherence", 1, rater="x"), row("coherence", 5, rater="x"))
     (label,) = matched(row("coherence", 1), row("coherence", 5)).levels.values()
     assert (label.level, label.each) == (3, (1, 5))
 

@@ -18,7 +18,6 @@ from curate.trust.levels import (
     fit_cut_points,
     grouped_folds,
     kappa_figure,
-    krippendorff_alpha,
     matched_cuts,
     quadratic_kappa,
     share_cut_points,
@@ -216,19 +215,3 @@ def test_given_shares_are_quantiles_of_the_readings() -> None:
             share_cut_points(values, shares)
     with pytest.raises(UsageError, match="no reading"):
         share_cut_points([], {5: 1.0})
-
-
-def test_alpha_is_that_of_the_books_example() -> None:
-    # Krippendorff (2013), the four observers of 12 units; ordinal alpha .815
-    rows = [
-        [1, 2, 3, 3, 2, 1, 4, 1, 2, None, None, None],
-        [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, None, 3],
-        [None, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, None],
-        [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, None],
-    ]
-    units = [[one for one in column if one is not None] for column in zip(*rows, strict=True)]
-    assert krippendorff_alpha(units) == pytest.approx(0.815, abs=0.0005)
-    assert krippendorff_alpha([[1, 2], [2, 1]] * 50) == pytest.approx(-0.99, abs=0.02)
-    assert krippendorff_alpha([[1, 1], [5, 5]]) == 1
-    assert krippendorff_alpha([[1], [2]]) is None
-    assert krippendorff_alpha([[2, 2], [2, 2]]) is None

@@ -1,0 +1,286 @@
+"""`curate agreement`: a run's scores held against labels of people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from curate.cli.console import OUT, print_json
+from curate.errors import UsageError
+
+if TYPE_CHECKING:
+    from curate.records.agreement import (
+        Agreement,
+        DimensionAgreement,
+        Figure,
+        LevelFigures,
+    )
+    from curate.trust.gold import Unused
+
+_STATES = {"pass": "yes", "fail": "no", "not_enough_labels": "not known"}
+_WIDTH = 24
+"""Of a slice's name: a role can be long."""
+
+
+def agreement(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    gold: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[GOLD]",
+            help="CSV, JSONL or Parquet of labels: id or content, dimension (or verdict, accept, adherence), "
+            "value; turn, rater and language where there are some. Rows of pair_id and better (chosen or "
+            "rejected) are of the run's pairs.",
+        ),
+    ] = None,
+    scale: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Ends of the labels' scale, as 0-2 or helpfulness=0-2, or words from worst to best."
+        ),
+    ] = None,
+    dimension: Annotated[
+        str | None,
+        typer.Option(help="Without GOLD: dimension that the data's own labels (--label) are of."),
+    ] = None,
+    label: Annotated[str, typer.Option(help="Label in the data.")] = "label",
+    raters: Annotated[
+        str,
+        typer.Option(
+            help="What the raters are, for the test whether the judge could stand for one: 'experts', "
+            "'skilled' or 'crowd'."
+        ),
+    ] = "skilled",
+    details: Annotated[
+        bool,
+        typer.Option("--details", help="Confusion matrices, slices and each rater, too."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Hold a run's scores against people's labels: agreement with intervals, what may be filtered by, true shares.
+
+    No model calls. The report is kept in the run folder; its sentence stands in `show`, manifest and card.
+    """
+    from curate.run.agreement import measure_agreement
+    from curate.run.ingest import read_dialogues
+    from curate.run.read_back import read_manifest
+    from curate.trust.gold import Unused, labels_in_data, parse_scales, read_labels
+
+    if (gold is None) == (dimension is None):
+        raise UsageError(
+            "labels are needed, of one origin",
+            got="neither" if gold is None else f"{gold} and --dimension {dimension}",
+            expected="a file GOLD, or --dimension with the data's own labels",
+        )
+    read_manifest(run)
+    unusable = Unused()
+    if gold is not None:
+        rows, pairs, unusable = read_labels(gold)
+        origin = gold.name
+    else:
+        rows, pairs = labels_in_data(read_dialogues(run), label, dimension or ""), []
+        origin = f"the data's label '{label}'"
+        if not rows:
+            raise UsageError(
+                "no dialogue has that label", got=label, fix="name the label with --label"
+            )
+    made = measure_agreement(
+        run, rows, pairs=pairs, scales=parse_scales(scale or ()), raters=raters, gold=origin,
+        unused=unusable,
+    )  # fmt: skip
+    if as_json:
+        print_json(made.report.model_dump(mode="json"))
+        return
+    show_agreement(OUT, made.report, details=details)
+    for name, why in made.report.not_measured.items():
+        OUT.print(f"[yellow]not measured:[/yellow] {name}: {escape(why)}", soft_wrap=True)
+    _show_unused(made.unused, made.report.rows)
+    OUT.print(escape(made.report.sentence), soft_wrap=True)
+    if advice := _advice(made.report):
+        OUT.print(advice, soft_wrap=True)
+
+
+def show_agreement(console: Console, report: Agreement, *, details: bool = False) -> None:
+    """The figures of a report as tables that fit 80 columns, without its sentence."""
+    console.print(_gate_table(report.dimensions))
+    console.print()
+    console.print(_figure_table(report.dimensions))
+    if report.shares:
+        console.print()
+        for share in report.shares:
+            console.print(escape(share.described), soft_wrap=True)
+    for name, held in report.dimensions.items():
+        if held.alternative is not None:
+            console.print(escape(f"{name}: {_alternative(held)}"), soft_wrap=True)
+    if details:
+        for name, held in report.dimensions.items():
+            console.print()
+            _show_details(console, name, held)
+
+
+def _gate_table(dimensions: Mapping[str, DimensionAgreement]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("dimension", "labels", "of", "kappa", "if calibrated", "people", "for use"):
+        table.add_column(column, justify="right" if column in ("labels", "of") else "left")
+    for name, held in dimensions.items():
+        table.add_row(
+            name,
+            f"{held.labels:,}",
+            f"{held.dialogues:,}",
+            figure(held.levels.kappa),
+            figure(held.mapped.kappa) if held.mapped else "",
+            _short(held.alpha.value),
+            "calibrated" if held.only_calibrated else _STATES[held.gate.state],
+        )
+    return table
+
+
+def _figure_table(dimensions: Mapping[str, DimensionAgreement]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    heads = ("dimension", "Spearman", "tau-b", "same", "within one", "bias")
+    for column in heads:
+        table.add_column(column)
+    for name, held in dimensions.items():
+        levels = held.levels
+        table.add_row(
+            name,
+            figure(held.spearman, tight=True),
+            figure(held.kendall, tight=True),
+            _percent(levels.agreement),
+            _percent(levels.within_one),
+            figure(levels.bias, tight=True),
+        )
+    return table
+
+
+def figure(held: Figure, *, tight: bool = False) -> str:
+    """A figure with its interval: `.39 (.34 to .44)`, or `.39 .34:.44` where there is little room."""
+    if held.value is None:
+        return ""
+    if held.interval is None:
+        return _short(held.value)
+    low, high = map(_short, held.interval)
+    if not tight:
+        return f"{_short(held.value)} ({low} to {high})"
+    return f"{_short(held.value)} {low}:{high}"
+
+
+def _percent(held: Figure) -> str:
+    """A share in per cent with its interval: `63% 55:72`."""
+    if held.value is None:
+        return ""
+    ends = (
+        ""
+        if held.interval is None
+        else " {:.0f}:{:.0f}".format(*(100 * end for end in held.interval))
+    )
+    return f"{held.value:.0%}{ends}"
+
+
+def _short(value: float | None) -> str:
+    """Two decimals without the leading zero."""
+    if value is None:
+        return ""
+    text = f"{value:.2f}"
+    if text == "-0.00":
+        return ".00"
+    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
+
+
+def _alternative(held: DimensionAgreement) -> str:
+    test = held.alternative
+    assert test is not None
+    won = sum(rater.judge_wins for rater in test.raters)
+    can = "could" if test.passed else "could not"
+    return (
+        f"the judge {can} stand for one of the people: it is as near to the others as {won} of {len(test.raters)} "
+        f"of them (alternative annotator test, epsilon {test.epsilon:g})"
+    )
+
+
+def _show_details(console: Console, name: str, held: DimensionAgreement) -> None:
+    console.print(f"[bold]{name}[/bold] ({held.compared}; labels {escape(held.scale)})")
+    console.print(_confusion(held.level_names, held.confusion))
+    if held.not_applicable:
+        counts = held.not_applicable
+        console.print(
+            f"n/a: by both {counts['both']}, by the judge alone {counts['judge_only']}, by people alone "
+            f"{counts['people_only']}",
+            soft_wrap=True,
+        )
+    for title, figures in (("levels", held.levels), ("if calibrated", held.mapped)):
+        if figures is not None and held.mapped is not None:
+            console.print(f"{title}: {_levels(figures)}", soft_wrap=True)
+    if held.raters:
+        table = Table(box=None, pad_edge=False)
+        for column in ("person against the others", "items", "kappa"):
+            table.add_column(column, justify="right" if column == "items" else "left")
+        for rater in held.raters:
+            table.add_row(escape(rater.rater[:_WIDTH]), f"{rater.items:,}", figure(rater.kappa))
+        console.print(table)
+    if held.slices:
+        table = Table(box=None, pad_edge=False)
+        for column in ("slice", "", "labels", "of", "kappa"):
+            table.add_column(column, justify="right" if column in ("labels", "of") else "left")
+        for part in held.slices:
+            shown = part.value if len(part.value) <= _WIDTH else f"{part.value[: _WIDTH - 1]}…"
+            table.add_row(
+                part.by,
+                escape(shown),
+                f"{part.labels:,}",
+                f"{part.dialogues:,}",
+                figure(part.kappa),
+            )
+        console.print(table)
+
+
+def _levels(figures: LevelFigures) -> str:
+    return (
+        f"kappa {figure(figures.kappa)}, same {figure(figures.agreement)}, within one "
+        f"{figure(figures.within_one)}, bias {figure(figures.bias)}"
+    )
+
+
+def _confusion(names: tuple[str, ...], counts: tuple[tuple[int, ...], ...]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("people \\ judge")
+    for name in names:
+        table.add_column(name, justify="right")
+    for name, row in zip(names, counts, strict=True):
+        table.add_row(name, *(f"{count:,}" if count else "·" for count in row))
+    return table
+
+
+def _show_unused(unused: Unused, rows: int) -> None:
+    for reason, count in unused.counts.items():
+        OUT.print(
+            f"[yellow]not used:[/yellow] {count:,} of {rows:,} rows: {escape(reason)}; the first is "
+            f"{escape(unused.first[reason])}",
+            soft_wrap=True,
+        )
+
+
+def _advice(report: Agreement) -> str:
+    """What to do about the dimensions that are not for use."""
+    return " ".join(_steps(report))
+
+
+def _steps(report: Agreement) -> Iterator[str]:
+    failing = {name: held for name, held in report.dimensions.items() if held.gate.state == "fail"}
+    if any(
+        held.mapped and held.mapped.kappa.interval and held.levels.kappa.value is not None
+        and held.mapped.kappa.interval[0] > held.levels.kappa.value
+        for held in report.dimensions.values()
+    ):  # fmt: skip
+        yield "`curate calibrate` with these labels makes levels that agree better (column `if calibrated`)."
+    if failing:
+        yield (
+            "Where agreement is low, first look whether the labelling guide and the rubric mean the same: read the "
+            "dialogues on which they differ most."
+        )

@@ -1,0 +1,477 @@
+"""A run's scores held against labels of people: `curate agreement`.
+
+The statistics are `trust.ordinal_agreement`, `trust.raters` and `trust.corrected_share`; here labels, dialogues and
+scores are brought together, and what was found is kept in the run folder. No model is asked.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from curate.dialogue import Dialogue
+from curate.errors import UsageError
+from curate.records import (
+    CONVERSATION_DIMENSIONS,
+    TURN_DIMENSIONS,
+    VERDICTS,
+    AdherenceScore,
+    JudgeIdentity,
+    Judgment,
+    Manifest,
+    PreferencePair,
+    StageName,
+)
+from curate.records.agreement import Agreement, CorrectedShare, DimensionAgreement, SliceBy
+from curate.records.readings import conversation_value, turn_value
+from curate.run.agreement_marks import write_marks
+from curate.run.ingest import read_dialogues
+from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, read_pairs
+from curate.run.read_back import read_manifest
+from curate.run.run_scores import adherence_of, judgments_of, rubric_judge
+from curate.run.trust_reports import write_trust_report
+from curate.selection.table import facts_row
+from curate.trust.corrected_share import ShareName, Trials, correct_share, counted
+from curate.trust.gold import (
+    Gold,
+    GoldRow,
+    Item,
+    Label,
+    PairVote,
+    Scale,
+    Unused,
+    Votes,
+    match_gold,
+)
+from curate.trust.ordinal_agreement import Compared, Levels, measure_dimension
+from curate.trust.raters import EPSILONS
+
+LEVELS = ("1", "2", "3", "4", "5")
+YES_NO = ("no", "yes")
+SIDES = ("rejected", "chosen")
+GOOD_VERDICTS = frozenset({"good", "excellent"})
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The report, and what of the labels could not be used."""
+
+    report: Agreement
+    unused: Unused
+
+
+def measure_agreement(
+    run: str | Path,
+    rows: Sequence[GoldRow],
+    *,
+    pairs: Sequence[PairVote] = (),
+    scales: Mapping[str, Scale] | None = None,
+    raters: str = "skilled",
+    gold: str = "labels",
+    unused: Unused | None = None,
+) -> Measured:
+    """Hold a run's scores against people's labels, and keep the report in the run folder; no model calls.
+
+    Args:
+        run: folder of a run.
+        rows: as `trust.gold.read_gold` or `labels_in_data` gives them.
+        pairs: which side of the run's pairs people call better.
+        scales: as `trust.gold.parse_scales` gives them.
+        raters: what kind of people they are, for the alternative annotator test: experts, skilled or crowd.
+        gold: where the labels are from, for the report.
+        unused: rows that could not be read as labels at all; told of with the others.
+
+    Raises:
+        UsageError: no run, no label about it, labels that contradict themselves, or nothing to hold them against.
+        RunLockedError: another process is writing the folder.
+    """
+    if raters not in EPSILONS:
+        raise UsageError("no such kind of raters", got=raters, expected=", ".join(EPSILONS))
+    run = Path(run)
+    given = len(rows) + len(pairs) + sum(unused.counts.values() if unused else ())
+    manifest = read_manifest(run)
+    join = _Join(run, manifest, EPSILONS[raters])
+    matched = Gold(unused=unused or Unused())
+    if rows or not pairs:
+        matched = match_gold(rows, join.dialogues.values(), scales, matched.unused)
+        join.add_rubric(matched)
+        join.add_adherence(matched)
+    if pairs:
+        join.add_pairs(pairs, matched.unused)
+    if not join.dimensions:
+        raise UsageError(
+            "no label can be held against a score",
+            got="; ".join(
+                [
+                    *(f"{n} rows: {why}" for why, n in matched.unused.counts.items()),
+                    *(f"{name}: {why}" for name, why in join.not_measured.items()),
+                ]
+            ),
+            expected="labels of dialogues, turns or pairs that the judge scored",
+        )
+    report = Agreement(
+        sentence=_sentence(join.dimensions, join.shares),
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        fingerprints={stage: manifest.fingerprints[stage] for stage in join.judges},
+        gold=gold,
+        rows=given,
+        unused=matched.unused.counts,
+        judges=join.judges,
+        dimensions=join.dimensions,
+        not_measured=join.not_measured,
+        shares=tuple(join.shares),
+    )
+    write_trust_report(run, report)
+    write_marks(run, report)
+    return Measured(report, matched.unused)
+
+
+class _Join:
+    """Labels and scores of one run, dimension by dimension."""
+
+    def __init__(self, run: Path, manifest: Manifest, epsilon: float) -> None:
+        self._run = run
+        self._manifest = manifest
+        self._epsilon = epsilon
+        self.dialogues = {dialogue.content_hash: dialogue for dialogue in read_dialogues(run)}
+        self._groups = {key: held.group or key for key, held in self.dialogues.items()}
+        self.dimensions: dict[str, DimensionAgreement] = {}
+        self.judges: dict[str, JudgeIdentity] = {}
+        self.not_measured: dict[str, str] = {}
+        self.shares: list[CorrectedShare] = []
+
+    # ---- the rubric: six dimensions, the verdict, and whether it is good
+
+    def add_rubric(self, gold: Gold) -> None:
+        """The judge's levels, verdicts, and whether a dialogue is good."""
+        if not (gold.levels or gold.verdicts or gold.good_votes):
+            return
+        held = judgments_of(self._run)
+        judgments = {key: held[key] for key in self.dialogues if key in held}
+        self.judges[StageName.JUDGE] = rubric_judge(judgments.values())
+        fitted = self._fitted_levels()
+        is_calibrated = any(j.identity != j.identity.uncalibrated() for j in judgments.values())
+        for name in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS):
+            items = [
+                compared
+                for item, label in gold.levels.items()
+                if item.dimension == name
+                and (compared := self._level(item, label, judgments, gold)) is not None
+            ]
+            scale = gold.scales.get(name, Scale())
+            self._measure(
+                name,
+                items,
+                LEVELS,
+                scale=str(scale),
+                compared="calibrated levels" if is_calibrated and name in fitted else "digits",
+                scales_differ=scale != Scale(),
+                is_fitted=fitted.get(name, False),
+            )
+        self._add_verdicts(gold, judgments)
+        self._add_good(gold, judgments)
+
+    def _fitted_levels(self) -> dict[str, bool]:
+        """Dimensions whose levels the recipe's calibration cuts, and whether labels fitted the cuts."""
+        judge = self._manifest.recipe.get("judge")
+        calibration = judge.get("calibration") if isinstance(judge, dict) else None
+        levels = calibration.get("levels") or {} if isinstance(calibration, dict) else {}
+        return {name: bool(cuts.get("labels")) for name, cuts in levels.items()}
+
+    def _level(
+        self, item: Item, label: Label, judgments: Mapping[str, Judgment], gold: Gold
+    ) -> Compared | None:
+        judgment = judgments.get(item.content_hash)
+        if judgment is None:
+            gold.unused.add("the judge could not score the dialogue", label.place, label.rows)
+            return None
+        if item.turn is None:
+            held = getattr(judgment.conversation_level, item.dimension)
+            level = None if held.score == "n/a" else held.score
+            return self._compared(item.content_hash, label, level, conversation_value(held), gold)
+        turn = next((turn for turn in judgment.per_turn if turn.turn == item.turn), None)
+        if turn is None:
+            gold.unused.add("the judge has no score of that turn", label.place, label.rows)
+            return None
+        level = getattr(turn.scores, item.dimension)
+        value = turn_value(turn, item.dimension)
+        return self._compared(item.content_hash, label, level, value, gold)
+
+    def _compared(
+        self, key: str, label: Label, level: int | None, value: float | None, gold: Gold
+    ) -> Compared:
+        return Compared(
+            judge=level,
+            value=value,
+            people=label.level,
+            mean=label.mean,
+            group=self._groups[key],
+            raters=label.raters,
+            each=label.each,
+            slices=self._slices(key, gold),
+        )
+
+    def _add_verdicts(self, gold: Gold, judgments: Mapping[str, Judgment]) -> None:
+        """Verdicts in the rubric's own four words."""
+        items = []
+        for key, label in gold.verdicts.items():
+            if key in judgments:
+                level = VERDICTS.index(judgments[key].verdict) + 1
+                items.append(self._compared(key, label, level, level, gold))
+        self._measure("verdict", items, VERDICTS, scale=", ".join(VERDICTS), compared="verdicts")
+
+    def _add_good(self, gold: Gold, judgments: Mapping[str, Judgment]) -> None:
+        """Whether a dialogue is good: by its verdict, against verdict or accept of people."""
+        items, decided, people = [], [], []
+        for key, votes in gold.good_votes.items():
+            if key not in judgments:
+                rows = len(votes.by_rater)
+                gold.unused.add("the judge could not score the dialogue", votes.place, rows)
+                continue
+            is_good = judgments[key].verdict in GOOD_VERDICTS
+            items.append(self._voted(key, votes, is_good, float(is_good), gold))
+            decided.append((is_good, self._groups[key]))
+            people.append(votes.is_yes)
+        self._measure("good", items, YES_NO, scale="no, yes", compared="decisions")
+        pool = [
+            (judgment.verdict in GOOD_VERDICTS, self._groups[key])
+            for key, judgment in judgments.items()
+        ]
+        self._correct("good dialogues", pool, decided, people)
+
+    def _voted(self, key: str, votes: Votes, decision: bool, value: float, gold: Gold) -> Compared:
+        """An item of yes and no, which are levels 1 and 2."""
+        return Compared(
+            judge=1 + decision,
+            value=value,
+            people=1 + votes.is_yes,
+            mean=1 + sum(votes.by_rater.values()) / len(votes.by_rater),
+            group=self._groups[key],
+            raters={name: 1 + votes.by_rater[name] for name in sorted(votes.named)},
+            each=[1 + said for said in votes.by_rater.values()],
+            slices=self._slices(key, gold),
+        )
+
+    # ---- role adherence
+
+    def add_adherence(self, gold: Gold) -> None:
+        """Whether turns keep their role, or dialogues where the judge was asked about them as a whole."""
+        if not gold.adherent_votes:
+            return
+        held = adherence_of(self._run, needed=True)
+        scores = {key: held[key] for key in self.dialogues if key in held}
+        identities = {score.identity.model_dump_json(): score.identity for score in scores.values()}
+        if len(identities) != 1:
+            raise UsageError(
+                "the adherence scores are of several judges, or of none",
+                got=", ".join(one.model or one.mode for one in identities.values()) or "no score",
+                expected="scores of one judge",
+            )
+        self.judges[StageName.ADHERENCE] = next(iter(identities.values())).uncalibrated()
+        items, decided, people = [], [], []
+        for item, votes in gold.adherent_votes.items():
+            answer = _adherence_answer(scores.get(item.content_hash), item.turn)
+            if isinstance(answer, str):
+                gold.unused.add(answer, votes.place, len(votes.by_rater))
+                continue
+            items.append(self._voted(item.content_hash, votes, *answer, gold))
+            decided.append((answer[0], self._groups[item.content_hash]))
+            people.append(votes.is_yes)
+        self._measure("adherence", items, YES_NO, scale="violation, adherent", compared="decisions")
+        whole = any(score.conversation is not None for score in scores.values())
+        pool = [
+            (is_adherent, self._groups[key])
+            for key, score in scores.items()
+            for is_adherent in _adherent_answers(score)
+        ]
+        self._correct("adherent dialogues" if whole else "adherent turns", pool, decided, people)
+
+    # ---- pairs
+
+    def add_pairs(self, votes: Sequence[PairVote], unused: Unused) -> None:
+        """Which side of a pair the judge prefers, against the side that people call better."""
+        known = {
+            pair.pair_id: pair
+            for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS)
+            for pair in read_pairs(self._run, name)
+        }
+        by_pair: dict[str, Votes] = defaultdict(lambda: Votes(""))
+        for vote in votes:
+            held = by_pair[vote.pair_id]
+            held.place = held.place or vote.place
+            rater = vote.rater or f"#{len(held.by_rater)}"
+            if rater in held.by_rater:
+                raise UsageError(
+                    "one rater gives one pair two values",
+                    got=f"pair {vote.pair_id} by {rater}, the second in {vote.place}",
+                    expected="one row a rater and pair",
+                    fix="keep the row that counts; people who share a name need names of their own",
+                )
+            held.by_rater[rater] = vote.chosen_is_better
+            if vote.rater is not None:
+                held.named.add(rater)
+        items = []
+        for pair_id, held in by_pair.items():
+            pair = known.get(pair_id)
+            preferred = None if pair is None else preference_of(pair)
+            if pair is None or preferred is None:
+                why = "no pair of the run has that id"
+                if pair is not None:
+                    why = "the judge did not compare the pair in a way that prefers a side"
+                unused.add(why, held.place, len(held.by_rater))
+                continue
+            self._groups.setdefault(pair.content_hash, pair.content_hash)
+            items.append(self._voted(pair.content_hash, held, preferred > 0, preferred, Gold()))
+        if items:
+            for stage in (StageName.FORK, StageName.NATURAL):
+                if (
+                    stage in self._manifest.fingerprints
+                    and StageName.JUDGE in self._manifest.identities
+                ):
+                    self.judges[stage] = self._manifest.identities[StageName.JUDGE]
+        self._measure("preference", items, SIDES, scale="rejected, chosen", compared="decisions")
+
+    # ---- what all have in common
+
+    def _measure(
+        self,
+        name: str,
+        items: Sequence[Compared],
+        names: Sequence[str],
+        *,
+        scale: str,
+        compared: Levels,
+        scales_differ: bool = False,
+        is_fitted: bool = False,
+    ) -> None:
+        if any(item.judge is not None and item.people is not None for item in items):
+            self.dimensions[name] = measure_dimension(
+                items,
+                names,
+                scale=scale,
+                compared=compared,
+                scales_differ=scales_differ,
+                is_fitted=is_fitted,
+                epsilon=self._epsilon,
+            )
+        elif items:
+            self.not_measured[name] = (
+                f"of {len(items)} labelled items none has a level by both judge and people: the others are n/a"
+            )
+
+    def _correct(
+        self,
+        name: ShareName,
+        pool: Sequence[tuple[bool, str]],
+        decided: Sequence[tuple[bool, str]],
+        people: Sequence[bool],
+    ) -> None:
+        """The share of the whole run, corrected by the judge's errors on the labelled items."""
+        if not decided:
+            return
+        yes = [held for held, is_yes in zip(decided, people, strict=True) if is_yes]
+        no = [
+            (not answer, group)
+            for (answer, group), is_yes in zip(decided, people, strict=True)
+            if not is_yes
+        ]
+        reported = _trials(pool)
+        assert reported is not None
+        self.shares.append(correct_share(name, reported, _trials(yes), _trials(no)))
+
+    def _slices(self, key: str, gold: Gold) -> dict[SliceBy, str]:
+        dialogue = self.dialogues.get(key)
+        if dialogue is None:
+            return {}
+        facts = facts_row(dialogue)
+        named = facts["labels"].get("language")
+        language = gold.languages.get(key) or facts["language"] or named
+        found: dict[SliceBy, str | None] = {
+            "language": language and str(language),
+            "role": facts["role"],
+            "length": _length(dialogue),
+            "source": facts["source"],
+        }
+        return {by: value for by, value in found.items() if value}
+
+
+def preference_of(pair: PreferencePair) -> float | None:
+    """Above 0 where the judge prefers the chosen side, below 0 the other; None where it did not say."""
+    check = pair.check
+    if check is None:
+        return None
+    if check.preference is not None:
+        return check.preference or None
+    if check.preferred_first is None or check.preferred_first is not check.preferred_second:
+        return None
+    return 1.0 if check.preferred_first else -1.0
+
+
+def _adherence_answer(record: AdherenceScore | None, turn: int | None) -> tuple[bool, float] | str:
+    """What the judge says of a turn, and its score; or why there is none."""
+    if record is None:
+        return "role adherence of the dialogue could not be scored"
+    if record.conversation is not None:
+        return record.adherent, record.session_score
+    for held in record.per_turn:
+        if held.turn == turn and held.score is not None and held.adherent is not None:
+            return held.adherent, held.score
+    return "role adherence of that turn could not be scored"
+
+
+def _adherent_answers(record: AdherenceScore) -> Iterable[bool]:
+    if record.conversation is not None:
+        return [record.adherent]
+    return [turn.adherent for turn in record.per_turn if turn.adherent is not None]
+
+
+def _trials(outcomes: Sequence[tuple[bool, str]]) -> Trials | None:
+    if not outcomes:
+        return None
+    return counted([answer for answer, _ in outcomes], [group for _, group in outcomes])
+
+
+def _length(dialogue: Dialogue) -> str:
+    turns = sum(turn.number > 0 for turn in dialogue.turns)
+    if turns <= 4:
+        return "1-4 turns"
+    return "5-10 turns" if turns <= 10 else "over 10 turns"
+
+
+def _sentence(
+    dimensions: Mapping[str, DimensionAgreement], shares: Iterable[CorrectedShare]
+) -> str:
+    """What was found, in one plain sentence, and one for each share that could be corrected."""
+
+    def named(state: str, shown: Callable[[str, DimensionAgreement], str]) -> str:
+        return ", ".join(
+            shown(name, held) for name, held in dimensions.items() if held.gate.state == state
+        )
+
+    def passing(name: str, held: DimensionAgreement) -> str:
+        return f"{name} once it is calibrated" if held.only_calibrated else name
+
+    def failing(name: str, held: DimensionAgreement) -> str:
+        return f"{name} (kappa at most {held.gate.upper:.2f})"
+
+    def waiting(name: str, held: DimensionAgreement) -> str:
+        more = held.gate.more_dialogues
+        return name if more is None else f"{name} (about {more:,} more dialogues)"
+
+    parts = []
+    if passed := named("pass", passing):
+        parts.append(f"the judge is shown to agree with people (kappa .5 or more) on {passed}")
+    if failed := named("fail", failing):
+        parts.append(
+            f"it is shown not to on {failed}"
+            if parts
+            else f"the judge is shown not to agree with people on {failed}"
+        )
+    if open_ones := named("not_enough_labels", waiting):
+        parts.append(f"there are too few labels to tell on {open_ones}")
+    text = "; ".join(parts)
+    told = [text, *(share.described for share in shares if not share.refused)]
+    return " ".join(f"{one[0].upper()}{one[1:]}." for one in told)

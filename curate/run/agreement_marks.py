@@ -1,0 +1,68 @@
+"""What agreement with people leaves on a run: warnings of conditions, and a mark beside what is exported.
+
+A dimension that is not for use still stands in every row; whoever filters by it, or trains on what was filtered by it,
+is to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from curate.records import Agreement, TrustKind
+from curate.run.trust_reports import is_current, read_trust_report
+from curate.selection.columns import dimensions_of_column
+from curate.selection.expressions import columns_of, parse
+from curate.storage.files import write_atomically
+
+MARKS = "agreement.json"
+"""Beside the trainers' folders."""
+_DIRECT: Final = frozenset({"verdict", "good"})
+
+
+def current_agreement(run: Path, fingerprints: Mapping[str, str]) -> Agreement | None:
+    """The run's report of agreement, where it is of rows with these fingerprints.
+
+    Raises:
+        CurateError: the report is damaged.
+    """
+    report = read_trust_report(run, Agreement, TrustKind.AGREEMENT)
+    return report if report is not None and is_current(report.fingerprints, fingerprints) else None
+
+
+def filter_warnings(report: Agreement, conditions: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each condition that goes by a dimension that is not for use.
+
+    Args:
+        report: of the run.
+        conditions: SQL by its place in the recipe.
+    """
+    marked = report.not_for_use
+    for place, sql in conditions.items():
+        found: dict[str, str] = {}
+        for column in sorted(columns_of(parse(sql, place))):
+            names = dimensions_of_column(column)
+            # Where people judged verdicts, these say it; what they are made of does not matter then.
+            direct = [name for name in names if name in _DIRECT and name in report.dimensions]
+            found |= {name: marked[name] for name in direct or names if name in marked}
+        if found:
+            why = "; ".join(f"{name} ({said})" for name, said in found.items())
+            yield f"{place} goes by what is marked not for use by `curate agreement`: {why}."
+
+
+def write_marks(run: Path, report: Agreement | None) -> None:
+    """Write the mark beside the exports, where there are some; take away what an earlier report left."""
+    path = run / "export" / MARKS
+    if report is None:
+        path.unlink(missing_ok=True)
+    elif path.parent.is_dir():
+        told = {
+            "sentence": report.sentence,
+            "made": report.made,
+            "not_for_use": report.not_for_use,
+            "shares": [share.model_dump(mode="json") for share in report.shares],
+        }
+        write_atomically(path, orjson.dumps(told, option=orjson.OPT_INDENT_2) + b"\n")

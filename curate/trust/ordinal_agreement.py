@@ -1,0 +1,482 @@
+"""Levels of a judge held against levels of people: every figure with one bootstrap over dialogues, and the gate.
+
+All figures are functions of tables of counts: people's level against the judge's, and people's mean against the
+judge's reading. The counts of a resample are the dialogues' own tables, each as often as its dialogue was drawn; so a
+thousand resamples are one product of matrices. numpy and scipy are imported where they are used, so that the command
+line starts fast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Literal
+
+from curate.records.agreement import (
+    AgreementGate,
+    AgreementSlice,
+    DimensionAgreement,
+    Figure,
+    LevelFigures,
+    RaterFigures,
+    SliceBy,
+)
+from curate.statistics import RESAMPLES, SEED
+from curate.trust.agreement import USABLE_KAPPA
+from curate.trust.levels import LEAST_DIALOGUES, LEAST_LABELS, cross_validated_levels
+from curate.trust.raters import alternative_annotator_test, coincidences, ordinal_alphas
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+GATE_DIALOGUES = 100
+"""Labelled dialogues that a dimension needs before it may be filtered by (the rubric's own rule)."""
+LEAST_DRAWN = 10
+"""Dialogues below which no interval is given: a bootstrap of fewer is far too narrow."""
+SLICE_LABELS, SLICE_DIALOGUES = 30, 20
+"""Labels and dialogues below which a slice gets no kappa."""
+_CELLS = 4_000_000
+"""Counts that are held at once: tens of MB."""
+
+Levels = Literal["digits", "calibrated levels", "verdicts", "decisions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One turn, conversation or pair: what the judge says of it, and what people say.
+
+    Attributes:
+        judge: level from 1; None for n/a.
+        value: the judge's finest reading, to rank by; None where it gave n/a alone.
+        people: the level of all raters together, from 1; None for n/a.
+        mean: of their levels, not rounded.
+        group: its dialogue, or what that is kept together with.
+        raters: by name, the level that each person gave; people without a name are left out.
+        each: every level that a person gave, names or not.
+        slices: what it belongs to.
+    """
+
+    judge: int | None
+    value: float | None
+    people: int | None
+    mean: float | None
+    group: str
+    raters: Mapping[str, int] = field(default_factory=dict)
+    each: Sequence[int] = ()
+    slices: Mapping[SliceBy, str] = field(default_factory=dict)
+
+
+def measure_dimension(
+    items: Sequence[Compared],
+    names: Sequence[str],
+    *,
+    scale: str,
+    compared: Levels,
+    scales_differ: bool = False,
+    is_fitted: bool = False,
+    epsilon: float,
+) -> DimensionAgreement:
+    """Hold one dimension against people's labels.
+
+    Args:
+        items: every labelled item that the judge scored.
+        names: of the levels, worst first.
+        scale: of the labels, in words.
+        compared: what the judge's levels are.
+        scales_differ: the labels are on another scale than the judge's, so the gate goes by mapped levels.
+        is_fitted: the judge's levels were fitted to labels, which may be these.
+        epsilon: of the alternative annotator test.
+    """
+    used = [item for item in items if item.judge is not None and item.people is not None]
+    judge = [item.judge or 0 for item in used]
+    people = [item.people or 0 for item in used]
+    groups = [item.group for item in used]
+    draws = _Draws(groups)
+    size = len(names)
+    tables = draws.tables(
+        [level - 1 for level in people], [level - 1 for level in judge], size, size
+    )
+    spearman, kendall = _rank_figures(used, draws)
+    mapped = _mapped_levels(used, size)
+    mapped_tables = None
+    if mapped is not None:
+        mapped_tables = draws.tables(
+            [level - 1 for level in people], [m - 1 for m in mapped], size, size
+        )
+    by = _gate_by(scales_differ=scales_differ, is_fitted=is_fitted, has_mapped=mapped is not None)
+    by_mapped = by == "mapped" and mapped is not None
+    return DimensionAgreement(
+        labels=len(used),
+        dialogues=draws.groups,
+        scale=scale,
+        compared=compared,
+        levels=_level_figures(tables, draws),
+        spearman=spearman,
+        kendall=kendall,
+        mapped=None if mapped_tables is None else _level_figures(mapped_tables, draws),
+        level_names=tuple(names),
+        confusion=_counts(tables),
+        mapped_confusion=None if mapped_tables is None else _counts(mapped_tables),
+        not_applicable=_not_applicable(items),
+        alpha=_alpha(items, size),
+        raters=_each_against_others(items, size),
+        alternative=alternative_annotator_test(
+            judge, [item.raters for item in used], groups, epsilon
+        ),
+        slices=tuple(_slices(used, mapped if by_mapped and mapped else judge, size)),
+        gate=_gate(tables, mapped_tables, draws, by),
+    )
+
+
+# ---- figures of tables
+
+
+def quadratic_kappas(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Quadratic-weighted kappa of each table (people by judge), of shape (tables, levels, levels); NaN undefined."""
+    import numpy as np
+
+    levels = np.arange(tables.shape[1])
+    weights = (levels[:, None] - levels[None, :]) ** 2
+    total = tables.sum(axis=(1, 2))
+    rows, columns = tables.sum(axis=2), tables.sum(axis=1)
+    chance = np.einsum("tr,tc,rc->t", rows, columns, weights)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kappas = 1 - total * np.einsum("trc,rc->t", tables, weights) / chance
+    defined: npt.NDArray[np.float64] = np.where(chance > 0, kappas, np.nan)
+    return defined
+
+
+def spearmans(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Spearman's rank correlation of each table of counts, rows and columns in rising order; ties share a rank."""
+    import numpy as np
+
+    rows, columns = tables.sum(axis=2), tables.sum(axis=1)
+    left = np.cumsum(rows, axis=1) - rows / 2
+    right = np.cumsum(columns, axis=1) - columns / 2
+    middle = tables.sum(axis=(1, 2))[:, None] / 2
+    left, right = left - middle, right - middle
+    covariance = np.einsum("trc,tr,tc->t", tables, left, right)
+    spread = (rows * left**2).sum(axis=1) * (columns * right**2).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(spread > 0, covariance / np.sqrt(spread), np.nan)
+
+
+def kendall_tau_bs(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Kendall's tau-b of each table of counts (Kendall 1945), rows and columns in rising order."""
+    import numpy as np
+
+    # Of each cell, how many items lie below in both, and how many below in rows and above in columns.
+    lower = np.cumsum(tables, axis=1) - tables
+    under = np.cumsum(lower, axis=2) - lower
+    over = lower.sum(axis=2, keepdims=True) - under - lower
+    score = (tables * (under - over)).sum(axis=(1, 2))
+    total = tables.sum(axis=(1, 2))
+
+    def untied(margin: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        pairs: npt.NDArray[np.float64] = (total**2 - (margin**2).sum(axis=1)) / 2
+        return pairs
+
+    product = untied(tables.sum(axis=2)) * untied(tables.sum(axis=1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(product > 0, score / np.sqrt(product), np.nan)
+
+
+def bounds_of(kappas: npt.NDArray[np.float64]) -> tuple[float, float] | None:
+    """One-sided 95 % bounds, lower and upper, of resampled values; None where none is defined."""
+    import numpy as np
+
+    known = kappas[~np.isnan(kappas)]
+    if not len(known):
+        return None
+    low, high = np.quantile(known, (0.05, 0.95))
+    return float(low), float(high)
+
+
+# ---- resampling
+
+
+class _Draws:
+    """Dialogues drawn again, 1,000 times; the first draw is all of them once."""
+
+    def __init__(self, groups: Sequence[str]) -> None:
+        import numpy as np
+
+        place: dict[str, int] = {}
+        self._group = np.array([place.setdefault(group, len(place)) for group in groups], int)
+        self.groups = len(place)
+        rng = np.random.default_rng(SEED)
+        drawn = np.ones((1, self.groups))
+        if self.groups >= LEAST_DRAWN:
+            even = np.full(self.groups, 1 / self.groups)
+            drawn = np.vstack([drawn, rng.multinomial(self.groups, even, size=RESAMPLES)])
+        self._drawn = drawn
+
+    def tables(
+        self, rows: Sequence[int], columns: Sequence[int], n_rows: int, n_columns: int
+    ) -> npt.NDArray[np.float64]:
+        """How often each row met each column, of every draw: shape (draws, rows, columns)."""
+        import numpy as np
+
+        return np.concatenate([*self._batches(rows, columns, n_rows, n_columns)])
+
+    def figures(
+        self,
+        rows: Sequence[int],
+        columns: Sequence[int],
+        shape: tuple[int, int],
+        *measures: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]],
+    ) -> list[Figure]:
+        """Figures of tables that are too large to hold all at once."""
+        import numpy as np
+
+        parts = [
+            [measure(batch) for measure in measures]
+            for batch in self._batches(rows, columns, *shape)
+        ]
+        return [self.figure(np.concatenate(values)) for values in zip(*parts, strict=True)]
+
+    def summed(self, by_group: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Tables of the groups, in the order in which groups first come, added up for every draw."""
+        import numpy as np
+
+        return np.tensordot(self._drawn, by_group, axes=1)
+
+    def figure(self, values: npt.NDArray[np.float64]) -> Figure:
+        """The value of the sample, and the middle 95 % of the draws'."""
+        import numpy as np
+
+        if not len(values) or np.isnan(values[0]):
+            return Figure()
+        drawn = values[1:][~np.isnan(values[1:])]
+        if not len(drawn):
+            return Figure(value=float(values[0]))
+        low, high = np.quantile(drawn, (0.025, 0.975))
+        return Figure(value=float(values[0]), interval=(float(low), float(high)))
+
+    def _batches(
+        self, rows: Sequence[int], columns: Sequence[int], n_rows: int, n_columns: int
+    ) -> Iterator[npt.NDArray[np.float64]]:
+        import numpy as np
+        from scipy.sparse import csr_matrix
+
+        cells = n_rows * n_columns
+        flat = np.asarray(rows, int) * n_columns + np.asarray(columns, int)
+        of_group = csr_matrix((np.ones(len(flat)), (flat, self._group)), (cells, self.groups))
+        step = max(1, _CELLS // max(cells, 1))
+        for start in range(0, len(self._drawn), step):
+            batch: npt.NDArray[np.float64] = of_group @ self._drawn[start : start + step].T
+            yield np.asarray(batch.T).reshape(-1, n_rows, n_columns)
+
+
+def _level_figures(tables: npt.NDArray[np.float64], draws: _Draws) -> LevelFigures:
+    import numpy as np
+
+    size = tables.shape[1]
+    levels = np.arange(size)
+    apart = levels[None, :] - levels[:, None]  # judge minus people
+    total = tables.sum(axis=(1, 2))
+
+    def mean(weights: npt.NDArray[Any]) -> Figure:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return draws.figure(np.einsum("trc,rc->t", tables, weights) / total)
+
+    return LevelFigures(
+        kappa=draws.figure(quadratic_kappas(tables)),
+        agreement=mean((apart == 0).astype(float)),
+        within_one=mean((abs(apart) <= 1).astype(float)) if size > 2 else Figure(),
+        bias=mean(apart),
+    )
+
+
+def _rank_figures(used: Sequence[Compared], draws: _Draws) -> tuple[Figure, Figure]:
+    """Spearman and tau-b of the judge's reading with the people's mean."""
+    values = [item.judge if item.value is None else item.value for item in used]
+    means = [item.people if item.mean is None else item.mean for item in used]
+    rows, columns = sorted({*values}, key=_number), sorted({*means}, key=_number)
+    row = {value: place for place, value in enumerate(rows)}
+    column = {mean: place for place, mean in enumerate(columns)}
+    spearman, kendall = draws.figures(
+        [row[value] for value in values],
+        [column[mean] for mean in means],
+        (len(rows), len(columns)),
+        spearmans,
+        kendall_tau_bs,
+    )
+    return spearman, kendall
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _mapped_levels(used: Sequence[Compared], size: int) -> list[int] | None:
+    """The level of each item by cut points fitted without its dialogue; None where there are too few labels."""
+    values = [item.value for item in used if item.value is not None]
+    people = [item.people for item in used if item.people is not None]
+    groups = [item.group for item in used]
+    enough = len(used) >= LEAST_LABELS and len({*groups}) >= LEAST_DIALOGUES
+    if size != 5 or not enough or len(values) < len(used) or len({*people}) < 2:
+        return None
+    return cross_validated_levels(values, people, groups)[1]
+
+
+def _counts(tables: npt.NDArray[np.float64]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(int(count) for count in row) for row in tables[0])
+
+
+def _not_applicable(
+    items: Sequence[Compared],
+) -> dict[Literal["both", "judge_only", "people_only"], int]:
+    counts: dict[Literal["both", "judge_only", "people_only"], int] = {
+        "both": sum(item.judge is None and item.people is None for item in items),
+        "judge_only": sum(item.judge is None and item.people is not None for item in items),
+        "people_only": sum(item.judge is not None and item.people is None for item in items),
+    }
+    return counts if any(counts.values()) else {}
+
+
+# ---- people against each other
+
+
+def _alpha(items: Sequence[Compared], size: int) -> Figure:
+    """Krippendorff's alpha between the people, whatever the judge says."""
+    import numpy as np
+
+    rated = [item for item in items if len(item.each) > 1]
+    if not rated:
+        return Figure()
+    by_group: dict[str, list[Sequence[int]]] = defaultdict(list)
+    for item in rated:
+        by_group[item.group].append(item.each)
+    draws = _Draws([item.group for item in rated])
+    tables = np.array([coincidences(units, size) for units in by_group.values()])
+    return draws.figure(ordinal_alphas(draws.summed(tables)))
+
+
+def _each_against_others(items: Sequence[Compared], size: int) -> tuple[RaterFigures, ...]:
+    """Each named person against the mean of the others, on the items that others rated, too."""
+    pairs: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+    for item in items:
+        for rater, level in item.raters.items():
+            others = [held for name, held in item.raters.items() if name != rater]
+            if others:
+                pairs[rater].append((math.floor(fmean(others) + 0.5), level, item.group))
+    figures = []
+    for rater, held in sorted(pairs.items()):
+        draws = _Draws([group for *_, group in held])
+        tables = draws.tables(
+            [others - 1 for others, *_ in held], [level - 1 for _, level, _ in held], size, size
+        )
+        kappa = draws.figure(quadratic_kappas(tables))
+        figures.append(RaterFigures(rater=rater, items=len(held), kappa=kappa))
+    return tuple(figures)
+
+
+# ---- slices and the gate
+
+
+def _slices(used: Sequence[Compared], judge: Sequence[int], size: int) -> Iterator[AgreementSlice]:
+    """Kappa by language, role, length and source, where there are two values; what has too few is counted."""
+    for by in ("language", "role", "length", "source"):
+        places: dict[str, list[int]] = defaultdict(list)
+        for place, item in enumerate(used):
+            places[item.slices.get(by, "not known")].append(place)
+        if len(places) < 2:
+            continue
+        left: list[int] = []
+        for value, held in sorted(places.items()):
+            if len(held) < SLICE_LABELS or _dialogues(used, held) < SLICE_DIALOGUES:
+                left += held
+                continue
+            draws = _Draws([used[place].group for place in held])
+            tables = draws.tables(
+                [(used[place].people or 0) - 1 for place in held],
+                [judge[place] - 1 for place in held],
+                size,
+                size,
+            )
+            kappa = draws.figure(quadratic_kappas(tables))
+            yield AgreementSlice(
+                by=by, value=value, labels=len(held), dialogues=draws.groups, kappa=kappa
+            )
+        if left:
+            yield AgreementSlice(
+                by=by,
+                value="(too few of each other)",
+                labels=len(left),
+                dialogues=_dialogues(used, left),
+                kappa=Figure(),
+            )
+
+
+def _dialogues(used: Sequence[Compared], places: Sequence[int]) -> int:
+    return len({used[place].group for place in places})
+
+
+def _gate_by(
+    *, scales_differ: bool, is_fitted: bool, has_mapped: bool
+) -> Literal["levels", "mapped", "lower_of_both"]:
+    if is_fitted and has_mapped:
+        return "lower_of_both"
+    return "mapped" if scales_differ and has_mapped else "levels"
+
+
+def _gate(
+    tables: npt.NDArray[np.float64],
+    mapped: npt.NDArray[np.float64] | None,
+    draws: _Draws,
+    by: Literal["levels", "mapped", "lower_of_both"],
+) -> AgreementGate:
+    kappas = quadratic_kappas(tables)
+    if by != "levels" and mapped is not None:
+        theirs = quadratic_kappas(mapped)
+        kappas = theirs if by == "mapped" or theirs[0] < kappas[0] else kappas
+    bounds = bounds_of(kappas[1:]) if draws.groups >= LEAST_DRAWN else None
+    value = float(kappas[0])
+    if bounds is None or math.isnan(value):
+        more = max(GATE_DIALOGUES - draws.groups, 0) or None
+        return AgreementGate(state="not_enough_labels", goes_by=by, more_dialogues=more)
+    return decide_gate(value, bounds, draws.groups, by)
+
+
+def decide_gate(
+    kappa: float,
+    bounds: tuple[float, float],
+    dialogues: int,
+    by: Literal["levels", "mapped", "lower_of_both"] = "levels",
+) -> AgreementGate:
+    """The gate of one dimension: pass, fail, or how many more labelled dialogues it takes.
+
+    It passes where the lower bound is .5 or more and 100 dialogues are labelled, and fails where the upper bound is
+    below .5. In between the width of the bounds is taken to shrink with the root of the number of dialogues.
+
+    Args:
+        kappa: of the labels there are.
+        bounds: one-sided 95 %, lower and upper.
+        dialogues: labelled.
+        by: whose kappa it is.
+    """
+    low, high = bounds
+    gate = AgreementGate(
+        state="not_enough_labels", lower=low, upper=high, goes_by=by, more_dialogues=None
+    )
+    if low >= USABLE_KAPPA and dialogues >= GATE_DIALOGUES:
+        return gate.model_copy(update={"state": "pass"})
+    if high < USABLE_KAPPA:
+        return gate.model_copy(update={"state": "fail"})
+    distance = abs(kappa - USABLE_KAPPA)
+    reach = kappa - low if kappa > USABLE_KAPPA else high - kappa
+    needed = math.inf if distance == 0 else dialogues * (reach / distance) ** 2
+    if kappa > USABLE_KAPPA:
+        needed = max(needed, GATE_DIALOGUES)
+    if needed > _MOST_DIALOGUES:
+        return gate
+    return gate.model_copy(update={"more_dialogues": max(1, math.ceil(needed) - dialogues)})
+
+
+_MOST_DIALOGUES = 10_000
+"""Labelled dialogues that nobody will have: kappa lies so near .5 that labels cannot settle it."""

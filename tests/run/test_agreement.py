@@ -1,0 +1,327 @@
+"""`curate agreement RUN GOLD`: a run's scores held against labels, and the report that is kept with it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sklearn.metrics import cohen_kappa_score
+from typer.testing import CliRunner
+
+from curate.cli import app
+from curate.errors import UsageError
+from curate.recipe import parse_recipe
+from curate.records import Agreement, PairCheck, PreferencePair, TrustKind
+from curate.run.agreement import preference_of
+from curate.run.pipeline import run_recipe
+from curate.run.read_back import read_manifest
+from curate.run.run_scores import judgments_of
+from curate.run.trust_reports import read_trust_report
+from tests.live import live_server
+from tests.servers import Body, CountingServer
+
+N = 110
+DRAW = random.Random(7)
+QUALITIES = [round(DRAW.uniform(0.02, 0.98), 2) for _ in range(N)]
+STARS = [min(5, max(1, round(1 + 4 * q + DRAW.gauss(0, 0.4)))) for q in QUALITIES]
+
+
+def serve(body: Body) -> Body:
+    """Scores and role adherence follow the quality that stands in the text; safety is 5 throughout."""
+    texts = "\n".join(str(message.get("content") or "") for message in body["messages"])
+    found = re.findall(r"Q=([\d.]+\d)", texts)
+    quality = float(found[-1]) if found else 0.5
+    if "YES" in texts and "NO" in texts:
+        answers = [("YES", math.log(quality)), ("NO", math.log(1 - quality))]
+        return {"text": "YES", "first_token": answers}
+    asked = texts.split("</dialogue>")[-1]
+    mean = 5 if "safety" in asked else 1 + 4 * quality
+    masses = {digit: math.exp(-((digit - mean) ** 2)) for digit in range(1, 6)}
+    first = [(str(digit), math.log(mass)) for digit, mass in masses.items()]
+    return {"text": max(first, key=lambda one: one[1])[0], "first_token": first}
+
+
+def chats() -> list[dict[str, Any]]:
+    return [
+        {
+            "id": f"chat-{number}",
+            "role_definition": "You answer for the library.",
+            "metadata": {"language": "en" if number % 2 else "de"},
+            "labels": {"stars": STARS[number], "kept": quality > 0.5},
+            "messages": [
+                {"role": "user", "content": f"Question {number}?"},
+                {"role": "assistant", "content": f"Well, here it is. Q={quality}"},
+            ],
+        }
+        for number, quality in enumerate(QUALITIES)
+    ]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[CountingServer]:
+    with live_server(answer=serve) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "chats.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in chats()))
+    return path
+
+
+def recipe(server: CountingServer, data: Path, **sections: Any) -> Any:
+    model = {"engine": "openai", "model": "fake-judge", "base_url": server.base_url}
+    base: dict[str, Any] = {
+        "name": "test",
+        "source": {"path": str(data)},
+        "scenario": "A person asks for help.",
+        "models": {"judge": model},
+        "judge": {"text": "off"},
+        "adherence": {"output_mode": "continuous"},
+        "select": {"where": {"helpful": "min_helpfulness >= 3"}, "active": None},
+    }
+    return parse_recipe(base | sections)
+
+
+@pytest.fixture(scope="module")
+def run(server: CountingServer, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "plain"
+    run_recipe(recipe(server, data), out=out)
+    return out
+
+
+def labels(count: int = N) -> list[dict[str, Any]]:
+    """Three people's coherence and helpfulness (0-2), and one person's verdict, accept and adherence."""
+    draw = random.Random(3)
+    rows: list[dict[str, Any]] = []
+    for number, (star, quality) in [*enumerate(zip(STARS, QUALITIES, strict=True))][:count]:
+        name = f"chat-{number}"
+        for rater in ("ann", "bob", "eve"):
+            level = min(5, max(1, star + draw.choice((0, 0, 1, -1))))
+            rows.append({"id": name, "dimension": "coherence", "value": level, "rater": rater})
+            rows.append({"id": name, "turn": 1, "dimension": "helpfulness", "value": (level - 1) // 2, "rater": rater})  # fmt: skip
+        verdict = ("poor", "borderline", "good", "excellent")[min(3, int(quality * 4))]
+        rows.append({"id": name, "dimension": "verdict", "value": verdict, "rater": "ann"})
+        kept = (quality > 0.5) != (number % 12 == 0)
+        rows.append({"id": name, "turn": 1, "dimension": "adherence", "value": "adherent" if kept else "violation"})  # fmt: skip
+    return rows
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+@dataclass
+class Done:
+    exit_code: int
+    output: str
+
+
+def call(*arguments: object, columns: int = 80) -> Done:
+    """Run the command as the shell does, and give all that it said."""
+    given = ["agreement", *map(str, arguments)]
+    said = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, given)
+    if isinstance(said.exception, UsageError):
+        return Done(2, str(said.exception))
+    assert said.exception is None or isinstance(said.exception, SystemExit), said.exception
+    return Done(said.exit_code, said.output)
+
+
+def test_a_run_is_held_against_labels_and_the_report_is_kept(
+    server: CountingServer, run: Path, tmp_path: Path
+) -> None:
+    rows = labels()
+    stray = {"id": "chat-999", "dimension": "coherence", "value": 3, "rater": "ann"}
+    gold = write_csv(tmp_path / "gold.csv", [*rows, stray])
+    asked = len(server.requests)
+    done = call(run, gold, "--details")
+    assert done.exit_code == 0, done.output
+    assert len(server.requests) == asked
+    tables = done.output.split("good dialogues:")[0]
+    assert max(map(len, tables.splitlines())) <= 80
+    said = " ".join(done.output.split())
+    assert "1 of 881 rows: no dialogue of the run has that id; the first is gold.csv:881" in said
+    report = read_trust_report(run, Agreement, TrustKind.AGREEMENT)
+    assert report is not None
+    assert report.sentence in said
+    assert read_manifest(run).trust[TrustKind.AGREEMENT] == report.sentence
+    assert set(report.dimensions) == {"helpfulness", "coherence", "verdict", "good", "adherence"}
+    assert report.fingerprints.keys() == {"judge", "adherence"}
+    coherence = report.dimensions["coherence"]
+    assert (coherence.labels, coherence.dialogues) == (N, N)
+    assert coherence.gate.state == "pass"
+    assert coherence.alternative is not None
+    assert [rater.rater for rater in coherence.raters] == ["ann", "bob", "eve"]
+    assert {part.value for part in coherence.slices} == {"de", "en"}
+    assert report.dimensions["helpfulness"].gate.goes_by == "mapped"
+    assert "coherence" not in report.not_for_use
+
+
+def test_figures_are_of_the_runs_levels_and_the_rounded_mean_of_the_raters(
+    run: Path, tmp_path: Path
+) -> None:
+    gold = write_csv(tmp_path / "gold.csv", labels())
+    assert call(run, gold).exit_code == 0
+    report = read_trust_report(run, Agreement, TrustKind.AGREEMENT)
+    assert report is not None
+    judgments = {j.dialogue_id: j for j in judgments_of(run).values()}
+    by_id: dict[str, list[int]] = {}
+    for row in labels():
+        if row["dimension"] == "coherence":
+            by_id.setdefault(row["id"], []).append(row["value"])
+    people = [math.floor(sum(given) / len(given) + 0.5) for given in by_id.values()]
+    judge = [judgments[name].conversation_level.coherence.score for name in by_id]
+    expected = cohen_kappa_score(people, judge, weights="quadratic", labels=range(1, 6))
+    assert report.dimensions["coherence"].levels.kappa.value == pytest.approx(expected)
+
+
+def test_shares_are_corrected_for_the_judges_errors(run: Path, tmp_path: Path) -> None:
+    gold = write_csv(tmp_path / "gold.csv", labels())
+    done = call(run, gold)
+    report = read_trust_report(run, Agreement, TrustKind.AGREEMENT)
+    assert report is not None
+    shares = {share.name: share for share in report.shares}
+    turns = shares["adherent turns"]
+    wrong = sum(number % 12 == 0 for number in range(N))
+    assert turns.of == N
+    assert turns.people_yes + turns.people_no == N
+    assert turns.corrected is not None
+    assert turns.interval is not None
+    # every label is given, so the corrected share is the labels' own
+    kept = sum((q > 0.5) != (number % 12 == 0) for number, q in enumerate(QUALITIES))
+    assert turns.corrected == pytest.approx(kept / N, abs=1e-9)
+    assert turns.interval[0] < turns.corrected < turns.interval[1]
+    assert wrong
+    assert "corrected for its errors on 110 labels" in " ".join(done.output.split())
+
+
+def test_labels_that_the_data_has_serve_as_well(run: Path) -> None:
+    done = call(run, "--dimension", "coherence", "--label", "stars", "--json")
+    assert done.exit_code == 0, done.output
+    report = Agreement.model_validate_json(done.output)
+    assert report.dimensions["coherence"].labels == N
+    assert report.gold == "the data's label 'stars'"
+    done = call(run, "--dimension", "adherence", "--label", "kept", "--json")
+    kappa = Agreement.model_validate_json(done.output).dimensions["adherence"].levels.kappa
+    assert kappa.value == pytest.approx(1)
+
+
+def test_too_few_labels_say_how_many_more(run: Path, tmp_path: Path) -> None:
+    gold = write_csv(tmp_path / "gold.csv", labels(40))
+    done = call(run, gold)
+    said = " ".join(done.output.split())
+    assert "There are too few labels to tell on" in said
+    assert "coherence (about 60 more dialogues)" in said
+    report = read_trust_report(run, Agreement, TrustKind.AGREEMENT)
+    assert report is not None
+    assert "coherence" in report.not_for_use
+    assert "about 60 more would tell" in report.not_for_use["coherence"]
+
+
+def test_labels_by_content_and_with_a_language_of_their_own(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "gold.jsonl"
+    texts = [" ".join(m["content"] for m in row["messages"]) for row in chats()]
+    rows = [
+        {"content": text, "dimension": "coherence", "value": star, "language": ("fr", "it")[n % 2]}
+        for n, (text, star) in enumerate(zip(texts, STARS, strict=True))
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = Agreement.model_validate_json(call(run, path, "--json").output)
+    assert {part.value for part in report.dimensions["coherence"].slices} == {"fr", "it"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "said"),
+    [
+        ([{"id": "nobody", "dimension": "coherence", "value": 3}], (), "no label is about a dialogue"),
+        (
+            [{"id": "chat-1", "dimension": "coherence", "value": v, "rater": "ann"} for v in (2, 5)],
+            (),
+            "one rater gives one dialogue two values",
+        ),
+        (
+            [{"id": "chat-1", "dimension": "coherence", "value": word} for word in ("bad", "fine")],
+            (),
+            "--scale coherence=bad,fine",
+        ),
+        ([{"id": "chat-1", "dimension": "coherence", "value": "n/a"}], (), "no label can be held"),
+        ([{"id": "chat-1", "dimension": "coherence", "value": 3}], ("--scale", "5-1"), "not a scale"),
+        ([{"id": "chat-1", "dimension": "coherence", "value": 3}], ("--raters", "cats"), "experts"),
+        ([{"pair_id": "p", "better": "chosen"}], (), "no pair of the run has that id"),
+        ([{"pair_id": "p", "better": "chosen", "rater": "a"}] * 2, (), "one pair two values"),
+        ([{"who": "me"}], (), "is no file of labels"),
+    ],
+)  # fmt: skip
+def test_labels_that_cannot_be_used_are_refused_with_what_to_do(
+    run: Path, tmp_path: Path, rows: list[dict[str, Any]], options: tuple[str, ...], said: str
+) -> None:
+    done = call(run, write_csv(tmp_path / "gold.csv", rows), *options)
+    assert done.exit_code == 2, done.output
+    assert said in done.output
+
+
+def test_what_is_no_run_or_names_no_labels_is_refused(run: Path, tmp_path: Path) -> None:
+    gold = write_csv(tmp_path / "gold.csv", labels(20))
+    for arguments, said in (
+        ((tmp_path, gold), "not a run folder"),
+        ((run,), "labels are needed, of one origin"),
+        ((run, gold, "--dimension", "coherence"), "labels are needed, of one origin"),
+        ((run, "--dimension", "charm"), "no such dimension"),
+        ((run, "--dimension", "coherence", "--label", "moons"), "no dialogue has that label"),
+        ((run, tmp_path / "none.csv"), "no such file"),
+    ):
+        done = call(*arguments)
+        assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+def test_another_judges_rows_take_the_report_back(
+    server: CountingServer, data: Path, run: Path, tmp_path: Path
+) -> None:
+    gold = write_csv(tmp_path / "gold.csv", labels())
+    assert call(run, gold).exit_code == 0
+    made = tmp_path / "calibration.json"
+    done = CliRunner().invoke(app, ["calibrate", str(run), str(gold), "--out", str(made)])
+    assert done.exit_code == 0, done.output
+    calibrated = recipe(server, data, judge={"text": "off", "calibration": str(made)})
+    run_recipe(calibrated, out=run)
+    assert "earlier judge" in read_manifest(run).trust[TrustKind.AGREEMENT]
+    report = Agreement.model_validate_json(call(run, gold, "--json").output)
+    coherence = report.dimensions["coherence"]
+    assert (coherence.compared, coherence.gate.goes_by) == ("calibrated levels", "lower_of_both")
+    run_recipe(recipe(server, data), out=run)
+
+
+@pytest.mark.parametrize(
+    ("check", "expected"),
+    [
+        (PairCheck(preference=0.4, preferred_first=False, preferred_second=False), 0.4),
+        (PairCheck(preferred_first=True, preferred_second=True), 1.0),
+        (PairCheck(preferred_first=False, preferred_second=False), -1.0),
+        (PairCheck(preferred_first=True, preferred_second=False), None),
+        (PairCheck(), None),
+        (None, None),
+    ],
+)
+def test_what_a_judge_says_of_a_pair(check: PairCheck | None, expected: float | None) -> None:
+    pair = PreferencePair.model_validate(
+        {
+            "pair_id": "p", "dialogue_id": "d", "content_hash": "0", "source": "natural",
+            "basis": "rank", "prompt": [], "chosen": None,
+            "rejected": {"role": "assistant", "content": "no"}, "check": check,
+        }
+    )  # fmt: skip
+    assert preference_of(pair) == expected
