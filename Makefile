@@ -9,7 +9,7 @@ PEERS := .venv-peers
 PINS := $(wildcard .ci/constraints/test.txt)
 INSTALL := $(PIP) install $(addprefix --constraint ,$(PINS))
 
-.PHONY: quickstart twins test search mutants test-trainers test-vllm lint bench clean
+.PHONY: quickstart twins test search mutants page test-browser test-trainers test-vllm lint bench clean
 
 quickstart: $(VENV)/.base
 	$(BIN)/curate run recipes/quickstart.yaml
@@ -33,6 +33,16 @@ search: $(VENV)/.test
 mutants: $(VENV)/.test
 	$(INSTALL) --group mutants
 	$(BIN)/python scripts/mutants.py $(MUTANTS)
+
+# The report's program, bundled from its sources by esbuild; commit what it makes.
+page:
+	npm ci --prefix curate/report/page --no-fund --no-audit
+	npm run --prefix curate/report/page build
+
+# The report in headless Chromium, and its bundle against its sources (see .ci/browser).
+test-browser: $(VENV)/.test
+	$(INSTALL) --group browser
+	.ci/browser
 
 # The loaders of LLaMA-Factory, axolotl, ms-swift, OpenRLHF and verl, each in a venv of its own, kept (see .ci/trainers).
 test-trainers: $(VENV)/.test

@@ -22,6 +22,7 @@ from curate.cli.estimate import estimate
 from curate.cli.ingest import ingest
 from curate.cli.metrics import metrics
 from curate.cli.push import push
+from curate.cli.report import report
 from curate.cli.run import run
 from curate.cli.schema import schema
 from curate.cli.show import show
@@ -44,6 +45,7 @@ for _command in (
     estimate,
     doctor,
     show,
+    report,
     schema,
     calibrate,
     audit,

@@ -11,21 +11,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import repeat
 from pathlib import Path
 from typing import Any
-
-import orjson
-import polars as pl
 
 from curate.errors import CurateError
 from curate.publishing.places import shortened
 from curate.publishing.published_tables import PublishedFile, Shards, Split, has_split
 from curate.records import CONVERSATION_DIMENSIONS, SCORING, TURN_DIMENSIONS, Manifest, StageName
 from curate.run.ingest import read_index
-from curate.run.read_back import read_decisions
-from curate.storage.files import damaged
-from curate.storage.stage_rows import StageRows
+from curate.run.read_back import read_decisions, stage_records
 
 NOT_REACHED = "not_scored"
 """Counted for a dialogue that has no row of a stage, as in a run that took over another's judgments."""
@@ -135,10 +129,10 @@ def _write(shards: Shards, rows: list[dict[str, Any]], schema: Any) -> None:
 
 def _rows(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
     index = read_index(run).select("id", "content_hash").collect()
-    judged = _stage(run, manifest, StageName.JUDGE, index["content_hash"])
-    adherent = _stage(run, manifest, StageName.ADHERENCE, index["content_hash"])
-    measured = _stage(run, manifest, StageName.METRICS, index["content_hash"])
-    checked = _stage(run, manifest, StageName.FACTUALITY, index["content_hash"])
+    judged = stage_records(run, manifest, StageName.JUDGE, index["content_hash"])
+    adherent = stage_records(run, manifest, StageName.ADHERENCE, index["content_hash"])
+    measured = stage_records(run, manifest, StageName.METRICS, index["content_hash"])
+    checked = stage_records(run, manifest, StageName.FACTUALITY, index["content_hash"])
     decisions = _decisions(run, manifest)
     for dialogue_id, key in index.iter_rows():
         decision = next(decisions, {})
@@ -164,21 +158,6 @@ def _rows(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
 
 def _decisions(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
     return read_decisions(run) if manifest.recipe.get("select") else iter(())
-
-
-def _stage(
-    run: Path, manifest: Manifest, name: str, keys: pl.Series
-) -> Iterator[dict[str, Any] | None]:
-    """The stored record of each dialogue; those of equal dialogues are one."""
-    fingerprint = manifest.fingerprints.get(name)
-    if fingerprint is None:
-        return repeat(None)
-    rows: StageRows[dict[str, Any]] = StageRows(
-        run / name / fingerprint, dump=orjson.dumps, load=orjson.loads, check=orjson.loads
-    )
-    if rows.damage:
-        raise damaged(rows.folder, rows.damage[0])
-    return rows.aligned(keys)
 
 
 def _judgment(record: dict[str, Any] | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS
 from curate.selection.expressions import evaluate
 from curate.storage.files import damaged, read_frames, read_records, readable
 from curate.storage.run_folder import check_format
-from curate.storage.stage_rows import stored_record
+from curate.storage.stage_rows import StageRows, stored_record
 
 _BATCH = 20_000
 
@@ -89,6 +90,31 @@ def _decision(line: bytes) -> dict[str, Any]:
     if not isinstance(value, dict) or not {"dialogue_id", "sets"} <= value.keys():
         raise ValueError("it is no decision: dialogue_id and sets are expected")
     return value
+
+
+def stage_records(
+    run: Path, manifest: Manifest, stage: str, keys: pl.Series
+) -> Iterator[dict[str, Any] | None]:
+    """A stage's record of each dialogue, as stored; those of equal dialogues are one.
+
+    Args:
+        run: the run folder.
+        manifest: its manifest.
+        stage: None is given for each dialogue where the run has no such stage.
+        keys: content hashes of all dialogues, in their order.
+
+    Raises:
+        CurateError: the stage's files are damaged.
+    """
+    fingerprint = manifest.fingerprints.get(stage)
+    if fingerprint is None:
+        return repeat(None, len(keys))
+    rows: StageRows[dict[str, Any]] = StageRows(
+        run / stage / fingerprint, dump=orjson.dumps, load=orjson.loads, check=orjson.loads
+    )
+    if rows.damage:
+        raise damaged(rows.folder, rows.damage[0])
+    return rows.aligned(keys)
 
 
 def read_table(

@@ -1,0 +1,65 @@
+"""`curate report`: a run as one HTML file that opens from disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from curate.cli.console import ERR, OUT, print_json
+
+
+def report(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The file (default RUN/report.html).")
+    ] = None,
+    max_mb: Annotated[
+        int, typer.Option(min=1, help="Megabytes of dialogues in a file at most.")
+    ] = 50,
+    split: Annotated[
+        bool,
+        typer.Option("--split", help="Write several files where one would be larger than that."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="What was written, as JSON.")] = False,
+) -> None:
+    """Write a run as one HTML page: figures, scores, every dialogue and pair. No model calls, no network."""
+    from rich.progress import Progress
+
+    from curate.run.report import write_report
+
+    with Progress(console=ERR, transient=True, disable=not ERR.is_terminal) as progress:
+        task = progress.add_task("dialogues", total=None)
+        written = write_report(
+            run_folder,
+            out,
+            max_bytes=max_mb * 1_000_000,
+            split=split,
+            on_dialogue=lambda done, of: progress.update(task, completed=done, total=of),
+        )
+    if as_json:
+        print_json(
+            {
+                "files": [str(path) for path in written.files],
+                "bytes": written.bytes,
+                "dialogues": written.dialogues,
+                "left_out": written.left_out,
+                "pairs": written.pairs,
+            }
+        )
+        return
+    for path, size in zip(written.files, written.bytes, strict=True):
+        OUT.print(f"{escape(str(path))}  {size / 1e6:.1f} MB", soft_wrap=True)
+    OUT.print(f"{written.dialogues:,} dialogues, {written.pairs:,} pairs, dropped ones included")
+    if written.left_out:
+        OUT.print(
+            f"[yellow]The text of {written.left_out:,} dialogues is left out, since a file larger than {max_mb} MB is "
+            "slow to open; their scores are there.[/yellow] --split writes several files, --max-mb one that is larger.",
+            soft_wrap=True,
+        )
+    OUT.print(
+        "The page holds the dialogues themselves. Open it in a browser; it asks nothing of a network.",
+        soft_wrap=True,
+    )

@@ -1,0 +1,215 @@
+// A dialogue turn by turn, each with its scores and what was found there.
+import { useEffect, useState } from "preact/hooks";
+import { dialogueAt, figures, rowOf, value } from "./data.js";
+import { Message } from "./message.jsx";
+import { Pair } from "./pair.jsx";
+import { address, place, showOnly } from "./state.js";
+import { Plain, Text, digits, plural, spoken } from "./text.jsx";
+
+export const Verdict = ({ verdict }) => <span class={`badge verdict-${verdict}`}>{verdict}</span>;
+
+export function Dialogue({ id, target }) {
+  const row = rowOf(id);
+  const [held, setHeld] = useState(undefined);
+  useEffect(() => {
+    let isWanted = true;
+    setHeld(undefined);
+    if (row !== undefined) dialogueAt(row).then((dialogue) => isWanted && setHeld({ row, dialogue }), (error) => isWanted && setHeld({ row, error }));
+    return () => (isWanted = false);
+  }, [row]);
+  useEffect(() => {
+    if (!held?.dialogue) return;
+    const element = target && document.getElementById(/^\d+$/.test(target) ? `turn-${target}` : `pair-${target}`);
+    if (element) element.scrollIntoView({ block: "start" });
+    else document.getElementById("main-pane").scrollTop = 0;
+  }, [held, target]);
+  if (row === undefined) return <p class="pane-note">There is no dialogue <Plain>{id}</Plain> in this file.{figures.parts.length > 0 && " It may be in another part."}</p>;
+  if (!held || held.row !== row) return <p class="pane-note">Reading …</p>;
+  if (held.error) return <p class="pane-note">The dialogue cannot be read: {String(held.error)}</p>;
+  return <Whole row={row} id={id} dialogue={held.dialogue} />;
+}
+
+function Whole({ row, id, dialogue }) {
+  const judgment = dialogue?.judge;
+  return (
+    <article class="dialogue">
+      <header>
+        <h2><a href={address("dialogue", id)}><Plain>{id}</Plain></a></h2>
+        <p class="badges">
+          {value("verdict", row) && <Verdict verdict={value("verdict", row)} />}
+          {(value("sets", row) ?? []).map((set) => <span class="badge" key={set}>in {set}</span>)}
+          {(value("reasons", row) ?? []).map((reason) => (
+            <button class="badge bad" key={reason} title={`${figures.meanings[reason] ?? "a reason"}. Show all with it.`} onClick={() => showOnly("reasons", reason)}>{reason}</button>
+          ))}
+        </p>
+        <Unscored row={row} dialogue={dialogue} />
+        {judgment?.decision_basis && <p><Plain>{judgment.decision_basis}</Plain></p>}
+        <ConversationLevel judgment={judgment} />
+        <Role dialogue={dialogue} />
+      </header>
+      {dialogue ? <Body dialogue={dialogue} id={id} /> : (
+        <p class="pane-note">The text of this dialogue is left out of this file, to keep it under {figures.max_mb} MB. <code>curate report --split</code> writes several files; <code>curate show</code> prints it.</p>
+      )}
+      <Columns row={row} />
+      {dialogue && <Origin dialogue={dialogue} />}
+    </article>
+  );
+}
+
+function Unscored({ row, dialogue }) {
+  return ["judge", "adherence", "metrics", "factuality"].map((stage) => {
+    const reason = value(`${stage}_unscored`, row);
+    if (!reason) return null;
+    const detail = dialogue?.[stage]?.detail;
+    return <p key={stage} class="note">{stage}: unscored, {spoken(reason)} ({figures.meanings[reason] ?? ""}){detail && <>: <Plain>{detail}</Plain></>}</p>;
+  });
+}
+
+function ConversationLevel({ judgment }) {
+  const level = judgment?.conversation_level;
+  if (!level) return null;
+  return (
+    <dl class="levels">
+      {Object.entries(level).map(([name, entry]) => (
+        <div key={name}>
+          <dt>{spoken(name)}</dt>
+          <dd><Level score={entry.score} reading={entry.reading} /> {entry.note && <Plain>{entry.note}</Plain>}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+const Level = ({ score, reading }) => (
+  <span class={`level level-${score}`} title={reading?.mean ? `expectation ${digits(reading.mean)}` : undefined}>{score}</span>
+);
+
+function Role({ dialogue }) {
+  if (!dialogue) return null;
+  const adherence = dialogue.adherence;
+  const reasons = [...(adherence?.per_turn ?? []), ...(adherence?.conversation ? [{ turn: null, ...adherence.conversation }] : [])];
+  const marks = reasons
+    .filter((turn) => turn.reason?.role_words)
+    .map((turn) => ({ words: turn.reason.role_words, kind: "violated", title: turn.turn === null ? "not kept" : `not kept in turn ${turn.turn}` }));
+  return (
+    <>
+      {adherence?.session_score !== undefined && (
+        <p>Role adherence {digits(adherence.session_score)} (95 % {digits(adherence.interval[0])} to {digits(adherence.interval[1])}), {adherence.adherent ? "adherent" : "not adherent"}.</p>
+      )}
+      {adherence?.conversation?.reason && <Reason reason={adherence.conversation.reason} />}
+      {dialogue.role_definition && <details open={marks.length > 0}><summary>Role{marks.length > 0 && `, ${plural(marks.length, "violation")} marked`}</summary><Text text={dialogue.role_definition} marks={marks} /></details>}
+      {dialogue.scenario && <details><summary>Scenario</summary><Text text={dialogue.scenario} /></details>}
+      {dialogue.tools?.length > 0 && <details><summary>{plural(dialogue.tools.length, "tool")}</summary><Text text={JSON.stringify(dialogue.tools, null, 2)} /></details>}
+      {dialogue.evidence?.length > 0 && <details><summary>{plural(dialogue.evidence.length, "document")}</summary>{dialogue.evidence.map((text, at) => <Text key={at} text={text} />)}</details>}
+      {dialogue.expected_outcomes?.length > 0 && <details><summary>Expected outcomes</summary>{dialogue.expected_outcomes.map((text, at) => <Text key={at} text={text} />)}</details>}
+    </>
+  );
+}
+
+const Reason = ({ reason }) => (
+  <p class={reason.violation ? "issue" : "note"}>
+    role{reason.violation ? `, ${reason.violation}` : ""}: <Plain>{reason.text}</Plain>
+    {reason.role_words && <> (<q><Plain>{reason.role_words}</Plain></q>)</>}{reason.fault && ` [${reason.fault}]`}
+  </p>
+);
+
+function Body({ dialogue, id }) {
+  const byTurn = (record) => new Map((record?.per_turn ?? []).map((turn) => [turn.turn, turn]));
+  const [scores, roles, facts] = [byTurn(dialogue.judge), byTurn(dialogue.adherence), byTurn(dialogue.factuality)];
+  const weakest = dialogue.judge?.weakest_turn ?? null;
+  const firstTurn = dialogue.turns[0]?.[1] ?? dialogue.messages.length;
+  const system = dialogue.messages.slice(0, firstTurn).filter((message) => (message.content ?? "") !== (dialogue.role_definition ?? ""));
+  const poor = (dialogue.metrics?.metrics ?? []).filter((metric) => metric.failure_code);
+  const pairs = dialogue.pairs ?? [];
+  const loose = pairs.filter((pair) => !dialogue.turns.some(([number]) => number === pair.turn));
+  return (
+    <>
+      {dialogue.metrics?.metrics && <Metrics record={dialogue.metrics} id={id} />}
+      {dialogue.factuality?.precision !== undefined && <p>Facts: precision {digits(dialogue.factuality.precision)}.</p>}
+      {system.map((message, at) => <Message key={at} message={message} />)}
+      {dialogue.turns.map(([number, start, stop]) => (
+        <Turn key={number} number={number} id={id} messages={dialogue.messages.slice(start, stop)} scores={scores.get(number)} role={roles.get(number)}
+          facts={facts.get(number)} isWeakest={weakest === number} faults={poor.filter((metric) => metric.turns?.includes(number))}
+          unscored={dialogue.judge?.unscored_turns?.find((turn) => turn.turn === number)} pairs={pairs.filter((pair) => pair.turn === number)} />
+      ))}
+      {loose.map((pair) => <Pair key={pair.pair_id} pair={pair} />)}
+    </>
+  );
+}
+
+function Turn({ number, id, messages, scores, role, facts, isWeakest, faults, unscored, pairs }) {
+  const least = scores ? Math.min(...Object.values(scores.scores)) : null;
+  const words = (facts?.claims ?? []).filter((claim) => claim.label === "false").map((claim) => ({ words: claim.words, kind: "untrue", title: "judged false" }));
+  const current = place.value.turn === String(number);
+  return (
+    <section class={`turn ${least ? `edge-${least}` : ""} ${current ? "current" : ""}`} id={`turn-${number}`} aria-label={`turn ${number}`}>
+      <h3>
+        <a href={address("dialogue", id, number)}>Turn {number}</a>
+        {scores && Object.entries(scores.scores).map(([name, score]) => (
+          <span class="score" key={name}>{spoken(name)} <Level score={score} reading={scores.readings?.[name]} /></span>
+        ))}
+        {role && <span class="score">role <span class={`level level-${role.score === null || role.score === undefined ? "none" : Math.min(5, Math.floor(role.score * 5) + 1)}`}>{role.score === null || role.score === undefined ? spoken(role.unscored ?? "unscored") : digits(role.score)}</span></span>}
+        {isWeakest && <span class="badge bad">weakest turn</span>}
+      </h3>
+      {unscored && <p class="note">unscored: {spoken(unscored.reason)} <Plain>{unscored.detail}</Plain></p>}
+      <div class="turn-body">
+        <div class="said">{messages.map((message, at) => <Message key={at} message={message} marks={message.role === "assistant" ? words : []} />)}</div>
+        <div class="found">
+          {(scores?.issues ?? []).map((issue, at) => <p class="issue" key={at}><Plain>{issue}</Plain></p>)}
+          {role?.reason && <Reason reason={role.reason} />}
+          {faults.map((metric) => <p class="issue" key={metric.name}>{spoken(metric.name)}: <Plain>{spoken(metric.failure_code)}</Plain></p>)}
+          {(facts?.claims ?? []).map((claim, at) => <p key={at} class={claim.label === "false" ? "issue" : "note"}>{spoken(claim.label)}{claim.evidence ? ` (${spoken(claim.evidence)})` : ""}: <Plain>{claim.words}</Plain></p>)}
+        </div>
+      </div>
+      {pairs.map((pair) => <Pair key={pair.pair_id} pair={pair} />)}
+    </section>
+  );
+}
+
+function Metrics({ record, id }) {
+  const shown = (metric) => (metric.score === null || metric.score === undefined ? `n/a (${spoken(metric.na)})` : metric.scale === "binary" ? ["fail", "pass"][metric.score] : `${metric.score} of 5`);
+  const [low, high] = record.overall_range;
+  return (
+    <details class="metrics" open>
+      <summary>Metrics: {digits(record.overall_score, 1)} of 100, {record.passed ? "pass" : "fail"} (threshold {digits(record.pass_threshold)}; {digits(low, 1)} to {digits(high, 1)} with weights changed by up to 20 %)</summary>
+      <div class="wide" tabindex="0" role="region" aria-label="metrics of this dialogue">
+      <table class="plain">
+        <thead><tr><th scope="col">metric</th><th scope="col">score</th><th scope="col">share</th><th scope="col">what went wrong</th><th scope="col">turns</th></tr></thead>
+        <tbody>
+          {record.metrics.map((metric) => (
+            <tr key={metric.name}>
+              <th scope="row">{spoken(metric.name)}</th><td>{shown(metric)}</td><td>{(100 * metric.share).toFixed(0)} %</td>
+              <td><Plain>{spoken(metric.failure_code ?? "")}</Plain></td>
+              <td>{(metric.turns ?? []).map((turn) => <a key={turn} href={address("dialogue", id, turn)}>{turn} </a>)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      </div>
+      {record.calls && <p class="note">Tool calls: {record.calls.matches?.length ?? 0} of {record.calls.expected} expected were made, {record.calls.unexpected?.length ?? 0} others{record.calls.in_order ? "" : ", not in the expected order"}.</p>}
+    </details>
+  );
+}
+
+function Columns({ row }) {
+  const held = figures.columns.map((column) => ({ ...column, held: value(column.name, row) })).filter((column) => column.held !== null && column.name !== "id");
+  const show = (one) => (Array.isArray(one) ? one.join(", ") : typeof one === "number" ? digits(one, 3) : String(one));
+  return (
+    <details>
+      <summary>All columns</summary>
+      <table class="plain"><tbody>
+        {held.map((column) => <tr key={column.name}><th scope="row" title={column.about}>{column.name}</th><td><Plain>{show(column.held)}</Plain></td></tr>)}
+      </tbody></table>
+    </details>
+  );
+}
+
+function Origin({ dialogue }) {
+  const { lineage, metadata, labels, hash, collisions, judge } = dialogue;
+  return (
+    <details>
+      <summary>Where it is from</summary>
+      <Text text={JSON.stringify({ content: hash, lineage, labels, metadata, collisions, remarks: judge?.remarks, windows: judge?.windows }, null, 2)} />
+    </details>
+  );
+}

@@ -1,0 +1,110 @@
+// The page: opens the columns, shows the view that the address names, and listens to keys.
+import { render } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { Browser, Pairs, step, stepTurn } from "./browser.jsx";
+import { figures, openColumns, pairCount } from "./data.js";
+import { Overview } from "./overview.jsx";
+import { go, place } from "./state.js";
+import { Plain } from "./text.jsx";
+import { Threshold } from "./threshold.jsx";
+import { signal } from "@preact/signals";
+
+const VIEWS = [
+  ["overview", "Overview", Overview],
+  ["dialogues", "Dialogues", Browser],
+  ["pairs", "Pairs", Pairs],
+  ["threshold", "Threshold", Threshold],
+];
+const KEYS = [
+  ["j or ↓, k or ↑", "next and previous dialogue"],
+  ["n, p", "next and previous turn"],
+  ["w", "the weakest turn"],
+  ["/", "search"],
+  ["o, d", "overview, dialogues"],
+  ["Esc", "leave a field, back to the list"],
+  ["?", "these keys"],
+];
+
+const helping = signal(false);
+
+function Help() {
+  const box = useRef(null);
+  useEffect(() => {
+    if (helping.value) box.current.showModal();
+    else box.current.close();
+  }, [helping.value]);
+  return (
+    <dialog ref={box} aria-labelledby="keys" onClose={() => (helping.value = false)}>
+      <h2 id="keys">Keys</h2>
+      <table class="plain"><tbody>{KEYS.map(([key, about]) => <tr key={key}><th scope="row"><kbd>{key}</kbd></th><td>{about}</td></tr>)}</tbody></table>
+      <button onClick={() => (helping.value = false)}>Close</button>
+    </dialog>
+  );
+}
+
+function Page() {
+  const { view } = place.value;
+  const shown = view === "dialogue" ? "dialogues" : view;
+  const View = VIEWS.find(([name]) => name === shown)?.[2] ?? Overview;
+  return (
+    <>
+      <header class="top">
+        <span class="name"><Plain>{figures.run.name}</Plain></span>
+        <nav aria-label="views">
+          {VIEWS.map(([name, title]) => (name !== "pairs" || pairCount() > 0) && <a key={name} href={`#/${name}`} aria-current={shown === name ? "page" : undefined}>{title}</a>)}
+          <button onClick={() => (helping.value = true)} title="Keys">?</button>
+        </nav>
+      </header>
+      <main class={`view-${shown}`}><View /></main>
+      <Help />
+    </>
+  );
+}
+
+const DOES = {
+  j: () => step(1),
+  ArrowDown: () => step(1),
+  k: () => step(-1),
+  ArrowUp: () => step(-1),
+  n: () => stepTurn(1),
+  p: () => stepTurn(-1),
+  w: () => stepTurn("weakest"),
+  o: () => go("overview"),
+  d: () => go("dialogues"),
+  "?": () => (helping.value = true),
+  Escape: () => place.value.view === "dialogue" && go("dialogues"),
+  "/": () => {
+    if (!["dialogues", "dialogue"].includes(place.value.view)) go("dialogues");
+    setTimeout(() => document.getElementById("search")?.focus());
+  },
+};
+const MOVES = new Set(["j", "k", "ArrowDown", "ArrowUp", "n", "p", "w"]);
+
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || helping.value) return;
+  const field = event.target.closest?.("input, select, textarea");
+  if (field) {
+    if (event.key === "Escape") field.blur();
+    return;
+  }
+  const inBrowser = ["dialogues", "dialogue"].includes(place.value.view);
+  if (MOVES.has(event.key) && !inBrowser) return;
+  // In the text the arrows scroll.
+  if (event.key.startsWith("Arrow") && event.target.closest?.(".main-pane, summary, button, a, [role=region]")) return;
+  const act = DOES[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+
+openColumns().then(
+  () => {
+    const app = document.getElementById("app");
+    app.replaceChildren();
+    render(<Page />, app);
+    document.documentElement.dataset.open = "yes";
+  },
+  (error) => {
+    document.getElementById("app").textContent = `The report cannot be read: ${error}. It needs a browser of 2023 or newer.`;
+  },
+);

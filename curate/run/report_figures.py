@@ -1,0 +1,280 @@
+"""The figures of a report's overview, from the manifest, the score table and the reports of trust."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import polars as pl
+
+from curate.dialogue import Dialogue
+from curate.planning.actual import compare
+from curate.records import DropReason, Manifest, StageName, TrustKind, UnscoredReason
+from curate.run.trust_reports import report_path, trust_sentences
+from curate.selection.columns import NOT_SCORED, REJECTED_SIDES, UNSCORED_OF
+from curate.sources.unit_result import REASONS as QUARANTINE_REASONS
+from curate.storage.stage_rows import fingerprint
+from curate.trust.failure_modes import mode_rows
+from curate.trust.judge_checks import described
+
+LENGTHS: Final = (0, 50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800)
+"""Lower ends of the classes of a reply's length, in characters."""
+_LEVELS = 5
+
+
+class LengthTable:
+    """How long the replies of a turn are against how helpful the judge calls them."""
+
+    def __init__(self) -> None:
+        self._lengths, self._levels = array("l"), array("d")
+
+    def add(self, dialogue: Dialogue, judgment: Mapping[str, Any] | None) -> None:
+        """Count the scored turns of a dialogue."""
+        scores = {
+            turn["turn"]: turn["scores"]["helpfulness"]
+            for turn in (judgment or {}).get("per_turn", ())
+        }
+        for turn in dialogue.turns:
+            if turn.number in scores:
+                replies = (m.content for m in turn.messages if m.role == "assistant")
+                self._lengths.append(sum(map(len, replies)))
+                self._levels.append(scores[turn.number])
+
+    def counted(self) -> dict[str, Any] | None:
+        """Turns by class of length and level, and Spearman's rank correlation; None without turns.
+
+        The correlation is None where all lengths or all levels are the same.
+        """
+        import numpy as np
+
+        if not self._lengths:
+            return None
+        lengths, levels = np.array(self._lengths), np.array(self._levels)
+        counts, _, _ = np.histogram2d(
+            lengths, levels, bins=([*LENGTHS, np.inf], np.arange(0.5, _LEVELS + 1))
+        )
+        return {
+            "lengths": LENGTHS,
+            "counts": counts.astype(int).tolist(),
+            "turns": len(lengths),
+            "correlation": _rank_correlation(lengths, levels),
+        }
+
+
+def _rank_correlation(one: Any, other: Any) -> float | None:
+    from scipy.stats import spearmanr
+
+    if len(set(one.tolist())) < 2 or len(set(other.tolist())) < 2:
+        return None
+    return float(spearmanr(one, other).statistic)
+
+
+def figures_of(
+    run: Path, manifest: Manifest, table: pl.DataFrame, lengths: LengthTable
+) -> dict[str, Any]:
+    """All that the overview shows but what it counts itself in the columns.
+
+    Args:
+        run: the run folder.
+        manifest: its manifest.
+        table: a row a dialogue, scores and decisions.
+        lengths: with all dialogues added.
+    """
+    return {
+        "run": {
+            "key": fingerprint(manifest.name, manifest.recipe.get("source")),
+            "name": manifest.name,
+            "status": manifest.status,
+            "started": manifest.started,
+            "finished": manifest.finished,
+            "seconds": manifest.seconds,
+            "curate": manifest.versions.get("curate", ""),
+            "warnings": manifest.warnings,
+            "verdicts": manifest.verdicts,
+            "identities": {
+                name: identity.model_dump(mode="json")
+                for name, identity in manifest.identities.items()
+            },
+            "recipe": orjson.dumps(manifest.recipe, option=orjson.OPT_INDENT_2).decode(),
+        },
+        "funnel": funnel_steps(manifest, table),
+        "meanings": _meanings(manifest),
+        "trust": _trust(run, manifest),
+        "judge_checks": _judge_checks(manifest),
+        "adherence": None if manifest.adherence is None else manifest.adherence.model_dump(),
+        "metrics": None if manifest.metrics is None else manifest.metrics.model_dump(),
+        "factuality": None if manifest.factuality is None else manifest.factuality.model_dump(),
+        "lengths": lengths.counted(),
+        "cost": _cost(manifest),
+        "exports": manifest.exports,
+        "pairs": {
+            "checks": {name: report.model_dump() for name, report in manifest.pair_checks.items()},
+            "decisions": manifest.pair_decisions,
+            "agreement": None
+            if manifest.label_agreement is None
+            else manifest.label_agreement.described,
+        },
+    }
+
+
+def funnel_steps(manifest: Manifest, table: pl.DataFrame) -> list[dict[str, Any]]:
+    """From rows in to rows out: each step with what passed it, and what did not by reason.
+
+    `column` names the column of the table in which the reasons of a step stand, where one does.
+    """
+    quarantined: Counter[str] = Counter()
+    for source in manifest.sources:
+        quarantined.update(source.get("reasons", {}))
+    steps = [
+        _step("rows read", "rows", manifest.rows_in, manifest.rows_used, dict(quarantined)),
+    ]
+    if manifest.not_sampled:
+        whole = manifest.dialogues + manifest.not_sampled
+        reasons = {"left out to keep to the sources' weights": manifest.not_sampled}
+        steps.append(_step("dialogues sampled", "dialogues", whole, manifest.dialogues, reasons))
+    for stage, title in _SCORED.items():
+        if stage not in manifest.fingerprints:
+            continue
+        column = UNSCORED_OF[stage.value]  # type: ignore[index]
+        unscored = {
+            str(reason): count
+            for reason, count in table[column].drop_nulls().value_counts(sort=True).iter_rows()
+        }
+        scored = table[column].null_count()
+        steps.append(_step(title, "dialogues", table.height, scored, unscored, column))
+    if manifest.recipe.get("select"):
+        steps.append(
+            _step(
+                "selected",
+                "dialogues",
+                table.height,
+                manifest.selected,
+                manifest.rejections,
+                "first_reason" if "first_reason" in table.columns else None,
+            )
+        )
+    for kind, stages in manifest.funnels.items():
+        origin = "forks" if kind == "fork" else "natural pairs"
+        steps += [
+            _step(f"{origin}: {stage.name}", stage.unit, stage.entered, stage.passed, stage.dropped)
+            for stage in stages
+            if stage.entered
+        ]
+    return steps
+
+
+def _step(
+    name: str,
+    unit: str,
+    whole: int,
+    passed: int,
+    reasons: Mapping[str, int],
+    column: str | None = None,
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "unit": unit,
+        "whole": whole,
+        "passed": passed,
+        "reasons": dict(reasons),
+        "column": column,
+    }
+
+
+_SCORED = {
+    StageName.JUDGE: "judged",
+    StageName.ADHERENCE: "scored for role adherence",
+    StageName.METRICS: "scored by metrics",
+    StageName.FACTUALITY: "with their claims checked",
+}
+
+
+def _meanings(manifest: Manifest) -> dict[str, str]:
+    """Every reason code in words, the recipe's own conditions as it writes them."""
+    conditions = (manifest.recipe.get("select") or {}).get("where") or {}
+    return {
+        **QUARANTINE_REASONS,
+        **{str(name): f"not: {condition}" for name, condition in conditions.items()},
+        **REJECTED_SIDES,
+        **{str(reason): reason.meaning for reason in UnscoredReason},
+        **{str(reason): reason.meaning for reason in DropReason},
+        NOT_SCORED: "the stage has not reached it",
+    }
+
+
+def _trust(run: Path, manifest: Manifest) -> list[dict[str, Any]]:
+    """A sentence a kind of report, and all figures of the report where there is one."""
+    found = []
+    for kind, sentence in trust_sentences(run, manifest.fingerprints).items():
+        path = report_path(run, kind)
+        # trust_sentences has read it, so it is whole.
+        value = orjson.loads(path.read_bytes()) if path.is_file() else None
+        hidden = ("kind", "sentence", "fingerprints")
+        figures = value and {name: held for name, held in value.items() if name not in hidden}
+        found.append({"kind": _TITLES[kind], "sentence": sentence, "figures": figures})
+    for title, said in (
+        ("calibrated levels", manifest.levels),
+        ("threshold of role adherence", manifest.role_threshold),
+    ):
+        if said:
+            found.append({"kind": title, "sentence": said, "figures": None})
+    return found
+
+
+_TITLES = {
+    TrustKind.AGREEMENT: "agreement with people",
+    TrustKind.CERTIFICATE: "certificate of the selection",
+    TrustKind.PAIR_CERTIFICATE: "certificate of the pairs",
+    TrustKind.PROBE: "probe with planted flaws",
+    TrustKind.AUDIT: "audit",
+}
+
+
+def _judge_checks(manifest: Manifest) -> dict[str, Any] | None:
+    checks = manifest.judge_checks
+    if checks is None:
+        return None
+    rows = zip(mode_rows(checks.failure_modes), checks.failure_modes, strict=True)
+    return {
+        "sentences": described(checks),
+        "modes": [
+            {
+                "name": name,
+                "figure": figure,
+                "threshold": threshold,
+                "status": status,
+                "detail": mode.detail,
+                "dialogues": mode.dialogues,
+            }
+            for (name, figure, threshold, status, _), mode in rows
+        ],
+    }
+
+
+def _cost(manifest: Manifest) -> dict[str, Any]:
+    comparison = compare(manifest)
+    return {
+        "rows": []
+        if comparison is None
+        else [
+            {
+                "name": row.name.strip(),
+                "expected": row.shown(row.expected),
+                "actual": row.shown(row.actual),
+            }
+            for row in comparison.rows
+        ],
+        "notes": [] if comparison is None else comparison.notes,
+        "stages": {name: counts.model_dump() for name, counts in manifest.stages.items()},
+        "seconds": manifest.seconds_by_stage,
+        "requests": manifest.requests,
+        "tokens_in": manifest.tokens_in,
+        "tokens_cached": manifest.tokens_cached,
+        "tokens_out": manifest.tokens_out,
+        "cost": manifest.cost,
+        "unpriced": manifest.unpriced,
+    }

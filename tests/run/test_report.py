@@ -1,0 +1,151 @@
+"""A run's report: every dialogue and pair is in it, sums add up, and what is left out is counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from curate.errors import CurateError, UsageError
+from curate.records import TrustKind, TrustReport
+from curate.run.ingest import read_dialogues
+from curate.run.read_back import read_manifest
+from curate.run.report import write_report
+from curate.run.trust_reports import write_trust_report
+from curate.storage.run_folder import RunFolder
+from tests.publishing.conftest import make_run
+from tests.report.reading import ReadPage
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("finished"))
+
+
+@pytest.fixture(scope="module")
+def read(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> ReadPage:
+    return ReadPage.of(write_report(finished, tmp_path_factory.mktemp("out") / "r.html").files[0])
+
+
+def pair_lines(run: Path) -> list[dict[str, Any]]:
+    return [
+        json.loads(line)
+        for name in ("pairs", "natural_pairs", "dropped_pairs")
+        for line in (run / "pairs" / f"{name}.jsonl").read_text().splitlines()
+    ]
+
+
+def test_every_dialogue_is_there_with_its_scores(finished: Path, read: ReadPage) -> None:
+    dialogues = list(read_dialogues(finished))
+    assert [body["hash"] for body in read.dialogues] == [d.content_hash for d in dialogues]
+    table = pl.read_parquet(finished / "scores.parquet")
+    assert read.column("id") == table["id"].to_list()
+    assert read.column("verdict") == table["verdict"].to_list()
+    for body, verdict in zip(read.dialogues, table["verdict"], strict=True):
+        assert body["judge"].get("verdict") == verdict
+        assert [len(body["messages"][start:stop]) > 0 for _, start, stop in body["turns"]]
+
+
+def test_a_turn_has_its_sign(read: ReadPage) -> None:
+    for body, signs in zip(read.dialogues, read.column("turn_scores"), strict=True):
+        lowest = {
+            turn["turn"]: str(min(turn["scores"].values()))
+            for turn in body["judge"].get("per_turn", [])
+        }
+        assert {n: sign for n, sign in enumerate(signs) if sign not in " -"} == lowest
+
+
+def test_every_pair_lies_in_its_dialogue_and_in_the_table(finished: Path, read: ReadPage) -> None:
+    lines = pair_lines(finished)
+    assert lines
+    shown = {pair["pair_id"]: pair for body in read.dialogues for pair in body.get("pairs", [])}
+    assert shown.keys() == {pair["pair_id"] for pair in lines} == set(read.column("id", "pairs"))
+    for pair in lines:
+        assert shown[pair["pair_id"]]["rejected"] == pair["rejected"]
+        assert shown[pair["pair_id"]].get("drop_reason") == pair["drop_reason"]
+
+
+def test_the_steps_of_the_funnel_add_up(read: ReadPage) -> None:
+    steps = read.figures["funnel"]
+    assert {"rows read", "judged", "scored for role adherence", "selected"} <= {
+        step["name"] for step in steps
+    }
+    for step in steps:
+        assert step["whole"] == step["passed"] + sum(step["reasons"].values()), step
+        if step["reasons"] and step["column"]:
+            assert set(step["reasons"]) <= {
+                value
+                for held in read.column(step["column"])
+                for value in (held if isinstance(held, list) else [held])
+            }
+
+
+def test_what_was_not_measured_is_said(read: ReadPage) -> None:
+    said = {row["kind"]: row for row in read.figures["trust"]}
+    assert "was not measured" in said["agreement with people"]["sentence"]
+    assert all(row["figures"] is None for row in said.values())
+    assert {"certificate of the selection", "probe with planted flaws", "audit"} <= said.keys()
+
+
+def test_a_report_of_trust_is_shown_with_its_figures(tmp_path: Path) -> None:
+    class Audit(TrustReport):
+        shares: dict[str, float]
+
+    run = make_run(tmp_path)
+    made = {"made": "2026-11-20T10:00:00+00:00", "fingerprints": read_manifest(run).fingerprints}
+    audit = Audit(
+        kind=TrustKind.AUDIT, sentence="One check warns.", shares={"copied": 0.25}, **made
+    )
+    write_trust_report(run, audit)
+    (row,) = (
+        row
+        for row in ReadPage.of(write_report(run).files[0]).figures["trust"]
+        if row["kind"] == "audit"
+    )
+    assert row["sentence"] == "One check warns."
+    assert row["figures"]["shares"] == {"copied": 0.25}
+
+
+def test_beyond_the_bound_scores_stay_and_texts_are_counted(finished: Path, tmp_path: Path) -> None:
+    written = write_report(finished, tmp_path / "small.html", max_bytes=1)
+    small = ReadPage.of(written.files[0])
+    assert written.left_out == written.dialogues == len(small.column("id"))
+    assert small.dialogues == []
+    assert small.figures["left_out"] == written.left_out
+
+
+def test_split_files_hold_each_dialogue_once(
+    finished: Path, read: ReadPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("curate.report.page.CHUNK_DIALOGUES", 10)
+    written = write_report(finished, tmp_path / "part.html", max_bytes=1, split=True)
+    assert [path.name for path in written.files[:3]] == ["part.html", "part-2.html", "part-3.html"]
+    assert written.left_out == 0
+    parts = [ReadPage.of(path) for path in written.files]
+    assert [b["hash"] for part in parts for b in part.dialogues] == [
+        body["hash"] for body in read.dialogues
+    ]
+    ids = [name for part in parts for name in part.column("id")]
+    assert ids == read.column("id")
+    assert all(part.figures["parts"] == [path.name for path in written.files] for part in parts)
+    pairs = [name for part in parts if part.columns["pairs"] for name in part.column("id", "pairs")]
+    assert sorted(pairs) == sorted(read.column("id", "pairs"))
+
+
+def test_a_run_without_scores_is_refused(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run") as folder:
+        folder.write_manifest({"format": 3, "name": "r", "status": "running", "started": ""})
+    with pytest.raises(UsageError, match="no scores yet"):
+        write_report(tmp_path / "run")
+
+
+def test_a_damaged_pair_is_named_and_no_report_is_left(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    with (run / "pairs" / "pairs.jsonl").open("a") as file:
+        file.write('{"pair_id": "x"')
+    with pytest.raises(CurateError, match=r"pairs\.jsonl:\d+ is damaged"):
+        write_report(run)
+    assert not (run / "report.html").exists()
