@@ -18,13 +18,23 @@ from typer.testing import CliRunner
 
 from curate.cli import app
 from curate.errors import UsageError
+from curate.publishing.push import PushOptions, prepare_push
 from curate.recipe import parse_recipe
-from curate.records import Agreement, PairCheck, PreferencePair, TrustKind
+from curate.records import (
+    CONVERSATION_DIMENSIONS,
+    TURN_DIMENSIONS,
+    Agreement,
+    PairCheck,
+    PreferencePair,
+    TrustKind,
+)
 from curate.run.agreement import preference_of
+from curate.run.agreement_marks import filter_warnings
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_manifest
 from curate.run.run_scores import judgments_of
 from curate.run.trust_reports import read_trust_report
+from curate.selection.columns import dimensions_of_column
 from tests.live import live_server
 from tests.servers import Body, CountingServer
 
@@ -32,6 +42,26 @@ N = 110
 DRAW = random.Random(7)
 QUALITIES = [round(DRAW.uniform(0.02, 0.98), 2) for _ in range(N)]
 STARS = [min(5, max(1, round(1 + 4 * q + DRAW.gauss(0, 0.4)))) for q in QUALITIES]
+
+
+RUBRIC = (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS)
+
+
+def dimension(state: str, kappa: float, upper: float) -> dict[str, Any]:
+    nothing: dict[str, Any] = {"value": None}
+    return {
+        "labels": 120, "dialogues": 110, "scale": "1-5", "compared": "digits",
+        "levels": {"kappa": {"value": kappa}, "agreement": nothing, "within_one": nothing, "bias": nothing},
+        "spearman": nothing, "kendall": nothing, "level_names": [], "confusion": [],
+        "gate": {"state": state, "lower": upper - 0.2, "upper": upper, "goes_by": "levels"},
+    }  # fmt: skip
+
+
+REPORT: dict[str, Any] = {
+    "sentence": "So it is.", "made": "2026-01-01T00:00:00+00:00", "fingerprints": {"judge": "f"},
+    "gold": "gold.csv", "rows": 120,
+    "dimensions": {"verdict": dimension("pass", 0.7, 0.8), "safety": dimension("fail", 0.2, 0.3)},
+}  # fmt: skip
 
 
 def serve(body: Body) -> Body:
@@ -325,3 +355,80 @@ def test_what_a_judge_says_of_a_pair(check: PairCheck | None, expected: float | 
         }
     )  # fmt: skip
     assert preference_of(pair) == expected
+
+
+def test_a_dimension_that_is_not_for_use_is_warned_of_and_marked_wherever_the_data_goes(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    select = {
+        "where": {
+            "helpful": "min_helpfulness >= 3",
+            "in_role": "adherent",
+            "whole": "verdict >= 'good'",
+        }
+    }
+    given = recipe(server, data, select=select, export={"trainers": ["trl"]})
+    before = run_recipe(given, out=run).manifest
+    assert not any("not for use" in warning for warning in before.warnings)
+    assert not (run / "export" / "agreement.json").exists()
+    few = [row for row in labels(40) if row["dimension"] in ("helpfulness", "adherence")]
+    assert call(run, write_csv(tmp_path / "gold.csv", few)).exit_code == 0
+    mark = json.loads((run / "export" / "agreement.json").read_text())
+    assert mark["not_for_use"].keys() == {"helpfulness", "adherence"}
+    asked = len(server.requests)
+    after = run_recipe(given, out=run).manifest
+    assert not any("Question" in str(body) for body in server.requests[asked:])
+    warned = [warning for warning in after.warnings if "not for use" in warning]
+    assert [warning.split()[0] for warning in warned] == [
+        "select.where.helpful", "select.where.in_role", "select.where.whole",
+    ]  # fmt: skip
+    assert "helpfulness (kappa" in warned[0]
+    assert "on 40 labels of 40 dialogues" in warned[0]
+    assert (run / "export" / "agreement.json").exists()
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["show", str(run)]).output
+    assert "if calibrated" in shown
+    card = prepare_push(run, "me/set", PushOptions(licences=("mit",))).card
+    assert "never measured against human ratings" not in card
+    assert "Not for filtering by: helpfulness, adherence." in card
+    assert "| helpfulness | 40 of 40 dialogues |" in card
+    # another judge's rows take the mark back
+    run_recipe(
+        recipe(server, data, select=select, judge={"text": "off", "paraphrases": 2}), out=run
+    )
+    assert not (run / "export" / "agreement.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("column", "dimensions"),
+    [
+        ("min_helpfulness", {"helpfulness"}),
+        ("mean_context_use_expected", {"context_use"}),
+        ("coherence", {"coherence"}),
+        ("task_completion_na", {"task_completion"}),
+        ("verdict", {"verdict", "good", *RUBRIC}),
+        ("mean_score", {*RUBRIC}),
+        ("adherence", {"adherence"}),
+        ("adherent", {"adherence"}),
+        ("n_off_role_turns", {"adherence"}),
+        ("overall_score", set()),
+        ("n_turns", set()),
+        ("label_helpfulness", set()),
+        ("p_good", set()),
+    ],
+)
+def test_a_column_is_made_of_dimensions(column: str, dimensions: set[str]) -> None:
+    assert {*dimensions_of_column(column)} == dimensions
+
+
+def test_verdicts_that_people_judged_speak_for_themselves() -> None:
+    report = Agreement.model_validate(REPORT)
+    warned = list(
+        filter_warnings(report, {"select.where.good": "verdict >= 'good'", "x": "n_turns > 2"})
+    )
+    assert warned == []
+    without = Agreement.model_validate(
+        {**REPORT, "dimensions": {"safety": REPORT["dimensions"]["safety"]}}
+    )
+    (warning,) = filter_warnings(without, {"select.where.good": "verdict >= 'good'"})
+    assert "safety (kappa 0.20, at most 0.30, on 120 labels of 110 dialogues)" in warning
