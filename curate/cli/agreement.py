@@ -108,6 +108,9 @@ def agreement(
 
 def show_agreement(console: Console, report: Agreement, *, details: bool = False) -> None:
     """The figures of a report as tables that fit 80 columns, without its sentence."""
+    console.print(
+        f"against {report.rows:,} labels of {escape(report.gold)}; a figure and its 95 % interval over dialogues"
+    )
     console.print(_gate_table(report.dimensions))
     console.print()
     console.print(_figure_table(report.dimensions))
@@ -133,8 +136,8 @@ def _gate_table(dimensions: Mapping[str, DimensionAgreement]) -> Table:
             name,
             f"{held.labels:,}",
             f"{held.dialogues:,}",
-            figure(held.levels.kappa),
-            figure(held.mapped.kappa) if held.mapped else "",
+            figure(held.levels.kappa, tight=True),
+            figure(held.mapped.kappa, tight=True) if held.mapped else "",
             _short(held.alpha.value),
             "calibrated" if held.only_calibrated else _STATES[held.gate.state],
         )

@@ -7,6 +7,7 @@ import json
 import math
 import random
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -333,6 +334,46 @@ def test_another_judges_rows_take_the_report_back(
     coherence = report.dimensions["coherence"]
     assert (coherence.compared, coherence.gate.goes_by) == ("calibrated levels", "lower_of_both")
     run_recipe(recipe(server, data), out=run)
+
+
+def test_people_judge_pairs(run: Path, tmp_path: Path) -> None:
+    """The judge's preference, of pairs that passed and of dropped ones, against the side people call better."""
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    held: dict[str, list[str]] = {"natural_pairs": [], "dropped_pairs": []}
+    votes = []
+    for number in range(120):
+        prefers = number % 3 > 0
+        pair = PreferencePair.model_validate(
+            {
+                "pair_id": f"p{number}", "dialogue_id": f"d{number}", "content_hash": f"{number:032x}",
+                "source": "natural", "basis": "rank", "prompt": [],
+                "chosen": {"role": "assistant", "content": "yes"},
+                "rejected": {"role": "assistant", "content": "no"},
+                "check": None if number == 7 else {"preference": 0.5 if prefers else -0.5},
+            }
+        )  # fmt: skip
+        held["natural_pairs" if prefers else "dropped_pairs"].append(pair.model_dump_json())
+        agrees = number % 10 > 0
+        better = "chosen" if prefers == agrees else "rejected"
+        votes.append({"pair_id": f"p{number}", "better": better, "rater": "ann"})
+    for name, rows in held.items():
+        (folder / "pairs" / f"{name}.jsonl").write_text("".join(f"{row}\n" for row in rows))
+    votes += [{"pair_id": "p1", "better": "neither"}, {"pair_id": "q", "better": "chosen"}]
+    done = call(folder, write_csv(tmp_path / "gold.csv", votes), "--json")
+    report = Agreement.model_validate_json(done.output)
+    preference = report.dimensions["preference"]
+    assert preference.level_names == ("rejected", "chosen")
+    assert preference.labels == 119
+    assert preference.levels.agreement.value == pytest.approx(107 / 119)
+    assert preference.levels.within_one.value is None
+    assert preference.gate.state == "pass"
+    assert report.rows == 122
+    assert report.unused == {
+        "better is neither chosen nor rejected: 'neither'": 1,
+        "no pair of the run has that id": 1,
+        "the judge did not compare the pair in a way that prefers a side": 1,
+    }
 
 
 @pytest.mark.parametrize(
