@@ -114,9 +114,9 @@ def show_agreement(console: Console, report: Agreement, *, details: bool = False
     console.print(_gate_table(report.dimensions))
     console.print()
     console.print(_figure_table(report.dimensions))
-    if report.shares:
-        console.print()
-        for share in report.shares:
+    console.print()
+    for share in report.shares:
+        if share.refused:  # the others stand in the sentence
             console.print(escape(share.described), soft_wrap=True)
     for name, held in report.dimensions.items():
         if held.alternative is not None:

@@ -148,6 +148,12 @@ class CorrectedShare(Frozen):
     people_yes: int
     specificity: float | None = Field(None, description="Of what people call bad, called so.")
     people_no: int
+    people_share: float = Field(
+        ge=0, le=1, description="Of the labelled items, what people call good: needs no judge."
+    )
+    people_interval: tuple[float, float] = Field(
+        description="95 %, Wilson's, where the labelled items are a random sample of the run's."
+    )
     corrected: float | None = Field(None, ge=0, le=1)
     interval: tuple[float, float] | None = Field(
         None, description="95 %, of the run's sample and of the labels; cut at 0 and 1."
@@ -162,14 +168,16 @@ class CorrectedShare(Frozen):
     @property
     def described(self) -> str:
         """The reported share beside the corrected one, in words."""
-        said = f"{self.name}: the judge says {self.reported:.0%} of {self.of:,}; "
+        said = f"{self.name}: the judge says {self.reported:.0%} of {self.of:,}"
+        low, high = self.people_interval
+        alone = f"the labels alone, if drawn at random, {self.people_share:.0%} ({low:.0%} to {high:.0%})"
         if self.refused or self.corrected is None or self.interval is None:
-            return f"{said}the true share cannot be told: {self.refused}"
+            return f"{said}; {alone}; from both the share cannot be told: {self.refused}"
         low, high = self.interval
         beyond = " (the formula leaves 0 to 100 %: look at the labels)" if self.beyond else ""
         return (
-            f"{said}corrected for its errors on {self.people_yes + self.people_no:,} labels "
-            f"{self.corrected:.0%} (95 % {low:.0%} to {high:.0%}){beyond}"
+            f"{said}; corrected for its errors on {self.people_yes + self.people_no:,} labels "
+            f"{self.corrected:.0%} (95 % {low:.0%} to {high:.0%}){beyond}; {alone}"
         )
 
 

@@ -378,9 +378,11 @@ class _Join:
             for (answer, group), is_yes in zip(decided, people, strict=True)
             if not is_yes
         ]
-        reported = _trials(pool)
+        labelled = [(said, group) for (_, group), said in zip(decided, people, strict=True)]
+        reported, alone = _trials(pool), _trials(labelled)
         assert reported is not None
-        self.shares.append(correct_share(name, reported, _trials(yes), _trials(no)))
+        assert alone is not None
+        self.shares.append(correct_share(name, reported, alone, _trials(yes), _trials(no)))
 
     def _slices(self, key: str, gold: Gold) -> dict[SliceBy, str]:
         dialogue = self.dialogues.get(key)

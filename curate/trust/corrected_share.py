@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from curate.records.agreement import CorrectedShare
-from curate.statistics import Z_95
+from curate.statistics import Z_95, wilson
 
 ShareName = Literal["good dialogues", "adherent turns", "adherent dialogues"]
 
@@ -57,13 +57,14 @@ def counted(outcomes: Sequence[bool], groups: Sequence[str]) -> Trials:
 
 
 def correct_share(
-    name: ShareName, reported: Trials, yes: Trials | None, no: Trials | None
+    name: ShareName, reported: Trials, people: Trials, yes: Trials | None, no: Trials | None
 ) -> CorrectedShare:
     """The share corrected for the judge's errors, or why it cannot be.
 
     Args:
         name: what it is a share of.
         reported: the share that the run reports.
+        people: of the labelled items, the share that people call good.
         yes: of what people call good, the share that the judge calls good; None without such labels.
         no: of what people call bad, the share that the judge calls bad.
     """
@@ -75,6 +76,8 @@ def correct_share(
         people_yes=yes.items if yes else 0,
         specificity=no and no.share,
         people_no=no.items if no else 0,
+        people_share=people.share,
+        people_interval=wilson(people.share, people.size),
     )
     if yes is None or no is None:
         side = "good" if yes is None else "bad"

@@ -264,6 +264,8 @@ EXAMPLES: dict[str, BaseModel] = {
                 of=100,
                 people_yes=20,
                 people_no=0,
+                people_share=1.0,
+                people_interval=(0.8, 1.0),
                 refused="why",
             ),
         ),

@@ -182,7 +182,7 @@ def test_a_run_is_held_against_labels_and_the_report_is_kept(
     done = call(run, gold, "--details")
     assert done.exit_code == 0, done.output
     assert len(server.requests) == asked
-    tables = done.output.split("good dialogues:")[0]
+    tables = done.output.split("helpfulness: the judge")[0]
     assert max(map(len, tables.splitlines())) <= 80
     said = " ".join(done.output.split())
     assert "1 of 881 rows: no dialogue of the run has that id; the first is gold.csv:881" in said
