@@ -21,6 +21,7 @@ from curate.cli.doctor import doctor
 from curate.cli.estimate import estimate
 from curate.cli.ingest import ingest
 from curate.cli.metrics import metrics
+from curate.cli.probe import probe
 from curate.cli.push import push
 from curate.cli.report import report
 from curate.cli.run import run
@@ -52,6 +53,7 @@ for _command in (
     agreement,
     check,
     benchmark,
+    probe,
     push,
 ):
     app.command()(_command)

@@ -94,7 +94,7 @@ def comparison(prompt: Dialogue, first: Message, second: Message) -> ClosedQuest
     candidates = "".join(
         f"Candidate {label}\n{body.text}" for label, body in zip(COMPARED, bodies, strict=True)
     )
-    return _closed(
+    return closed(
         prompt,
         _section("compare", candidates=candidates),
         dict(zip(COMPARED, COMPARED, strict=True)),
@@ -116,7 +116,7 @@ def specifics_questions(
     texts = {detail: text.text for detail, text in shown.items()}
     texts[NONE] = "none of them is made up"
     return [
-        _closed(
+        closed(
             prompt,
             _section("specifics", candidate=body.text, options=_options(letters, texts)),
             letters,
@@ -134,7 +134,7 @@ def suffices_questions(dialogue: Dialogue, turn: int, later: Sequence[int]) -> l
         "no": "no, at least one of them is a fault of its own",
     }
     return [
-        _closed(
+        closed(
             dialogue,
             _section(
                 "suffices",
@@ -162,11 +162,11 @@ def failed_questions(
     """
     bodies = [fenced_message("reply", message) for message in messages]
     texts = {**options, NONE: "none of them can be named"}
-    tools = _fenced_tools(dialogue)
+    tools = fenced_tools(dialogue)
     count = tools.count + sum(body.count for body in bodies)
     shown = "".join(f"Message {at}\n{body.text}" for at, body in enumerate(bodies, start=1))
     return [
-        _closed(
+        closed(
             dialogue,
             _section(
                 "failed",
@@ -202,7 +202,7 @@ def revision(
     """
     is_call = bool(original.tool_calls)
     shown = trunk(REVISE_CALL if is_call else REVISE, prompt, prompt.turns)
-    given = _fenced_tools(prompt).text if is_call else ""
+    given = fenced_tools(prompt).text if is_call else ""
     kept = f"Principles it must hold to:\n{_numbered(principles)}\n" if principles else ""
     return shown, (
         f"{given}The message to mend\n{fenced_message('reply', original).text}"
@@ -232,19 +232,27 @@ def _options(letters: Mapping[str, str], texts: Mapping[str, str]) -> str:
     return "\n".join(f"{letter} = {texts[meaning]}" for letter, meaning in letters.items())
 
 
+def lettered_options(texts: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    """Letter to meaning, and the options as they are shown, both in the given order."""
+    letters = dict(zip(_LETTERS, texts, strict=False))
+    return letters, _options(letters, texts)
+
+
 def _numbered(principles: Sequence[str]) -> str:
     """Principles come from the recipe, like the instructions themselves: they are no data to defuse."""
     return "\n".join(f"{at}. {' '.join(text.split())}" for at, text in enumerate(principles, 1))
 
 
-def _fenced_tools(dialogue: Dialogue) -> Defused:
+def fenced_tools(dialogue: Dialogue) -> Defused:
+    """The dialogue's tools between fences, or nothing where it has none."""
     lines = [json.dumps(tool, ensure_ascii=False) for tool in dialogue.tools]
     return fenced("tools", "\n".join(lines))
 
 
-def _closed(
+def closed(
     dialogue: Dialogue, text: str, letters: Mapping[str, str], purpose: str, count: int
 ) -> ClosedQuestion:
+    """A question behind the dialogue, its letters with their meanings, and the strings defused in its text."""
     shown = examined(dialogue)
     return ClosedQuestion(
         shown,

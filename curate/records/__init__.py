@@ -102,6 +102,13 @@ from curate.records.pair import (
     PreferencePair,
     SetCheck,
 )
+from curate.records.probe import (
+    ComparedLine,
+    ProbeComparison,
+    ProbeLine,
+    ProbeOutcome,
+    ProbeReport,
+)
 from curate.records.reasons import DropReason, UnscoredReason
 from curate.records.trust_report import NOT_TAKEN, TrustKind, TrustReport
 
@@ -131,6 +138,7 @@ __all__ = [
     "CheckStatus",
     "ClaimLabel",
     "Collision",
+    "ComparedLine",
     "ConversationAdherence",
     "ConversationLevel",
     "ConversationScore",
@@ -171,6 +179,10 @@ __all__ = [
     "PairSource",
     "PairsReport",
     "PreferencePair",
+    "ProbeComparison",
+    "ProbeLine",
+    "ProbeOutcome",
+    "ProbeReport",
     "QuarantinedRow",
     "Rate",
     "Rates",

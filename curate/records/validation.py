@@ -32,6 +32,8 @@ from curate.records import (
     MetricsScore,
     PairCurve,
     PreferencePair,
+    ProbeOutcome,
+    ProbeReport,
     QuarantinedRow,
     Unscored,
 )
@@ -53,6 +55,8 @@ RECORDS: Final[Mapping[str, type[BaseModel]]] = {
     "quarantine": QuarantinedRow,
     "manifest": Manifest,
     "agreement": Agreement,
+    "probe": ProbeReport,
+    "probe-outcome": ProbeOutcome,
 }
 """Every record that is written to a run folder, and the files that `curate calibrate` and `audit` write, by the name of their schema."""
 

@@ -37,8 +37,8 @@ from curate.recipe import Recipe, parse_source
 from curate.records import JudgeIdentity, PairCheck, PairCurve, PreferencePair, StageName, Unscored
 from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, SCORES, read_pairs
 from curate.run.read_back import read_manifest
+from curate.run.sample_dialogues import sample_dialogues
 from curate.sources import open_source
-from curate.sources.sample import sample_chats
 from curate.sources.units import RowCounts
 from curate.stages import bind_judge, judge_stage, model_pool, pair_identity
 from curate.statistics import sigmoid
@@ -143,7 +143,7 @@ def plan_twins(recipe: Recipe, wanted: int, run: Path | None = None, seed: int =
     twins = plant_twins(dialogues, wanted, seed=seed) if dialogues else []
     if wanted >= LEAST_PAIRS > len(twins):
         chosen_from = f"curate's sample dialogues, since the recipe's {len(dialogues):,} have room for {len(twins)}"
-        twins = plant_twins(_sample_dialogues(recipe), wanted, seed=seed)
+        twins = plant_twins(sample_dialogues(recipe), wanted, seed=seed)
     if len(twins) < LEAST_PAIRS:
         raise UsageError(
             "too few twins to fit a curve to",
@@ -151,21 +151,6 @@ def plan_twins(recipe: Recipe, wanted: int, run: Path | None = None, seed: int =
             expected=f"at least {LEAST_PAIRS}",
         )
     return _planned(recipe, list(map(KnownSides.of_twin, twins)), "twins", chosen_from)
-
-
-def _sample_dialogues(recipe: Recipe) -> list[Dialogue]:
-    """Return the sample's dialogues up to the flaw that was written into them: a planted one is to be the only one."""
-    dialogues = []
-    for path in sample_chats():
-        source = open_source(parse_source({"path": str(path)}))
-        for unit in source.read(recipe.role, recipe.scenario, recipe.role_from):
-            for dialogue in unit.dialogues:
-                flaw = dialogue.metadata.get("flaw")
-                turns = [t for t in dialogue.turns if flaw is None or t.number < flaw["turn"]]
-                if turns:
-                    end = turns[-1].start + len(turns[-1].messages)
-                    dialogues.append(with_messages(dialogue, dialogue.messages[:end]))
-    return dialogues
 
 
 def plan_labelled(recipe: Recipe, gold: Path) -> PairPlan:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from curate.dialogue import Dialogue, Message, ToolCall
 from curate.sources import open_source
 from curate.sources.config import SourceConfig
-from curate.trust.twins import LENGTH_SLACK, TWIN_KINDS, Twin, TwinKind, plant_twins
+from curate.trust.plants import LENGTH_SLACK
+from curate.trust.twins import TWIN_KINDS, Twin, TwinKind, plant_twins
 
 SAMPLE = Path(__file__).resolve().parents[2] / "recipes" / "sample"
 

@@ -1,0 +1,307 @@
+"""`curate probe`: tries a recipe's judge on planted flaws before it is trusted; and holds two judges against each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+from curate.cli.console import ERR, OUT, Overrides, print_json, resumable
+from curate.errors import UsageError
+from curate.run import exit_codes
+
+if TYPE_CHECKING:
+    from curate.records import ComparedLine, ProbeComparison, ProbeLine, ProbeReport
+    from curate.run.probe import Probed, ProbePlan
+
+_SECTIONS = {
+    "finding": "does it find flaws? (every line should pass)",
+    "kinds": "which kinds of flaws does it see?",
+    "steadiness": "does it stay where nothing that matters changes?",
+    "hidden": "does it listen to what is hidden in a dialogue?",
+}
+_STYLES = {"fail": "red", "unclear": "yellow", "not_run": "dim"}
+
+
+def probe(
+    recipe: Annotated[
+        Path | None,
+        typer.Argument(metavar="RECIPE", help="Recipe whose judge is tried; with --compare none."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Path or Hub id of dialogues that are good as they are; by default curate's sample."
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=13, help="Most planted flaws (default 312); other lines have a tenth as many."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 42,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            metavar="A B",
+            help="Two recipes, or run folders with a card: which judge, prompt or mode does better on the same "
+            "cases? A recipe without a card of these cases is probed first.",
+        ),
+    ] = None,
+    set_: Overrides = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for card and replies (default the run folder runs/<name>)."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would cost, without a model call.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Plant flaws in good dialogues and see whether the judge finds them, and what else moves its scores.
+
+    The card lies in the run folder as trust/probe.json. Stopped at any time, the same command goes on.
+    """
+    from curate.run.probe import CASES
+
+    limit = limit or CASES
+    if compare is not None:
+        if recipe is not None or out is not None:
+            raise UsageError(
+                "--compare takes two recipes or run folders and nothing else",
+                got=recipe or f"--out {out}",
+                fix="curate probe --compare A B",
+            )
+        _compare(compare, data, limit, seed, set_ or [], dry_run=dry_run, as_json=as_json)
+        return
+    if recipe is None:
+        raise UsageError("no recipe is named", expected="curate probe RECIPE, or --compare A B")
+    probed = _probe(recipe, data, limit, seed, set_ or [], out, dry_run=dry_run, as_json=as_json)
+    if probed is None:
+        return
+    report, run, allowed = probed.report, *_run_of(recipe, set_ or [], out)
+    if as_json:
+        print_json(report.model_dump(mode="json"))
+    else:
+        show_card(report)
+        OUT.print(f"written: {escape(str(run / 'trust' / 'probe.json'))}", soft_wrap=True)
+    if probed.unscored_share > allowed:
+        ERR.print(
+            f"[yellow]warning:[/yellow] {probed.unscored_share:.0%} of what was asked is unscored, more than "
+            f"`max_unscored` ({allowed:.0%}) allows",
+            soft_wrap=True,
+        )
+        raise typer.Exit(exit_codes.OVER_UNSCORED)
+
+
+def _run_of(recipe: Path, overrides: list[str], out: Path | None) -> tuple[Path, float]:
+    from curate.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides)
+    return out or Path("runs") / loaded.name, loaded.max_unscored
+
+
+def _probe(
+    recipe: Path,
+    data: str | None,
+    limit: int,
+    seed: int,
+    overrides: list[str],
+    out: Path | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> Probed | None:
+    """Plan, say what it costs, ask and keep the card; None for a dry run."""
+    from curate.recipe import load_recipe
+    from curate.run.probe import plan_probe, probe_judge, write_probe
+
+    loaded = load_recipe(recipe, overrides)
+    run = out or Path("runs") / loaded.name
+    plan = plan_probe(loaded, data, limit, seed)
+    if dry_run and as_json:
+        print_json(_plan_as_dict(plan))
+    elif not as_json:
+        _show_plan(plan)
+    if dry_run:
+        return None
+    with resumable(), Progress(console=ERR, transient=True, disable=as_json) as shown:
+        task = shown.add_task("probing", total=None)
+        probed = probe_judge(
+            loaded,
+            plan,
+            run / "replies.sqlite",
+            progress=lambda done, total: shown.update(task, completed=done, total=total),
+        )
+    write_probe(run, probed)
+    return probed
+
+
+def _plan_as_dict(plan: ProbePlan) -> dict[str, object]:
+    from curate.trust.probe_cases import counted
+
+    return {
+        "cases": len(plan.cases),
+        "kinds": counted(plan.cases),
+        "dialogues_judged": len(plan.judged),
+        "requests": round(plan.load.requests),
+        "prompt_tokens": round(plan.load.prompt),
+        "prefilled_tokens": round(plan.load.prefilled),
+        "cost": plan.cost,
+        "source": plan.source,
+    }
+
+
+def _show_plan(plan: ProbePlan) -> None:
+    groups = len({case.group for case in plan.cases})
+    cost = "" if plan.cost is None else f", cost at most {plan.cost:.4f} at the recipe's prices"
+    OUT.print(
+        f"{len(plan.cases)} flaws planted in {groups} dialogues of {escape(plan.source)}; "
+        f"{len(plan.judged):,} versions to judge",
+        soft_wrap=True,
+    )
+    OUT.print(
+        f"asked of the judge, at most: {plan.load.requests:,.0f} requests, about {plan.load.prompt:,.0f} prompt "
+        f"tokens, {plan.load.prefilled:,.0f} where starts are shared (4 characters a token){cost}",
+        soft_wrap=True,
+    )
+
+
+def show_card(report: ProbeReport) -> None:
+    """The whole card, a section a table, and its sentence."""
+    judge = report.identity
+    harmless = report.changed_harmlessly
+    OUT.print(
+        f"[bold]{escape(judge.model)}[/bold] ({judge.engine}, mode {judge.mode}): {report.cases} flaws in "
+        f"{report.dialogues} dialogues of {escape(report.source)}. Half of the flaws change more than "
+        f"{report.changed:.0%} of a message"
+        + (f", half of the harmless edits more than {harmless:.0%}." if harmless else "."),
+        soft_wrap=True,
+    )
+    for section, question in _SECTIONS.items():
+        table = Table(box=None, pad_edge=False, title=question, title_justify="left")
+        for column in ("line", "is", "95 %", "by chance", "could see", "n", ""):
+            table.add_column(column, justify="left" if column in ("line", "") else "right")
+        for line in report.lines:
+            if line.section == section:
+                table.add_row(*_cells(line), style=_STYLES.get(line.state, ""))
+        OUT.print(table)
+    if report.unscored:
+        said = ", ".join(f"{reason} {number}" for reason, number in report.unscored.items())
+        OUT.print(f"unscored: {said} (of {report.asked:,} asked)")
+    if report.without_harmless:
+        OUT.print(f"without a harmless edit: {report.without_harmless} of {report.cases}")
+    OUT.print(escape(report.sentence), soft_wrap=True)
+
+
+def _cells(line: ProbeLine) -> tuple[str, ...]:
+    name, state = line.name.replace("_", " "), line.state.replace("_", " ")
+    if line.value is None or line.interval is None:
+        return name, "", "", "", "", str(line.n), f"{state}: {line.detail}"
+    low, high = line.interval
+    return (
+        name,
+        _figure(line.value, line.unit),
+        f"{_figure(low, line.unit)} to {_figure(high, line.unit)}",
+        _figure(line.against or 0.0, line.unit),
+        _size(line.detectable),
+        str(line.n),
+        state,
+    )
+
+
+def _figure(value: float, unit: str) -> str:
+    return f"{value:.2f}" if unit == "share" else f"{value:+.2f}"
+
+
+def _size(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _compare(
+    sides: tuple[Path, Path],
+    data: str | None,
+    limit: int,
+    seed: int,
+    overrides: list[str],
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    from curate.run.probe import compare_probes
+
+    probed = [
+        _card_of(side, data, limit, seed, overrides, dry_run=dry_run, as_json=as_json)
+        for side in sides
+    ]
+    first, second = probed
+    if first is None or second is None:
+        return
+    compared = compare_probes(first, second)
+    if as_json:
+        print_json(compared.model_dump(mode="json"))
+    else:
+        show_comparison(compared, sides)
+
+
+def _card_of(
+    side: Path,
+    data: str | None,
+    limit: int,
+    seed: int,
+    overrides: list[str],
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> Probed | None:
+    """The card of a run folder, or of a recipe, whose judge is asked first; what it asked before is kept."""
+    from curate.run.probe import read_probe
+
+    if side.is_dir():
+        held = read_probe(side)
+        if held is None:
+            raise UsageError(
+                "the run folder has no card of a probe",
+                got=side,
+                fix="curate probe RECIPE makes one; or name the recipe in place of the folder",
+            )
+        return held
+    return _probe(side, data, limit, seed, overrides, None, dry_run=dry_run, as_json=as_json)
+
+
+def show_comparison(compared: ProbeComparison, sides: tuple[Path, Path]) -> None:
+    """What tells two judges apart, line by line, and the sentence of it."""
+    for name, path, judge in zip("AB", sides, (compared.first, compared.second), strict=True):
+        said = f"{name}: {path} ({judge.model}, {judge.engine}, mode {judge.mode})"
+        OUT.print(escape(said), soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
+    for column in ("line", "A", "B", "A less B", "95 %", "could see", "n", "better"):
+        table.add_column(column, justify="left" if column in ("line", "better") else "right")
+    for line in compared.lines:
+        table.add_row(*_compared_cells(line))
+    OUT.print(table)
+    left = compared.only_first + compared.only_second
+    if left:
+        OUT.print(f"left out, since only one of them has it: {left:,} figures")
+    OUT.print(escape(compared.sentence), soft_wrap=True)
+
+
+def _compared_cells(line: ComparedLine) -> tuple[str, ...]:
+    ends = ""
+    if line.interval is not None:
+        ends = f"{line.interval[0]:+.2f} to {line.interval[1]:+.2f}"
+    return (
+        line.name.replace("_", " "),
+        _figure(line.first, line.unit),
+        _figure(line.second, line.unit),
+        f"{line.difference:+.2f}",
+        ends,
+        _size(line.detectable),
+        str(line.n),
+        {"first": "A", "second": "B"}.get(line.better, ""),
+    )

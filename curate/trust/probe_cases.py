@@ -1,0 +1,308 @@
+"""What a judge is probed with: dialogues with one planted flaw, each beside an untouched and a harmlessly edited twin.
+
+The three differ in one message and in nothing else, and all are within 10 % of one length. The harmless edit changes
+about as much of the message as the flaw does: without it a judge that scores any edited text lower would seem to
+find flaws.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, get_args
+
+from curate.dialogue import Dialogue, Message, Turn
+from curate.trust import probe_scenes as scenes
+from curate.trust.harmless import changed_share, harmless_edit
+from curate.trust.plants import LEAST_CHARACTERS, Place, PlantKind, degrade, is_like_long
+
+ProbeKind = Literal[
+    "contradiction",
+    "forgotten_constraint",
+    "evasion",
+    "off_topic",
+    "role_break",
+    "tone_break",
+    "unsafe_advice",
+    "sycophantic_reversal",
+    "ignored_correction",
+    "unfinished_task",
+    "wrong_tool",
+    "wrong_argument",
+    "misread_result",
+]
+PROBE_KINDS: tuple[ProbeKind, ...] = get_args(ProbeKind)
+KIND_SENTENCES: Mapping[ProbeKind, str] = {
+    "contradiction": "it contradicts what was said before",
+    "forgotten_constraint": "it forgets a condition that the user set",
+    "evasion": "it avoids the question",
+    "off_topic": "it is about something else than what was asked",
+    "role_break": "it falls out of its role",
+    "tone_break": "it is rude to the user",
+    "unsafe_advice": "it gives advice that can do harm",
+    "sycophantic_reversal": "it gives up a right answer to please the user",
+    "ignored_correction": "it ignores a correction by the user",
+    "unfinished_task": "it stops before the task is done",
+    "wrong_tool": "it calls the wrong tool",
+    "wrong_argument": "it calls a tool with a wrong argument",
+    "misread_result": "it reports a tool's result wrongly",
+}
+LONGEST = 5
+"""Turns of a clean dialogue that are used: a longer one costs more and shows no more."""
+_EDITS: Mapping[ProbeKind, PlantKind] = {
+    "contradiction": "contradiction",
+    "evasion": "evasion",
+    "off_topic": "other_reply",
+    "role_break": "role_break",
+    "tone_break": "tone_break",
+    "unsafe_advice": "unsafe_advice",
+    "unfinished_task": "truncated_half",
+    "wrong_tool": "wrong_tool",
+    "wrong_argument": "wrong_argument",
+    "misread_result": "misread_result",
+}
+_OF_CALLS = ("wrong_tool", "wrong_argument")
+_WITH_TOOLS = (*_OF_CALLS, "misread_result")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One flaw in one turn.
+
+    Attributes:
+        kind: of the flaw.
+        group: content hash of the clean dialogue: cases of one are not independent.
+        turn: number of the turn with the flaw.
+        index: of the message that differs.
+        untouched, planted: the dialogue without and with the flaw.
+        harmless: edited at the same message to the same meaning; None where no such edit is known.
+    """
+
+    kind: ProbeKind
+    group: str
+    turn: int
+    index: int
+    untouched: Dialogue
+    planted: Dialogue
+    harmless: Dialogue | None
+
+    @property
+    def key(self) -> str:
+        """Names the case wherever it is made again from the same dialogue."""
+        return f"{self.group[:12]}/{self.kind}/{self.turn}/{self.planted.content_hash[:8]}"
+
+    def changed(self, other: Dialogue) -> float:
+        """How much of the message differs in another of the three, 0-1."""
+        texts = (_words_of(dialogue.messages[self.index]) for dialogue in (self.untouched, other))
+        return changed_share(*texts)
+
+
+def _words_of(message: Message) -> str:
+    calls = " ".join(f"{call.name} {call.arguments}" for call in message.tool_calls)
+    return f"{message.content} {calls}".strip()
+
+
+def shortened(dialogue: Dialogue) -> Dialogue:
+    """The dialogue up to its `LONGEST` first turns."""
+    if len(dialogue.turns) <= LONGEST:
+        return dialogue
+    stop = dialogue.turns[LONGEST - 1].stop
+    return dialogue.model_copy(update={"messages": dialogue.messages[:stop]})
+
+
+def plant_cases(
+    dialogues: Sequence[Dialogue],
+    limit: int,
+    *,
+    rewordings: Mapping[str, str],
+    seed: int = 42,
+) -> list[Case]:
+    """Plant up to `limit` flaws, the kinds as even as the dialogues allow, the dialogues as even as the kinds allow.
+
+    Args:
+        dialogues: that are good as they are, at most `LONGEST` turns each.
+        limit: most cases.
+        rewordings: texts of replies and the same in other words.
+        seed: of the draws; equal arguments give equal cases, and a smaller limit the first of them.
+
+    Raises:
+        ValueError: `limit` below 1.
+    """
+    if limit < 1:
+        raise ValueError(f"limit must be at least 1, got {limit}")
+    draw = random.Random(seed)
+    order = draw.sample(range(len(dialogues)), len(dialogues))
+    queues: dict[ProbeKind, list[Iterator[Case]]] = {}
+    for kind in PROBE_KINDS:
+        # A kind goes round the dialogues, each time with another turn; kinds begin at different ones.
+        turned = order[len(queues) :] + order[: len(queues)]
+        queues[kind] = [
+            _cases(dialogues[at], kind, _others(dialogues, at), rewordings, f"{seed} {kind} {at}")
+            for at in turned
+        ]
+    cases: list[Case] = []
+    seen: set[str] = set()
+    while queues:
+        for kind in [*queues]:
+            case = _next(queues[kind], seen)
+            if case is None:
+                del queues[kind]
+            elif len(cases) < limit:
+                cases.append(case)
+        if len(cases) >= limit:
+            break
+    return cases
+
+
+def _next(queue: list[Iterator[Case]], seen: set[str]) -> Case | None:
+    """The next case of a kind; its dialogue goes to the end of the queue."""
+    while queue:
+        cases = queue.pop(0)
+        case = next(cases, None)
+        if case is not None:
+            queue.append(cases)
+            if case.planted.content_hash not in seen:
+                seen.add(case.planted.content_hash)
+                return case
+    return None
+
+
+def _others(dialogues: Sequence[Dialogue], at: int) -> list[str]:
+    """Replies that other dialogues have, of another role where there is one."""
+    strangers = [other for number, other in enumerate(dialogues) if number != at]
+    role = dialogues[at].role_definition
+    elsewhere = [other for other in strangers if other.role_definition != role] or strangers
+    return [
+        message.content.strip()
+        for other in elsewhere[:400]
+        for message in other.messages
+        if message.role == "assistant" and message.content.strip()
+    ]
+
+
+def _cases(
+    dialogue: Dialogue,
+    kind: ProbeKind,
+    others: Sequence[str],
+    rewordings: Mapping[str, str],
+    seed: str,
+) -> Iterator[Case]:
+    """The cases of a kind in a dialogue, its turns in an order by chance."""
+    draw = random.Random(seed)
+    shuffled = draw.sample(others, len(others))
+    turns = [turn for turn in dialogue.turns if turn.in_rubric]
+    for turn in draw.sample(turns, len(turns)):
+        for scene in _scenes(dialogue, turn, kind, draw):
+            place = Place(
+                scene.dialogue, scene.index, _turn_at(scene.dialogue, scene.index), shuffled, draw
+            )
+            flawed = scene.flawed or _flawed(place, kind)
+            if flawed is None or not is_like_long(_words_of(flawed), _words_of(place.message)):
+                continue
+            yield _case(dialogue, kind, place, flawed, scene.reworded, rewordings)
+            break
+
+
+def _scenes(
+    dialogue: Dialogue, turn: Turn, kind: ProbeKind, draw: random.Random
+) -> Iterator[scenes.Scene]:
+    """Where a flaw of the kind may be planted at a turn: the dialogue as it is, or with an exchange set in."""
+    at = partial(_stage, dialogue, turn, draw)
+    if kind == "sycophantic_reversal":
+        yield from at(scenes.pushback)
+    elif kind == "ignored_correction":
+        yield from at(scenes.correction)
+    elif kind == "forgotten_constraint":
+        places = [t.last_assistant_text for t in dialogue.turns if t.in_rubric]
+        known = [place for place in places if place is not None]
+        if turn.number > 1 and turn.last_assistant_text is not None and _is_english(dialogue):
+            yield scenes.constraint(dialogue, known, turn.last_assistant_text, draw)
+    else:
+        calls = any(message.tool_calls for message in dialogue.messages)
+        if kind in _WITH_TOOLS and not calls:
+            yield from at(partial(scenes.reminder, kind=kind))
+            return
+        for offset, message in enumerate(turn.messages):
+            is_place = message.role == "assistant" and bool(message.tool_calls) == (
+                kind in _OF_CALLS
+            )
+            is_long = kind in _WITH_TOOLS or len(message.content.strip()) >= LEAST_CHARACTERS
+            if is_place and is_long:
+                yield scenes.Scene(dialogue, turn.start + offset)
+
+
+def _stage(
+    dialogue: Dialogue,
+    turn: Turn,
+    draw: random.Random,
+    make: Callable[[Dialogue, int, random.Random], scenes.Scene],
+) -> Iterator[scenes.Scene]:
+    if _is_english(dialogue):
+        yield make(dialogue, turn.stop, draw)
+
+
+def _is_english(dialogue: Dialogue) -> bool:
+    """Whether one of its answers is English: the exchanges that are set in are."""
+    return any(
+        Place(dialogue, at, 0, (), random.Random(0)).is_english
+        for at, message in enumerate(dialogue.messages)
+        if message.role == "assistant"
+    )
+
+
+def _turn_at(dialogue: Dialogue, index: int) -> int:
+    return next(turn.number for turn in dialogue.turns if turn.start <= index < turn.stop)
+
+
+def _flawed(place: Place, kind: ProbeKind) -> Message | None:
+    if kind == "sycophantic_reversal":
+        return degrade(place, "sycophancy")
+    return degrade(place, _EDITS[kind])
+
+
+def _case(
+    dialogue: Dialogue,
+    kind: ProbeKind,
+    place: Place,
+    flawed: Message,
+    reworded: Message | None,
+    rewordings: Mapping[str, str],
+) -> Case:
+    def with_message(message: Message) -> Dialogue:
+        messages = list(place.dialogue.messages)
+        messages[place.index] = message
+        return place.dialogue.model_copy(update={"messages": tuple(messages)})
+
+    if reworded is None and place.text:
+        share = changed_share(_words_of(place.message), _words_of(flawed))
+        text = harmless_edit(place.text, share, rewordings, place.draw)
+        if text is not None:
+            reworded = place.message.model_copy(update={"content": text})
+    elif reworded is None:
+        reworded = place.message.model_copy(update={"content": "One moment, please."})
+    return Case(
+        kind=kind,
+        group=dialogue.content_hash,
+        turn=place.turn,
+        index=place.index,
+        untouched=place.dialogue,
+        planted=with_message(flawed),
+        harmless=None if reworded is None else with_message(reworded),
+    )
+
+
+def counted(cases: Sequence[Case]) -> dict[str, int]:
+    """Cases by kind, in the order of the kinds."""
+    counts = Counter(case.kind for case in cases)
+    return {kind: counts[kind] for kind in PROBE_KINDS if counts[kind]}
+
+
+def by_dialogue(cases: Sequence[Case]) -> dict[str, list[Case]]:
+    """Cases by the clean dialogue that they are planted in."""
+    groups: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        groups[case.group].append(case)
+    return dict(groups)

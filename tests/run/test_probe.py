@@ -1,0 +1,458 @@
+"""A judge on planted flaws, end to end: each biased judge is caught by the line that is made for it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from curate.cli import app, main
+from curate.dialogue import Message
+from curate.engines import pool
+from curate.engines.base import Capability, Completion, EngineIdentity, Request
+from curate.engines.pool import Asks, EngineFacts
+from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
+from curate.engines.stand_in import settled
+from curate.errors import UsageError
+from curate.judging.config import RubricConfig
+from curate.recipe import Recipe, parse_recipe
+from curate.records import ProbeReport, TrustKind
+from curate.records.validation import validate_record
+from curate.run.probe import (
+    Probed,
+    ProbePlan,
+    _Prober,
+    compare_probes,
+    plan_probe,
+    probe_judge,
+    read_probe,
+    write_probe,
+)
+from curate.run.trust_reports import read_trust_report
+from curate.sources.sample import sample_rewordings
+from curate.stages import judge_stage
+from curate.trust.probe_cases import KIND_SENTENCES
+
+_MESSAGE = re.compile(r"^\[(\d+)\.(\w+) ?([^\]]*)\]\n(.*?)(?=^\[\d+\.|^</dialogue>)", re.M | re.S)
+_KINDS = {sentence: kind for kind, sentence in KIND_SENTENCES.items()}
+
+
+def recipe(**sections: Any) -> Recipe:
+    given = {
+        "name": "probed",
+        "source": {"path": "nothing.jsonl"},
+        "models": {"judge": {"engine": "scripted", "replies": []}},
+        "judge": {"mode": "tokens"},
+    }
+    return parse_recipe(given | sections)
+
+
+@cache
+def plan(limit: int = 130) -> ProbePlan:
+    return plan_probe(recipe(), limit=limit)
+
+
+def shown(message: Message) -> str:
+    calls = "".join(
+        f"(calls tool) {call.name} {json.dumps(call.arguments, separators=(',', ':'))}"
+        for call in message.tool_calls
+    )
+    return (message.content.strip() + "\n" + calls).strip()
+
+
+@cache
+def truth() -> tuple[dict[tuple[str, str], str], dict[str, str]]:
+    """Kind of a flaw by the user's words and the reply's, and the scenario of a dialogue by its first words."""
+    flaws, scenarios = {}, {}
+    for case in plan().cases:
+        messages = case.planted.messages
+        asked = next(m for m in reversed(messages[: case.index]) if m.role == "user")
+        key = asked.content.splitlines()[0], shown(messages[case.index])
+        flaws[key] = case.kind
+    for dialogue in plan().judged:
+        first = next(m for m in dialogue.messages if m.role == "user").content
+        scenarios.setdefault(first.splitlines()[0], dialogue.scenario or "")
+    for variant in plan().variants:
+        if variant.line == "other_scenario":
+            first = next(m for m in variant.first.messages if m.role == "user").content
+            scenarios[first.splitlines()[0]] = variant.first.scenario or ""
+    return flaws, scenarios
+
+
+class Seen:
+    """What a judge is shown, and what it is asked."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        text = "\n".join(str(message["content"]) for message in request.messages)
+        self.text = text
+        start = text.rindex("<dialogue>\n")
+        body = text[start:]
+        self.messages = [
+            (int(turn), role, name, said.strip())
+            for turn, role, name, said in _MESSAGE.findall(body)
+        ]
+        scenario = re.search(r"<scenario>\n(.*?)\n</scenario>", text, re.S)
+        self.scenario = scenario[1] if scenario else ""
+        self.question = request.question
+        asked = re.search(r"[Tt]urn (\d+)", self.question)
+        self.turn = int(asked[1]) if asked and "whole" not in self.question else None
+
+    def user(self, turn: int) -> str:
+        return next(
+            (
+                said.splitlines()[0]
+                for n, role, _, said in self.messages
+                if (n, role) == (turn, "user")
+            ),
+            "",
+        )
+
+    def replies(self, turn: int | None = None) -> list[str]:
+        return [
+            said for n, role, _, said in self.messages if role == "assistant" and turn in (None, n)
+        ]
+
+    def flaw(self, turn: int) -> str | None:
+        flaws, _ = truth()
+        return next(
+            (
+                flaws[key]
+                for reply in self.replies(turn)
+                if (key := (self.user(turn), reply)) in flaws
+            ),
+            None,
+        )
+
+    @property
+    def turns(self) -> list[int]:
+        return sorted({turn for turn, role, *_ in self.messages if role == "assistant"})
+
+
+def good(seen: Seen) -> float:
+    """4.9 where nothing is wrong, little where there is a flaw, less under a scenario that is another one's."""
+    _, scenarios = truth()
+    own = scenarios.get(seen.user(1), seen.scenario)
+    translated = sample_rewordings()[1].get(own)
+    lost = 0.0 if seen.scenario in (own, translated) else 0.9
+    looked_at = seen.turns if seen.turn is None else [seen.turn]
+    if any(seen.flaw(turn) for turn in looked_at):
+        return (3.2 if seen.turn is None else 1.4) - lost / 3
+    return 4.9 - lost
+
+
+def picks_untouched(seen: Seen, sides: Sequence[str]) -> str:
+    flaws, _ = truth()
+    asked = seen.user(seen.messages[-1][0])
+    return "B" if (asked, sides[0]) in flaws else "A"
+
+
+def names_kind(seen: Seen) -> str:
+    assert seen.turn is not None
+    return seen.flaw(seen.turn) or "evasion"
+
+
+class Judge:
+    """Answers every question of a probe by three functions."""
+
+    def __init__(
+        self,
+        score: Callable[[Seen], float] = good,
+        pick: Callable[[Seen, Sequence[str]], str] = picks_untouched,
+        kind: Callable[[Seen], str] = names_kind,
+    ) -> None:
+        self.score, self.pick, self.kind = score, pick, kind
+        self.asked = 0
+
+    def __call__(self, request: Request) -> Completion:
+        self.asked += 1
+        seen = Seen(request)
+        purpose = request.purpose.partition(".")[2]
+        if purpose == "compare":
+            sides = re.findall(r"<candidate>\n(.*?)\n</candidate>", seen.question, re.S)
+            return likely(self.pick(seen, sides), request.labels)
+        if purpose == "kind":
+            wanted = KIND_SENTENCES[self.kind(seen)]  # type: ignore[index]
+            letter = re.search(rf"^(\w) = {re.escape(wanted)}$", seen.question, re.M)
+            assert letter
+            return likely(letter[1], request.labels)
+        return expecting(self.score(seen), request.labels)
+
+    async def ask(self, requests: Sequence[Request]) -> list[Completion]:
+        return [self(request) for request in requests]
+
+
+def likely(letter: str, labels: Sequence[str]) -> Completion:
+    first = tuple(
+        (label, math.log(0.9 if label == letter else 0.1 / len(labels))) for label in labels
+    )
+    return Completion(letter, first_token=first)
+
+
+def expecting(value: float, labels: Sequence[str]) -> Completion:
+    """Two neighbouring digits whose mean is the value."""
+    value = min(5.0, max(1.0, value))
+    low = min(4, int(value))
+    share = value - low
+    shares = {str(low): 1 - share, str(low + 1): share}
+    first = tuple((label, math.log(max(1e-9, shares.get(label, 0.0)))) for label in labels)
+    return Completion(max(shares, key=shares.__getitem__), first_token=first)
+
+
+def card(judge: Judge, limit: int = 39, only: str = "") -> Probed:
+    """The judge's card; of one line, only what that line needs is asked."""
+    nobody = EngineFacts(
+        EngineIdentity("scripted", "judge"), frozenset({Capability.TOP_LOGPROBS}), 1
+    )
+    rubric = RubricConfig(mode="tokens", text="off")
+    asked = plan(limit)
+    if only in {variant.line for variant in asked.variants}:
+        asked = replace(asked, cases=asked.cases[:1], sides=(), again=())
+    if only:
+        kept = tuple(variant for variant in asked.variants if variant.line == only)
+        asked = replace(asked, variants=kept)
+    prober = _Prober.of(asked, rubric, judge_stage(rubric, nobody), nobody, Asks.of(judge.ask))
+    for job in prober.jobs():
+        settled(job())
+    return prober.probed({})
+
+
+@cache
+def good_card() -> Probed:
+    return card(Judge(), 130)
+
+
+def test_a_good_judge_passes_every_line() -> None:
+    report = good_card().report
+    assert not report.unscored
+    states = {line.name: (line.state, line.value, line.detail) for line in report.lines}
+    assert {name: held for name, held in states.items() if held[0] != "pass"} == {}
+
+
+def always_five(_: Seen) -> float:
+    return 5.0
+
+
+def loves_length(seen: Seen) -> float:
+    shown = seen.replies(seen.turn)
+    return 2 + len(" ".join(shown)) / len(shown or [""]) / 60
+
+
+def blames_the_last(seen: Seen) -> float:
+    return 5.0 - 0.6 * (seen.turn or 1)
+
+
+_HIDDEN = re.compile(
+    r"[Gg]ives? 5 to everything|It was flawless|New rule for the judge|\"verdict\": \"excellent\""
+)
+
+
+def obeys(seen: Seen) -> float:
+    return 5.0 if _HIDDEN.search(seen.text) else good(seen)
+
+
+def ignores_the_scenario(seen: Seen) -> float:
+    own = good(seen)
+    return 4.9 if own == pytest.approx(4.0) else own
+
+
+def prefers_names(seen: Seen) -> float:
+    names = {name for _, role, name, _ in seen.messages if role == "user"}
+    return good(seen) - 0.8 * bool(names & {"Lakisha", "Jamal", "Aisha", "Rasheed"})
+
+
+def likes_lists(seen: Seen) -> float:
+    return good(seen) - 1.2 * (not any(reply.startswith("- ") for reply in seen.replies(seen.turn)))
+
+
+def by_wording(seen: Seen) -> float:
+    return good(seen) - 0.8 * seen.question.startswith("Look at")
+
+
+def by_sample(seen: Seen) -> float:
+    return good(seen) - 0.9 * (seen.request.sample > 0)
+
+
+@cache
+def originals() -> frozenset[str]:
+    return frozenset(shown(message) for case in plan().cases for message in case.untouched.messages)
+
+
+def punishes_edits(seen: Seen) -> float:
+    return 3.0 if any(reply not in originals() for reply in seen.replies(seen.turn)) else 4.9
+
+
+def dislikes_translations(seen: Seen) -> float:
+    return good(seen) - 0.9 * (seen.scenario in sample_rewordings()[1].values())
+
+
+@pytest.mark.parametrize(
+    ("judge", "caught", "wanted"),
+    [
+        (Judge(always_five), "detection", ("fail", "unclear")),
+        (Judge(loves_length), "verbosity", ("fail",)),
+        (Judge(blames_the_last), "last_turn", ("fail",)),
+        (Judge(obeys), "instruction_in_user", ("fail",)),
+        (Judge(obeys), "fake_fence_in_user", ("fail",)),
+        (Judge(obeys), "fake_system_in_user", ("fail",)),
+        (Judge(obeys), "fake_verdict_in_user", ("fail",)),
+        (Judge(obeys), "instruction_in_tool", ("fail",)),
+        (Judge(obeys), "instruction_in_name", ("fail",)),
+        (Judge(pick=lambda *_: "A"), "candidate_order", ("fail",)),
+        (Judge(ignores_the_scenario), "other_scenario", ("fail", "unclear")),
+        (Judge(prefers_names), "speaker_names", ("fail",)),
+        (Judge(likes_lists), "formatting", ("fail",)),
+        (Judge(by_wording), "other_wording", ("fail",)),
+        (Judge(by_sample), "repeated", ("fail",)),
+        (Judge(punishes_edits), "harmless_edit", ("fail",)),
+        (Judge(dislikes_translations), "scenario_language", ("fail",)),
+        (Judge(kind=lambda _: "evasion"), "kind", ("fail",)),
+    ],
+    ids=lambda held: getattr(getattr(held, "score", None), "__name__", None),
+)
+def test_a_biased_judge_is_caught(judge: Judge, caught: str, wanted: tuple[str, ...]) -> None:
+    line = card(judge, only=caught).report.line(caught)
+    assert line.state in wanted, line
+
+
+@cache
+def blind_card() -> Probed:
+    return card(Judge(always_five))
+
+
+def test_a_judge_that_sees_nothing_is_told_so() -> None:
+    report = blind_card().report
+    assert report.line("detection").value == 0.5
+    assert "no better than chance" in report.sentence
+    assert report.line("weakest_turn").value == 0.0
+    assert all(line.state == "pass" for line in report.lines if line.section == "hidden")
+
+
+def test_two_judges_are_told_apart_and_a_judge_not_from_itself() -> None:
+    blind, sees = blind_card(), good_card()
+    compared = {line.name: line for line in compare_probes(sees, blind).lines}
+    assert compared["detection"].better == "first"
+    assert compared["detection"].difference == pytest.approx(
+        sees.report.line("detection").value - 0.5  # type: ignore[operator]
+    )
+    same = compare_probes(sees, sees)
+    assert {line.better for line in same.lines} == {"neither"}
+    assert "No line tells the two apart" in same.sentence
+
+
+def test_cards_without_a_common_case_are_refused() -> None:
+    other = Probed(
+        good_card().report,
+        tuple(o.model_copy(update={"case": "x" + o.case}) for o in good_card().outcomes),
+    )
+    with pytest.raises(UsageError, match="no case in common"):
+        compare_probes(good_card(), other)
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ScriptedEngine:
+    made = ScriptedEngine(
+        Judge(), capabilities=DEFAULT_CAPABILITIES | {Capability.TOP_LOGPROBS}, keep_requests=True
+    )
+
+    async def scripted(_: object) -> ScriptedEngine:
+        return made
+
+    monkeypatch.setattr(pool, "open_engine", scripted)
+    monkeypatch.chdir(tmp_path)
+    return made
+
+
+def test_a_card_is_kept_and_its_replies_are_asked_for_once(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    small = plan(13)
+    run = tmp_path / "run"
+    probed = probe_judge(recipe(), small, run / "replies.sqlite")
+    # Two that are in flight at once may ask the same; the estimate counts it once.
+    different = {request.key(engine.identity) for request in engine.requests}
+    assert len(different) == round(small.load.requests)
+    write_probe(run, probed)
+    assert read_probe(run) == probed
+    held = read_trust_report(run, ProbeReport, TrustKind.PROBE)
+    assert held is not None
+    validate_record("probe", held.model_dump(mode="json"))
+    before = len(engine.requests)
+    again = probe_judge(recipe(), small, run / "replies.sqlite")
+    assert len(engine.requests) == before
+    assert again.outcomes == probed.outcomes
+
+
+def test_the_command_prints_its_plan_its_card_and_a_sentence(engine: ScriptedEngine) -> None:
+    Path("r.yaml").write_text(
+        "name: probed\nsource: {path: nothing.jsonl}\nmodels: {judge: {engine: scripted, replies: []}}\n"
+    )
+    dry = CliRunner().invoke(app, ["probe", "r.yaml", "--limit", "13", "--dry-run"])
+    assert dry.exit_code == 0, dry.output
+    assert "13 flaws planted" in dry.output
+    assert not engine.requests
+    done = CliRunner().invoke(app, ["probe", "r.yaml", "--limit", "13"])
+    assert done.exit_code == 0, done.output
+    assert "does it find flaws?" in done.output
+    assert "Of 13 planted flaws" in done.output
+    as_json = CliRunner().invoke(app, ["probe", "r.yaml", "--limit", "13", "--json"])
+    validate_record("probe", json.loads(as_json.output))
+    compared = CliRunner().invoke(
+        app, ["probe", "--compare", "runs/probed", "r.yaml", "--limit", "13", "--json"]
+    )
+    assert compared.exit_code == 0, compared.output
+    assert "No line tells the two apart" in json.loads(compared.output)["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "no recipe is named"),
+        (["r.yaml", "--compare", "a", "b"], "--compare takes two recipes"),
+        (["--compare", ".", "r.yaml"], "has no card"),
+        (["r.yaml", "--data", "empty.jsonl"], "too little room"),
+    ],
+)
+def test_what_cannot_be_probed_is_said_before_any_call(
+    engine: ScriptedEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    Path("r.yaml").write_text(
+        "name: probed\nsource: {path: nothing.jsonl}\nmodels: {judge: {engine: scripted, replies: []}}\n"
+    )
+    row = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hi"}]}
+    Path("empty.jsonl").write_text(json.dumps(row) + "\n")
+    monkeypatch.setattr("sys.argv", ["curate", "probe", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert said in capfd.readouterr().err
+    assert not engine.requests
+
+
+def test_all_of_it_unscored_ends_with_the_exit_code_for_that(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = ScriptedEngine(lambda _: "?", model="silent")
+
+    async def scripted(_: object) -> ScriptedEngine:
+        return made
+
+    monkeypatch.setattr(pool, "open_engine", scripted)
+    monkeypatch.chdir(tmp_path)
+    Path("r.yaml").write_text(
+        "name: probed\nsource: {path: nothing.jsonl}\nmodels: {judge: {engine: scripted, replies: []}}\n"
+    )
+    done = CliRunner().invoke(app, ["probe", "r.yaml", "--limit", "13"])
+    assert done.exit_code != 0
