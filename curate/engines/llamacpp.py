@@ -84,8 +84,8 @@ class LlamaCppEngine:
         return [await self._answer(request) for request in requests]
 
     async def close(self) -> None:
-        """Wait for calls in flight and free the model."""
-        await asyncio.to_thread(self._threads.shutdown)
+        """Free the model once the calls in flight have ended; those that wait for their turn are given up."""
+        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         self._server = None
 
     async def _answer(self, request: Request) -> Completion:

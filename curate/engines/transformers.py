@@ -107,6 +107,7 @@ class TransformersEngine:
         self._grammars = grammars
         self._kept: deque[TokenTree] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="transformers")
+        self._is_closing = False
 
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer siblings together, each token they share read once."""
@@ -116,8 +117,9 @@ class TransformersEngine:
         return await loop.run_in_executor(self._thread, self._answer, list(requests))
 
     async def close(self) -> None:
-        """Wait for calls in flight and free the model."""
-        await asyncio.to_thread(self._thread.shutdown)
+        """Free the model. A call in flight ends with the token it is at: whoever closes waits for none."""
+        self._is_closing = True
+        await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
         self._kept.clear()
         self._model = None
 
@@ -167,6 +169,10 @@ class TransformersEngine:
                 self._extend(row, _consume_forced(row.matcher), tree)
         open_rows = [row for row in rows if row.is_open]
         while open_rows:
+            if self._is_closing:
+                for row in open_rows:
+                    row.fault = Fault("server", "the engine was closed")
+                return
             logits = tree.read([row.slot for row in open_rows])
             for row in open_rows:
                 self._advance(row, logits[row.slot], tree)

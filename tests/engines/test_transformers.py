@@ -291,6 +291,30 @@ async def test_replies_are_bounded_by_the_config(open_tiny):
     assert (short.finish, short.usage.completion_tokens) == ("length", 5)
 
 
+async def test_closing_ends_what_is_being_written(open_tiny, monkeypatch):
+    engine = await open_tiny()
+    read, begun, reads = TokenTree.read, asyncio.Event(), 0
+    loop = asyncio.get_running_loop()
+
+    def counted(tree: TokenTree, slots: list[int]) -> Any:
+        nonlocal reads
+        reads += 1
+        loop.call_soon_threadsafe(begun.set)
+        return read(tree, slots)
+
+    monkeypatch.setattr(TokenTree, "read", counted)
+    schema = {"type": "string", "minLength": 400}
+    first = asyncio.create_task(
+        engine.complete([ask(1, "Write.\n", schema=schema, max_tokens=400)])
+    )
+    waiting = asyncio.create_task(engine.complete([ask(2, "Write.\n", max_tokens=1)]))
+    await begun.wait()
+    first.cancel()
+    waiting.cancel()
+    await engine.close()
+    assert reads < 100
+
+
 async def test_what_the_engine_says_of_itself(engine, folder, tmp_path):
     assert engine.capabilities == {
         Capability.JSON_SCHEMA,
