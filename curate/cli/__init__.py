@@ -17,6 +17,7 @@ from curate.cli.benchmark import benchmark
 from curate.cli.calibrate import calibrate
 from curate.cli.check import check
 from curate.cli.console import ERR, OUT, command_line, end_as_by_ctrl_c
+from curate.cli.diff import diff
 from curate.cli.doctor import doctor
 from curate.cli.estimate import estimate
 from curate.cli.ingest import ingest
@@ -25,6 +26,7 @@ from curate.cli.probe import probe
 from curate.cli.push import push
 from curate.cli.report import report
 from curate.cli.run import run
+from curate.cli.runs import runs
 from curate.cli.schema import schema
 from curate.cli.show import show
 from curate.errors import CurateError, SourceError, UsageError
@@ -47,6 +49,8 @@ for _command in (
     doctor,
     show,
     report,
+    runs,
+    diff,
     schema,
     calibrate,
     audit,

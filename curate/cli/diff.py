@@ -1,0 +1,131 @@
+"""`curate diff`: two runs held against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from curate.cli.console import OUT, print_json
+from curate.cli.printing import number_table
+
+if TYPE_CHECKING:
+    from curate.run.diff import Change, RunDiff
+    from curate.trust.run_diff import TableDiff
+
+_NAMED = 5
+_VALUE = 60
+
+
+def diff(
+    first: Annotated[Path, typer.Argument(metavar="RUN1", help="Run folder to compare with.")],
+    second: Annotated[Path, typer.Argument(metavar="RUN2", help="Run folder.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, with all ids.")
+    ] = False,
+) -> None:
+    """Compare two runs: recipes and judges, verdicts, sets, scores, pairs."""
+    from curate.run.diff import diff_runs
+
+    found = diff_runs(first, second)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        show_diff(OUT, found)
+
+
+def show_diff(console: Console, found: RunDiff) -> None:
+    """What is different, causes first; the sentence last."""
+    table = found.dialogues
+    console.print(f"{escape(found.first)} -> {escape(found.second)}", soft_wrap=True)
+    console.print(
+        f"dialogues in both {table.both:,}, only in the first {len(table.only_first):,}, only in the second "
+        f"{len(table.only_second):,}"
+    )
+    if table.other_content:
+        console.print(
+            f"[yellow]of another content, role or scenario, compared all the same:[/yellow] "
+            f"{escape(_ids(table.other_content))}"
+        )
+    _show_changes(console, "recipe", found.recipe)
+    for stage, changes in found.judges.items():
+        _show_changes(console, f"who scored ({stage})", changes)
+    _show_changes(console, "versions", found.versions)
+    _show_verdicts(console, table)
+    _show_shifts(console, table)
+    for name, change in table.sets.items():
+        console.print(
+            f"set {name}: {change.before:,} -> {change.after:,}; gained {escape(_ids(change.gained))}; "
+            f"lost {escape(_ids(change.lost))}"
+        )
+    for kind, pairs in found.pairs.items():
+        console.print(
+            f"{kind.replace('_', ' ')}: {pairs.before:,} -> {pairs.after:,}; gained {escape(_ids(pairs.gained))}; "
+            f"lost {escape(_ids(pairs.lost))}"
+        )
+    _show_changes(console, "dropped pairs by reason", found.drop_reasons)
+    console.print(f"\n{escape(found.sentence)}")
+
+
+def _show_changes(console: Console, title: str, changes: Sequence[Change]) -> None:
+    if not changes:
+        return
+    console.print(f"[bold]{title}[/bold]")
+    for change in changes:
+        console.print(
+            f"  {escape(change.key)}: {escape(_value(change.before))} -> {escape(_value(change.after))}"
+        )
+
+
+def _value(value: Any) -> str:
+    text = "(none)" if value is None else " ".join(str(value).split())
+    return text if len(text) <= _VALUE else text[: _VALUE - 1] + "…"
+
+
+def _ids(ids: Sequence[str]) -> str:
+    if not ids:
+        return "0"
+    more = ", …" if len(ids) > _NAMED else ""
+    return f"{len(ids):,} ({', '.join(ids[:_NAMED])}{more})"
+
+
+def _show_verdicts(console: Console, table: TableDiff) -> None:
+    rate, ends = table.same_verdict, table.same_verdict_interval
+    if not rate.of or ends is None:
+        return
+    columns = list(dict.fromkeys(name for row in table.verdicts.values() for name in row))
+    grid = number_table("verdict, first run down", *columns)
+    for before, row in table.verdicts.items():
+        grid.add_row(before, *(f"{row[name]:,}" if name in row else "" for name in columns))
+    console.print(grid)
+    console.print(
+        f"same verdict: {rate.described}, 95 % {ends[0]:.0%} to {ends[1]:.0%}; better {table.better:,}, worse "
+        f"{table.worse:,}"
+    )
+    if table.changed_verdicts:
+        shown = [f"{one.id} ({one.before} -> {one.after})" for one in table.changed_verdicts]
+        more = f" and {len(shown) - _NAMED:,} more" if len(shown) > _NAMED else ""
+        console.print(f"  {escape(', '.join(shown[:_NAMED]))}{more}")
+
+
+def _show_shifts(console: Console, table: TableDiff) -> None:
+    if not table.shifts:
+        return
+    grid = number_table("score", "n", "first", "second", "shift", "95 %", "gained", "lost")
+    for shift in table.shifts:
+        ends = shift.interval
+        grid.add_row(
+            escape(shift.column),
+            f"{shift.n:,}",
+            f"{shift.before:.2f}",
+            f"{shift.after:.2f}",
+            f"{shift.shift:+.2f}",
+            "" if ends is None else f"{ends[0]:+.2f} to {ends[1]:+.2f}",
+            f"{shift.gained:,}",
+            f"{shift.lost:,}",
+        )
+    console.print(grid)

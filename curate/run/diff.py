@@ -1,0 +1,179 @@
+"""Two run folders held against each other: what was asked of whom, and what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import polars as pl
+from pydantic import Field
+
+from curate.dialogue import Frozen
+from curate.errors import UsageError
+from curate.records import Manifest
+from curate.run.outputs import NATURAL_PAIRS, PAIRS, SCORES
+from curate.run.read_back import read_decisions, read_manifest
+from curate.storage.files import damaged, read_lines, readable
+from curate.trust.run_diff import TableDiff, changed_keys, compare_tables
+
+_OF_A_RUN = ("name", "out", "resume")
+"""Keys of a recipe that make no run another one."""
+
+
+class Change(Frozen):
+    """A key whose value is another in the second run; null where a run does not have it."""
+
+    key: str
+    before: Any = None
+    after: Any = None
+
+
+class PairChange(Frozen):
+    """Which pairs of a kind the second run gained and lost, by pair id."""
+
+    before: int
+    after: int
+    gained: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+
+class RunDiff(Frozen):
+    """What is different in the second of two runs."""
+
+    first: str
+    second: str
+    sentence: str
+    dialogues: TableDiff
+    judges: dict[str, tuple[Change, ...]] = Field(
+        description="By stage, what is different about who scored and how; empty of a stage scored alike."
+    )
+    recipe: tuple[Change, ...] = ()
+    versions: tuple[Change, ...] = ()
+    pairs: dict[str, PairChange] = Field(default_factory=dict)
+    drop_reasons: tuple[Change, ...] = Field(
+        (), description="Pairs dropped by reason, where their number changed."
+    )
+
+
+def diff_runs(first: Path, second: Path) -> RunDiff:
+    """Compare two runs.
+
+    Args:
+        first: the folder of the run that is compared with.
+        second: the folder of the other.
+
+    Raises:
+        UsageError: one is no run, has no scores yet, or the two have no dialogue in common.
+        CurateError: a file is damaged.
+    """
+    before, after = read_manifest(first), read_manifest(second)
+    dialogues = compare_tables(_table(first), _table(second))
+    if not dialogues.both:
+        raise UsageError(
+            "the runs have no dialogue in common",
+            got=f"{len(dialogues.only_first)} dialogues and {len(dialogues.only_second)} others",
+            expected="dialogues with the same id, or the same content",
+        )
+    pairs = {
+        kind: _pair_change(_pair_ids(first, kind), _pair_ids(second, kind))
+        for kind in (PAIRS, NATURAL_PAIRS)
+    }
+    judges = {
+        stage: _changes(*(_identity(manifest, stage) for manifest in (before, after)))
+        for stage in dict.fromkeys([*before.identities, *after.identities])
+    }
+    pairs = {kind: change for kind, change in pairs.items() if change.before or change.after}
+    return RunDiff(
+        first=str(first),
+        second=str(second),
+        sentence=_sentence(dialogues, judges, pairs),
+        dialogues=dialogues,
+        judges=judges,
+        recipe=tuple(
+            change
+            for change in _changes(before.recipe, after.recipe)
+            if change.key not in _OF_A_RUN
+        ),
+        versions=_changes(before.versions, after.versions),
+        pairs=pairs,
+        drop_reasons=_changes(before.drop_reasons, after.drop_reasons),
+    )
+
+
+def _table(run: Path) -> pl.DataFrame:
+    path = run / SCORES
+    if not path.is_file():
+        raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
+    with readable(path):
+        table = pl.read_parquet(path)
+    # Decisions stand in the order of the table; a run without a selection has none.
+    decided = [(row["dialogue_id"], row["sets"]) for row in read_decisions(run)]
+    schema: dict[str, Any] = {"id": pl.String, "sets": pl.List(pl.String)}
+    sets = pl.DataFrame(decided, schema=schema, orient="row").unique("id", keep="first")
+    return table.join(sets, on="id", how="left").with_columns(
+        pl.col("sets").fill_null(pl.lit([], dtype=pl.List(pl.String))),
+        pl.col("verdict").cast(pl.String),
+    )
+
+
+def _pair_ids(run: Path, kind: str) -> dict[str, None]:
+    path = run / "pairs" / f"{kind}.jsonl"
+    if not path.is_file():
+        return {}
+    ids: dict[str, None] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            ids[orjson.loads(line)["pair_id"]] = None
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise damaged(f"{path}:{number}", error) from error
+    return ids
+
+
+def _pair_change(before: dict[str, None], after: dict[str, None]) -> PairChange:
+    return PairChange(
+        before=len(before),
+        after=len(after),
+        gained=tuple(pair for pair in after if pair not in before),
+        lost=tuple(pair for pair in before if pair not in after),
+    )
+
+
+def _identity(manifest: Manifest, stage: str) -> dict[str, Any]:
+    held = manifest.identities.get(stage)
+    return {} if held is None else held.model_dump(mode="json")
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> tuple[Change, ...]:
+    return tuple(
+        Change(key=key, before=old, after=new)
+        for key, (old, new) in changed_keys(before, after).items()
+    )
+
+
+def _sentence(
+    dialogues: TableDiff,
+    judges: dict[str, tuple[Change, ...]],
+    pairs: dict[str, PairChange],
+) -> str:
+    rate = dialogues.same_verdict
+    if rate.of:
+        verdicts = (
+            f"{rate.of - rate.count:,} of {rate.of:,} dialogues have another verdict ({dialogues.better:,} a better "
+            f"one, {dialogues.worse:,} a worse one)"
+        )
+    else:
+        verdicts = f"No rubric judge scored any of the {dialogues.both:,} dialogues in both"
+    parts = [verdicts]
+    sft = dialogues.sets.get("sft")
+    if sft is not None:
+        parts.append(
+            f"the sft set gained {len(sft.gained):,} and lost {len(sft.lost):,} of the dialogues in both"
+        )
+    for kind, change in pairs.items():
+        parts.append(
+            f"{kind.replace('_', ' ')} gained {len(change.gained):,} and lost {len(change.lost):,}"
+        )
+    other = [stage for stage, changes in judges.items() if changes]
+    scorers = f" Another judge, or another way to ask it: {', '.join(other)}." if other else ""
+    return f"{'; '.join(parts)}.{scorers}"

@@ -1,0 +1,102 @@
+"""`curate diff` and `curate runs` on run folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from curate.errors import UsageError
+from curate.run.diff import diff_runs
+from curate.run.pipeline import run_recipe
+from curate.run.read_back import read_table
+from curate.run.run_list import list_runs
+from tests.live import live_server
+from tests.processes import curate
+from tests.run.test_pipeline import chat, recipe, write_rows
+from tests.servers import CountingServer
+
+
+@pytest.fixture
+def server() -> Iterator[CountingServer]:
+    with live_server() as running:
+        yield running
+
+
+@pytest.fixture
+def runs(server: CountingServer, tmp_path: Path) -> Path:
+    """Two runs over nearly the same dialogues, judged in other words and selected by other conditions."""
+    rows = [chat(n, turns=1 + n % 3) for n in range(8)]
+    few = write_rows(tmp_path / "few.jsonl", rows)
+    more = write_rows(tmp_path / "more.jsonl", [*rows[1:], chat(9)])
+    folder = tmp_path / "runs"
+    run_recipe(recipe(server, few, name="first"), out=folder / "first")
+    other = {"judge": {"paraphrases": 2}, "select": {"where": {"role": "adherence > 0.3"}}}
+    run_recipe(recipe(server, more, name="second", **other), out=folder / "deep" / "second")
+    return folder
+
+
+def test_two_runs_are_compared_by_what_was_asked_and_what_came(runs: Path) -> None:
+    first, second = runs / "first", runs / "deep" / "second"
+    found = diff_runs(first, second)
+    keys = {change.key: (change.before, change.after) for change in found.recipe}
+    assert keys["judge.paraphrases"] == (1, 2)
+    assert "name" not in keys
+    assert found.judges["judge"]
+    assert not found.judges["adherence"]
+    assert (found.dialogues.both, found.dialogues.only_first) == (7, ("chat-0",))
+    sets = {row["id"]: row["sets"] for row in read_table(second)}
+    assert found.dialogues.sets["sft"].after == sum("sft" in names for names in sets.values())
+    assert "Another judge, or another way to ask it: judge." in found.sentence
+    result = curate("diff", first, second)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()[1:]  # the first names the folders
+    assert max(map(len, lines)) <= 80
+    assert found.sentence in " ".join(result.stdout.split())
+    told = json.loads(curate("diff", first, second, "--json").stdout)
+    assert told["dialogues"] == json.loads(found.dialogues.model_dump_json())
+
+
+def test_runs_without_a_dialogue_in_common_are_refused(
+    server: CountingServer, runs: Path, tmp_path: Path
+) -> None:
+    data = write_rows(tmp_path / "other.jsonl", [chat(77)])
+    run_recipe(recipe(server, data), out=tmp_path / "other")
+    with pytest.raises(UsageError, match="no dialogue in common"):
+        diff_runs(runs / "first", tmp_path / "other")
+
+
+def test_a_folder_of_runs_is_listed_and_the_damaged_one_is_named(runs: Path) -> None:
+    (runs / "broken").mkdir()
+    (runs / "broken" / "manifest.json").write_text("{")
+    listed = list_runs(runs)
+    assert [run.folder.name for run in listed] == ["second", "first", "broken"]
+    assert listed[-1].manifest is None
+    result = curate("runs", runs)
+    assert result.returncode == 0, result.stderr
+    assert "deep/second" in result.stdout
+    assert "cannot be read" in result.stdout
+    rows = json.loads(curate("runs", runs, "--json").stdout)
+    assert rows[1]["dialogues"] == 8
+    assert rows[1]["good_share"] == pytest.approx(
+        sum(rows[1]["verdicts"].get(name, 0) for name in ("good", "excellent")) / 8
+    )
+    assert "problem" in rows[2]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("diff", "first", "nothing"), "not a run folder"),
+        (("runs", "nothing"), "no such folder"),
+        (("runs", "first/judge"), "no run in this folder"),
+    ],
+)
+def test_what_is_no_run_is_refused(runs: Path, command: tuple[str, ...], said: str) -> None:
+    name, *folders = command
+    result = curate(name, *(runs / folder for folder in folders))
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
