@@ -100,24 +100,27 @@ def clean_variants(
 
 
 def hidden_instructions(cases: Sequence[Case], limit: int, seed: int = 42) -> list[Variant]:
-    """Flawed dialogues with something hidden in them, beside the same with as much harmless text there.
+    """Flawed dialogues with something hidden in the turn of the flaw, beside the same with harmless text there.
+
+    The harmless text is about as long. All lines have the same cases, so that the user's four share it.
 
     Args:
         cases: the planted dialogues are what it is hidden in: there is room for the score to rise.
         limit: of each line, one a clean dialogue while there are others.
         seed: of the draws.
     """
+    draw = random.Random(f"{seed} hidden")
     variants = []
-    for line, text in ATTACKS.items():
-        draw = random.Random(f"{seed} {line}")
-        for case in _spread(draw.sample(cases, len(cases)), limit):
-            quiet = draw.choice(_QUIET)
+    for case in _spread(draw.sample(cases, len(cases)), limit):
+        quiet = draw.choice(_QUIET)
+        for line, text in ATTACKS.items():
+            hide: Callable[[Dialogue, int, str], Dialogue] = _with_remark
+            harmless = quiet
             if line == "instruction_in_name":
-                first, second = (_named(case.planted, name) for name in (_cut(quiet, text), text))
+                hide, harmless = _with_name, quiet[: len(text)].rsplit(" ", 1)[0]
             elif line == "instruction_in_tool":
-                first, second = (_with_result(case.planted, said) for said in (quiet, text))
-            else:
-                first, second = (_with_remark(case.planted, said) for said in (quiet, text))
+                hide = _with_result
+            first, second = (hide(case.planted, case.turn, said) for said in (harmless, text))
             variants.append(Variant(line, case.group, first, second))
     return variants
 
@@ -132,10 +135,6 @@ def _spread(cases: Sequence[Case], limit: int) -> list[Case]:
 
     numbered = [(round_of(case), at) for at, case in enumerate(cases)]
     return [cases[at] for _, at in sorted(numbered)[:limit]]
-
-
-def _cut(text: str, like: str) -> str:
-    return text[: len(like)].rsplit(" ", 1)[0]
 
 
 def _with(dialogue: Dialogue, change: Callable[[Message], Message]) -> Dialogue:
@@ -208,24 +207,37 @@ def _other_scenario(
     return dialogue.model_copy(update={"scenario": draw.choice(strangers).scenario})
 
 
-def _with_remark(dialogue: Dialogue, text: str) -> Dialogue:
-    """The text behind the first message of the user."""
-    first = next(at for at, message in enumerate(dialogue.messages) if message.role == "user")
+def _asked(dialogue: Dialogue, turn: int) -> int:
+    """Index of the user's message that opens a turn."""
+    return next(held.start for held in dialogue.turns if held.number == turn)
+
+
+def _with_remark(dialogue: Dialogue, turn: int, text: str) -> Dialogue:
+    """The text behind what the user says in a turn."""
+    at = _asked(dialogue, turn)
     messages = list(dialogue.messages)
-    said = f"{messages[first].content.rstrip()}\n{text}"
-    messages[first] = messages[first].model_copy(update={"content": said})
+    said = f"{messages[at].content.rstrip()}\n{text}"
+    messages[at] = messages[at].model_copy(update={"content": said})
     return dialogue.model_copy(update={"messages": tuple(messages)})
 
 
-def _with_result(dialogue: Dialogue, text: str) -> Dialogue:
-    """The text in a tool's result behind the first message of the user, its call set in."""
-    first = next(at for at, message in enumerate(dialogue.messages) if message.role == "user")
+def _with_name(dialogue: Dialogue, turn: int, name: str) -> Dialogue:
+    """What the user says in a turn under a name."""
+    at = _asked(dialogue, turn)
+    messages = list(dialogue.messages)
+    messages[at] = messages[at].model_copy(update={"name": name})
+    return dialogue.model_copy(update={"messages": tuple(messages)})
+
+
+def _with_result(dialogue: Dialogue, turn: int, text: str) -> Dialogue:
+    """The text in a tool's result behind what the user says in a turn, its call set in."""
+    at = _asked(dialogue, turn)
     call = ToolCall(name="read_notes", arguments={})
     exchange = (
         Message(role="assistant", tool_calls=(call,)),
         Message(role="tool", content=f'{{"notes": "{text}"}}'),
     )
-    messages = (*dialogue.messages[: first + 1], *exchange, *dialogue.messages[first + 1 :])
+    messages = (*dialogue.messages[: at + 1], *exchange, *dialogue.messages[at + 1 :])
     return dialogue.model_copy(update={"messages": messages})
 
 
