@@ -484,7 +484,9 @@ PATH_KEYS: tuple[tuple[str, ...], ...] = (
     ("adherence", "calibration"),
     ("adherence", "reference", "baseline"),
     ("select", "decontaminate", "path"),
+    ("select", "certificate"),
     ("fork", "curve"),
+    ("fork", "certificate"),
     ("natural", "verify", "curve"),
 )
 """Keys whose relative paths are looked for beside the recipe first; lists on the way have any length.

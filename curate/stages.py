@@ -590,7 +590,7 @@ def fork_stage(
         return calls
 
     rows_fingerprint = fingerprint(
-        config.model_dump(mode="json", exclude={"where"}),
+        config.model_dump(mode="json", exclude={"where", "certificate"}),
         judged.result,
         models.policy.identity.key,
         models.reviser.identity.key,

@@ -15,6 +15,7 @@ from curate.cli.agreement import agreement
 from curate.cli.audit import audit
 from curate.cli.benchmark import benchmark
 from curate.cli.calibrate import calibrate
+from curate.cli.certify import certify
 from curate.cli.check import check
 from curate.cli.console import ERR, OUT, command_line, end_as_by_ctrl_c
 from curate.cli.diff import diff
@@ -27,6 +28,7 @@ from curate.cli.push import push
 from curate.cli.report import report
 from curate.cli.run import run
 from curate.cli.runs import runs
+from curate.cli.sample import sample
 from curate.cli.schema import schema
 from curate.cli.show import show
 from curate.errors import CurateError, SourceError, UsageError
@@ -53,8 +55,10 @@ for _command in (
     diff,
     schema,
     calibrate,
+    sample,
     audit,
     agreement,
+    certify,
     check,
     benchmark,
     probe,

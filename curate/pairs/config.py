@@ -11,8 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from curate.records import PairCurve
-from curate.records.calibration_file import read_curve
+from curate.errors import UsageError
+from curate.records import Certificate, PairCurve
+from curate.records.calibration_file import read_certificate, read_curve
 from curate.records.config import Config
 from curate.records.min_good import MinGood
 
@@ -150,11 +151,30 @@ class ForkConfig(VerifyConfig):
         description="What a message must keep to, in sentences. The judge is asked which of them the original"
         " breaks, and the reviser is told to hold to them.",
     )
+    certificate: Annotated[
+        Certificate | None,
+        BeforeValidator(read_certificate, json_schema_input_type=Certificate | str | None),
+    ] = Field(
+        None,
+        description="File that `curate certify` wrote of pairs: those below its threshold are dropped as "
+        "`below_certificate`. Refused where judge, prompts or source differ. The run says whether its pairs are those "
+        "that were certified.",
+    )
     prompt_reasoning: bool = Field(
         False,
         description="Keep parsed-off thinking in the prompt's assistant messages, as `reasoning_content`."
         " The policy then sees it too; turn it on only together with the same option of the export.",
     )
+
+    @model_validator(mode="after")
+    def _is_certified_as_pairs(self) -> ForkConfig:
+        if self.certificate is not None and self.certificate.certified.of != "pairs":
+            raise UsageError(
+                "the certificate is not of pairs that forks made",
+                got=f"fork.certificate of {self.certificate.certified.of}",
+                expected="one that `curate certify RUN GOLD --of pairs` wrote; of dialogues: select.certificate",
+            )
+        return self
 
     @model_validator(mode="after")
     def _has_candidates(self) -> ForkConfig:

@@ -19,7 +19,7 @@ from statistics import pstdev
 
 from curate.pairs.config import VerifyConfig
 from curate.pairs.verify import CheckOutcome, hold
-from curate.records import DropReason, LabelAgreement, PairCheck, PreferencePair
+from curate.records import Certificate, DropReason, LabelAgreement, PairCheck, PreferencePair
 from curate.statistics import effective_size, wilson
 
 UNCALIBRATED = (
@@ -146,6 +146,19 @@ def settle(pair: PreferencePair, found: Survey, config: VerifyConfig) -> Prefere
     return pair.model_copy(
         update={"check": finding.check, "drop_reason": finding.drop_reason, "detail": detail}
     )
+
+
+def hold_to_certificate(pair: PreferencePair, certificate: Certificate) -> PreferencePair:
+    """The pair, dropped where it passed and its score is below the certified threshold, or it has no such score."""
+    held = certificate.certified
+    if pair.drop_reason is not None or held.column is None or held.threshold is None:
+        return pair
+    score = None if pair.check is None else getattr(pair.check, held.column)
+    if score is not None and score >= held.threshold:
+        return pair
+    detail = f"{held.column} {'none' if score is None else f'{score:.4g}'}, certified from {held.threshold:.4g} on"
+    said = "; ".join(part for part in (pair.detail, detail) if part)
+    return pair.model_copy(update={"drop_reason": DropReason.BELOW_CERTIFICATE, "detail": said})
 
 
 def agreement_warning(agreement: LabelAgreement) -> str:

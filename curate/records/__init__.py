@@ -29,6 +29,16 @@ from curate.records.calibration import (
     JudgeCalibration,
     Kappa,
 )
+from curate.records.certificate import (
+    Certificate,
+    CertificateTest,
+    CertifiedSet,
+    Draw,
+    DrawPurpose,
+    DrawStratum,
+    LabelCounts,
+    ThresholdStep,
+)
 from curate.records.decision import Collision, Decision
 from curate.records.factuality import (
     ClaimLabel,
@@ -133,6 +143,9 @@ __all__ = [
     "CalibrationFigures",
     "CallComparison",
     "CallMatch",
+    "Certificate",
+    "CertificateTest",
+    "CertifiedSet",
     "Change",
     "ChangeKind",
     "CheckStatus",
@@ -147,6 +160,9 @@ __all__ = [
     "CutPoints",
     "Decision",
     "DimensionAgreement",
+    "Draw",
+    "DrawPurpose",
+    "DrawStratum",
     "DropReason",
     "Estimate",
     "Evidence",
@@ -165,6 +181,7 @@ __all__ = [
     "Kappa",
     "KindFigures",
     "LabelAgreement",
+    "LabelCounts",
     "LabelReading",
     "Manifest",
     "MetricFigures",
@@ -195,6 +212,7 @@ __all__ = [
     "StageCounts",
     "StageEstimate",
     "StageName",
+    "ThresholdStep",
     "TrustKind",
     "TrustReport",
     "TurnClaims",

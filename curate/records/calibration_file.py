@@ -1,4 +1,4 @@
-"""The files that `curate calibrate` writes: read where a recipe names them, and held against the judge of a run.
+"""The files that `curate calibrate` and `curate certify` write: read where a recipe names them, and held against the judge of a run.
 
 They are read when the config is made, so that their content is part of the run's fingerprint and travels to
 workers on other machines. What was fitted to one judge says nothing about another, nor about the same judge asked
@@ -16,7 +16,7 @@ import orjson
 from pydantic import ValidationError
 
 from curate.errors import UsageError
-from curate.records import Calibration, JudgeCalibration, JudgeIdentity, PairCurve
+from curate.records import Calibration, Certificate, JudgeCalibration, JudgeIdentity, PairCurve
 
 R = TypeVar("R")
 
@@ -56,6 +56,25 @@ def read_curve(value: Any) -> PairCurve | None:
     key = "the curve of a judge's comparisons"
     expected = "a file that `curate calibrate` wrote with --twins or --pairs"
     return _read(value, PairCurve.model_validate, key, expected)
+
+
+def read_certificate(value: Any) -> Certificate | None:
+    """The certificate that a recipe's key `certificate` names: a path, or the content of such a file.
+
+    Raises:
+        UsageError: the file cannot be read, holds no certificate, or says that there is none.
+    """
+    if value is None or isinstance(value, Certificate):
+        return value
+    key, expected = "the certificate", "a file that `curate certify` wrote"
+    certificate = _read(value, Certificate.model_validate, key, expected)
+    if not certificate.issued:
+        raise UsageError(
+            "the labels did not show it: there is no certificate",
+            got=certificate.sentence,
+            expected=expected,
+        )
+    return certificate
 
 
 def _read(value: Any, parse: Callable[[Any], R], key: str, expected: str) -> R:

@@ -237,7 +237,11 @@ class Manifest(SourcesReport, SelectionReport, PairsReport):
     stages: dict[str, StageCounts] = Field(default_factory=dict)
     exports: dict[str, dict[str, int]] = Field(default_factory=dict)
     identities: dict[str, JudgeIdentity] = Field(default_factory=dict)
-    fingerprints: dict[str, str] = Field(default_factory=dict)
+    fingerprints: dict[str, str] = Field(
+        default_factory=dict,
+        description="Of each stage's rows, and hashes of the sets that were made: `select` (of the SFT set's "
+        "content), `pairs`, `natural_pairs` (of their ids).",
+    )
     versions: dict[str, str] = Field(default_factory=dict)
     recipe: dict[str, Any] = Field(default_factory=dict, description="Resolved; never holds a key.")
     warnings: list[str] = Field(default_factory=list)

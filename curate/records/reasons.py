@@ -112,6 +112,10 @@ class DropReason(StrEnum):
     # When pairs are compared with each other and with other data.
     NOT_BEST = "not_best", "passed", "another candidate of the fork was taken"
     CONTAMINATED = "contaminated", "passed", "it shares text with an eval set"
+    BELOW_CERTIFICATE = (
+        *("below_certificate", "passed"),
+        "its score is below the threshold that the recipe's certificate holds for",
+    )
     SPLIT_LEAK = "split_leak", "passed", "it is held out, and is nearly a training pair"
     # Where a dialogue cannot be forked.
     ORIGINAL_WAS_FINE = "original_was_fine", None, "the side to reject has no flaw"

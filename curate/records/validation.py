@@ -25,7 +25,9 @@ from curate.records import (
     Agreement,
     AuditReport,
     Calibration,
+    Certificate,
     Decision,
+    Draw,
     FactualityScore,
     Judgment,
     Manifest,
@@ -49,6 +51,8 @@ RECORDS: Final[Mapping[str, type[BaseModel]]] = {
     "calibration": Calibration,
     "pair-curve": PairCurve,
     "audit": AuditReport,
+    "certificate": Certificate,
+    "draw": Draw,
     "decision": Decision,
     "preference-pair": PreferencePair,
     "unscored": Unscored,
@@ -58,7 +62,7 @@ RECORDS: Final[Mapping[str, type[BaseModel]]] = {
     "probe": ProbeReport,
     "probe-outcome": ProbeOutcome,
 }
-"""Every record that is written to a run folder, and the files that `curate calibrate` and `audit` write, by the name of their schema."""
+"""Every record that is written to a run folder, and the files that other commands write, by the name of their schema."""
 
 _NAMES: Final = {model: name for name, model in RECORDS.items()}
 

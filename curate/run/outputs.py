@@ -7,6 +7,7 @@ grows with the run are columns.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -164,6 +165,15 @@ def grouped_dialogues(run: Path) -> Iterator[Dialogue]:
     )
     first = pl.col(OFFSET).min().over("source", "group")
     return read_dialogues_at(run, members.sort(first, OFFSET)[OFFSET])
+
+
+def set_fingerprint(units: Iterable[str] | pl.Series) -> str:
+    """A hash of a set's members, whatever their order; equal ones count once."""
+    series = units if isinstance(units, pl.Series) else pl.Series(units, dtype=pl.String)
+    digest = hashlib.blake2b(digest_size=8)
+    for unit in series.unique().sort():
+        digest.update(unit.encode() + b"\n")
+    return digest.hexdigest()
 
 
 def held_out_ids(decided: pl.DataFrame) -> frozenset[str]:

@@ -22,6 +22,7 @@ from curate.pairs.settle import (
     Survey,
     agreement_warning,
     describe_decisions,
+    hold_to_certificate,
     leave_to_the_data,
     settle,
     survey,
@@ -36,7 +37,14 @@ from curate.records import (
 )
 from curate.run.cleaning_inputs import CleaningInputs
 from curate.run.natural_pairs import NaturalRows, find_natural
-from curate.run.outputs import held_out_ids, write_pairs
+from curate.run.outputs import (
+    NATURAL_PAIRS,
+    PAIRS,
+    held_out_ids,
+    read_pairs,
+    set_fingerprint,
+    write_pairs,
+)
 from curate.run.pair_checks import check_pairs
 from curate.run.scoring import Scores
 from curate.run.staging import Job, fork_rows, verified_rows
@@ -182,6 +190,10 @@ class Pairing:
 
             near = recipe.select.split_near
             counts = drop_leaks(job.path, held_out_ids(decided), near) or counts
+        for name in (PAIRS, NATURAL_PAIRS):
+            job.log.sets[name] = set_fingerprint(
+                pair.pair_id for pair in read_pairs(job.path, name)
+            )
         verified = {"fork": recipe.fork or None, "natural": recipe.natural.verification}
         job.log.parts.append(
             PairsReport(
@@ -222,6 +234,9 @@ class Pairing:
         forked: Iterable[PreferencePair] = self.forked()
         if fork:
             forked = (settle(pair, found, fork) for pair in forked)
+            if fork.certificate is not None:
+                certificate = fork.certificate
+                forked = (hold_to_certificate(pair, certificate) for pair in forked)
         natural = self._natural()
         if found.agreement is not None and not found.agreement.is_shown:
             natural = map(leave_to_the_data, natural)

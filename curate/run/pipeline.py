@@ -27,6 +27,7 @@ from curate.recipe import Recipe, as_recipe
 from curate.records import Agreement, Manifest, Rates, StageName
 from curate.run import exit_codes
 from curate.run.agreement_marks import current_agreement, filter_warnings, write_marks
+from curate.run.certificates import check_scores, check_source, check_stages, settle_certificates
 from curate.run.cleaning_inputs import CleaningInputs, prepare_cleaning
 from curate.run.export import export_run
 from curate.run.ingest import INDEX, read_index, read_sources, summed
@@ -135,6 +136,7 @@ async def _stages(job: Job, sources: list[Source], rates: Rates | None) -> None:
     recipe, log = job.recipe, job.log
     cleaning = _prepare_cleaning(job)
     sample = _ingest(job, sources)
+    check_source(job)
     pairs = Pairing(job, cleaning)
     if recipe.asks_models:
         if recipe.natural.verification is not None:
@@ -151,9 +153,11 @@ async def _stages(job: Job, sources: list[Source], rates: Rates | None) -> None:
     agreement = _agreement(job)
     if agreement is not None:
         _warn_of_filters(job, table, agreement)
+    check_scores(job)
     decided = select_dialogues(job, table, cleaning)
     with log.timed("pairs"):
         pairs.write(decided)
+    settle_certificates(job)
     if recipe.export:
         with log.timed("export"):
             log.exports.update(export_run(job.path, recipe.export, table, decided, scores))
@@ -188,6 +192,7 @@ async def _ask(
     recipe, models = job.recipe, executor.models
     _warn_about(job, models)
     stages = bind_stages(recipe, models)
+    check_stages(job, stages)
     _estimate(job, pairs, sample, rates, models)
     scores = await ask_for_scores(job, stages, executor)
     swapped = None

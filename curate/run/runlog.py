@@ -102,6 +102,7 @@ class RunLog:
         stages: reports of the stages.
         unscored: content hashes of the dialogues without a score in some stage.
         exports: rows of each exported file, by trainer.
+        sets: hashes of the sets that were made: `select` of the SFT set, `pairs`, `natural_pairs`.
     """
 
     recipe: Recipe
@@ -111,6 +112,7 @@ class RunLog:
     stages: dict[StageName, StageReport] = field(default_factory=dict)
     unscored: set[str] = field(default_factory=set)
     exports: dict[str, dict[str, int]] = field(default_factory=dict)
+    sets: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     estimate: Estimate | None = None
@@ -214,7 +216,8 @@ class RunLog:
                 for name, report in self.stages.items()
                 if report.identity is not None
             },
-            fingerprints={name.value: report.fingerprint for name, report in self.stages.items()},
+            fingerprints={name.value: report.fingerprint for name, report in self.stages.items()}
+            | self.sets,
             versions=_versions(),
             recipe=self.recipe.model_dump(mode="json"),
             warnings=self.warnings,

@@ -8,7 +8,7 @@ import polars as pl
 
 from curate.records import SelectionReport
 from curate.run.cleaning_inputs import CleaningInputs
-from curate.run.outputs import rejections, write_scores, write_selection
+from curate.run.outputs import rejections, set_fingerprint, write_scores, write_selection
 from curate.run.scoring import Scores
 from curate.run.staging import Job
 from curate.selection.rules import decide, narrowed, questions
@@ -57,6 +57,8 @@ def select_dialogues(
             with cleaning.open(job.dialogues, folder) as cleaner:
                 decided = decide(read, config, cleaner)
         sets = write_selection(job.path, decided)
+    selected = decided["reasons"].list.len() == 0
+    job.log.sets["select"] = set_fingerprint(decided["content_hash"].filter(selected))
     first, every = rejections(decided)
     job.log.parts.append(
         SelectionReport(

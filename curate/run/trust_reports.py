@@ -32,17 +32,23 @@ def write_trust_report(run: Path, report: TrustReport) -> Path:
     Raises:
         RunLockedError: another process is writing the folder.
     """
-    path = report_path(run, report.kind)
     with RunFolder(run) as folder:
-        make_folder(path.parent)
-        data = orjson.dumps(report.model_dump(mode="json"), option=orjson.OPT_INDENT_2)
-        write_atomically(path, data + b"\n")
+        path = keep_trust_report(run, report)
         if folder.manifest_path.is_file():
             manifest = read_manifest(run)
             told = manifest.model_copy(
                 update={"trust": trust_sentences(run, manifest.fingerprints)}
             )
             folder.write_manifest(told.model_dump(mode="json"))
+    return path
+
+
+def keep_trust_report(run: Path, report: TrustReport) -> Path:
+    """Keep a report in a run folder that this process holds."""
+    path = report_path(run, report.kind)
+    make_folder(path.parent)
+    data = orjson.dumps(report.model_dump(mode="json"), option=orjson.OPT_INDENT_2)
+    write_atomically(path, data + b"\n")
     return path
 
 

@@ -7,11 +7,13 @@ model is asked.
 from __future__ import annotations
 
 import re
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from curate.errors import UsageError
+from curate.records import Certificate, TrustKind
+from curate.records.calibration_file import read_certificate
 from curate.records.config import Config
 from curate.selection.columns import REJECTED_SIDES
 from curate.selection.expressions import check_columns, check_condition, check_ranking
@@ -28,7 +30,7 @@ Removal = Literal[
 
 RESERVED = frozenset(
     {
-        *("unscored", "top", "sft", "rejected", "review", "active"),
+        *("unscored", "top", "certified", "sft", "rejected", "review", "active"),
         *REJECTED_SIDES,
         *get_args(Removal),
     }
@@ -163,6 +165,15 @@ class SelectConfig(Config):
         description="Of the dialogues that meet all conditions, the best share. Where neither this nor "
         "`where` is given and levels are not calibrated: the better half by mean_score.",
     )
+    certificate: Annotated[
+        Certificate | None,
+        BeforeValidator(read_certificate, json_schema_input_type=Certificate | str | None),
+    ] = Field(
+        None,
+        description="File that `curate certify` wrote: its threshold (or condition) must be met, too, and is all that "
+        "must be where `where` is auto and it was not taken from an SFT set. Refused where judge, prompts or source "
+        "differ. The run says whether the SFT set is the one that was certified.",
+    )
     review: str | None = Field(
         None,
         description="SQL condition of the review set, as: verdict_mismatch OR weakest_mismatch",
@@ -184,6 +195,17 @@ class SelectConfig(Config):
     def named(self) -> dict[str, str] | None:
         """The recipe's own conditions; None where the default ones apply."""
         return None if self.where == "auto" else self.where
+
+    @property
+    def certified_rule(self) -> str | None:
+        """The condition of the certificate; None where there is none, or it certified an SFT set as it was."""
+        return (self.certificate.certified.rule or None) if self.certificate else None
+
+    @property
+    def leaves_it_to_the_certificate(self) -> bool:
+        """True where the certificate's condition stands in place of the default ones."""
+        held = self.certificate
+        return self.where == "auto" and held is not None and held.certified.of != "sft"
 
     @property
     def needs_cleaning(self) -> bool:
@@ -214,6 +236,14 @@ class SelectConfig(Config):
                     + ", ".join(sorted(RESERVED)),
                 )
             check_condition(sql, f"select.where.{name}")
+        if self.certificate is not None and self.certificate.kind is not TrustKind.CERTIFICATE:
+            raise UsageError(
+                "the certificate is of pairs",
+                got="select.certificate",
+                expected="one of dialogues; that of pairs goes to fork.certificate",
+            )
+        if self.certified_rule is not None:
+            check_condition(self.certified_rule, "select.certificate")
         for place, share in (("top", self.top), ("active", self.active)):
             if isinstance(share, Share):
                 check_ranking(share.by, f"select.{place}.by")

@@ -31,6 +31,9 @@ DEFAULT_CONDITIONS: dict[ScoringStage, tuple[str, str]] = {
 """Per stage: name and SQL of the condition where the recipe gives none. That of the judge holds for calibrated
 levels only: without, a verdict says little, and `DEFAULT_TOP` goes by rank."""
 
+CERTIFIED = "certified"
+"""Name of the certificate's condition."""
+
 DEFAULT_TOP = Share(fraction=0.5, by="mean_score")
 """What is selected where the recipe gives neither conditions nor a share, and levels are not calibrated."""
 
@@ -262,6 +265,8 @@ def narrowed(table: pl.LazyFrame, expressions: Mapping[str, str]) -> pl.DataFram
 def questions(config: SelectConfig) -> dict[str, str]:
     """All SQL of a selection by its place in the recipe; columns to group by are expressions, too."""
     where = dict(DEFAULT_CONDITIONS.values()) if config.named is None else config.named
+    if config.certified_rule is not None:
+        where = {**where, CERTIFIED: config.certified_rule}
     top = DEFAULT_TOP if config.named is None and config.top is None else config.top
     asked = {f"select.where.{name}": sql for name, sql in where.items()}
     for place, rule in (("top", top), ("review", config.review), ("active", config.active)):
@@ -283,19 +288,24 @@ def filters(table: pl.DataFrame, config: SelectConfig) -> dict[str, str]:
 
 
 def conditions(table: pl.DataFrame, config: SelectConfig) -> dict[str, str]:
-    """The conditions that apply: the recipe's, else the default one of each stage that ran.
+    """The conditions that apply: the recipe's, else the default one of each stage that ran, and the certificate's.
 
     Of a judge whose levels are not calibrated there is none: see `share_taken`.
     """
+    certified = {} if config.certified_rule is None else {CERTIFIED: config.certified_rule}
     if config.named is not None:
-        return config.named
+        return config.named | certified
+    if config.leaves_it_to_the_certificate:
+        return certified
     ran = stages_run(table) - (frozenset() if _has_levels(table) else {"judge"})
-    return dict(DEFAULT_CONDITIONS[stage] for stage in DEFAULT_CONDITIONS if stage in ran)
+    defaults = dict(DEFAULT_CONDITIONS[stage] for stage in DEFAULT_CONDITIONS if stage in ran)
+    return defaults | certified
 
 
 def share_taken(table: pl.DataFrame, config: SelectConfig) -> Share | None:
     """The share that applies: the recipe's, else of a judge whose levels are not calibrated the better half."""
-    if config.top is not None or config.named is not None or "judge" not in stages_run(table):
+    given = config.named is not None or config.leaves_it_to_the_certificate
+    if config.top is not None or given or "judge" not in stages_run(table):
         return config.top
     return None if _has_levels(table) else DEFAULT_TOP
 

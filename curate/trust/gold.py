@@ -346,7 +346,7 @@ def match_gold(
     """
     gold = Gold(rows=len(rows), unused=unused or Unused())
     by_item: dict[Item, dict[str, GoldRow]] = defaultdict(dict)
-    find = _Finder(rows, dialogues)
+    find = DialogueFinder(rows, dialogues)
     for row in rows:
         found = find(row)
         reason = found if not isinstance(found, Dialogue) else _unfit(row)
@@ -404,7 +404,7 @@ def _given_twice(first: GoldRow, second: GoldRow) -> UsageError:
 def _vote(gold: Gold, votes: dict[Any, Votes], key: Any, given: Mapping[str, GoldRow]) -> None:
     """Add raters' yes and no; of one who gave both a verdict and an accept, these must not contradict."""
     for name, row in given.items():
-        answer = _truth(row.value)
+        answer = truth_of(row.value)
         if answer is None:
             gold.unused.add(f"not a yes or no: {str(row.value)[:40]!r}", row.place)
             continue
@@ -422,7 +422,7 @@ def _label(gold: Gold, scale: Scale, rows: Sequence[GoldRow], levels: int = 5) -
     absent = 0
     for row in rows:
         place = scale.level(row.value)
-        if _is_na(row.value):
+        if is_not_applicable(row.value):
             absent += 1
         elif place is None:
             gold.unused.add(f"not on the scale {scale}: {str(row.value)[:40]!r}", row.place)
@@ -443,7 +443,7 @@ def _label(gold: Gold, scale: Scale, rows: Sequence[GoldRow], levels: int = 5) -
     )
 
 
-class _Finder:
+class DialogueFinder:
     """Finds the dialogue a row is about, or says why there is none."""
 
     def __init__(self, rows: Sequence[GoldRow], dialogues: Iterable[Dialogue]) -> None:
@@ -461,6 +461,7 @@ class _Finder:
                 self._by_content[text_of(dialogue)] = dialogue
 
     def __call__(self, row: GoldRow) -> Dialogue | str:
+        """The dialogue, or why there is none."""
         if row.content is not None:
             found = self._by_content.get(row.content) or self._by_content.get(_plain(row.content))
             return found or "no dialogue of the run has that content"
@@ -533,7 +534,8 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _is_na(value: Any) -> bool:
+def is_not_applicable(value: Any) -> bool:
+    """Whether a value says that the question does not apply."""
     return str(value).strip().lower() in _NA
 
 
@@ -541,7 +543,8 @@ def _is_verdict(value: Any) -> bool:
     return str(value).strip().lower() in VERDICTS
 
 
-def _truth(value: Any) -> bool | None:
+def truth_of(value: Any) -> bool | None:
+    """Yes or no as people write it; None for anything else."""
     text = str(value).strip().lower()
     return True if text in _YES else False if text in _NO else None
 
@@ -560,7 +563,7 @@ def _values(by_item: Mapping[Item, Mapping[str, GoldRow]]) -> dict[str, list[Any
 
 
 def _scale_of(dimension: str, values: Iterable[Any]) -> Scale:
-    given = [value for value in values if not _is_na(value)]
+    given = [value for value in values if not is_not_applicable(value)]
     numbers = {number for value in given if (number := _number(value)) is not None}
     if given and not numbers:
         words = sorted({str(value).strip()[:40] for value in given})

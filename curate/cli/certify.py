@@ -1,0 +1,216 @@
+"""`curate certify`: what people's labels prove of a set of a run, or how many it will take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from curate.cli.console import OUT, print_json
+from curate.cli.printing import number_table
+from curate.cli.sample import Of
+from curate.errors import UsageError
+from curate.records import TrustKind
+from curate.run import exit_codes
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from curate.records import Certificate
+    from curate.run.certify import Question
+
+RATES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07)
+POWERS = (0.8, 0.9)
+
+
+def certify(
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN", help="Run folder; with --plan not needed.")
+    ] = None,
+    gold: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="GOLD",
+            help="Labels: the file of `curate sample`, filled in, or CSV, JSONL or Parquet with id or content, "
+            "value, and where needed dimension, turn, rater; of pairs pair_id and better.",
+        ),
+    ] = None,
+    bad: Annotated[
+        str | None,
+        typer.Option(
+            help="What is bad: a condition over the labels' dimensions, as 'human < 3', or a label, as poor. By "
+            "default what reviewers reject (accept, verdict), of pairs those whose rejected side people prefer."
+        ),
+    ] = None,
+    risk: Annotated[float, typer.Option(help="Share of bad ones that may be borne.")] = 0.1,
+    confidence: Annotated[
+        float, typer.Option(help="How sure the certificate is to be, above 0.5 and below 1.")
+    ] = 0.9,
+    of: Of = None,
+    column: Annotated[
+        str | None,
+        typer.Option(
+            help="Find the loosest threshold on this score (mean_score, adherence, overall_score, p_good, any "
+            "column of numbers; of pairs evidence, probability, preference, margin)."
+        ),
+    ] = None,
+    anytime: Annotated[
+        bool, typer.Option("--anytime", help="The labels were looked at while they came in.")
+    ] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say how many labels it will take; no labels needed.")
+    ] = False,
+    rate: Annotated[
+        list[float] | None,
+        typer.Option(help="With --plan: a share of bad ones that you expect; repeatable."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of an issued certificate, for select.certificate or fork.certificate."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Certify that at most a share of a set is bad, with a confidence, from labels of a sample; no model calls.
+
+    Certified is the SFT set as it is, or with --column the loosest threshold that holds. Exit code 1 where the
+    labels cannot show it. The certificate is kept in the run folder, its sentence in manifest, `show` and card.
+    """
+    from curate.run.certify import Question, certify_run, keep_certificate, write_certificate
+
+    question = Question(bad, risk, confidence, of, column, anytime)
+    question.check()
+    if plan:
+        _plan(run, question, rate, as_json=as_json)
+        return
+    if rate:
+        raise UsageError("--rate is what one expects before there are labels", fix="add --plan")
+    if run is None or gold is None:
+        raise UsageError(
+            "a certificate rests on labels",
+            got="no GOLD" if run else "no RUN and no GOLD",
+            expected="curate certify RUN GOLD, or --plan",
+            fix="`curate sample RUN -n 200` draws what to label",
+        )
+    certificate = keep_certificate(run, certify_run(run, gold, question))
+    place = None
+    if certificate.issued:
+        pairs = certificate.kind is TrustKind.PAIR_CERTIFICATE
+        place = out or Path("pair-certificate.json" if pairs else "certificate.json")
+        write_certificate(place, certificate)
+    if as_json:
+        print_json(certificate.model_dump(mode="json"))
+    else:
+        _show(certificate, place)
+    if not certificate.issued:
+        raise typer.Exit(exit_codes.FAILED)
+
+
+def _show(certificate: Certificate, place: Path | None) -> None:
+    held, labels = certificate.certified, certificate.labels
+    for reason, number in labels.unused.items():
+        OUT.print(f"[yellow]not used:[/yellow] {number:,} rows: {escape(reason)}", soft_wrap=True)
+    if certificate.steps:
+        OUT.print(_steps(certificate))
+    origin = f"draw {labels.draw}" if labels.draw else "labels of unknown origin"
+    figure = (
+        f"e-value {certificate.evidence:.3g}, asked for is {1 / (1 - certificate.confidence):.3g}"
+        if certificate.evidence is not None
+        else f"p {certificate.p_value:.3g}, asked for is at most {1 - certificate.confidence:.3g}"
+    )
+    OUT.print(
+        f"{certificate.test}, {origin}: {labels.bad} bad of {labels.drawn:,} ({labels.missing} of them without a label); "
+        f"{figure}; upper bound {certificate.bound:.3f}",
+        soft_wrap=True,
+    )
+    word = "[green]certified[/green]" if certificate.issued else "[red]no certificate[/red]"
+    OUT.print(f"{word}: {escape(certificate.sentence)}", soft_wrap=True)
+    if place is not None:
+        section = "fork" if certificate.kind is TrustKind.PAIR_CERTIFICATE else "select"
+        usable = held.of != "natural_pairs"
+        used = (
+            f"; a recipe uses it as `{section}: {{certificate: {escape(str(place))}}}`"
+            if usable
+            else ""
+        )
+        OUT.print(f"written: {escape(str(place))}{used}", soft_wrap=True)
+
+
+def _steps(certificate: Certificate) -> Table:
+    table = number_table(certificate.certified.column or "", "kept", "labels", "bad", "p", "")
+    for step in certificate.steps:
+        table.add_row(
+            f">= {step.threshold:.4g}",
+            f"{step.kept:,}",
+            f"{step.labelled:,}",
+            str(step.bad),
+            f"{step.p_value:.3f}",
+            "holds" if step.passed else "stop",
+        )
+    return table
+
+
+def _plan(
+    run: Path | None, question: Question, rates: list[float] | None, *, as_json: bool
+) -> None:
+    """How many labels it takes, for the shares of bad ones that one expects."""
+    from curate.run.populations import SFT, named_set, read_members
+    from curate.trust.guarantee import labels_for, least_labels
+
+    wrong = [rate for rate in rates or () if not 0 <= rate < 1]
+    if wrong:
+        raise UsageError("--rate is a share", got=wrong[0], expected="0 or more and below 1")
+    risk, error = question.risk, question.error
+    of = question.of or SFT
+    size = None if run is None else read_members(run, of, question.column).height
+    expected = sorted(set(rates)) if rates else [rate for rate in RATES if rate < risk]
+    least = {bad: least_labels(bad, risk, error, size) for bad in (0, 1, 2, 3, 5, 10)}
+    if size is not None:
+        least = {bad: labels for bad, labels in least.items() if labels < size or not bad}
+    needed = {
+        rate: tuple(labels_for(rate, risk, error, power, size) for power in POWERS)
+        for rate in expected
+    }
+    if as_json:
+        print_json(
+            {
+                "risk": risk,
+                "confidence": question.confidence,
+                "size": size,
+                "least_labels": {str(bad): labels for bad, labels in least.items()},
+                "labels": {
+                    str(rate): {str(p): n for p, n in zip(POWERS, held, strict=True)}
+                    for rate, held in needed.items()
+                },
+            }
+        )
+        return
+    whole = f" of the {size:,} {named_set(of)}" if size is not None else ""
+    OUT.print(
+        f"At most {100 * risk:.3g} %{escape(whole)} bad, with {100 * question.confidence:.3g} % confidence. It passes "
+        "with so many bad ones among so many labels, or more labels:",
+        soft_wrap=True,
+    )
+    table = number_table("bad ones", *map(str, least))
+    table.add_row("labels", *(f"{labels:,}" for labels in least.values()))
+    OUT.print(table)
+    OUT.print("Labels to draw so that it passes, where this share is bad in truth:")
+    table = number_table("bad in truth", *(f"in {power:.0%} of cases" for power in POWERS))
+    for rate, held in needed.items():
+        never = "never" if rate >= risk else "too many"
+        table.add_row(f"{100 * rate:.3g} %", *(never if n is None else f"{n:,}" for n in held))
+    OUT.print(table)
+    shown = {rate: held for rate, held in needed.items() if held[-1] is not None}
+    if not shown:
+        OUT.print(
+            "No number of labels can be counted on: the share expected is at or near the risk."
+        )
+        return
+    likely = max(shown)
+    OUT.print(
+        f"If {100 * likely:.3g} % are bad, draw {shown[likely][-1]:,}: `curate sample RUN -n {shown[likely][-1]}`.",
+        soft_wrap=True,
+    )

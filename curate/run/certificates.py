@@ -1,0 +1,112 @@
+"""The certificates that a recipe names: held against the run's source and judges, and against the sets it makes.
+
+A certificate speaks of one set. Where source, judge or prompts differ it is refused before a model is asked; where
+the recipe's other conditions leave other members in the set, the run says that it holds for none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from curate.errors import UsageError
+from curate.records import Certificate, JudgeIdentity, StageName, TrustKind
+from curate.records.calibration_file import OtherJudge, described
+from curate.run.outputs import PAIRS
+from curate.run.populations import named_set, source_fingerprint
+from curate.run.staging import Job
+from curate.run.trust_reports import keep_trust_report
+from curate.stages import Stage
+
+_AGAIN = "certify a run of this recipe: curate sample RUN, then curate certify RUN GOLD"
+
+
+def certificates(job: Job) -> Iterator[tuple[str, Certificate]]:
+    """The certificates of the recipe, by the key that names them."""
+    recipe = job.recipe
+    if recipe.select and recipe.select.certificate is not None:
+        yield "select.certificate", recipe.select.certificate
+    if recipe.fork and recipe.fork.certificate is not None:
+        yield "fork.certificate", recipe.fork.certificate
+
+
+def check_source(job: Job) -> None:
+    """Raise a UsageError where a certificate is of other dialogues than the run has read."""
+    for key, certificate in certificates(job):
+        if (here := source_fingerprint(job.path)) != certificate.source:
+            raise UsageError(
+                f"{key} was issued for another source",
+                got=f"the dialogues of {job.recipe.name} (hash {here})",
+                expected=f"those of the run {certificate.run} (hash {certificate.source})",
+                fix=_AGAIN,
+            )
+
+
+def check_stages(job: Job, stages: Iterable[Stage[Any]]) -> None:
+    """Raise a UsageError where a certificate goes by scores of another judge, or of other prompts, than these."""
+    bound = {
+        stage.name: stage.calibrated.identity if stage.calibrated else stage.identity
+        for stage in stages
+    }
+    _check(job, {name: identity for name, identity in bound.items() if identity is not None})
+
+
+def check_scores(job: Job) -> None:
+    """The same of the scores that the run has, wherever they came from; and of those that it should have."""
+    held = {
+        name: report.identity
+        for name, report in job.log.stages.items()
+        if report.identity is not None
+    }
+    _check(job, held)
+    for key, certificate in certificates(job):
+        if missing := sorted(certificate.identities.keys() - {str(name) for name in held}):
+            raise UsageError(
+                f"{key} goes by scores that this run does not have",
+                got=f"no {', '.join(missing)}",
+                expected=f"the stages of the run {certificate.run}",
+                fix=_AGAIN,
+            )
+
+
+def _check(job: Job, identities: Mapping[StageName, JudgeIdentity]) -> None:
+    for key, certificate in certificates(job):
+        for stage, certified in certificate.identities.items():
+            here = identities.get(StageName(stage))
+            if here is None:
+                continue
+            other = OtherJudge.between(described(certified), described(here))
+            if other is not None:
+                raise UsageError(
+                    f"{key} was issued for another judge or way of asking ({stage})",
+                    got=", ".join(f"{name} {now}" for name, (_, now) in other.differing.items()),
+                    expected=", ".join(
+                        f"{name} {then}" for name, (then, _) in other.differing.items()
+                    ),
+                    fix=_AGAIN,
+                )
+
+
+def settle_certificates(job: Job) -> None:
+    """Keep with the run what each certificate says of the set that came of it, or that it says nothing of this."""
+    for key, certificate in certificates(job):
+        name = PAIRS if certificate.kind is TrustKind.PAIR_CERTIFICATE else "select"
+        here = job.log.sets.get(name)
+        fingerprints = {
+            str(stage): report.fingerprint
+            for stage, report in job.log.stages.items()
+            if stage in certificate.identities
+        }
+        update: dict[str, object] = {"fingerprints": fingerprints | {name: here or ""}}
+        held = certificate.certified
+        if here != held.fingerprint:
+            is_pairs = name == PAIRS
+            what = "pairs" if is_pairs else "dialogues of the SFT set"
+            at = f" by {held.rule}" if held.rule else ""
+            said = (
+                f"The {what} are not the {held.size + held.apart:,} {named_set(held.of)}{at} that {key} was issued for: "
+                "other conditions, removals or scores make them another set, and nothing is promised of it."
+            )
+            job.log.warn(said)
+            update |= {"issued": False, "sentence": said}
+        keep_trust_report(job.path, certificate.model_copy(update=update))

@@ -1,0 +1,646 @@
+"""From labels and a run to a certificate: what is bad, which labels are of an honest draw, what they prove.
+
+The tests are `trust.guarantee`. Here labels meet the members of a set (`run.populations`), and the draw they are of
+(`run.sample`). A drawn member without a label counts as bad: why it was left out is not known. What fitted the
+judge's calibration certifies nothing: these members are set apart, and nothing is promised of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+import polars as pl
+
+from curate.errors import UsageError
+from curate.records import (
+    Certificate,
+    CertificateTest,
+    CertifiedSet,
+    Draw,
+    LabelCounts,
+    Manifest,
+    ThresholdStep,
+    TrustKind,
+)
+from curate.run.ingest import read_dialogues
+from curate.run.outputs import set_fingerprint
+from curate.run.populations import (
+    PAIR_SETS,
+    SCORED,
+    SFT,
+    UNIT,
+    identities_of,
+    is_of_pairs,
+    named_set,
+    read_drawn,
+    read_draws,
+    read_members,
+    source_fingerprint,
+)
+from curate.run.read_back import read_manifest
+from curate.run.trust_reports import write_trust_report
+from curate.storage.files import LineFile, atomic_file, read_lines
+from curate.trust.bad import BETTER, Answer, bad_members, check_answers
+from curate.trust.gold import DialogueFinder, GoldRow, Unused, read_rows
+from curate.trust.guarantee import (
+    Stratum,
+    Tally,
+    anytime,
+    anytime_bound,
+    anytime_missing,
+    certified_threshold,
+    labels_missing,
+    least_labels,
+    p_value,
+    simple,
+    threshold_grid,
+    upper_bound,
+)
+
+REJECTED_PREFERRED = "better = 'rejected'"
+UNKNOWN_ORIGIN = "The labels are of unknown origin: this holds only if they were drawn at random."
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is to be certified.
+
+    Attributes:
+        bad: rule of what is bad, see `trust.bad`; None for what reviewers reject.
+        risk: share of bad ones that may be borne.
+        confidence: of the certificate.
+        of: the set, see `populations.read_members`; None for what was selected, of a threshold for what the
+            labels were drawn from.
+        column: score to find a threshold on; None certifies the set as it is.
+        may_stop: the labels were looked at while they came in.
+    """
+
+    bad: str | None = None
+    risk: float = 0.1
+    confidence: float = 0.9
+    of: str | None = None
+    column: str | None = None
+    may_stop: bool = False
+
+    def check(self) -> None:
+        """Raise a UsageError where no certificate could answer it."""
+        if not 0 < self.risk < 1:
+            raise UsageError(
+                "--risk is the share of bad ones that may be borne",
+                got=self.risk,
+                expected="above 0 and below 1: that none at all is bad only labels of all can show",
+            )
+        if not 0.5 < self.confidence < 1:
+            raise UsageError(
+                "--confidence is how sure the certificate is to be",
+                got=self.confidence,
+                expected="above 0.5 and below 1, as 0.9",
+            )
+        if self.may_stop and self.column is not None:
+            raise UsageError(
+                "a threshold cannot be certified while labels come in",
+                got=f"--anytime --column {self.column}",
+                fix="leave out one of them",
+            )
+
+    @property
+    def test(self) -> CertificateTest:
+        """Which of the three tests answers it."""
+        return "threshold" if self.column else "anytime" if self.may_stop else "audit"
+
+    @property
+    def error(self) -> float:
+        """Share of such certificates that may be wrong."""
+        return 1 - self.confidence
+
+
+@dataclass(slots=True)
+class Labels:
+    """People's labels, by member.
+
+    Attributes:
+        bad: whether a member is bad; members without an answer are missing.
+        rule: what is bad, in words.
+        draw: that they are of; None where their origin is not known.
+        drawn: `unit`, `stratum`, `order`, `drawn` of all that could have been drawn.
+        unused: rows that say nothing.
+    """
+
+    bad: Mapping[str, bool]
+    rule: str
+    draw: Draw | None
+    drawn: pl.DataFrame | None
+    unused: Unused = field(default_factory=Unused)
+
+
+def certify_run(run: str | Path, gold: str | Path, question: Question) -> Certificate:
+    """Say what labels prove of a set of a run.
+
+    Args:
+        run: run folder.
+        gold: CSV, JSONL or Parquet of labels, as `curate sample` wrote it to be filled in or as
+            `curate calibrate` takes it; of pairs with `pair_id` and `better`.
+        question: what is to be certified.
+
+    Returns:
+        A certificate, or one that is not `issued` and says why.
+
+    Raises:
+        UsageError: a question that no labels answer, labels that do not fit the run, fewer than any guarantee needs.
+    """
+    run, gold = Path(run), Path(gold)
+    question.check()
+    manifest = read_manifest(run)
+    rows = read_rows(gold)
+    pairs = question.of in PAIR_SETS or (
+        question.of is None and any("pair_id" in row for row in rows)
+    )
+    answers, unused = _pair_answers(run, gold, rows) if pairs else _answers(run, gold, rows)
+    check_answers(answers)
+    draw, drawn = _origin(run, rows, {answer.member for answer in answers}, pairs)
+    if draw is not None and pairs:
+        answers = list(_unswapped(answers, drawn))
+    bad, rule = bad_members(answers, question.bad or (REJECTED_PREFERRED if pairs else None))
+    labels = Labels(bad, rule, draw, drawn, unused)
+    if draw is not None and len(draw.sizes) > 1 and question.test != "anytime":
+        raise UsageError(
+            "the draw was made larger when its first labels may have been seen",
+            got=f"{' then '.join(map(str, draw.sizes))} labels",
+            expected="for this test a number of labels that was fixed before",
+            fix="--anytime, which holds whenever one stops, or a draw with another --seed",
+        )
+    of = question.of or _default_set(question, draw, pairs)
+    members = read_members(run, of, question.column)
+    apart = _used_to_fit(manifest, pairs)
+    promised = members.filter(
+        ~pl.col(UNIT).is_in(pl.Series(list(apart), dtype=pl.String).implode())
+    )
+    if not promised.height:
+        raise UsageError(
+            "all labels of that set were used to fit the judge's calibration, and may not certify it",
+            got=f"{members.height} {named_set(of)}, all labelled for the calibration",
+            fix="certify dialogues that the calibration has not seen",
+        )
+    return _Certifying(run, manifest, question, of, members, promised, labels).certificate()
+
+
+def _default_set(question: Question, draw: Draw | None, pairs: bool) -> str:
+    if pairs or question.column:
+        return draw.of if draw else "pairs" if pairs else SCORED
+    return SFT
+
+
+def keep_certificate(run: Path, certificate: Certificate) -> Certificate:
+    """Write a certificate into the run folder, its sentence into the manifest.
+
+    Of another question that was asked about the same kind of bad ones before, each with a chance to be wrong, the
+    certificate that is kept and given back says so.
+    """
+    path = run / "trust" / "questions.jsonl"
+    held, labels = certificate.certified, certificate.labels
+    asked: dict[str, Any] = {
+        "bad": certificate.bad,
+        "kind": certificate.kind,
+        "test": certificate.test,
+    }
+    asked |= {"of": held.of, "column": held.column, "draw": labels.draw}
+    if certificate.test == "threshold":
+        asked |= {"risk": certificate.risk, "confidence": certificate.confidence}
+    earlier = [orjson.loads(line) for line in read_lines(path)] if path.is_file() else []
+    others = sum(
+        one != asked and (one["bad"], one["kind"]) == (certificate.bad, certificate.kind)
+        for one in earlier
+    )
+    if others:
+        certificate = certificate.model_copy(update={"earlier_attempts": others})
+        certificate = certificate.model_copy(update={"sentence": sentence_of(certificate)})
+    write_trust_report(run, certificate)
+    if asked not in earlier:
+        with LineFile(path) as lines:
+            lines.append(orjson.dumps(asked))
+    return certificate
+
+
+def write_certificate(path: Path, certificate: Certificate) -> None:
+    """Write the file that a recipe names as `select.certificate` or `fork.certificate`."""
+    with atomic_file(path) as out:
+        data = certificate.model_dump(mode="json")
+        out.write(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+# ---- labels
+
+
+def _answers(
+    run: Path, gold: Path, rows: Sequence[Mapping[str, Any]]
+) -> tuple[list[Answer], Unused]:
+    """What rows say of dialogues, by content hash; a row without a dimension says what `human` is."""
+    columns = {name for row in rows for name in row}
+    if not columns & {"id", "dialogue_id", "content", "content_hash"} or "value" not in columns:
+        raise UsageError(
+            f"{gold} is no file of labels",
+            got=f"columns: {', '.join(sorted(columns)) or 'none'}",
+            expected="`id` or `content`, `value`; where there are some `dimension`, `turn` and `rater`",
+            fix=f"`curate sample {run}` writes one to be filled in",
+        )
+    held = [_gold_row(f"{gold.name}:{number}", row) for number, row in enumerate(rows, 1)]
+    find, unused, answers = DialogueFinder(held, read_dialogues(run)), Unused(), []
+    for row in held:
+        found = find(row)
+        if isinstance(found, str):
+            unused.add(found, row.place)
+        elif row.value is None or not str(row.value).strip():
+            unused.add("no value", row.place)
+        else:
+            answers.append(
+                Answer(found.content_hash, row.dimension, row.value, row.place, row.turn, row.rater)
+            )
+    _refuse_none(answers, unused, "dialogue")
+    return answers, unused
+
+
+def _gold_row(place: str, row: Mapping[str, Any]) -> GoldRow:
+    def text(*names: str) -> str | None:
+        held = next((row[name] for name in names if row.get(name) is not None), None)
+        return None if held is None or not str(held).strip() else str(held).strip()
+
+    turn = text("turn")
+    return GoldRow(
+        place=place,
+        dimension=text("dimension") or "human",
+        value=row.get("value"),
+        dialogue_id=text("id", "dialogue_id"),
+        content=text("content", "content_hash"),
+        turn=None if turn is None else int(float(turn)),
+        rater=text("rater"),
+    )
+
+
+def _pair_answers(
+    run: Path, gold: Path, rows: Sequence[Mapping[str, Any]]
+) -> tuple[list[Answer], Unused]:
+    """What rows say of pairs, by id: chosen or rejected, of a draw's file a or b, or tie."""
+    columns = {name for row in rows for name in row}
+    if not columns >= {"pair_id", BETTER}:
+        raise UsageError(
+            f"{gold} does not say which side is better",
+            got=f"columns: {', '.join(sorted(columns)) or 'none'}",
+            expected="`pair_id` and `better` (chosen, rejected or tie; in a draw's file a, b or tie)",
+        )
+    known = {unit for of in PAIR_SETS for unit in _units_of(run, of)}
+    unused, answers = Unused(), []
+    for number, row in enumerate(rows, 1):
+        key, better = (str(row.get(name) or "").strip() for name in ("pair_id", BETTER))
+        place = f"{gold.name}:{number}"
+        if key not in known:
+            unused.add("the run has no pair of that id", place)
+        elif not better:
+            unused.add("no value", place)
+        elif better.lower() not in ("a", "b", "tie", "chosen", "rejected"):
+            unused.add(f"better is neither a, b, chosen, rejected nor tie: {better[:40]!r}", place)
+        else:
+            rater = str(row.get("rater") or "").strip() or None
+            answers.append(Answer(key, BETTER, better.lower(), place, rater=rater))
+    _refuse_none(answers, unused, "pair")
+    return answers, unused
+
+
+def _units_of(run: Path, of: str) -> list[str]:
+    try:
+        return read_members(run, of)[UNIT].to_list()
+    except UsageError:  # the run has no pairs of that kind
+        return []
+
+
+def _unswapped(answers: Iterable[Answer], drawn: pl.DataFrame | None) -> Iterable[Answer]:
+    """Answers about a and b as answers about chosen and rejected."""
+    assert drawn is not None
+    swapped = dict(drawn.select(UNIT, "swapped").iter_rows())
+    sides = {"a": ("chosen", "rejected"), "b": ("rejected", "chosen")}
+    for answer in answers:
+        value = sides.get(answer.value, (answer.value,) * 2)[swapped.get(answer.member, False)]
+        yield Answer(answer.member, BETTER, value, answer.place, rater=answer.rater)
+
+
+def _refuse_none(answers: Sequence[Answer], unused: Unused, what: str) -> None:
+    if not answers:
+        reasons = "; ".join(f"{number} rows: {why}" for why, number in unused.counts.items())
+        raise UsageError(
+            f"no label is about a {what} of this run",
+            got=reasons or "no rows",
+            expected="a file that `curate sample` wrote, filled in, or ids as the run has them",
+        )
+
+
+def _origin(
+    run: Path, rows: Sequence[Mapping[str, Any]], labelled: set[str], pairs: bool
+) -> tuple[Draw | None, pl.DataFrame | None]:
+    """The recorded draw that the labels are of: the one the file names, else the newest that holds them all."""
+    draws = [draw for draw in read_draws(run) if is_of_pairs(draw.of) == pairs]
+    named = {str(row["draw"]).strip() for row in rows if row.get("draw")}
+    if len(named) > 1:
+        raise UsageError(
+            "the labels are of several draws",
+            got=", ".join(sorted(named)),
+            expected="the labels of one: each was to stop where it was said to",
+        )
+    if named and named.isdisjoint(draw.id for draw in draws):
+        raise UsageError(
+            "the file names a draw that is not recorded with the run",
+            got=next(iter(named)),
+            expected=", ".join(draw.id for draw in draws) or f"none is recorded in {run}",
+            fix="certify the run that it was drawn from, or take the column `draw` out: the certificate then "
+            "says that the labels' origin is not known",
+        )
+    for draw in reversed(draws):
+        if named and draw.id not in named:
+            continue
+        drawn = read_drawn(run, draw)
+        if named or labelled <= set(drawn.filter("drawn")[UNIT]):
+            return draw, drawn
+    return None, None
+
+
+def _used_to_fit(manifest: Manifest, pairs: bool) -> frozenset[str]:
+    """What the labels were of that fitted a calibration or curve of the run's recipe."""
+    recipe = manifest.recipe
+    fitted = (
+        [(recipe.get("fork") or {}).get("curve")]
+        if pairs
+        else [(recipe.get(name) or {}).get("calibration") for name in ("judge", "adherence")]
+    )
+    return frozenset(unit for held in fitted if held for unit in held.get("labelled", ()))
+
+
+# ---- what they prove
+
+
+@dataclass(slots=True)
+class _Certifying:
+    """One question, asked of one set with its labels."""
+
+    run: Path
+    manifest: Manifest
+    question: Question
+    of: str
+    members: pl.DataFrame
+    promised: pl.DataFrame
+    labels: Labels
+
+    def certificate(self) -> Certificate:
+        """The answer."""
+        question = self.question
+        if self.labels.draw is None:
+            self.labels = _one_a_group(self.labels, self.promised)
+        if question.test == "threshold":
+            return self._threshold()
+        if question.test == "anytime":
+            return self._anytime()
+        tally, missing = self._tally(self.promised)
+        self._refuse_few(tally)
+        p = p_value(tally, question.risk)
+        return self._made(self.members, tally, missing, p <= question.error, p_value=p)
+
+    def _tally(self, members: pl.DataFrame) -> tuple[Tally, int]:
+        """The labels of members, and how many of these were drawn and have none."""
+        bad = self.labels.bad
+        if self.labels.drawn is None:
+            labelled = [unit for unit in members[UNIT] if unit in bad]
+            return simple(sum(bad[unit] for unit in labelled), len(labelled)), 0
+        joined = members.select(UNIT).join(self.labels.drawn, on=UNIT, how="left")
+        strata, missing = [], 0
+        for stratum, part in joined.group_by("stratum"):
+            drawn = part.filter(pl.col("drawn").fill_null(False))[UNIT].to_list()
+            unlabelled = sum(unit not in bad for unit in drawn)
+            missing += unlabelled
+            if stratum[0] is None and part.height:  # none of these could have been drawn
+                strata.append(Stratum(part.height, 0, 0))
+                continue
+            are_bad = unlabelled + sum(bad.get(unit, False) for unit in drawn)
+            strata.append(Stratum(part.height, len(drawn), are_bad))
+        return Tally(tuple(strata)), missing
+
+    def _refuse_few(self, tally: Tally) -> None:
+        question = self.question
+        least = least_labels(0, question.risk, question.error, tally.size)
+        if tally.labelled < least:
+            raise UsageError(
+                "fewer labels than any guarantee needs",
+                got=f"{tally.labelled} labels of the set",
+                expected=f"{least}, if not one of them is bad, for a risk of {question.risk:g} with a confidence of "
+                f"{question.confidence:g}",
+                fix=f"label more (`curate sample {self.run} -n ...`; `curate certify --plan` says how many), or bear "
+                "more risk",
+            )
+
+    def _anytime(self) -> Certificate:
+        question, draw, drawn = self.question, self.labels.draw, self.labels.drawn
+        if draw is None or drawn is None or len(draw.strata) > 1:
+            raise UsageError(
+                "an audit that may stop at any time needs labels in a random order that is recorded",
+                got="labels of unknown origin"
+                if draw is None
+                else f"a draw stratified by {draw.by}",
+                fix=f"curate sample {self.run} -n ...",
+            )
+        inside = self.promised.select(UNIT).join(drawn, on=UNIT, how="left")
+        if outside := inside["stratum"].null_count():
+            raise UsageError(
+                "the set has members that were not drawn from",
+                got=f"{outside} of {inside.height}",
+                expected=f"members of what draw {draw.id} was drawn from: {draw.of}",
+            )
+        order = inside.filter("drawn").sort("order")[UNIT].to_list()
+        last = max((at for at, unit in enumerate(order) if unit in self.labels.bad), default=-1)
+        looked_at = order[: last + 1]
+        bad = [self.labels.bad.get(unit, True) for unit in looked_at]
+        missing = sum(unit not in self.labels.bad for unit in looked_at)
+        size = self.promised.height
+        result = anytime(bad, question.risk, question.error, size)
+        return self._made(
+            self.members,
+            simple(sum(bad), len(bad), size),
+            missing,
+            result.evidence >= 1 / question.error,
+            evidence=min(result.evidence, 1e12),
+            bound=anytime_bound(bad, question.confidence, size),
+        )
+
+    def _threshold(self) -> Certificate:
+        question = self.question
+        whole, _ = self._tally(self.promised)
+        self._refuse_few(whole)
+        grid = threshold_grid(self.promised["score"].to_list())
+        sets = [(t, self._tally(self.promised.filter(pl.col("score") >= t))[0]) for t in grid]
+        walked = certified_threshold(sets, question.risk, question.error)
+        passed = [step for step in walked if step.passed]
+        step = passed[-1] if passed else walked[0]
+        at_or_above = pl.col("score") >= step.threshold
+        _, missing = self._tally(self.promised.filter(at_or_above))
+        steps = tuple(
+            ThresholdStep(
+                threshold=one.threshold,
+                kept=self.promised.filter(pl.col("score") >= one.threshold).height,
+                labelled=one.tally.labelled,
+                bad=one.tally.bad,
+                p_value=one.p_value,
+                passed=one.passed,
+            )
+            for one in walked
+        )
+        return self._made(
+            self.members.filter(at_or_above),
+            step.tally,
+            missing,
+            bool(passed),
+            p_value=step.p_value,
+            steps=steps,
+            threshold=step.threshold,
+        )
+
+    def _made(
+        self,
+        members: pl.DataFrame,
+        tally: Tally,
+        missing: int,
+        issued: bool,
+        *,
+        p_value: float | None = None,
+        evidence: float | None = None,
+        bound: float | None = None,
+        steps: tuple[ThresholdStep, ...] = (),
+        threshold: float | None = None,
+    ) -> Certificate:
+        question, labels, manifest = self.question, self.labels, self.manifest
+        apart = members.height - members.join(self.promised, on=UNIT, how="semi").height
+        certified = CertifiedSet(
+            of=self.of,
+            rule=_rule(self.of, question.column, threshold),
+            column=question.column,
+            threshold=threshold,
+            size=members.height - apart,
+            apart=apart,
+            fingerprint=set_fingerprint(members[UNIT]),
+        )
+        counts = LabelCounts(
+            origin="unknown" if labels.draw is None else "draw",
+            draw=labels.draw.id if labels.draw else None,
+            drawn=tally.labelled,
+            labelled=tally.labelled - missing,
+            missing=missing,
+            bad=tally.bad,
+            unused=labels.unused.counts,
+        )
+        identities = identities_of(manifest, question.column, self.of)
+        pairs = is_of_pairs(self.of)
+        certificate = Certificate(
+            kind=TrustKind.PAIR_CERTIFICATE if pairs else TrustKind.CERTIFICATE,
+            sentence="-",
+            made=datetime.now(UTC).isoformat(timespec="seconds"),
+            fingerprints=self._fingerprints(identities),
+            issued=issued,
+            run=manifest.name,
+            test=question.test,
+            bad=labels.rule,
+            risk=question.risk,
+            confidence=question.confidence,
+            certified=certified,
+            labels=counts,
+            p_value=p_value,
+            evidence=evidence,
+            bound=upper_bound(tally, question.confidence) if bound is None else bound,
+            steps=steps,
+            more_labels=None if issued else _more_labels(question, tally),
+            earlier_attempts=0,
+            identities=identities,
+            source=source_fingerprint(self.run),
+        )
+        return certificate.model_copy(update={"sentence": sentence_of(certificate)})
+
+    def _fingerprints(self, identities: Mapping[str, object]) -> dict[str, str]:
+        """Of the stages whose scores it goes by, and of the set, where it is one that the run made."""
+        held = self.manifest.fingerprints
+        names = [*identities, "select" if self.of == SFT else self.of]
+        return {name: held[name] for name in names if name in held}
+
+
+def _one_a_group(labels: Labels, members: pl.DataFrame) -> Labels:
+    """Of each group one label: whoever labels what is at hand labels neighbours, which resemble each other."""
+    held = members.filter(pl.col(UNIT).is_in(pl.Series(list(labels.bad)).implode()))
+    # the least hash of each group, which says nothing of its label
+    first = held.sort(UNIT).unique(pl.coalesce("group", UNIT), keep="first")[UNIT]
+    if alike := held.height - len(first):
+        labels.unused.add("another dialogue of its group has a label", "", alike)
+    return replace(labels, bad={unit: labels.bad[unit] for unit in first})
+
+
+def _more_labels(question: Question, tally: Tally) -> int | None:
+    if question.test == "anytime":
+        return anytime_missing(tally.bad, tally.labelled, question.risk, question.error)
+    return labels_missing(tally, question.risk, question.error)
+
+
+def _rule(of: str, column: str | None, threshold: float | None) -> str:
+    """The condition that takes a certified set from its run."""
+    parts = [] if of in (SFT, SCORED, "all", *PAIR_SETS) else [f"({of})"]
+    if threshold is not None:
+        parts.append(f"{column} >= {threshold!r}")
+    return " AND ".join(parts)
+
+
+def sentence_of(certificate: Certificate) -> str:
+    """A certificate, or that there is none, in plain words."""
+    held, labels = certificate.certified, certificate.labels
+    bad = f"bad ({certificate.bad})"
+    if certificate.kind is TrustKind.PAIR_CERTIFICATE and certificate.bad == REJECTED_PREFERRED:
+        bad = "the wrong way round (people prefer the rejected side)"
+    at = (
+        f" with {held.column} of {held.threshold:.4g} or more" if held.threshold is not None else ""
+    )
+    promise = f"at most {_percent(certificate.risk)} of the {held.size:,} {named_set(held.of)}{at} are {bad}"
+    drawn = "drawn at random" if labels.origin == "draw" else "labelled"
+    missing = f", with {labels.missing} that have no label" if labels.missing else ""
+    seen = f"{labels.bad} of {labels.drawn:,} {drawn} are{missing}"
+    confidence = f"{_percent(certificate.confidence)} confidence"
+    if certificate.issued:
+        said = f"With {confidence} {promise}: {seen}."
+    else:
+        said = (
+            f"The labels cannot show that {promise}: {seen}, so with {confidence} no more can be said than at most "
+            f"{_percent(certificate.bound)}; {_what_would_help(certificate)}."
+        )
+    if held.apart:
+        said += f" Nothing is promised of {held.apart:,} more, whose labels fitted the judge's calibration."
+    if labels.origin == "unknown":
+        said += f" {UNKNOWN_ORIGIN}"
+    if earlier := certificate.earlier_attempts:
+        least = max(0.0, 1 - (1 + earlier) * (1 - certificate.confidence))
+        said += (
+            f" {earlier} other question{'s were' if earlier > 1 else ' was'} asked about the same before: that no "
+            f"answer is wrong is promised with {_percent(least)}."
+        )
+    return said
+
+
+def _what_would_help(certificate: Certificate) -> str:
+    labels, more = certificate.labels, certificate.more_labels
+    if more is not None and certificate.test == "anytime":
+        return f"about {more:,} more labels of this draw would do if bad ones came at that rate"
+    if more is not None:
+        whole = labels.drawn + more
+        return (
+            f"it would take about {more:,} more labels if bad ones came at that rate (a new draw of {whole:,}, with "
+            "another --seed)"
+        )
+    if labels.drawn and labels.bad / labels.drawn >= certificate.risk:
+        return "more labels would not help, for that share itself is not below the risk"
+    return "no number of labels would do at that rate"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

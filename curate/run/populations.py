@@ -1,0 +1,176 @@
+"""The sets of a run that people's labels speak of: dialogues by a condition, what was selected, pairs.
+
+A member is a dialogue, by its content hash (equal dialogues count once), or a pair, by its id. Which labels were
+drawn from a set is recorded with the run (`trust/draws`), so that who certifies knows which are of an honest draw.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import polars as pl
+from pydantic import ValidationError
+
+from curate.errors import UsageError
+from curate.records import Draw, JudgeIdentity, Manifest
+from curate.run.ingest import read_index
+from curate.run.outputs import NATURAL_PAIRS, PAIRS, SCORES, read_pairs, set_fingerprint
+from curate.run.read_back import read_decisions, read_manifest
+from curate.selection.columns import SCORE_OF, stages_of_column
+from curate.selection.expressions import check_columns, check_condition, columns_of, parse
+from curate.selection.rules import matching, stages_run
+from curate.storage.files import damaged, readable
+
+SFT, SCORED, ALL = "sft", "scored", "all"
+PAIR_SETS: Final = {"pairs": PAIRS, "natural_pairs": NATURAL_PAIRS}
+PAIR_SCORES: Final = ("evidence", "probability", "preference", "margin")
+"""What a threshold on pairs may go by, of `PairCheck`."""
+UNIT = "unit"
+
+
+def is_of_pairs(of: str) -> bool:
+    """Whether the members of a set are pairs."""
+    return of in PAIR_SETS
+
+
+def named_set(of: str) -> str:
+    """A set in words, to stand after a number."""
+    return {
+        SFT: "dialogues of the SFT set",
+        SCORED: "scored dialogues",
+        ALL: "dialogues",
+        "pairs": "pairs made by forks",
+        "natural_pairs": "pairs of the data",
+    }.get(of, f"dialogues with {of}")
+
+
+def read_members(run: Path, of: str, column: str | None = None) -> pl.DataFrame:
+    """The members of a set: `unit`, `id`, `group` (null for none), and `score` where a column is named.
+
+    Args:
+        run: a finished run.
+        of: sft, scored (by all stages that ran, and not the worse side of the data), all, pairs, natural_pairs, or
+            an SQL condition over the score table.
+        column: of the score table, or of pairs one of `PAIR_SCORES`. Members without a value are left out.
+
+    Raises:
+        UsageError: no such run, set or column, or one that holds no numbers.
+    """
+    read_manifest(run)
+    members = _pair_members(run, of, column) if is_of_pairs(of) else _dialogues(run, of, column)
+    if column is not None:
+        members = members.filter(pl.col("score").is_not_null() & pl.col("score").is_not_nan())
+    if not members.height:
+        raise UsageError(
+            "there is nothing to draw from or to certify",
+            got=f"no {named_set(of)}{f' with {column}' if column else ''} in {run}",
+            fix="name another set with --of: sft, scored, all, pairs, natural_pairs or an SQL condition",
+        )
+    return members
+
+
+def _dialogues(run: Path, of: str, column: str | None) -> pl.DataFrame:
+    path = run / SCORES
+    if not path.is_file():
+        raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
+    with readable(path):
+        table = pl.read_parquet(path)
+    if column is not None:
+        _check_score(table, column)
+    if of == SFT:
+        keep = pl.Series([SFT in decision["sets"] for decision in read_decisions(run)])
+        if len(keep) != table.height:
+            raise UsageError(
+                "the run selected nothing", got=run, expected="a run with a section `select`"
+            )
+    elif of == SCORED:
+        scored = [pl.col(SCORE_OF[stage]).is_not_null() for stage in stages_run(table)]
+        keep = table.select(
+            pl.all_horizontal(pl.lit(True), pl.col("rejected_as").is_null(), *scored)
+        ).to_series()
+    elif of == ALL:
+        keep = pl.repeat(True, table.height, eager=True)
+    else:
+        check_condition(of, "--of")
+        check_columns(columns_of(parse(of, "--of")), "--of", table.schema, labels_known=True)
+        keep = matching(table, of, "--of")
+    score = [] if column is None else [pl.col(column).cast(pl.Float64).alias("score")]
+    members = table.filter(keep).select(pl.col("content_hash").alias(UNIT), "id", "group", *score)
+    return members.unique(UNIT, keep="first", maintain_order=True)
+
+
+def _check_score(table: pl.DataFrame, column: str) -> None:
+    check_columns([column], "--column", table.schema, labels_known=True)
+    dtype = table.schema[column]
+    if not dtype.is_numeric():
+        raise UsageError(
+            "no threshold can be set on that column",
+            got=f"{column}, which holds {dtype}",
+            expected="numbers, of which higher ones are better, as mean_score, adherence, overall_score or p_good",
+        )
+
+
+def _pair_members(run: Path, of: str, column: str | None) -> pl.DataFrame:
+    if column is not None and column not in PAIR_SCORES:
+        raise UsageError(
+            "pairs have no such score", got=column, expected=f"one of {', '.join(PAIR_SCORES)}"
+        )
+    path = run / "pairs" / f"{PAIR_SETS[of]}.jsonl"
+    rows: list[dict[str, Any]] = []
+    for pair in read_pairs(run, PAIR_SETS[of]) if path.is_file() else ():
+        row: dict[str, Any] = {UNIT: pair.pair_id, "id": pair.dialogue_id, "group": None}
+        if column is not None:
+            row["score"] = None if pair.check is None else getattr(pair.check, column)
+        rows.append(row)
+    schema = {UNIT: pl.String, "id": pl.String, "group": pl.String, "score": pl.Float64}
+    names = schema if column is not None else {k: v for k, v in schema.items() if k != "score"}
+    return pl.DataFrame(rows, schema=names).unique(UNIT, keep="first", maintain_order=True)
+
+
+def source_fingerprint(run: Path) -> str:
+    """A hash of the content of all dialogues of a run."""
+    return set_fingerprint(read_index(run).select("content_hash").collect().to_series())
+
+
+def identities_of(manifest: Manifest, column: str | None, of: str) -> dict[str, JudgeIdentity]:
+    """Whose scores a set goes by: the stages that its condition and the score read; of any other set all stages."""
+    held = {str(stage): identity for stage, identity in manifest.identities.items()}
+    if of in (SFT, SCORED) or is_of_pairs(of):
+        return held
+    names = {column or "", *(() if of == ALL else columns_of(parse(of, "--of")))}
+    stages = {stage for name in names for stage in stages_of_column(name)}
+    return {stage: identity for stage, identity in held.items() if stage in stages}
+
+
+# ---- draws
+
+
+def draw_folder(run: Path) -> Path:
+    """Where a run keeps its draws."""
+    return run / "trust" / "draws"
+
+
+def read_draws(run: Path) -> list[Draw]:
+    """The draws that are recorded with a run, the newest last.
+
+    Raises:
+        CurateError: one is damaged.
+    """
+    draws = []
+    for path in sorted(draw_folder(run).glob("*.json")):
+        try:
+            draws.append(Draw.model_validate(orjson.loads(path.read_bytes())))
+        except (ValidationError, orjson.JSONDecodeError) as error:
+            raise damaged(path, error) from error
+    return sorted(draws, key=lambda draw: (draw.made, draw.id))
+
+
+def read_drawn(run: Path, draw: Draw) -> pl.DataFrame:
+    """Everything that could have been drawn: `unit`, `stratum`, `order` within it, `drawn`, `swapped`."""
+    path = draw_folder(run) / f"{draw.id}.parquet"
+    if not path.is_file():
+        raise damaged(path, "it is not there")
+    with readable(path):
+        return pl.read_parquet(path)

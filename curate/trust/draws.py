@@ -1,0 +1,96 @@
+"""Which members of a set people are asked to label: drawn at random, with known chances.
+
+A draw is a random order of the whole set and the first so many of it, as a whole or in each stratum. The order
+follows from the seed and the members' ids alone, so the same draw made again is the same, and a larger one begins
+with the smaller.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a member of the set came to lie.
+
+    Attributes:
+        order: in the random order of its stratum, from 0; of the whole set where there is one stratum.
+        stratum: its number.
+        drawn: whether it is among the first so many.
+    """
+
+    order: int
+    stratum: int
+    drawn: bool
+
+
+def draw(
+    ids: Sequence[str], labels: int, seed: int, strata: Sequence[int] | None = None
+) -> list[Place]:
+    """Draw members of a set at random, without replacement.
+
+    Args:
+        ids: of the members, each once.
+        labels: how many are drawn; all where there are fewer.
+        seed: of the random order.
+        strata: of each member, from 0; each gives as many as its share of the set, to whole members by the largest
+            remainders, and at least one. None: the set is drawn from as a whole.
+
+    Returns:
+        A place for each member, in the order of `ids`.
+    """
+    numbers = [0] * len(ids) if strata is None else list(strata)
+    members: dict[int, list[int]] = {}
+    for at in sorted(range(len(ids)), key=lambda at: _random(ids[at], seed)):
+        members.setdefault(numbers[at], []).append(at)
+    sizes = {number: len(held) for number, held in members.items()}
+    quotas = _quotas(sizes, min(labels, len(ids)))
+    places: list[Place | None] = [None] * len(ids)
+    for number, held in members.items():
+        for order, at in enumerate(held):
+            places[at] = Place(order, number, order < quotas[number])
+    return [place for place in places if place is not None]
+
+
+def score_strata(scores: Sequence[float], parts: int = 5) -> tuple[list[int], list[str]]:
+    """Parts of a set of about equal size by a score, low to high; equal scores lie in one part.
+
+    Returns:
+        The part of each member, and the parts' names, `low to high` of the scores.
+    """
+    ranked = sorted(scores)
+    starts = (
+        sorted({ranked[math.floor(part * len(ranked) / parts)] for part in range(parts)})
+        if ranked
+        else []
+    )
+    numbers = [sum(start <= score for start in starts) - 1 for score in scores]
+    held: dict[int, list[float]] = {}
+    for number, score in zip(numbers, scores, strict=True):
+        held.setdefault(number, []).append(score)
+    order = sorted(held)
+    names = [f"{min(held[number]):.4g} to {max(held[number]):.4g}" for number in order]
+    return [order.index(number) for number in numbers], names
+
+
+def _quotas(sizes: dict[int, int], labels: int) -> dict[int, int]:
+    """Whole numbers of members for each stratum, in proportion, at least one each."""
+    total = sum(sizes.values())
+    exact = {number: labels * size / total for number, size in sizes.items()}
+    quotas = {number: max(1, math.floor(share)) for number, share in exact.items()}
+    by_remainder = sorted(exact, key=lambda number: (quotas[number] - exact[number], number))
+    for number in by_remainder:
+        if sum(quotas.values()) >= labels:
+            break
+        if quotas[number] < sizes[number]:
+            quotas[number] += 1
+    return quotas
+
+
+def _random(member: str, seed: int) -> bytes:
+    """A number as good as random that a seed gives each member, whatever order they come in."""
+    return hashlib.blake2b(f"{seed}\x1f{member}".encode(), digest_size=16).digest()

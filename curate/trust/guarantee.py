@@ -1,0 +1,372 @@
+"""What labels of a sample prove of the share of bad ones in a whole set, with a stated confidence.
+
+The promise is P1: in at most a share `error` of such cases is more than a share `risk` of the set bad. Chance is in
+the draw of the labels alone, so nothing is assumed of the judge, of how the set was selected or of how its members
+resemble each other: a test that holds for a finite set holds for one with clusters and ties, too. Three tests: of
+a set as it is (`p_value`), of a set while it is being labelled (`anytime`), and of thresholds on a score
+(`certified_threshold`). Numbers go in and come out; runs and files are `run.certify`'s.
+
+numpy and scipy are imported where they are used, so that the command line starts fast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+SHARES: Final = tuple(round(0.05 * step, 2) for step in range(1, 21))
+"""Accepted shares of the pool whose quantiles are the thresholds that are tried."""
+MOST_LABELS: Final = 20_000
+"""How far a plan looks for a number of labels that suffices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stratum:
+    """The labels of one part of a set.
+
+    Attributes:
+        size: members of the set in this part; None where the labels are of unknown origin, and of no part.
+        labelled: those that were drawn and labelled, each with the same chance within the part.
+        bad: those of them that are bad.
+    """
+
+    size: int | None
+    labelled: int
+    bad: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The labels of a set, by the parts that it was drawn in; one part where it was drawn at random as a whole."""
+
+    strata: tuple[Stratum, ...]
+
+    @property
+    def size(self) -> int | None:
+        """Members of the set; None where the labels are of unknown origin."""
+        sizes = [stratum.size for stratum in self.strata]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    @property
+    def labelled(self) -> int:
+        """Labels in all."""
+        return sum(stratum.labelled for stratum in self.strata)
+
+    @property
+    def bad(self) -> int:
+        """Bad ones in all."""
+        return sum(stratum.bad for stratum in self.strata)
+
+
+def simple(bad: int, labelled: int, size: int | None = None) -> Tally:
+    """Labels drawn at random from a whole set of `size`; None for labels that are taken as independent draws."""
+    return Tally((Stratum(size, labelled, bad),))
+
+
+def too_many(risk: float, size: int) -> int:
+    """The least number of bad members that is more than a share `risk` of `size`."""
+    return math.floor(risk * size + 1e-9) + 1
+
+
+# ---- the audit of a set
+
+
+def p_value(tally: Tally, risk: float) -> float:
+    """The greatest chance of so few bad labels, were more than a share `risk` of the set bad.
+
+    A set of known size: hypergeometric, exact. Unknown: binomial. Several parts: the number of bad labels is then a
+    sum of independent trials with unlike chances, for which the binomial distribution with their mean chance is an
+    upper bound (Hoeffding 1956, theorem 4, up to one below the mean; a hypergeometric count is such a sum, Vatutin
+    and Mikhailov 1982); the mean is taken where it is least, the bad ones in the parts that were sampled least.
+
+    Returns:
+        In [0, 1]. The set is certified with a confidence of 1 - error where it is at most `error`.
+    """
+    size = tally.size
+    if size is None:
+        return float(_binomial().cdf(tally.bad, tally.labelled, risk))
+    return _p_of(tally, too_many(risk, size))
+
+
+def upper_bound(tally: Tally, confidence: float) -> float:
+    """The least share of bad ones that the labels still rule out to exceed, with this confidence, 0-1.
+
+    Of labels of unknown origin Clopper and Pearson's (1934) bound, beta.ppf(confidence, k + 1, n - k).
+    """
+    size, error = tally.size, 1 - confidence
+    if size is None:
+        if tally.bad >= tally.labelled:
+            return 1.0
+        from scipy.stats import beta
+
+        return float(beta.ppf(confidence, tally.bad + 1, tally.labelled - tally.bad))
+    low, high = (
+        tally.bad - 1,
+        size,
+    )  # the numbers of bad ones that is not, and that is, above what may be
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _p_of(tally, middle + 1) <= error:
+            high = middle
+        else:
+            low = middle
+    return high / size if size else 0.0
+
+
+def _p_of(tally: Tally, bad: int) -> float:
+    """`p_value` where `bad` is the least number of bad members that is too many."""
+    size = tally.size
+    assert size is not None
+    if bad > size:
+        return 0.0
+    if len(tally.strata) == 1:
+        return float(_hypergeometric().cdf(tally.bad, size, bad, tally.labelled))
+    if not tally.labelled:
+        return 1.0
+    expected = _fewest_bad_labels(tally, bad)
+    if tally.bad > expected - 1:
+        return 1.0
+    return float(_binomial().cdf(tally.bad, tally.labelled, expected / tally.labelled))
+
+
+def _fewest_bad_labels(tally: Tally, bad: int) -> float:
+    """Bad labels to expect where `bad` members lie in the parts with the smallest sampled shares."""
+    expected = 0.0
+    parts = [(s.labelled / s.size, s.size) for s in tally.strata if s.size]
+    for share, size in sorted(parts):
+        here = min(bad, size)
+        expected, bad = expected + share * here, bad - here
+    return expected
+
+
+# ---- the audit that may stop at any time
+
+
+@dataclass(frozen=True, slots=True)
+class AnytimeAudit:
+    """What labels in the order of a random permutation prove.
+
+    Attributes:
+        evidence: the greatest e-value so far; certified where it is at least 1 / error.
+        labels: how many labels it took to get there; all of them where it did not.
+        bad: bad ones among these.
+    """
+
+    evidence: float
+    labels: int
+    bad: int
+
+
+def anytime(bad: Sequence[bool], risk: float, error: float, size: int) -> AnytimeAudit:
+    """Bet against "too many are bad" at every label; valid whenever one stops (Ville 1939).
+
+    The product over labels of p/a where one is bad and (1-p)/(1-a) where it is not, p = a/3 fixed before, is a
+    supermartingale where a is the least chance that the next label is bad. Drawn without replacement from a set of
+    N of which M are bad, after k of t were bad, that is (M - k)/(N - t); for a large set it is `risk`.
+
+    Args:
+        bad: labels in the order of the draw, a random permutation of the set.
+        risk: share that may be bad.
+        error: of the certificate, one less its confidence.
+        size: of the set.
+    """
+    return _bet(bad, too_many(risk, size), error, size)
+
+
+def anytime_bound(bad: Sequence[bool], confidence: float, size: int) -> float:
+    """The least share of bad ones that the labels rule out to exceed, at every look at once, 0-1."""
+    error = 1 - confidence
+    low, high = sum(bad) - 1, size
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _bet(bad, middle + 1, error, size).evidence >= 1 / error:
+            high = middle
+        else:
+            low = middle
+    return high / size if size else 0.0
+
+
+def _bet(bad: Sequence[bool], too_many_bad: int, error: float, size: int) -> AnytimeAudit:
+    log_e, best, seen = 0.0, 0.0, 0
+    if too_many_bad > size:
+        return AnytimeAudit(math.inf, 0, 0)
+    for number, is_bad in enumerate(bad):
+        chance = (too_many_bad - seen) / (size - number)
+        if chance <= 0:  # as many bad ones were seen as are too many
+            break
+        if is_bad:
+            seen += 1
+            log_e -= math.log(3)
+        elif chance >= 1:
+            return AnytimeAudit(math.inf, number + 1, seen)
+        else:
+            log_e += math.log1p(-chance / 3) - math.log1p(-chance)
+        best = max(best, log_e)
+        if log_e >= -math.log(error):
+            return AnytimeAudit(math.exp(log_e), number + 1, seen)
+    return AnytimeAudit(math.exp(best), len(bad), sum(bad))
+
+
+# ---- the certified threshold
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One threshold that was tried: the set at or above it, its labels, and the chance of so few bad ones."""
+
+    threshold: float
+    kept: int
+    tally: Tally
+    p_value: float
+    passed: bool
+
+
+def threshold_grid(scores: Iterable[float], shares: Sequence[float] = SHARES) -> list[float]:
+    """The scores at or above which these shares of a pool lie, strict first, each once.
+
+    Equal scores lie on one side of a threshold, so a share is at least what is asked for.
+    """
+    ranked = sorted(scores, reverse=True)
+    if not ranked:
+        return []
+    # 0.07 * 100 is 7.000000000000001; rounding first keeps that 7
+    places = (math.ceil(round(share * len(ranked), 9)) for share in shares)
+    return list(dict.fromkeys(ranked[max(1, place) - 1] for place in places))
+
+
+def certified_threshold(
+    sets: Iterable[tuple[float, Tally]], risk: float, error: float
+) -> tuple[Step, ...]:
+    """Walk from strict to loose thresholds, and stop at the first that does not pass (fixed-sequence testing).
+
+    What may be asked in one order, each at the full error, needs no correction for how often one asks. All that
+    passed hold at once. None may: then there is no threshold, not the strictest. The first that is asked is the one
+    with labels enough that it does not hang on one bad label (`first_labels`).
+
+    Args:
+        sets: thresholds with the labels of those at or above, strict first, fixed before labels were seen.
+        risk, error: as in `p_value`.
+
+    Returns:
+        The thresholds that were asked, in order; the last that passed is the answer.
+    """
+    sets = list(sets)
+    if not sets:
+        return ()
+    least = first_labels(sets[-1][1].labelled, risk, error)
+    asked = [held for held in sets if held[1].labelled >= least] or sets[-1:]
+    steps: list[Step] = []
+    for threshold, tally in asked:
+        p = p_value(tally, risk)
+        kept = tally.size if tally.size is not None else tally.labelled
+        steps.append(Step(threshold, kept, tally, p, p <= error))
+        if p > error:
+            break
+    return tuple(steps)
+
+
+def first_labels(labels: int, risk: float, error: float) -> int:
+    """Labels of the first threshold that is asked: 60, or 100 where there are 300, at a risk and error of .1.
+
+    At another risk as many times the least number of labels that can pass at all (22 there).
+    """
+    return math.ceil((60 if labels < 300 else 100) / 22 * least_labels(0, risk, error) - 1e-9)
+
+
+# ---- how many labels it takes
+
+
+@lru_cache(maxsize=256)
+def least_labels(bad: int, risk: float, error: float, size: int | None = None) -> int:
+    """The least number of labels that pass with so many bad ones among them; `size` where the set is known."""
+    low, high = bad, bad + 1
+    most = size if size is not None else 10**9
+    while high < most and p_value(simple(bad, high, size), risk) > error:
+        low, high = high, 2 * high
+    high = min(high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (
+            (low, middle) if p_value(simple(bad, middle, size), risk) <= error else (middle, high)
+        )
+    return high
+
+
+def labels_for(
+    rate: float, risk: float, error: float, power: float, size: int | None = None
+) -> int | None:
+    """The least number of labels that pass with probability `power` where a share `rate` is bad.
+
+    Returns:
+        None where up to `MOST_LABELS`, or all of the set, do not suffice.
+    """
+    import numpy as np
+
+    if rate >= risk:
+        return None
+    most = MOST_LABELS if size is None else min(size, MOST_LABELS)
+    labels = np.arange(1, most + 1)
+    passing = _most_bad(labels, risk, error, size)
+    if size is None:
+        chance = _binomial().cdf(passing, labels, rate)
+    else:
+        chance = _hypergeometric().cdf(passing, size, round(rate * size), labels)
+    enough = np.flatnonzero((chance >= power) & (passing >= 0))
+    return int(labels[enough[0]]) if enough.size else None
+
+
+def labels_missing(tally: Tally, risk: float, error: float) -> int | None:
+    """How many more labels would certify if bad ones came at the rate seen; None where more do not help."""
+    import numpy as np
+
+    size, seen = tally.size, tally.labelled
+    if not seen or tally.bad / seen >= risk:
+        return None
+    most = MOST_LABELS if size is None else min(size, MOST_LABELS)
+    labels = np.arange(seen + 1, most + 1)
+    bad = np.ceil(tally.bad / seen * labels - 1e-9)
+    passing = bad <= _most_bad(labels, risk, error, size)
+    enough = np.flatnonzero(passing)
+    return int(labels[enough[0]]) - seen if enough.size else None
+
+
+def anytime_missing(bad: int, labels: int, risk: float, error: float) -> int | None:
+    """How many more labels would certify an audit that may stop, if bad ones came at the rate seen; of a large set."""
+    if not labels:
+        return None
+    rate = bad / labels
+    growth = (1 - rate) * (math.log1p(-risk / 3) - math.log1p(-risk)) - rate * math.log(3)
+    return max(1, math.ceil(-math.log(error) / growth) - labels) if growth > 0 else None
+
+
+def _most_bad(
+    labels: npt.NDArray[np.int64], risk: float, error: float, size: int | None
+) -> npt.NDArray[np.float64]:
+    """The most bad ones with which each number of labels passes; -1 where none do."""
+    import numpy as np
+
+    known = _binomial() if size is None else _hypergeometric()
+    shape = (labels, risk) if size is None else (size, too_many(risk, size), labels)
+    # the least k whose cdf is at least `error`; one less where it is above
+    least = known.ppf(error, *shape)
+    most: npt.NDArray[np.float64] = np.where(known.cdf(least, *shape) <= error, least, least - 1)
+    return most
+
+
+def _binomial() -> Any:
+    from scipy.stats import binom
+
+    return binom
+
+
+def _hypergeometric() -> Any:
+    from scipy.stats import hypergeom
+
+    return hypergeom

@@ -1,0 +1,440 @@
+"""`curate sample` and `curate certify`: from a run and people's labels to a certificate that a recipe uses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from curate.cli import app
+from curate.errors import CurateError, UsageError
+from curate.recipe import parse_recipe
+from curate.records import Certificate, TrustKind
+from curate.run.pipeline import RunResult, run_recipe
+from curate.run.populations import read_drawn, read_draws
+from curate.run.read_back import read_manifest
+from curate.run.trust_reports import read_trust_report
+from tests.live import live_server
+from tests.run import test_calibrated_run
+
+N = 600
+_RANDOM = random.Random(3)
+SCORES = [round(_RANDOM.random(), 1) for _ in range(N)]
+BAD = {f"c{i}": _RANDOM.random() < 0.5 * (1 - SCORES[i]) ** 2 for i in range(N)}
+
+
+SELECTED = sum(score >= 0.5 for score in SCORES)
+
+
+def recipe(folder: Path, **sections: Any) -> dict[str, Any]:
+    return {
+        "name": "test",
+        "source": {"path": str(folder / "chats.jsonl")},
+        "judge": False,
+        "adherence": False,
+        "select": {"where": {"good": "label_score >= 0.5"}},
+        "export": False,
+    } | sections
+
+
+def write_chats(folder: Path, groups: int = N) -> None:
+    rows = (
+        {
+            "id": f"c{i}",
+            "messages": [
+                {"role": "user", "content": f"Question {i}?"},
+                {"role": "assistant", "content": f"=1+{i}, and that is all."},
+            ],
+            "group": f"g{i % groups}",
+            "labels": {"score": SCORES[i]},
+        }
+        for i in range(N)
+    )
+    (folder / "chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    write_chats(tmp_path)
+    run_recipe(parse_recipe(recipe(tmp_path)), out=tmp_path / "run")
+    return tmp_path / "run"
+
+
+@dataclass
+class Done:
+    exit_code: int
+    output: str
+
+
+def call(*arguments: object) -> Done:
+    """Run the command as the shell does, and give all that it said."""
+    said = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*map(str, arguments)])
+    if isinstance(said.exception, CurateError):
+        return Done(2, str(said.exception))
+    assert said.exception is None or isinstance(said.exception, SystemExit), said.exception
+    return Done(said.exit_code, said.output)
+
+
+def fill(
+    blank: Path,
+    filled: Path,
+    *,
+    bad: Callable[[str], object] = BAD.__getitem__,
+    rows: int | None = None,
+) -> Path:
+    """The file of a draw, filled in by someone who knows the truth."""
+    with blank.open(newline="") as file:
+        held = list(csv.DictReader(file))
+    for row in held[:rows]:
+        row["value"] = "reject" if bad(row["id"]) else "accept"
+    return write_csv(filled, held)
+
+
+def write_csv(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
+    rows = list(rows)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def drawn(run: Path, *options: object, n: int = 150) -> Path:
+    """A filled-in draw of a run."""
+    blank = run.parent / f"blank-{len(list(run.parent.glob('blank-*')))}.csv"
+    done = call("sample", run, "-n", n, "--out", blank, *options)
+    assert done.exit_code == 0, done.output
+    return fill(blank, run.parent / f"gold-{blank.stem}.csv")
+
+
+def held_certificate(run: Path) -> Certificate:
+    found = read_trust_report(run, Certificate, TrustKind.CERTIFICATE)
+    assert found is not None
+    return found
+
+
+# ---- drawing
+
+
+def test_a_draw_is_at_random_and_recorded_and_the_same_again(run: Path) -> None:
+    first = call("sample", run, "-n", 100, "--out", run.parent / "a.csv")
+    assert f"100 of {SELECTED} dialogues of the SFT set, seed 42" in first.output.replace("\n", " ")
+    call("sample", run, "-n", 100, "--out", run.parent / "b.csv")
+    assert (run.parent / "a.csv").read_bytes() == (run.parent / "b.csv").read_bytes()
+    (draw,) = read_draws(run)
+    assert (draw.of, draw.purpose, draw.sizes) == ("sft", "certify", (100,))
+    table = read_drawn(run, draw)
+    assert (table.height, table["drawn"].sum()) == (SELECTED, 100)
+    chosen = pl.read_csv(run.parent / "a.csv")["id"].to_list()
+    assert len(set(chosen)) == 100
+    assert all(SCORES[int(name[1:])] >= 0.5 for name in chosen)
+    other = call("sample", run, "-n", 100, "--seed", 1, "--out", run.parent / "c.csv")
+    assert other.exit_code == 0
+    assert set(pl.read_csv(run.parent / "c.csv")["id"]) != set(chosen)
+
+
+def test_a_larger_draw_begins_with_the_smaller_and_is_for_a_stop_at_any_time(run: Path) -> None:
+    call("sample", run, "-n", 50, "--out", run.parent / "a.csv")
+    done = call("sample", run, "-n", 80, "--out", run.parent / "b.csv")
+    assert "made larger" in done.output
+    few, many = (pl.read_csv(run.parent / name)["id"].to_list() for name in ("a.csv", "b.csv"))
+    assert many[:50] == few
+    gold = fill(run.parent / "b.csv", run.parent / "gold.csv")
+    said = call("certify", run, gold, "--risk", 0.2)
+    assert said.exit_code == 2
+    assert "--anytime" in said.output
+    assert (
+        call("certify", run, gold, "--risk", 0.2, "--anytime", "--out", run.parent / "c").exit_code
+        == 0
+    )
+
+
+def test_strata_have_known_chances(run: Path) -> None:
+    call(
+        "sample", run, "-n", 60, "--of", "all", "--by", "label_score", "--out", run.parent / "a.csv"
+    )
+    (draw,) = read_draws(run)
+    assert sum(part.size for part in draw.strata) == N
+    assert sum(part.drawn for part in draw.strata) == 60
+    assert all(abs(part.drawn / part.size - 0.1) < 0.01 for part in draw.strata)
+
+
+def test_the_file_asks_what_the_purpose_needs(run: Path) -> None:
+    out = run.parent / "a.jsonl"
+    call("sample", run, "-n", 2, "--for", "agreement", "--out", out)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["dimension"] for row in rows[:6]] == [
+        "context_use", "helpfulness", "safety", "coherence", "task_completion", "repair_handling",
+    ]  # fmt: skip
+    assert (rows[0]["turn"], rows[3]["turn"], rows[0]["value"]) == (1, None, None)
+    assert rows[0]["text"].startswith("[user] Question")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--for", "fun"), "unknown value of --for"),
+        (("--of", "label_score > 5"), "nothing to draw from"),
+        (("--of", "no_such > 5"), "does not have"),
+        (("--of", "pairs"), "nothing to draw from"),
+        (("--by", "role"), "no threshold can be set"),
+        (("--dimension", "taste"), "no such dimension"),
+        (("--out", "x.xlsx"), "CSV or JSONL"),
+    ],
+)
+def test_a_draw_that_cannot_be_is_refused(run: Path, options: tuple[str, ...], said: str) -> None:
+    out = () if "--out" in options else ("--out", run.parent / "a.csv")
+    done = call("sample", run, *options, *out)
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+    assert read_draws(run) == []
+
+
+def test_a_file_with_labels_is_not_overwritten(run: Path) -> None:
+    (run.parent / "a.csv").write_text("labels")
+    assert call("sample", run, "--out", run.parent / "a.csv").exit_code == 2
+    assert (run.parent / "a.csv").read_text() == "labels"
+
+
+# ---- the audit
+
+
+def test_a_set_is_certified_and_all_say_so(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "certificate.json"
+    done = call("certify", run, drawn(run), "--risk", 0.2, "--out", out)
+    assert done.exit_code == 0, done.output
+    certificate = Certificate.model_validate_json(out.read_bytes())
+    assert certificate == held_certificate(run)
+    assert certificate.issued
+    held = certificate.certified
+    assert (held.of, held.size, held.rule) == ("sft", SELECTED, "")
+    assert (certificate.labels.origin, certificate.labels.drawn) == ("draw", 150)
+    assert certificate.labels.bad == sum(
+        BAD[name] for name in pl.read_csv(tmp_path / "blank-0.csv")["id"]
+    )
+    assert certificate.sentence.startswith(
+        f"With 90 % confidence at most 20 % of the {SELECTED} dialogues of the SFT set are bad (reviewers reject"
+    )
+    assert read_manifest(run).trust[TrustKind.CERTIFICATE] == certificate.sentence
+    assert certificate.sentence in " ".join(call("show", run).output.split())
+    # the same again asks nothing new; another selection is not what was certified
+    run_recipe(parse_recipe(recipe(tmp_path)), out=run)
+    assert read_manifest(run).trust[TrustKind.CERTIFICATE] == certificate.sentence
+    run_recipe(parse_recipe(recipe(tmp_path, select={"where": {}})), out=run)
+    assert "at most 20 %" not in read_manifest(run).trust[TrustKind.CERTIFICATE]
+
+
+def test_labels_that_cannot_show_it_say_what_it_would_take(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "certificate.json"
+    done = call("certify", run, drawn(run), "--risk", 0.06, "--out", out)
+    assert done.exit_code == 1
+    assert not out.exists()
+    certificate = held_certificate(run)
+    assert not certificate.issued
+    assert certificate.bound > 0.06
+    assert "cannot show that at most 6 %" in certificate.sentence
+
+
+def test_a_row_left_empty_counts_as_bad(run: Path, tmp_path: Path) -> None:
+    drawn(run)
+    gold = fill(tmp_path / "blank-0.csv", tmp_path / "part.csv", rows=120)
+    call("certify", run, gold, "--risk", 0.2)
+    counts = held_certificate(run).labels
+    assert (counts.drawn, counts.labelled, counts.missing) == (150, 120, 30)
+    assert counts.bad >= 30
+    assert counts.unused == {"no value": 30}
+
+
+def test_a_stop_at_any_time_takes_labels_as_far_as_they_go(run: Path, tmp_path: Path) -> None:
+    drawn(run)
+    gold = fill(tmp_path / "blank-0.csv", tmp_path / "part.csv", rows=80)
+    done = call("certify", run, gold, "--risk", 0.25, "--anytime", "--out", tmp_path / "c.json")
+    certificate = held_certificate(run)
+    assert (done.exit_code, certificate.test) == (0, "anytime")
+    assert (certificate.labels.drawn, certificate.labels.missing) == (80, 0)
+    assert certificate.evidence is not None
+    assert certificate.evidence >= 10
+
+
+def test_labels_of_unknown_origin_say_so_and_count_once_a_group(tmp_path: Path) -> None:
+    write_chats(tmp_path, groups=N // 5)
+    run = tmp_path / "run"
+    run_recipe(parse_recipe(recipe(tmp_path)), out=run)
+    rows = [
+        {"id": f"c{i}", "value": 5 - 4 * BAD[f"c{i}"]} for i in range(0, N, 2) if SCORES[i] >= 0.5
+    ]
+    gold = write_csv(tmp_path / "gold.csv", rows)
+    done = call("certify", run, gold, "--bad", "human < 3", "--risk", 0.3, "--out", tmp_path / "c")
+    assert done.exit_code == 0, done.output
+    certificate = held_certificate(run)
+    assert certificate.labels.origin == "unknown"
+    assert "of unknown origin: this holds only if" in certificate.sentence
+    groups = {int(row["id"][1:]) % (N // 5) for row in rows}
+    assert certificate.labels.drawn == len(groups) < len(rows)
+    assert certificate.labels.unused == {
+        "another dialogue of its group has a label": len(rows) - len(groups)
+    }
+
+
+def test_another_question_asked_of_the_same_is_told(run: Path, tmp_path: Path) -> None:
+    gold = drawn(run)
+    call("certify", run, gold, "--risk", 0.2, "--out", tmp_path / "c")
+    call("certify", run, gold, "--risk", 0.3, "--out", tmp_path / "c")
+    assert held_certificate(run).earlier_attempts == 0  # the bound is the same
+    call("certify", run, gold, "--risk", 0.2, "--column", "label_score", "--out", tmp_path / "c")
+    certificate = held_certificate(run)
+    assert certificate.earlier_attempts == 1
+    assert "no answer is wrong is promised with 80 %" in certificate.sentence
+
+
+# ---- the threshold, and what a recipe does with it
+
+
+def certified_threshold(run: Path, tmp_path: Path) -> tuple[Path, Certificate]:
+    out = tmp_path / "certificate.json"
+    gold = drawn(run, "--of", "all", n=200)
+    done = call("certify", run, gold, "--column", "label_score", "--risk", 0.12, "--out", out)
+    assert done.exit_code == 0, done.output
+    return out, Certificate.model_validate_json(out.read_bytes())
+
+
+def run_with(tmp_path: Path, name: str, **select: Any) -> RunResult:
+    return run_recipe(parse_recipe(recipe(tmp_path, select=select)), out=tmp_path / name)
+
+
+def test_a_certified_threshold_is_what_a_recipe_selects_by(run: Path, tmp_path: Path) -> None:
+    out, certificate = certified_threshold(run, tmp_path)
+    held = certificate.certified
+    assert held.threshold is not None
+    inside = {f"c{i}" for i in range(N) if SCORES[i] >= held.threshold}
+    assert held.size == len(inside)
+    assert sum(BAD[name] for name in inside) / len(inside) <= 0.12
+    result = run_with(tmp_path, "applied", certificate=str(out))
+    assert result.manifest.selected == held.size
+    assert result.manifest.trust[TrustKind.CERTIFICATE] == certificate.sentence
+    assert result.manifest.warnings == []
+    assert set(result.manifest.rejections) == {"certified"}
+
+
+def test_of_another_set_a_certificate_promises_nothing(run: Path, tmp_path: Path) -> None:
+    out, _ = certified_threshold(run, tmp_path)
+    result = run_with(
+        tmp_path, "applied", certificate=str(out), where={"more": "label_score >= 0.9"}
+    )
+    said = result.manifest.trust[TrustKind.CERTIFICATE]
+    assert "nothing is promised" in said
+    assert said in result.manifest.warnings
+
+
+def test_another_source_is_refused_before_anything_is_asked(run: Path, tmp_path: Path) -> None:
+    out, _ = certified_threshold(run, tmp_path)
+    with pytest.raises(UsageError, match="another source"):
+        run_recipe(
+            parse_recipe(recipe(tmp_path, select={"certificate": str(out)})), limit=N - 1,
+            out=tmp_path / "short",
+        )  # fmt: skip
+
+
+def test_another_judge_is_refused_before_it_is_asked(tmp_path: Path) -> None:
+    data = tmp_path / "chats.jsonl"
+    qualities = [round(0.1 + 0.8 * i / 60, 3) for i in range(60)]
+    rows = test_calibrated_run.rows(*qualities)
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with live_server(answer=test_calibrated_run.serve) as server:
+        run = tmp_path / "run"
+        run_recipe(test_calibrated_run.recipe(server, data), out=run)
+        blank, out = tmp_path / "blank.csv", tmp_path / "certificate.json"
+        call("sample", run, "-n", 45, "--of", "scored", "--out", blank)
+        gold = fill(blank, tmp_path / "gold.csv", bad=lambda _: False)
+        done = call("certify", run, gold, "--column", "mean_score", "--out", out)
+        assert done.exit_code == 0, done.output
+        assert Certificate.model_validate_json(out.read_bytes()).identities.keys() == {"judge"}
+        asked = len(server.requests)
+        select = {"certificate": str(out), "active": None}
+        same = run_recipe(
+            test_calibrated_run.recipe(server, data, select=select), out=tmp_path / "same"
+        )
+        assert "at most 10 %" in same.manifest.trust[TrustKind.CERTIFICATE]
+        asked = len(server.requests)
+        other = test_calibrated_run.recipe(server, data, select=select, judge={"mode": "json"})
+        with pytest.raises(UsageError, match=r"select\.certificate was issued for another judge"):
+            run_recipe(other, out=tmp_path / "other")
+        assert [body for body in server.requests[asked:] if "Question" in str(body)] == []
+
+
+def test_a_refused_certificate_is_none(run: Path, tmp_path: Path) -> None:
+    call("certify", run, drawn(run), "--risk", 0.06)
+    with pytest.raises(UsageError, match="there is no certificate"):
+        parse_recipe(
+            recipe(tmp_path, select={"certificate": str(run / "trust" / "certificate.json")})
+        )
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--risk", 0), "--risk is the share"),
+        (("--risk", 1), "--risk is the share"),
+        (("--confidence", 0.5), "--confidence is how sure"),
+        (("--risk", 0.01), "fewer labels than any guarantee needs"),
+        (("--bad", "taste < 3"), "--bad does not fit the labels"),
+        (("--bad", "meh"), "no label is that word"),
+        (("--bad", "accept"), "--bad is not a condition"),
+        (("--column", "role"), "no threshold can be set"),
+        (("--column", "label_scor"), "did you mean label_score"),
+        (("--column", "label_score", "--anytime"), "cannot be certified while"),
+        (("--rate", 0.1), "add --plan"),
+    ],
+)
+def test_what_no_labels_can_answer_is_refused(
+    run: Path, options: tuple[object, ...], said: str
+) -> None:
+    done = call("certify", run, drawn(run, n=60), *options)
+    assert done.exit_code == 2
+    assert said in done.output, done.output
+    assert not (run / "trust" / "certificate.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([{"id": "nobody", "value": "reject"}], "no label is about a dialogue"),
+        ([{"id": "c1", "value": ""}], "no label is about a dialogue"),
+        ([{"id": "c1", "label": "reject"}], "is no file of labels"),
+        ([{"draw": "d0", "id": "c1", "value": "reject", "dimension": "accept"}], "not recorded"),
+        (
+            [
+                {"id": "c1", "dimension": "accept", "value": value, "rater": "x"}
+                for value in ("yes", "no")
+            ],
+            "one rater says two things",
+        ),
+        ([{"id": "c1", "value": 3}], "nothing says what is bad"),
+        ([{"pair_id": "p", "better": "chosen"}], "no label is about a pair"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(
+    run: Path, tmp_path: Path, rows: list[dict[str, Any]], said: str
+) -> None:
+    done = call("certify", run, write_csv(tmp_path / "gold.csv", rows))
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+def test_without_labels_there_is_a_plan(run: Path) -> None:
+    assert "curate sample RUN" in call("certify", run).output
+    done = call("certify", "--plan")
+    assert "labels    22  38  52  65  91  152" in done.output
+    known = json.loads(call("certify", run, "--plan", "--rate", 0.02, "--json").output)
+    assert known["size"] == SELECTED
+    assert known["labels"]["0.02"]["0.9"] <= 52
+    assert call("certify", "--plan", "--rate", 2).exit_code == 2
