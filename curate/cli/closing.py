@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,7 @@ def show_run(console: Console, result: RunResult, *, verbose: bool = False) -> N
         show_details(console, manifest)
     for title, lines in (
         ("What came in", _came_in(manifest)),
-        (_judge_title(manifest), _found(manifest)),
+        (_judge_title(manifest), chain(_found(manifest), _true_shares(result))),
         ("What came out", _came_out(manifest)),
     ):
         rows = list(lines)
@@ -177,6 +178,24 @@ def _found(manifest: Manifest) -> Iterator[Line]:
             f"{facts.mean_precision:.2f}",
             facts.mean_precision,
             "share of claims that are true",
+        )
+
+
+def _true_shares(result: RunResult) -> Iterator[Line]:
+    """Shares corrected for the judge's errors, where `curate agreement` was run on these scores."""
+    from curate.run.agreement_marks import current_agreement
+
+    report = current_agreement(result.folder, result.manifest.fingerprints)
+    for share in report.shares if report is not None else ():
+        if share.corrected is None or share.interval is None:
+            continue
+        low, high = share.interval
+        yield (
+            f"truly {share.name.split()[0]}",
+            f"{share.corrected:.0%}",
+            share.corrected,
+            f"of {share.name.split()[1]} (95 % {low:.0%} to {high:.0%}): the judge's {share.reported:.0%} corrected by "
+            "people's labels",
         )
 
 

@@ -122,7 +122,9 @@ class DimensionAgreement(Frozen):
         (), description="Each named person against the others: what a judge can reach."
     )
     alternative: AlternativeTest | None = Field(
-        None, description="Where three or more named people rated 30 items each."
+        None,
+        description="Where three or more named people rated 30 items each; of the mapped levels where the gate "
+        "goes by these, and so are the slices.",
     )
     slices: tuple[AgreementSlice, ...] = ()
     gate: AgreementGate

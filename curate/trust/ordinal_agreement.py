@@ -108,7 +108,7 @@ def measure_dimension(
             [level - 1 for level in people], [m - 1 for m in mapped], size, size
         )
     by = _gate_by(scales_differ=scales_differ, is_fitted=is_fitted, has_mapped=mapped is not None)
-    by_mapped = by == "mapped" and mapped is not None
+    shown = mapped if by == "mapped" and mapped is not None else judge
     return DimensionAgreement(
         labels=len(used),
         dialogues=draws.groups,
@@ -125,9 +125,9 @@ def measure_dimension(
         alpha=_alpha(items, size),
         raters=_each_against_others(items, size),
         alternative=alternative_annotator_test(
-            judge, [item.raters for item in used], groups, epsilon
+            shown, [item.raters for item in used], groups, epsilon
         ),
-        slices=tuple(_slices(used, mapped if by_mapped and mapped else judge, size)),
+        slices=tuple(_slices(used, shown, size)),
         gate=_gate(tables, mapped_tables, draws, by),
     )
 
@@ -169,10 +169,10 @@ def kendall_tau_bs(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Kendall's tau-b of each table of counts (Kendall 1945), rows and columns in rising order."""
     import numpy as np
 
-    # Of each cell, how many items lie below in both, and how many below in rows and above in columns.
-    lower = np.cumsum(tables, axis=1) - tables
-    under = np.cumsum(lower, axis=2) - lower
-    over = lower.sum(axis=2, keepdims=True) - under - lower
+    # Of each cell, how many items lie below in both, and how many below in columns and above in rows.
+    lower = np.cumsum(tables, axis=2) - tables
+    under = np.cumsum(lower, axis=1) - lower
+    over = lower.sum(axis=1, keepdims=True) - under - lower
     score = (tables * (under - over)).sum(axis=(1, 2))
     total = tables.sum(axis=(1, 2))
 
@@ -296,12 +296,13 @@ def _rank_figures(used: Sequence[Compared], draws: _Draws) -> tuple[Figure, Figu
     """Spearman and tau-b of the judge's reading with the people's mean."""
     values = [item.judge if item.value is None else item.value for item in used]
     means = [item.people if item.mean is None else item.mean for item in used]
-    rows, columns = sorted({*values}, key=_number), sorted({*means}, key=_number)
-    row = {value: place for place, value in enumerate(rows)}
-    column = {mean: place for place, mean in enumerate(columns)}
+    # The many values are the columns, which lie side by side in memory.
+    rows, columns = sorted({*means}, key=_number), sorted({*values}, key=_number)
+    row = {mean: place for place, mean in enumerate(rows)}
+    column = {value: place for place, value in enumerate(columns)}
     spearman, kendall = draws.figures(
-        [row[value] for value in values],
-        [column[mean] for mean in means],
+        [row[mean] for mean in means],
+        [column[value] for value in values],
         (len(rows), len(columns)),
         spearmans,
         kendall_tau_bs,

@@ -10,14 +10,18 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from sklearn.metrics import cohen_kappa_score
 from typer.testing import CliRunner
 
+import curate
 from curate.cli import app
+from curate.cli.closing import show_run
 from curate.errors import UsageError
 from curate.publishing.push import PushOptions, prepare_push
 from curate.recipe import parse_recipe
@@ -31,7 +35,7 @@ from curate.records import (
 )
 from curate.run.agreement import preference_of
 from curate.run.agreement_marks import filter_warnings
-from curate.run.pipeline import run_recipe
+from curate.run.pipeline import RunResult, run_recipe
 from curate.run.read_back import read_manifest
 from curate.run.run_scores import judgments_of
 from curate.run.trust_reports import read_trust_report
@@ -238,6 +242,10 @@ def test_shares_are_corrected_for_the_judges_errors(run: Path, tmp_path: Path) -
     assert turns.interval[0] < turns.corrected < turns.interval[1]
     assert wrong
     assert "corrected for its errors on 110 labels" in " ".join(done.output.split())
+    console = Console(file=StringIO(), width=80)
+    show_run(console, RunResult(run, read_manifest(run)))
+    closing = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    assert f"truly adherent {turns.corrected:.0%}" in closing
 
 
 def test_labels_that_the_data_has_serve_as_well(run: Path) -> None:
@@ -473,3 +481,13 @@ def test_verdicts_that_people_judged_speak_for_themselves() -> None:
     )
     (warning,) = filter_warnings(without, {"select.where.good": "verdict >= 'good'"})
     assert "safety (kappa 0.20, at most 0.30, on 120 labels of 110 dialogues)" in warning
+
+
+def test_the_same_from_python(run: Path, tmp_path: Path) -> None:
+    gold = write_csv(
+        tmp_path / "gold.csv", [row for row in labels() if row["dimension"] == "coherence"]
+    )
+    made = curate.measure_agreement(run, curate.read_gold(gold))
+    assert [*made.report.dimensions] == ["coherence"]
+    assert made.report == read_trust_report(run, Agreement, TrustKind.AGREEMENT)
+    assert made.unused.counts == {}
