@@ -131,26 +131,26 @@ def _macro_f1(found: Benchmark) -> Figure | None:
     if len(found.conditions) < 2 or not names:
         return None
     figure, axes = _single()
-    largest = found.full.n
+    sizes = [condition.n for condition in found.conditions]
     for place, (name, style) in enumerate(zip(names, _line_styles(len(names)), strict=True)):
         rows = [f for f in _by_condition(found, name) if f.f1_macro is not None]
         # Side by side, so that intervals of two methods can be told apart.
-        shift = largest * 0.012 * (place - (len(names) - 1) / 2)
+        shift = 0.7 * ((place + 0.5) / len(names) - 0.5)
         values = [f.f1_macro or 0.0 for f in rows]
         held = [f.intervals.get("f1_macro") for f in rows]
         # An interval need not hold the point estimate, and an error bar has no negative length.
         below = [max(0.0, v - i.low) if i else 0.0 for v, i in zip(values, held, strict=True)]
         above = [max(0.0, i.high - v) if i else 0.0 for v, i in zip(values, held, strict=True)]
         axes.errorbar(
-            [f.n + shift for f in rows],
+            [sizes.index(f.n) + shift for f in rows],
             values,
             yerr=[below, above],
             label=name,
             marker="o",
-            capsize=4,
+            capsize=3,
             **style,
         )
-    axes.set_xticks([condition.n for condition in found.conditions])
+    axes.set_xticks(range(len(sizes)), [str(n) for n in sizes])
     axes.set_xlabel("turns (n)")
     axes.set_ylabel("macro F1, 95 % bootstrap interval")
     axes.set_ylim(top=min(1.02, axes.get_ylim()[1]))

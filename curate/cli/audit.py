@@ -86,7 +86,8 @@ def show_audit(console: Console, report: AuditReport) -> None:
             check.status.replace("_", " ").replace("not enough data", "too little"),
             style=_STYLES[check.status],
         )
-    console.print(table)
+    if table.row_count:
+        console.print(table)
     if report.weakest_fifths:
         shares = " ".join(f"{share:.2f}" for share in report.weakest_fifths)
         console.print(

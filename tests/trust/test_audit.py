@@ -245,7 +245,8 @@ def test_what_cannot_be_scored_is_held_against_length_and_language() -> None:
 def test_verdicts_that_go_by_language_are_seen() -> None:
     fair = {check.name: check for check in verdict_checks(table())}
     assert fair["language"].status == "pass"
-    assert fair["role"].status == fair["source"].status == "not_run"
+    assert (fair["role"].status, fair["role"].detail) == ("not_run", "the data names no role")
+    assert (fair["source"].status, fair["source"].detail) == ("not_run", "only one source: a")
     harsh = ["good" if k % 2 or k % 8 == 0 else "poor" for k in range(120)]
     found = {check.name: check for check in verdict_checks(table(verdict=harsh))}
     assert found["language"].status == "warn"

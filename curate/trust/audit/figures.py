@@ -137,8 +137,10 @@ def gap_check(
     note = f"; {name} unknown for {rows.height - n:,}" if n < rows.height else ""
     sizes = known.group_by("group").agg(n=pl.len(), shown=pl.col("shows").sum()).sort("group")
     if sizes.height < 2:
-        values = ", ".join(sizes["group"]) or f"no {name} known"
-        return not_run(part, name, threshold, n, f"only one {name}: {values}{note}")
+        if not n:
+            return not_run(part, name, threshold, n, f"the data names no {name}")
+        why = f"only one {name}: {sizes['group'].item()}{note}"
+        return not_run(part, name, threshold, n, why)
     large = sizes.filter((pl.col("n") >= LEAST) & (n - pl.col("n") >= LEAST))
     if large.is_empty():
         why = f"no {name} has {LEAST} of {n:,} {of}, and as many others{note}"
