@@ -58,13 +58,21 @@ from curate.executors.first_rows import FirstRows
 from curate.executors.local import for_each
 from curate.executors.loop import run as run_in_loop
 from curate.export.config import ExportConfig
+from curate.judging.cascade import CascadeRule
 from curate.judging.config import RubricConfig
 from curate.judging.factuality import FactualityConfig
 from curate.judging.metrics import MetricsConfig, OwnMetric
 from curate.judging.metrics import draft as drafting
 from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.pairs.settle import settle, survey
-from curate.recipe import BudgetConfig, Recipe, check_budget, load_recipe, parse_source
+from curate.recipe import (
+    BudgetConfig,
+    Recipe,
+    check_budget,
+    judge_roles,
+    load_recipe,
+    parse_source,
+)
 from curate.records import (
     AdherenceScore,
     Calibration,
@@ -93,8 +101,8 @@ from curate.stages import (
     adherence_stage,
     factuality_stage,
     fork_stage,
-    judge_stage,
     metrics_stage,
+    rubric_stage,
 )
 from curate.trust.gold import read_gold
 
@@ -165,6 +173,10 @@ Bounds = BudgetConfig | Mapping[str, Any] | None
 
 Model = Engine | EngineConfig | Mapping[str, Any] | str | Path
 """An open engine (which stays open), its config, or the path of a recipe that names it."""
+
+Judges = Model | Sequence[Engine | EngineConfig | Mapping[str, Any]]
+"""One judge; a list of several, which are a jury; or a mapping with `cascade`, as a recipe's `models.judge` has it. By a jury
+or a cascade dialogues are judged; for everything else its lead judge is asked, as in a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +249,7 @@ def _open(source: object, keys: Mapping[str, Any]) -> Source:
 
 def judge_dialogues(
     dialogues: Iterable[Dialogue],
-    model: Model,
+    model: Judges,
     config: RubricConfig | Given = None,
     *,
     replies: str | Path | None = None,
@@ -249,7 +261,7 @@ def judge_dialogues(
 
     Args:
         dialogues: what to judge.
-        model: the judge.
+        model: the judge, a jury or a cascade.
         config: as the recipe's section `judge`.
         replies: folder of a reply log; a reply in it is not asked for again.
         redact: kinds of personal data taken out of what a hosted model is sent, as a recipe's `redact`; None: as
@@ -263,10 +275,11 @@ def judge_dialogues(
         BudgetReached: a limit is used up; what was received is in `replies`.
     """
     rubric = _section(RubricConfig, config, "judge")
+    models = _Models.of(redact, budget, judge=model)
     return _score(
         dialogues,
-        _Models.of(redact, budget, judge=model),
-        lambda engine: judge_stage(rubric, engine),
+        models,
+        lambda pool: rubric_stage(rubric, pool.judges, models.cascade),
         replies,
         FirstRows(StageName.JUDGE, keep_going=keep_going),
     )
@@ -311,7 +324,9 @@ def score_adherence(
         raise UsageError("scoring_method llm_judge needs a judge", expected="model")
     judge = _Models.of(redact, budget, judge=model)
     first = FirstRows(StageName.ADHERENCE, keep_going=keep_going)
-    found = _score(dialogues, judge, lambda engine: adherence_stage(chosen, engine), replies, first)
+    found = _score(
+        dialogues, judge, lambda pool: adherence_stage(chosen, pool.judge), replies, first
+    )
     tally = AdherenceTally()
     if chosen.on_missing == "half" or chosen.include_reason:
         for record in found:
@@ -347,7 +362,7 @@ def score_metrics(
     return _score(
         dialogues,
         _Models.of(redact, budget, judge=model),
-        lambda engine: metrics_stage(chosen, engine),
+        lambda pool: metrics_stage(chosen, pool.judge),
         replies,
         FirstRows(StageName.METRICS, keep_going=keep_going),
     )
@@ -397,7 +412,7 @@ def score_factuality(
     return _score(
         dialogues,
         _Models.of(redact, budget, judge=model),
-        lambda engine: factuality_stage(chosen, engine),
+        lambda pool: factuality_stage(chosen, pool.judge),
         replies,
         FirstRows(StageName.FACTUALITY, keep_going=keep_going),
     )
@@ -449,7 +464,7 @@ def fork_pairs(
     dialogues: Iterable[Dialogue],
     judgments: Iterable[Judgment | Unscored],
     *,
-    judge: Model,
+    judge: Judges,
     policy: Model,
     reviser: Model | None = None,
     config: ForkConfig | Given = None,
@@ -484,8 +499,9 @@ def fork_pairs(
 
     async def run() -> list[PreferencePair]:
         async with models.asking(replies) as (pool, asks):
-            judged = judge_stage(rubric, pool.judge)
-            stage = fork_stage(fork, rubric, judged, pool, role or False)
+            judged = rubric_stage(rubric, pool.judges, models.cascade)
+            alone = rubric if not judged.judges else rubric.model_copy(update={"calibration": None})
+            stage = fork_stage(fork, alone, judged, pool, role or False, cascade=models.cascade)
 
             async def one(dialogue: Dialogue) -> list[PreferencePair]:
                 return await stage.run(WorkItem(dialogue, scored[dialogue.content_hash]), asks)
@@ -503,19 +519,19 @@ def fork_pairs(
 def _score(
     dialogues: Iterable[Dialogue],
     models: _Models,
-    bind: Callable[[Engine], Stage[R]],
+    bind: Callable[[ModelPool], Stage[R]],
     replies: str | Path | None,
     first: FirstRows,
 ) -> list[R]:
     async def run() -> list[R]:
         async with models.asking(replies) as (pool, asks):
-            stage = bind(pool.judge)
+            stage = bind(pool)
             if stage.warning:
                 warnings.warn(stage.warning, stacklevel=2)
             rows = await _in_order(
                 list(dialogues),
                 lambda dialogue: stage.run(WorkItem(dialogue), asks),
-                pool.judge.open_dialogues,
+                pool.facts.open_dialogues(stage.name),
                 first,
             )
             return (
@@ -550,18 +566,20 @@ class _Models:
 
     pool: ModelPool
     limits: BudgetConfig
+    cascade: CascadeRule | None = None
 
     @classmethod
-    def of(cls, redact: Redact, budget: Bounds, **given: Model) -> _Models:
+    def of(cls, redact: Redact, budget: Bounds, *, judge: Judges, **given: Model) -> _Models:
         """The models of a call by role.
 
         What a recipe says that is named for a model, of redaction and of the budget, holds unless it is said anew.
         """
         recipes = {
             str(model): load_recipe(model)
-            for model in given.values()
+            for model in (judge, *given.values())
             if isinstance(model, str | Path)
         }
+        judges, cascade = _judges(judge, recipes)
         named = {role: _model(model, role, recipes) for role, model in given.items()}
         if redact is None:
             redact = tuple(kind for recipe in recipes.values() for kind in recipe.redact)
@@ -570,9 +588,17 @@ class _Models:
             limits = next((recipe.budget for recipe in recipes.values()), BudgetConfig())
         else:
             limits = validated(BudgetConfig, budget, "not a section `budget`")
-        unpriced = [role for role, model in named.items() if getattr(model, "prices", None) is None]
+        every = {**judges, **named}
+        unpriced = [role for role, model in every.items() if getattr(model, "prices", None) is None]
         check_budget(limits, unpriced)
-        return cls(ModelPool(**named, redact=kinds), limits)
+        pool = ModelPool(
+            judges["judge"],
+            named.get("policy"),
+            named.get("reviser"),
+            judges=judges,
+            redact=kinds,
+        )
+        return cls(pool, limits, cascade)
 
     @contextlib.asynccontextmanager
     async def asking(self, replies: str | Path | None) -> AsyncIterator[tuple[ModelPool, Asks]]:
@@ -581,6 +607,37 @@ class _Models:
         budget = Budget(**self.limits.model_dump())
         async with self.pool as pool, pool.asking(kept, Accounting(), budget) as asks:
             yield pool, asks
+
+
+def _judges(
+    given: Judges, recipes: Mapping[str, Recipe]
+) -> tuple[dict[str, Engine | EngineConfig], CascadeRule | None]:
+    """The judges by role, the lead one as `judge`, and how a cascade of two divides the dialogues."""
+    if isinstance(given, str | Path):
+        models = recipes[str(given)].models
+        if models.lead is None:
+            raise UsageError(f"{given} names no models.judge", expected="models.judge")
+        return dict(models.judges_by_role), models.cascade
+    cascade: CascadeRule | None = None
+    several: list[Model]
+    if isinstance(given, Mapping) and "cascade" in given:
+        several = list(given["cascade"])
+        rest = {key: value for key, value in given.items() if key != "cascade"}
+        cascade = validated(CascadeRule, rest, "the cascade's rule cannot be read")
+        if len(several) != 2:
+            raise UsageError("a cascade is of two judges", got=len(several), expected="two")
+    elif isinstance(given, Sequence) and not isinstance(given, str):
+        several = list(given)
+        if len(several) < 2:
+            raise UsageError(
+                "a jury is of several judges", got=len(several), expected="two or more"
+            )
+    else:
+        several = [given]
+    roles = judge_roles(len(several), is_cascade=cascade is not None)
+    return {
+        role: _model(one, role, recipes) for role, one in zip(roles, several, strict=True)
+    }, cascade
 
 
 def _model(given: Model, role: str, recipes: Mapping[str, Recipe]) -> Engine | EngineConfig:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.reference.scorer import check as check_method
@@ -22,6 +22,7 @@ from curate.engines.open import EngineConfig, Prices
 from curate.engines.personal_data import PersonalData
 from curate.errors import UsageError
 from curate.export.config import ExportConfig
+from curate.judging.cascade import Cascade
 from curate.judging.config import RubricConfig
 from curate.judging.factuality import FactualityConfig
 from curate.judging.metrics import MetricsConfig
@@ -52,15 +53,80 @@ _JUDGE_EXAMPLE = """write in the recipe, for instance:
 _EXTENDED = 20
 
 
-class Models(Config):
-    """Who is asked, by role. A missing reviser is the policy, and metrics are scored by the judge."""
+def _judge_kind(value: object) -> str:
+    is_cascade = isinstance(value, Cascade) or (isinstance(value, Mapping) and "cascade" in value)
+    return "Cascade" if is_cascade else "Engine"
 
-    judge: EngineConfig | None = None
+
+JudgeConfig = Annotated[
+    Annotated[EngineConfig, Tag("Engine")] | Annotated[Cascade, Tag("Cascade")],
+    Discriminator(_judge_kind),
+]
+"""One judge, or a cascade of two."""
+
+
+def judge_roles(count: int, *, is_cascade: bool) -> list[str]:
+    """What several judges are called, in their order, the lead one `judge`: a jury's first, a cascade's second."""
+    if is_cascade:
+        return ["small judge", "judge"]
+    return ["judge", *(f"judge {at}" for at in range(2, count + 1))][:count]
+
+
+class Models(Config):
+    """Who is asked, by role. A missing reviser is the policy, and metrics are scored by the judge.
+
+    Of several judges one alone is asked for everything but the rubric's scores: a jury's first, a cascade's second.
+    """
+
+    judge: JudgeConfig | None = Field(
+        None,
+        description="One model; or `cascade: [small, large]`, of which the large one is asked where needed.",
+    )
+    judges: tuple[EngineConfig, ...] = Field(
+        (),
+        description="A jury, in place of `judge`: all score by the rubric, combined by `judge.jury`.",
+    )
     policy: EngineConfig | None = None
     reviser: EngineConfig | None = None
     metrics: EngineConfig | None = Field(
         None, description="Scores by weighted metrics in place of the judge."
     )
+
+    @model_validator(mode="after")
+    def _has_one_kind_of_judge(self) -> Models:
+        if self.judges and self.judge is not None:
+            raise ValueError("give either judge or judges, not both")
+        if len(self.judges) == 1:
+            raise ValueError("one judge is no jury: name it as `judge`, or name more in `judges`")
+        several = list(self.judges_by_role.values())
+        if any(config in several[:at] for at, config in enumerate(several)):
+            raise ValueError("two of several judges are the same model, which says the same twice")
+        return self
+
+    @property
+    def cascade(self) -> Cascade | None:
+        """The cascade, where the judge is one."""
+        return self.judge if isinstance(self.judge, Cascade) else None
+
+    @property
+    def lead(self) -> EngineConfig | None:
+        """The judge that is asked for everything but the rubric's scores; None where none is named."""
+        return self.judges_by_role.get("judge")
+
+    @property
+    def judges_by_role(self) -> dict[str, EngineConfig]:
+        """All that score by the rubric, in their order, the lead one as `judge`."""
+        if isinstance(self.judge, Cascade):
+            several: tuple[EngineConfig, ...] = self.judge.cascade
+        else:
+            several = self.judges or ((self.judge,) if self.judge is not None else ())
+        roles = judge_roles(len(several), is_cascade=self.cascade is not None)
+        return dict(zip(roles, several, strict=True))
+
+    def of_role(self, role: str) -> EngineConfig | None:
+        """The model of a role, as models are opened by: what is missing is another's work."""
+        known = {**self.judges_by_role, "policy": self.policy, "metrics": self.metrics or self.lead}
+        return known.get(role) or self.reviser or self.policy
 
 
 class BudgetConfig(Config):
@@ -213,20 +279,21 @@ class Recipe(Config):
         sections = (self.judge, self.judged_adherence, self.metrics, self.factuality)
         scores = any(section is not False for section in sections)
         verifies = self.fork is not False or self.natural.verification is not None
-        return verifies or (scores and (self.models.judge is not None or not self.reuse))
+        return verifies or (scores and (self.models.lead is not None or not self.reuse))
 
     @property
     def prices(self) -> dict[str, Prices | None]:
         """The prices of each model that is asked, by role; None where none are given."""
-        if not self.asks_models or self.models.judge is None:
+        lead = self.models.lead
+        if not self.asks_models or lead is None:
             return {}
-        asked: dict[str, EngineConfig] = {"judge": self.models.judge}
+        asked = self.models.judges_by_role
         if self.fork is not False:
-            asked["policy"] = self.models.policy or asked["judge"]
+            asked["policy"] = self.models.policy or lead
             if self.fork.guided_revision:
                 asked["reviser"] = self.models.reviser or asked["policy"]
         if self.metrics is not False:
-            asked["metrics"] = self.models.metrics or asked["judge"]
+            asked["metrics"] = self.models.metrics or lead
         return {role: config.prices for role, config in asked.items()}
 
     @property
@@ -241,7 +308,7 @@ class Recipe(Config):
 
     def checked(self) -> Recipe:
         """This recipe, or a UsageError that says what to write where something is missing."""
-        if self.asks_models and self.models.judge is None:
+        if self.asks_models and self.models.lead is None:
             raise UsageError(
                 f"recipe '{self.name}' names no judge, and no model is asked silently",
                 expected="models.judge",
@@ -359,9 +426,12 @@ class Recipe(Config):
             for name, stages in STAGES_OF.items()
             if stages and off.keys() >= {*stages}
         }
-        if self.models.judge is None and self.reuse is not None:
+        if self.models.lead is None and self.reuse is not None:
             return absent  # rows are taken as another recipe made them
-        if self.judge is not False and self.judge.mode == "json" and self.judge.samples == 1:
+        if len(self.models.judges_by_role) < 2:
+            absent["jury_disagreement"] = "models.judge"
+        plain = self.judge is not False and self.judge.mode == "json" and self.judge.samples == 1
+        if plain and not self.models.judges:
             absent |= dict.fromkeys(EXPECTATION_ONLY, "judge.mode: json")
         if self.adherence is not False:
             if not self.adherence.include_reason:
@@ -482,6 +552,7 @@ PATH_KEYS: tuple[tuple[str, ...], ...] = (
     ("judge", "prompt_file"),
     ("judge", "calibration"),
     ("adherence", "calibration"),
+    ("models", "judge", "fit"),
     ("adherence", "reference", "baseline"),
     ("select", "decontaminate", "path"),
     ("select", "certificate"),
@@ -522,7 +593,8 @@ def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both and "engine" not in value else value
+        is_named = isinstance(value, dict) and value.keys() & {"engine", "cascade"}
+        merged[key] = _merge(merged[key], value) if both and not is_named else value
     return merged
 
 

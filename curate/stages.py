@@ -11,7 +11,7 @@ import errno
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from importlib.resources.abc import Traversable
 from itertools import compress
@@ -36,11 +36,14 @@ from curate.judging.calibrated_levels import (
     check_judge,
     with_levels,
 )
+from curate.judging.cascade import CascadeRule, check_cascade, judge_by_cascade
 from curate.judging.config import RubricConfig, reading_options, resolve_mode, scoring_mode
 from curate.judging.factuality import FactualityConfig, claims_of_turn, score_factuality
 from curate.judging.factuality import prompt_version as factuality_prompts
+from curate.judging.jury import combine
 from curate.judging.metrics import MetricsConfig, score_metrics
 from curate.judging.metrics import prompt_version as metrics_prompts
+from curate.judging.opinions import Juror, Metered
 from curate.judging.rubric import describe_issue, judge_dialogue, prompt_version, score_turn
 from curate.pairs.asks import ForkAsks, JudgeAsks
 from curate.pairs.config import ForkConfig, NaturalConfig, VerifyConfig
@@ -49,7 +52,7 @@ from curate.pairs.fork import fork_dialogue
 from curate.pairs.natural import verify_natural
 from curate.pairs.pair_prompts import PROMPT_VERSION as FORK_PROMPTS
 from curate.pairs.prefix import pair_id, with_messages
-from curate.recipe import Recipe
+from curate.recipe import Recipe, judge_roles
 from curate.records import (
     AdherenceScore,
     AdherenceTurn,
@@ -141,6 +144,7 @@ class Stage(Generic[R]):
         mode: the resolved scoring mode, of the rubric judge and of metrics.
         warning: something the user must hear, once.
         calibrated: what is made of its rows before anything reads them; None where they stay.
+        judges: who scores, of a jury or a cascade; empty where it is one judge.
     """
 
     name: StageName
@@ -151,6 +155,7 @@ class Stage(Generic[R]):
     mode: ScoringMode | None = None
     warning: str | None = None
     calibrated: Calibrated[R] | None = None
+    judges: tuple[JudgeIdentity, ...] = ()
 
     def expected_load(
         self, dialogue: Dialogue, *, at: int = 0, look_up: LookUp = nothing_kept
@@ -217,18 +222,22 @@ def bind_stages(recipe: Recipe, models: ModelsByRole) -> Stages:
     Raises:
         UsageError: an engine cannot serve what the recipe asks of it, or a calibration or a curve is another judge's.
     """
-    judge, adherence = recipe.judge, recipe.judged_adherence
-    judged = judge_stage(judge, models.judge) if judge else None
-    persona = persona_stage(judge, models.judge) if judge and judge.persona_check else None
+    judge, adherence, cascade = recipe.judge, recipe.judged_adherence, recipe.models.cascade
+    judged = rubric_stage(judge, models.judges, cascade) if judge else None
+    persona = None
+    if judge and judge.persona_check:
+        persona = persona_stage(rubric_stage(_wordless(judge), models.judges, cascade))
+    if judge and judged is not None and judged.judges:
+        judge = judge.model_copy(update={"calibration": None})  # which is not the lead judge's
     scored = adherence_stage(adherence, models.judge) if adherence else None
-    if judge:
-        check_adherence(judge.calibration, scored.identity if scored else None)
+    if recipe.judge:
+        check_adherence(recipe.judge.calibration, scored.identity if scored else None)
     measured = metrics_stage(recipe.metrics, models.metrics) if recipe.metrics else None
     checked = factuality_stage(recipe.factuality, models.judge) if recipe.factuality else None
     forked = verified = None
     if recipe.fork and judge and judged is not None:
         forked = fork_stage(
-            recipe.fork, judge, judged, models, adherence, measured, recipe.factuality
+            recipe.fork, judge, judged, models, adherence, measured, recipe.factuality, cascade
         )
     if recipe.natural.verification is not None:
         verified = natural_stage(recipe.natural, judge, models.judge, adherence)
@@ -318,11 +327,14 @@ def model_pool(recipe: Recipe) -> ModelPool:
         UsageError: no judge is named.
     """
     models = recipe.models
-    if models.judge is None:
+    lead = models.lead
+    if lead is None:
         raise UsageError("no judge is named", expected="models.judge")
     writers = (models.policy, models.reviser) if recipe.fork else ()
     measuring = models.metrics if recipe.metrics else None
-    return ModelPool(models.judge, *writers, metrics=measuring, redact=recipe.redact)
+    return ModelPool(
+        lead, *writers, metrics=measuring, judges=models.judges_by_role, redact=recipe.redact
+    )
 
 
 def judge_stage(config: RubricConfig, engine: Described) -> Stage[Judged]:
@@ -344,7 +356,7 @@ def judge_stage(config: RubricConfig, engine: Described) -> Stage[Judged]:
         ask = _about(item.dialogue, asks.judge)
         return await judge_dialogue(item.dialogue, ask, resolved, identity)
 
-    asked = resolved.model_dump(mode="json", exclude={"calibration", "persona_check"})
+    asked = resolved.model_dump(mode="json", exclude={"calibration", "persona_check", "jury"})
     rows_fingerprint = _fingerprint("judging", asked, identity)
     return Stage(
         StageName.JUDGE,
@@ -357,17 +369,132 @@ def judge_stage(config: RubricConfig, engine: Described) -> Stage[Judged]:
     )
 
 
-def persona_stage(config: RubricConfig, engine: Described) -> Stage[Judged]:
-    """The rubric judge on dialogues that have been given another one's scenario; no words, no calibration."""
-    judged = judge_stage(config.model_copy(update={"text": "off", "calibration": None}), engine)
+def rubric_stage(
+    config: RubricConfig, engines: Sequence[Described], cascade: CascadeRule | None = None
+) -> Stage[Judged]:
+    """The multi-turn rubric judge: one, a jury of several, or a cascade of two.
+
+    Args:
+        config: calibrations are of the judgments that all of them come to.
+        engines: of all judges.
+        cascade: how two of them divide the dialogues; without it several are a jury.
+
+    Raises:
+        UsageError: as `judge_stage`; two judges are the same; a cascade's first judge has no readings, or its fit
+            is of other judges.
+    """
+    if len(engines) == 1:
+        return judge_stage(config, engines[0])
+    alone = [judge_stage(config.model_copy(update={"calibration": None}), one) for one in engines]
+    labels = [_label(engine.identity) for engine in engines]
+    judges = tuple(stage.identity for stage in alone)
+    if len({stage.fingerprint for stage in alone}) < len(alone):
+        raise UsageError("two of several judges are the same model", got=", ".join(labels))
+    identity = _joint_identity(config, judges, cascade)
+
+    def jurors(item: WorkItem, asks: Asks) -> list[Juror]:
+        return [
+            Juror(label, partial(_hear, stage, item, asks.of_judge(index)))
+            for index, (label, stage) in enumerate(zip(labels, alone, strict=True))
+        ]
+
+    async def by_jury(item: WorkItem, asks: Asks) -> Judged:
+        heard = [await juror.hear() for juror in jurors(item, asks)]
+        least = config.min_scored_share
+        return combine(heard, config.jury_rules, identity, min_scored_share=least)
+
+    async def by_cascade(item: WorkItem, asks: Asks) -> Judged:
+        small, large = jurors(item, asks)
+        if cascade is None:
+            raise ValueError("no cascade")
+        content_hash = item.dialogue.content_hash
+        return await judge_by_cascade(small, large, cascade, identity, content_hash=content_hash)
+
+    if cascade is not None:
+        check_cascade(cascade, alone[0].mode, config.samples, judges)
+    shares = [1.0] * len(alone) if cascade is None else [1.0, cascade.expected_share]
+    roles = judge_roles(len(alone), is_cascade=cascade is not None)
+
+    def expected(dialogue: Dialogue, _: int, look_up: LookUp) -> list[Expected]:
+        calls: list[Expected] = []
+        for role, stage, share in zip(roles, alone, shares, strict=True):
+            stand_in = StandIn(role, look_up, calls, share=share)
+            settled(stage.run(WorkItem(dialogue), Asks.of(stand_in)))
+        return calls
+
+    options = {} if cascade is None else cascade.model_dump(mode="json", include={"check"})
+    rows_fingerprint = fingerprint(
+        [stage.fingerprint for stage in alone], identity.model_dump(mode="json"), options
+    )
+    return Stage(
+        StageName.JUDGE,
+        rows_fingerprint,
+        identity,
+        by_jury if cascade is None else by_cascade,
+        expected,
+        mode=alone[0].mode,
+        calibrated=calibrate_judge(config, identity, rows_fingerprint),
+        judges=judges,
+    )
+
+
+async def _hear(stage: Stage[Judged], item: WorkItem, asks: Asks) -> tuple[Judged, Metered]:
+    """One of several judges' record; what it failed at is asked for again where the item is, and nothing else."""
+    used = Metered(asks.judge)
+    row = await stage.run(replace(item, again=False), replace(asks, judge=used))
+    missing = frozenset() if isinstance(row, Unscored) else row.missing_turns
+    if not item.again or not (isinstance(row, Unscored) or missing):
+        return row, used
+    again = _past_kept_replies(replace(item, turns=missing), asks)
+    used = Metered(again.judge)
+    return await stage.run(item, replace(again, judge=used)), used
+
+
+def _joint_identity(
+    config: RubricConfig, judges: Sequence[JudgeIdentity], cascade: CascadeRule | None
+) -> JudgeIdentity:
+    """The identity of scores that several judges come to: of all of them, and of how they become one."""
+    rules = config.jury_rules
+    how: dict[str, Any] = {"rule": rules if len({*rules.values()}) > 1 else rules["helpfulness"]}
+    if cascade is not None:
+        how = {"doubt": cascade.asked_doubt, "threshold": cascade.highest_sure}
+    return JudgeIdentity(
+        engine="jury" if cascade is None else "cascade",
+        model=(" + " if cascade is None else " > ").join(judge.model for judge in judges),
+        revision=" ".join(judge.revision for judge in judges if judge.revision),
+        quantisation=" ".join(judge.quantisation for judge in judges if judge.quantisation),
+        mode="+".join(dict.fromkeys(judge.mode for judge in judges)),
+        prompt_version=" ".join(dict.fromkeys(judge.prompt_version for judge in judges)),
+        sampling={**how, "judges": [judge.model_dump(mode="json") for judge in judges]},
+    )
+
+
+def _wordless(config: RubricConfig) -> RubricConfig:
+    """The rubric judge for its scores alone: no words, no calibration."""
+    return config.model_copy(update={"text": "off", "calibration": None})
+
+
+def persona_stage(judged: Stage[Judged]) -> Stage[Judged]:
+    """The rubric judge on dialogues that have been given another one's scenario; `judged` asks for no words."""
 
     async def run(item: WorkItem, asks: Asks) -> Judged:
-        judge = _about(item.dialogue, asks.judge, stage=StageName.PERSONA)
-        return await judged.run(item, replace(asks, judge=judge))
+        def mark(ask: Ask) -> Ask:
+            return _about(item.dialogue, ask, stage=StageName.PERSONA)
+
+        return await judged.run(item, asks.with_judges(mark))
 
     def expected(dialogue: Dialogue, at: int, look_up: LookUp) -> list[Expected]:
         other = dialogue.model_copy(update={"scenario": f"Not: {dialogue.scenario or ''}"})
-        return _as_it_runs(run)(other, at, look_up)
+        purpose = f"{StageName.PERSONA}."
+        return [
+            replace(
+                call,
+                request=replace(
+                    call.request, purpose=purpose + call.request.purpose.partition(".")[2]
+                ),
+            )
+            for call in judged.expects(other, at, look_up)
+        ]
 
     return replace(judged, name=StageName.PERSONA, run=run, expects=expected)
 
@@ -527,8 +654,9 @@ def fork_stage(
     adherence: AdherenceConfig | Literal[False] = False,
     measured: Stage[Measured] | None = None,
     facts: FactualityConfig | Literal[False] = False,
+    cascade: CascadeRule | None = None,
 ) -> Stage[Forks]:
-    """Forking bound to its judge.
+    """Forking bound to its judge: of several judges the lead one verifies, all judge a whole dialogue anew.
 
     `measured` are the metrics of this run, whose poor ones name turns to fork at; `facts` is how it looks at claims,
     of which a chosen side may not have a smaller share that is true.
@@ -537,10 +665,11 @@ def fork_stage(
     `where` is left out of the fingerprint: a changed condition admits other dialogues and leaves the
     forks that exist as they are.
     """
-    resolved = _asked(judging, judged.mode)
-    whole = resolved.model_copy(update={"text": "off"})
+    lead = judge_stage(judging, models.judge)
+    resolved = _asked(judging, lead.mode)
+    whole = rubric_stage(_wordless(judging), models.judges, cascade)
     levels = judging.calibration.levels if judging.calibration else {}
-    check_curve(config, judged.identity, "fork")
+    check_curve(config, lead.identity, "fork")
     role = _settle_adherence(adherence, models.judge)[:2] if adherence else None
 
     def forking(dialogue: Dialogue, asks: Asks) -> ForkAsks:
@@ -553,7 +682,10 @@ def fork_stage(
             return await describe_issue(part, turn, judge, resolved)
 
         async def rejudge(part: Dialogue) -> Judged:
-            row = await judge_dialogue(part, judge, whole, judged.identity)
+            def mark(ask: Ask) -> Ask:
+                return _about(dialogue, ask, stage=StageName.FORK)
+
+            row = await whole.run(WorkItem(part), asks.with_judges(mark))
             return row if judged.calibrated is None else judged.calibrated.apply(row)
 
         async def score_facts(part: Dialogue, turn: int) -> TurnClaims | Unscored:
@@ -600,7 +732,7 @@ def fork_stage(
         *([] if measured is None else [measured.result]),
         *([facts.model_dump(mode="json"), factuality_prompts()] if facts else []),
     )
-    return Stage(StageName.FORK, rows_fingerprint, pair_identity(judged.identity), run, expected)
+    return Stage(StageName.FORK, rows_fingerprint, pair_identity(lead.identity), run, expected)
 
 
 def natural_stage(

@@ -29,7 +29,7 @@ _ANY_SHARE = 1e-9
 def require_judge(recipe: Recipe | None, methods: Sequence[Method]) -> None:
     """Refuse judge methods where no judge is named; no model is asked silently."""
     named = [method.name for method in methods if method.is_judge]
-    if named and (recipe is None or recipe.models.judge is None):
+    if named and (recipe is None or recipe.models.lead is None):
         raise UsageError(
             f"{named[0]} needs a judge, and no model is asked silently",
             expected="a recipe with a section models.judge",

@@ -64,7 +64,7 @@ def load_settings(
     if "pool" not in base.reference.model_fields_set:
         reference = base.reference.model_copy(update={"pool": "role"})
         base = base.model_copy(update={"reference": reference})
-    usual = (*USUAL, *((LLM_JUDGE,) if recipe.models.judge is not None else ()))
+    usual = (*USUAL, *((LLM_JUDGE,) if recipe.models.lead is not None else ()))
     chosen = ",".join(usual) if methods is None else methods
     found = tuple(parse_methods(chosen, base)) if chosen.strip() else ()
     return Settings(found, recipe, are_named=methods is not None)

@@ -121,6 +121,9 @@ def show_agreement(console: Console, report: Agreement, *, details: bool = False
     for name, held in report.dimensions.items():
         if held.alternative is not None:
             console.print(escape(f"{name}: {_alternative(held)}"), soft_wrap=True)
+    for name, held in report.dimensions.items():
+        if held.jury is not None:
+            console.print(escape(f"{name}: {held.jury.sentence}"), soft_wrap=True)
     if details:
         for name, held in report.dimensions.items():
             console.print()

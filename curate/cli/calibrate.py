@@ -88,6 +88,21 @@ def calibrate(
             help="Share of truly better pairs among those that pass, above 0.5; for --twins, --pairs."
         ),
     ] = 0.9,
+    cascade: Annotated[
+        bool,
+        typer.Option(
+            "--cascade",
+            help="Fit the doubt above which a cascade asks its second judge instead, to the run's dialogues that both "
+            "scored: against the second judge, or with GOLD against labels of verdict or accept.",
+        ),
+    ] = False,
+    lost: Annotated[
+        float,
+        typer.Option(help="With --cascade: largest share of all dialogues that may be lost by it."),
+    ] = 0.1,
+    confidence: Annotated[
+        float, typer.Option(help="With --cascade: confidence that no more are.")
+    ] = 0.9,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -96,7 +111,9 @@ def calibrate(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="File to write (default calibration.json, of pairs pair-curve.json)."),
+        typer.Option(
+            help="File to write (default calibration.json, of pairs pair-curve.json, of a cascade cascade.json)."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -104,7 +121,13 @@ def calibrate(
 
     Without GOLD, --dimension or --shares: role adherence, by labels in the data. What the file at --out holds of
     the same judge and is not fitted now is kept. With --twins or --pairs: the curve that decides about pairs.
+    With --cascade: when the second judge of a cascade is asked.
     """
+    if cascade:
+        if twins is not None or pairs or shares is not None or dimension is not None:
+            raise UsageError("--cascade fits a threshold and nothing else", got="other options")
+        _of_cascade(scores, gold, lost, confidence, out or Path("cascade.json"), as_json)
+        return
     if twins is not None or pairs:
         out = out or Path("pair-curve.json")
         _of_pairs(scores, gold, twins, pairs, precision, out, dry_run, as_json)
@@ -179,6 +202,24 @@ def _of_pairs(
         return
     calibrate_by_asking(
         place, known, precision=precision, out=out, dry_run=dry_run, as_json=as_json
+    )
+
+
+def _of_cascade(
+    run: Path, gold: Path | None, lost: float, confidence: float, out: Path, as_json: bool
+) -> None:
+    from curate.run.cascade_fit import fit_cascade, write_fit
+
+    fit, unused = fit_cascade(run, gold, risk=lost, confidence=confidence)
+    write_fit(out, fit)
+    if as_json:
+        print_json(fit.model_dump(mode="json") | {"unused": unused.counts})
+        return
+    for reason, number in unused.counts.items():
+        OUT.print(f"not used: {number} labels, {escape(reason)} (first {unused.first[reason]})")
+    OUT.print(escape(fit.sentence))
+    OUT.print(
+        f"wrote {escape(str(out))}: name it in the recipe as models.judge.fit", soft_wrap=True
     )
 
 

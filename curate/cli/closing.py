@@ -159,6 +159,17 @@ def _found(manifest: Manifest) -> Iterator[Line]:
     if manifest.unscored:
         share = manifest.unscored / manifest.dialogues if manifest.dialogues else None
         yield "unscored", f"{manifest.unscored:,}", share, _unscored_reasons(manifest)
+    if manifest.jury is not None:
+        jury = manifest.jury
+        yield (
+            "one verdict",
+            f"{jury.same_verdict:,}",
+            jury.same_verdict / jury.dialogues,
+            jury.sentence,
+        )
+    if manifest.cascade is not None:
+        cascade = manifest.cascade
+        yield "escalated", f"{cascade.escalated:,}", cascade.share, cascade.sentence
     if manifest.adherence is not None:
         median = manifest.adherence.median_turns_in_role
         kept = (

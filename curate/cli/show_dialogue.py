@@ -47,6 +47,8 @@ def show_judged(
             + ", ".join(f"{name} {entry['score']}" for name, entry in level.items())
             + f", weakest turn {judgment['weakest_turn']}"
         )
+        for opinion in judgment.get("opinions", ()):
+            console.print(f"  {escape(_opinion_line(opinion))}")
         if judgment["decision_basis"]:
             console.print(f"  [dim]{escape(judgment['decision_basis'])}[/dim]")
         for name, entry in level.items():
@@ -75,6 +77,16 @@ def show_judged(
         held = "no claims" if precision is None else f"precision {precision:.2f}"
         said = unscored(factuality) if factuality["kind"] == "unscored" else held
         console.print(f"facts: {said}")
+
+
+def _opinion_line(opinion: Mapping[str, Any]) -> str:
+    """What one judge of several said."""
+    said = opinion["verdict"] or f"unscored ({opinion['reason']})"
+    if opinion["weakest_turn"] is not None:
+        said += f", weakest turn {opinion['weakest_turn']}"
+    if opinion["doubt"] is not None:
+        said += f", doubt {opinion['doubt']:.2f}"
+    return f"{opinion['judge']}: {said}{'' if opinion['counts'] else ' (not decisive)'}"
 
 
 def _show_claims(console: Console, turn: Mapping[str, Any] | None) -> None:

@@ -7,10 +7,11 @@ else, so that a run and the Python API cannot differ in it.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from curate.engines.accounting import Accounting
@@ -58,6 +59,7 @@ class ModelFacts:
     policy: EngineFacts
     reviser: EngineFacts
     metrics: EngineFacts
+    judges: tuple[EngineFacts, ...]
 
     @property
     def served(self) -> list[EngineFacts]:
@@ -71,7 +73,25 @@ class ModelFacts:
 
     @property
     def _each(self) -> tuple[EngineFacts, ...]:
-        return self.judge, self.policy, self.reviser, self.metrics
+        return *self.judges, self.judge, self.policy, self.reviser, self.metrics
+
+    def open_dialogues(self, stage: StageName) -> int:
+        """How many dialogues of a stage are best kept open: as many as its models like together."""
+        if stage is StageName.METRICS:
+            return self.metrics.open_dialogues
+        if stage in (StageName.JUDGE, StageName.PERSONA):
+            return sum(judge.open_dialogues for judge in self.judges)
+        return self.judge.open_dialogues
+
+
+def _facts(engine: Engine) -> EngineFacts:
+    return EngineFacts(
+        engine.identity,
+        engine.capabilities,
+        engine.open_dialogues,
+        warnings_of(engine),
+        getattr(engine, "served", ""),
+    )
 
 
 def warnings_of(engine: Engine) -> tuple[str, ...]:
@@ -85,6 +105,11 @@ class ModelsByRole(Protocol):
     @property
     def judge(self) -> Described:
         """Scores and compares."""
+        ...
+
+    @property
+    def judges(self) -> Sequence[Described]:
+        """All that score by the rubric: the judge alone, a jury, or a cascade's two."""
         ...
 
     @property
@@ -113,11 +138,29 @@ class Asks:
     reviser: Ask
     metrics: Ask
     metrics_again: Ask
+    judges: tuple[tuple[Ask, Ask], ...] = ()
+    """Each judge of several, with and without kept replies; empty where there is one."""
 
     @classmethod
     def of(cls, ask: Ask) -> Asks:
         """One model in every role."""
         return cls(ask, ask, ask, ask, ask, ask)
+
+    def of_judge(self, index: int) -> Asks:
+        """The same, with one of several judges as the judge."""
+        if not self.judges:
+            return self
+        judge, again = self.judges[index]
+        return replace(self, judge=judge, judge_again=again, judges=())
+
+    def with_judges(self, change: Callable[[Ask], Ask]) -> Asks:
+        """The same, with every judge's ask changed."""
+        return replace(
+            self,
+            judge=change(self.judge),
+            judge_again=change(self.judge_again),
+            judges=tuple((change(judge), change(again)) for judge, again in self.judges),
+        )
 
 
 class ModelPool:
@@ -128,6 +171,7 @@ class ModelPool:
         policy: the judge where None.
         reviser: the policy where None.
         metrics: the judge where None.
+        judges: all that score by the rubric, by role, the judge among them as `judge`; the judge alone where empty.
         redact: kinds of personal data that are taken out of what a model elsewhere is sent. Of an engine that was
             given open it is not known where its model is, so it counts as one.
 
@@ -142,10 +186,13 @@ class ModelPool:
         reviser: Engine | EngineConfig | None = None,
         *,
         metrics: Engine | EngineConfig | None = None,
+        judges: Mapping[str, Engine | EngineConfig] = MappingProxyType({}),
         redact: Collection[PersonalData] = (),
     ) -> None:
         policy = judge if policy is None else policy
+        self._judges = tuple(judges) or ("judge",)
         self._given = {
+            **judges,
             "judge": judge,
             "policy": policy,
             "reviser": policy if reviser is None else reviser,
@@ -180,6 +227,11 @@ class ModelPool:
         return self._engines["judge"]
 
     @property
+    def judges(self) -> tuple[Engine, ...]:
+        """All that score by the rubric: the judge alone, a jury, or a cascade's two."""
+        return tuple(self._engines[role] for role in self._judges)
+
+    @property
     def policy(self) -> Engine:
         """Writes resamples."""
         return self._engines["policy"]
@@ -198,16 +250,11 @@ class ModelPool:
     def facts(self) -> ModelFacts:
         """What the engines are, without them."""
         return ModelFacts(
-            *(
-                EngineFacts(
-                    engine.identity,
-                    engine.capabilities,
-                    engine.open_dialogues,
-                    warnings_of(engine),
-                    getattr(engine, "served", ""),
-                )
-                for engine in (self.judge, self.policy, self.reviser, self.metrics)
-            )
+            judge=_facts(self.judge),
+            policy=_facts(self.policy),
+            reviser=_facts(self.reviser),
+            metrics=_facts(self.metrics),
+            judges=tuple(map(_facts, self.judges)),
         )
 
     def asks(self, replies: Replies | None, accounting: Accounting, budget: CallBudget) -> Asks:
@@ -236,14 +283,20 @@ class ModelPool:
                 redact=self._redact if given.is_hosted else None,
             )
 
+        # For --retry unscored: kept replies are what could not be used, so they are asked for anew.
+        judges = {
+            role: (client(role), client(role, tuple(StageName)))
+            for role in dict.fromkeys(("judge", *self._judges))
+        }
+        judge, judge_again = judges["judge"]
         return Asks(
-            judge=client("judge"),
-            # For --retry unscored: kept replies are what could not be used, so they are asked for anew.
-            judge_again=client("judge", tuple(StageName)),
+            judge=judge,
+            judge_again=judge_again,
             policy=client("policy"),
             reviser=client("reviser"),
             metrics=client("metrics"),
             metrics_again=client("metrics", tuple(StageName)),
+            judges=tuple(judges[role] for role in self._judges) if len(self._judges) > 1 else (),
         )
 
     @asynccontextmanager

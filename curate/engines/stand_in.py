@@ -23,8 +23,8 @@ FREE_REPLY_TOKENS = 100
 """Assumed length of a reply in words that nothing else bounds."""
 _SENTENCE = "a sentence of the usual length about what went wrong in it"
 
-LookUp = Callable[[Request], tuple[Request, Completion | None]]
-"""A request as it is sent, and the reply that is kept of it, if one is."""
+LookUp = Callable[[str, Request], tuple[Request, Completion | None]]
+"""Of a model's role and a request: the request as it is sent, and the reply that is kept of it, if one is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,19 @@ class Expected:
     """A call that is expected of a model.
 
     Attributes:
-        role: which model's: judge, policy, reviser or metrics.
+        role: which model's: judge, policy, reviser, metrics or, of several judges, one of `Models.judges_by_role`.
         request: what it is sent.
         reply: of the length that is expected.
+        share: of the dialogues that it is expected for, 0-1.
     """
 
     role: str
     request: Request
     reply: Completion
+    share: float = 1.0
 
 
-def nothing_kept(request: Request) -> tuple[Request, Completion | None]:
+def nothing_kept(_: str, request: Request) -> tuple[Request, Completion | None]:
     """The request as it is, without a reply."""
     return request, None
 
@@ -55,6 +57,7 @@ class StandIn:
         role: whose place it takes.
         look_up: answers before it does, where a reply is kept.
         asked: what is expected to be called, in order; shared by the stand-ins of several roles.
+        share: of the dialogues that it is asked about.
         gives_last: of a choice it takes the last option instead of the first; of a scale the best score.
     """
 
@@ -62,17 +65,18 @@ class StandIn:
     look_up: LookUp = nothing_kept
     asked: list[Expected] = field(default_factory=list)
     gives_last: bool = False
+    share: float = 1.0
 
     async def __call__(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer siblings, in order."""
         return [self._answer(request) for request in requests]
 
     def _answer(self, request: Request) -> Completion:
-        request, kept = self.look_up(request)
+        request, kept = self.look_up(self.role, request)
         if kept is not None:
             return kept
         reply = self._reply(request)
-        self.asked.append(Expected(self.role, request, reply))
+        self.asked.append(Expected(self.role, request, reply, self.share))
         return reply
 
     def _reply(self, request: Request) -> Completion:

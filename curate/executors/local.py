@@ -14,7 +14,6 @@ from curate.engines.base import Completion, Request
 from curate.engines.pool import Asks, ModelFacts
 from curate.errors import BudgetReached
 from curate.recipe import Recipe
-from curate.records import StageName
 from curate.stages import Stage, WorkItem, make_row, model_pool
 
 T = TypeVar("T")
@@ -31,14 +30,13 @@ class LocalExecutor:
     async def run(
         self, stage: Stage[Any], items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]
     ) -> None:
-        """As `work.Runner.run`; as many dialogues are open as the engine that is asked likes best."""
-        measures = stage.name is StageName.METRICS
-        engine = self.models.metrics if measures else self.models.judge
+        """As `work.Runner.run`; as many dialogues are open as the engines that are asked like best."""
+        open_at_once = self.models.open_dialogues(stage.name)
 
         async def work(item: WorkItem) -> Any:
             return await make_row(stage, item, self.asks)
 
-        await for_each(items, work, done, open_at_once=engine.open_dialogues)
+        await for_each(items, work, done, open_at_once=open_at_once)
 
 
 class AskingNobody:

@@ -127,8 +127,8 @@ class RayExecutor:
     async def run(
         self, stage: Stage[Any], items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]
     ) -> None:
-        """As `work.Runner.run`; each actor has as many dialogues open as its judge likes best."""
-        slots = self.models.judge.open_dialogues
+        """As `work.Runner.run`; each actor has as many dialogues open as its models like best."""
+        slots = self.models.open_dialogues(stage.name)
         feed = Feed(stage.name, items, len(self._actors), _AHEAD * slots * len(self._actors))
         reached: list[BudgetReached] = []
         tasks = [
@@ -350,7 +350,7 @@ def _what_scores(models: ModelFacts) -> list[tuple[EngineIdentity, list[str], st
     """What must be the same on every machine; how many dialogues are open need not be."""
     return [
         (facts.identity, sorted(facts.capabilities), facts.served)
-        for facts in (models.judge, models.policy, models.reviser, models.metrics)
+        for facts in (*models.judges, models.judge, models.policy, models.reviser, models.metrics)
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
@@ -43,6 +43,10 @@ def _known_text(value: Any) -> Any:
     if value in ("joint", "separate"):
         raise ValueError(f"{value} is no more; write `all`, or leave it out for `auto`")
     return value
+
+
+JuryRule = Literal["median", "minimum", "vote"]
+"""How the scores of several judges become one."""
 
 
 class RubricConfig(Config):
@@ -139,6 +143,11 @@ class RubricConfig(Config):
         default_factory=dict, description="Own words for single levels, e.g. `helpfulness: {3: …}`."
     )
     examples: tuple[str, ...] = Field((), description="Worked examples, shown after the scales.")
+    jury: JuryRule | dict[DimensionName, JuryRule] = Field(
+        "median",
+        description="How the scores of `models.judges` become one, for all dimensions or by dimension (median for "
+        "those not named): the median (of two the lower), the minimum, or the level that most judges give.",
+    )
     calibration: Annotated[
         Calibration | None,
         BeforeValidator(_of_rubric, json_schema_input_type=Calibration | str | None),
@@ -183,6 +192,15 @@ class RubricConfig(Config):
         if own is not None and not own.strip():
             raise ValueError("the rubric is empty")
         return self
+
+    @property
+    def jury_rules(self) -> dict[str, JuryRule]:
+        """The jury's rule of each dimension."""
+        given = self.jury
+        return {
+            name: given.get(name, "median") if isinstance(given, dict) else given
+            for name in get_args(DimensionName)
+        }
 
     @property
     def own_rubric(self) -> str | None:

@@ -118,7 +118,7 @@ async def examine(recipe: Recipe | None = None, out: Path | None = None) -> Repo
     if recipe is not None:
         for roles, config in _engines(recipe):
             engines.append(await _examine_engine(recipe, roles, config))
-        if recipe.asks_models and recipe.models.judge is None:
+        if recipe.asks_models and recipe.models.lead is None:
             warnings.append("the recipe names no judge, so it will be refused: write models.judge")
     return Report(
         versions={"python": platform.python_version(), PACKAGE: _version(PACKAGE) or "unknown"},
@@ -133,8 +133,9 @@ async def examine(recipe: Recipe | None = None, out: Path | None = None) -> Repo
 def _engines(recipe: Recipe) -> list[tuple[tuple[str, ...], EngineConfig]]:
     """Each distinct engine with the roles it has, in the order judge, policy, reviser, metrics."""
     found: dict[str, tuple[list[str], EngineConfig]] = {}
-    for role in ("judge", "policy", "reviser", "metrics"):
-        config: EngineConfig | None = getattr(recipe.models, role)
+    models = recipe.models
+    others = {"policy": models.policy, "reviser": models.reviser, "metrics": models.metrics}
+    for role, config in {**models.judges_by_role, **others}.items():
         if config is not None:
             found.setdefault(config.model_dump_json(), ([], config))[0].append(role)
     return [(tuple(roles), config) for roles, config in found.values()]
@@ -184,7 +185,7 @@ def modes(
 ) -> tuple[ModeReport, ...]:
     """How each judging stage would ask an engine that can do this and has these roles, and why so."""
     found = []
-    if recipe.judge and "judge" in roles:
+    if recipe.judge and {*roles} & {*recipe.models.judges_by_role, "judge"}:
         found.append(_judge_mode(recipe.judge, capabilities))
     if recipe.judged_adherence and "judge" in roles:
         found.append(_adherence_mode(recipe.judged_adherence, capabilities))

@@ -189,6 +189,12 @@ def estimate(
         assumptions.append(
             f"{pair_share.value:.2f} natural pairs a dialogue are verified ({pair_share.source}), each to the end"
         )
+    cascade = recipe.models.cascade
+    if recipe.judge and cascade is not None:
+        told = "as its fit tells" if cascade.fit else "no fit tells how many"
+        assumptions.append(
+            f"the cascade's second judge is asked about {cascade.expected_share:.0%} of the dialogues ({told})"
+        )
     if recipe.judge and recipe.judge.text == "auto":
         assumptions.append("words are asked for about every dialogue, as if none were excellent")
     assumptions.append(
@@ -223,12 +229,17 @@ def estimate_left(
         look_up = nothing_kept
         if kept.replies is not None:
             cache = opened.enter_context(ReplyCache(kept.replies))
+            asked = dict(zip(recipe.models.judges_by_role, models.judges, strict=True))
+            by_role = {
+                role: (model.identity, _redaction(recipe, recipe.models.of_role(role)))
+                for role, model in {
+                    **asked,
+                    "judge": models.judge,
+                    "metrics": models.metrics,
+                }.items()
+            }
+            look_up = partial(_kept_reply, cache, by_role)
         for stage in bind_stages(recipe, models):
-            if kept.replies is not None:
-                measures = stage.name is StageName.METRICS
-                model = (recipe.models.metrics if measures else None) or recipe.models.judge
-                identity = (models.metrics if measures else models.judge).identity
-                look_up = partial(_kept_reply, cache, identity, _redaction(recipe, model))
             owed = kept.owed(stage.name, stage.fingerprint)
             missing = frozenset(
                 owed.missing.filter(owed.missing.is_in([d.content_hash for d in sample]))
@@ -367,9 +378,13 @@ def _redaction(recipe: Recipe, model: EngineConfig | None) -> Redact | None:
 
 
 def _kept_reply(
-    cache: ReplyCache, identity: EngineIdentity, redact: Redact | None, request: Request
+    cache: ReplyCache,
+    by_role: Mapping[str, tuple[EngineIdentity, Redact | None]],
+    role: str,
+    request: Request,
 ) -> tuple[Request, Completion | None]:
-    """A request as it is sent, and the reply to it that is kept."""
+    """A request as it is sent to the model of a role, and the reply to it that is kept."""
+    identity, redact = by_role[role]
     if redact is not None:
         request = redact_request(request, redact)
     key = request.key(identity)

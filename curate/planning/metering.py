@@ -98,7 +98,7 @@ class Meter:
         for call in calls:
             prompt, prefilled = self.measure(self.counter.render(call.request))
             reply = 1.0 if call.request.labels else self.counter.count(call.reply.text)
-            total += Load(1, prompt, prefilled, reply)
+            total += Load(1, prompt, prefilled, reply).times(call.share)
         return total
 
     def measure(self, text: str) -> tuple[float, float]:

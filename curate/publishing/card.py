@@ -34,6 +34,7 @@ from curate.records import (
     Calibration,
     CutPoints,
     Figure,
+    JudgeIdentity,
     Manifest,
     MetricsReport,
 )
@@ -380,17 +381,19 @@ def _dimensions(scores: Mapping[str, Counter[str]]) -> dict[str, Any]:
 def _judges(manifest: Manifest) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for stage, identity in manifest.identities.items():
-        rows.append(
-            (
-                stage,
-                identity.engine,
-                shortened(identity.model),
-                identity.revision or "-",
-                identity.quantisation or "-",
-                identity.mode or "-",
-                identity.prompt_version or "-",
+        several = [JudgeIdentity.model_validate(one) for one in identity.sampling.get("judges", ())]
+        for at, judge in enumerate(several or [identity], start=1):
+            rows.append(
+                (
+                    f"{stage}, {identity.engine} {at}" if several else stage,
+                    judge.engine,
+                    shortened(judge.model),
+                    judge.revision or "-",
+                    judge.quantisation or "-",
+                    judge.mode or "-",
+                    judge.prompt_version or "-",
+                )
             )
-        )
     models = manifest.recipe.get("models") or {}
     for role in ("policy", "reviser"):
         config = models.get(role)
@@ -414,9 +417,14 @@ def _decisions(manifest: Manifest) -> list[str]:
 
 
 def _judge_checks(manifest: Manifest) -> list[str]:
-    """How often the judge disagrees with itself, a sentence each."""
+    """How several judges divide or agree, and how often the judge disagrees with itself, a sentence each."""
     lines = described(manifest.judge_checks) if manifest.judge_checks is not None else []
-    return [f"{line[0].upper()}{line[1:]}." for line in lines]
+    several = [
+        f"{name}: {report.sentence}".rstrip(".")
+        for name, report in (("jury", manifest.jury), ("cascade", manifest.cascade))
+        if report is not None
+    ]
+    return [f"{line[0].upper()}{line[1:]}." for line in (*several, *lines)]
 
 
 def _sources(facts: CardFacts) -> list[tuple[str, ...]]:

@@ -65,6 +65,7 @@ from curate.records.judgment import (
     ConversationScore,
     ConversationScoreValue,
     JudgeIdentity,
+    JudgeOpinion,
     Judgment,
     LabelReading,
     RubricScores,
@@ -77,6 +78,7 @@ from curate.records.judgment import (
     Verdict,
     WindowOpinion,
 )
+from curate.records.jury import CascadeFit, CascadeReport, Doubt, JuryMember, JuryReport
 from curate.records.manifest import (
     RUN_FORMAT,
     Estimate,
@@ -143,6 +145,8 @@ __all__ = [
     "CalibrationFigures",
     "CallComparison",
     "CallMatch",
+    "CascadeFit",
+    "CascadeReport",
     "Certificate",
     "CertificateTest",
     "CertifiedSet",
@@ -160,6 +164,7 @@ __all__ = [
     "CutPoints",
     "Decision",
     "DimensionAgreement",
+    "Doubt",
     "Draw",
     "DrawPurpose",
     "DrawStratum",
@@ -177,7 +182,10 @@ __all__ = [
     "JudgeCalibration",
     "JudgeChecks",
     "JudgeIdentity",
+    "JudgeOpinion",
     "Judgment",
+    "JuryMember",
+    "JuryReport",
     "Kappa",
     "KindFigures",
     "LabelAgreement",

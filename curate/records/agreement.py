@@ -76,6 +76,29 @@ class AgreementSlice(Frozen):
     kappa: Figure
 
 
+class JuryFigures(Frozen):
+    """What a jury is worth on the labels of a dimension."""
+
+    judges: int
+    items: int = Field(description="That all judges scored and people labelled.")
+    correlation: float = Field(
+        description="Mean over pairs of judges of the correlation of their errors: of what their scores are off "
+        "the straight line through the labels."
+    )
+    votes: float | None = Field(
+        description="k / (1 + (k - 1) correlation): so many judges with independent errors would be as good; null "
+        "where their errors cancel out."
+    )
+    best: str = Field(description="The judge that agrees with people best.")
+    best_spearman: float = Field(description="Of its scores with people's mean.")
+    spearman: float = Field(description="Of the jury's.")
+    gain: tuple[float, float] = Field(
+        description="95 % interval of the difference, a bootstrap over dialogues."
+    )
+    recommended: bool = Field(description="The jury agrees better, beyond chance.")
+    sentence: str
+
+
 class AgreementGate(Frozen):
     """Whether a dimension may be filtered by: kappa .5 or more, shown on at least 100 dialogues."""
 
@@ -127,6 +150,9 @@ class DimensionAgreement(Frozen):
         "goes by these, and so are the slices.",
     )
     slices: tuple[AgreementSlice, ...] = ()
+    jury: JuryFigures | None = Field(
+        None, description="Where the scores are a jury's, of 10 dialogues or more."
+    )
     gate: AgreementGate
 
     @property

@@ -16,7 +16,14 @@ import orjson
 from pydantic import ValidationError
 
 from curate.errors import UsageError
-from curate.records import Calibration, Certificate, JudgeCalibration, JudgeIdentity, PairCurve
+from curate.records import (
+    Calibration,
+    CascadeFit,
+    Certificate,
+    JudgeCalibration,
+    JudgeIdentity,
+    PairCurve,
+)
 
 R = TypeVar("R")
 
@@ -75,6 +82,18 @@ def read_certificate(value: Any) -> Certificate | None:
             expected=expected,
         )
     return certificate
+
+
+def read_cascade_fit(value: Any) -> CascadeFit | None:
+    """The fit that `models.judge.fit` names: a path, or the content of such a file.
+
+    Raises:
+        UsageError: the file cannot be read, or holds no fit of a cascade.
+    """
+    if value is None or isinstance(value, CascadeFit):
+        return value
+    expected = "a file that `curate calibrate RUN --cascade` wrote"
+    return _read(value, CascadeFit.model_validate, "models.judge.fit", expected)
 
 
 def _read(value: Any, parse: Callable[[Any], R], key: str, expected: str) -> R:

@@ -158,6 +158,31 @@ class WindowOpinion(Frozen):
     weakest_turn: int | None = None
 
 
+class JudgeOpinion(Frozen):
+    """What one judge of several made of a dialogue: evidence beside the judgment that was made of all."""
+
+    judge: str = Field(description="Engine, model and revision.")
+    counts: bool = Field(
+        True,
+        description="The judgment goes by it; of a cascade that is one of the two.",
+    )
+    verdict: Verdict | None = Field(None, description="Null where it gave no scores.")
+    weakest_turn: int | None = None
+    reason: str = Field("", description="Why it gave no scores.")
+    doubt: float | None = Field(
+        None, description="Of a cascade's first judge: how unsure its readings are, 0-1."
+    )
+    scores: dict[str, float] = Field(
+        default_factory=dict,
+        description="Its expectations, or its digits without them, by dimension; of turn 3 by "
+        "`3.helpfulness`. What is n/a is left out.",
+    )
+    requests: int = 0
+    prompt_tokens: int = Field(0, description="Of its replies, kept ones included.")
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+
 class Judgment(Frozen):
     """The multi-turn rubric judge's record of one dialogue.
 
@@ -193,6 +218,14 @@ class Judgment(Frozen):
         "`ledger_cut: turn 4`, `split: context_overflow`, `thoughts_cut: 3`.",
     )
     requests: int = 0
+    opinions: tuple[JudgeOpinion, ...] = Field(
+        (), description="Of each judge that was asked, where there are several (a jury, a cascade)."
+    )
+    disagreement: float | None = Field(
+        None,
+        description="Mean absolute difference between two judges' scores, over all pairs of judges and "
+        "all scores that both gave, 0-4.",
+    )
 
     @property
     def card_form(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from curate.records.adherence import AdherenceDecay
 from curate.records.factuality import FactualityReport
 from curate.records.judge_checks import JudgeChecks
 from curate.records.judgment import JudgeIdentity
+from curate.records.jury import CascadeReport, JuryReport
 from curate.records.metrics import MetricsReport
 from curate.records.pair import LabelAgreement, PairSetReport
 from curate.records.trust_report import TrustKind
@@ -223,6 +224,12 @@ class Manifest(SourcesReport, SelectionReport, PairsReport):
     )
     judge_checks: JudgeChecks | None = Field(
         None, description="The rubric judge held against itself; null where it scored nothing."
+    )
+    jury: JuryReport | None = Field(
+        None, description="How far the judges of a jury agree, where the recipe has one."
+    )
+    cascade: CascadeReport | None = Field(
+        None, description="What a cascade of two judges saved and lost, where the recipe has one."
     )
     metrics: MetricsReport | None = Field(
         None, description="What the weighted metrics came to, where the recipe has them."

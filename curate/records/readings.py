@@ -15,6 +15,7 @@ from curate.records import (
     AdherenceScore,
     ConversationScore,
     Judgment,
+    LabelReading,
     TurnScores,
 )
 
@@ -42,6 +43,22 @@ def conversation_digit(held: ConversationScore) -> int | None:
     """The judge's most likely answer, None for n/a."""
     digit = held.score if held.digit is None else held.digit
     return None if digit == "n/a" else digit
+
+
+def all_readings(judgment: Judgment) -> list[LabelReading]:
+    """Every distribution behind a judgment's scores; none in mode json without samples."""
+    level = judgment.conversation_level
+    whole = (getattr(level, name).reading for name in CONVERSATION_DIMENSIONS)
+    of_turns = (reading for turn in judgment.per_turn for reading in turn.readings.values())
+    return [*of_turns, *(reading for reading in whole if reading is not None)]
+
+
+def mean_spread(judgment: Judgment) -> float | None:
+    """Mean standard deviation of the readings over the largest that a scale of 1-5 allows, which is 2; 0-1."""
+    spread = _mean(
+        reading.spread for reading in all_readings(judgment) if reading.spread is not None
+    )
+    return None if spread is None else min(1.0, spread / 2)
 
 
 def dialogue_readings(

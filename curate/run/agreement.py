@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
+from curate.judging.opinions import scores_of
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
@@ -46,6 +49,7 @@ from curate.trust.gold import (
     Votes,
     match_gold,
 )
+from curate.trust.juries import jury_worth
 from curate.trust.ordinal_agreement import Compared, Levels, measure_dimension
 from curate.trust.raters import EPSILONS
 
@@ -171,8 +175,35 @@ class _Join:
                 scales_differ=scale != Scale(),
                 is_fitted=fitted.get(name, False),
             )
+            self._add_jury(name, gold, judgments)
         self._add_verdicts(gold, judgments)
         self._add_good(gold, judgments)
+
+    def _add_jury(self, name: str, gold: Gold, judgments: Mapping[str, Judgment]) -> None:
+        """What the judges of a jury are worth on the labels of a dimension; nothing for one judge or a cascade."""
+        known: list[tuple[str, float, float, dict[str, float]]] = []
+        for item, label in gold.levels.items():
+            judgment = judgments.get(item.content_hash)
+            if item.dimension != name or judgment is None or judgment.identity.engine != "jury":
+                continue
+            key = name if item.turn is None else f"{item.turn}.{name}"
+            each = {
+                held.judge: held.scores[key] for held in judgment.opinions if key in held.scores
+            }
+            value = scores_of(judgment).get(key)
+            if len(each) == len(judgment.opinions) and value is not None and label.mean is not None:
+                known.append((self._groups[item.content_hash], label.mean, value, each))
+        measured = self.dimensions.get(name)
+        if not known or measured is None:
+            return
+        groups, people, jury, opinions = zip(*known, strict=True)
+        figures = jury_worth(
+            {judge: np.array([each[judge] for each in opinions]) for judge in opinions[0]},
+            np.array(jury),
+            np.array(people),
+            np.unique(groups, return_inverse=True)[1],
+        )
+        self.dimensions[name] = measured.model_copy(update={"jury": figures})
 
     def _fitted_levels(self) -> dict[str, bool]:
         """Dimensions whose levels the recipe's calibration cuts, and whether labels fitted the cuts."""

@@ -38,7 +38,7 @@ from curate.run.read_back import read_manifest
 from curate.run.runlog import NOT_COUNTED
 from curate.run.staging import scored_rows
 from curate.selection.columns import NOT_SCORED, SCORE_OF, UNSCORED_OF
-from curate.stages import Judged, WorkItem, judge_stage, model_pool
+from curate.stages import Judged, WorkItem, model_pool, rubric_stage
 from curate.storage.files import damaged, readable
 from curate.trust.audit.figures import audit_sentence, of_failure_mode
 from curate.trust.audit.judgments import JudgmentAudit, repeat_checks
@@ -183,7 +183,8 @@ def _judge_again(
 
     async def ask() -> None:
         async with model_pool(recipe) as models:
-            stage = judge_stage(recipe.judge or RubricConfig(), models.judge)
+            rubric, cascade = recipe.judge or RubricConfig(), recipe.models.cascade
+            stage = rubric_stage(rubric, models.judges, cascade)
             calibrated = stage.calibrated
             now = stage.fingerprint if calibrated is None else calibrated.fingerprint
             if now != manifest.fingerprints[StageName.JUDGE]:
@@ -206,7 +207,9 @@ def _judge_again(
                     first.see(row)
                     progress(len(made), len(again.keys))
 
-                await for_each(items, judge, done, open_at_once=models.judge.open_dialogues)
+                await for_each(
+                    items, judge, done, open_at_once=models.facts.open_dialogues(stage.name)
+                )
 
     hashes = read_index(run).select("content_hash").collect().to_series()
     wanted = hashes.is_in(list(again.keys)) & hashes.is_first_distinct()

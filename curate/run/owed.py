@@ -36,7 +36,7 @@ from curate.run.outputs import SCORES
 from curate.run.read_back import read_manifest
 from curate.run.staging import fork_rows, scored_rows, verified_rows
 from curate.selection.rules import matches
-from curate.stages import Stage, adherence_stage, factuality_stage, judge_stage, metrics_stage
+from curate.stages import Stage, adherence_stage, factuality_stage, metrics_stage, rubric_stage
 from curate.storage.files import read_lines, readable
 
 _SHOWN = 60  # characters of a value in a message
@@ -274,7 +274,7 @@ class Reused:
                     )
         # How the mode was chosen is no difference: which one it came to is part of the identity.
         left_out = {"mode", "output_mode", "reference"} | (
-            {"calibration", "persona_check"} if stage.name is StageName.JUDGE else set()
+            {"calibration", "persona_check", "jury"} if stage.name is StageName.JUDGE else set()
         )
         configured = self.manifest.recipe.get(stage.name)
         for name, there in configured.items() if isinstance(configured, dict) else ():
@@ -304,7 +304,7 @@ def reuse_gaps(
         return []
     found: list[str | None] = []
     if recipe.judge:
-        stage: Stage[Any] = judge_stage(recipe.judge, models.judge)
+        stage: Stage[Any] = rubric_stage(recipe.judge, models.judges, recipe.models.cascade)
         found.append(reused.misfit(stage, recipe.judge.model_dump(mode="json"), kept))
     if recipe.judged_adherence:
         stage = adherence_stage(recipe.judged_adherence, models.judge)

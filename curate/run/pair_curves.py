@@ -196,7 +196,7 @@ def plan_labelled(recipe: Recipe, gold: Path) -> PairPlan:
 
 
 def _check_judge(recipe: Recipe) -> None:
-    if recipe.models.judge is None:
+    if recipe.models.lead is None:
         raise UsageError("no judge is named", expected="models.judge")
 
 
@@ -207,7 +207,7 @@ def _planned(
     chosen_from: str,
 ) -> PairPlan:
     load = _expected(pairs, recipe)
-    prices = recipe.models.judge.prices if recipe.models.judge else None
+    prices = recipe.models.lead.prices if recipe.models.lead else None
     cost = None
     if prices is not None:
         usage = Usage(prompt_tokens=round(load.prompt), completion_tokens=round(load.completion))

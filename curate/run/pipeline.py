@@ -253,7 +253,8 @@ def _ingest(job: Job, sources: list[Source]) -> Reservoir:
 def _warn_about(job: Job, models: ModelFacts) -> None:
     for warning in models.warnings:
         job.log.warn(warning)
-    job.log.warn(trust_warning(models.judge.identity))
+    for judge in models.judges:
+        job.log.warn(trust_warning(judge.identity))
     if job.recipe.metrics:
         job.log.warn(trust_warning(models.metrics.identity))
     if job.recipe.fork and models.judge.identity.key == models.policy.identity.key:

@@ -51,7 +51,16 @@ from curate.run.sample_dialogues import sample_dialogues
 from curate.run.trust_reports import read_trust_report, report_path, write_trust_report
 from curate.sources import open_source
 from curate.sources.sample import sample_rewordings
-from curate.stages import Judged, Stage, WorkItem, bind_judge, judge_stage, make_row, model_pool
+from curate.stages import (
+    Judged,
+    Stage,
+    WorkItem,
+    bind_judge,
+    judge_stage,
+    make_row,
+    model_pool,
+    rubric_stage,
+)
 from curate.storage.files import atomic_file, damaged
 from curate.trust.probe_card import card_lines, card_sentence, compare_lines
 from curate.trust.probe_cases import (
@@ -142,7 +151,7 @@ def plan_probe(
     Raises:
         UsageError: no judge is named; the data has no room for flaws.
     """
-    if recipe.models.judge is None:
+    if recipe.models.lead is None:
         raise UsageError("no judge is named", expected="models.judge")
     rewordings, translated = sample_rewordings()
     clean = _clean_dialogues(recipe, data, limit, seed)
@@ -211,10 +220,12 @@ def _estimated(recipe: Recipe, plan: ProbePlan) -> ProbePlan:
     prober = _Prober.of(plan, plain, judge_stage(plain, nobody), nobody, Asks.of(ask))
     for job in prober.jobs():
         settled(job())
-    load = Meter(BY_CHARACTERS).load(stand_in.asked)
-    prices = recipe.models.judge.prices if recipe.models.judge else None
+    # Of several judges each is asked, as if the second of a cascade were about all of it.
+    several = len(recipe.models.judges_by_role)
+    load = Meter(BY_CHARACTERS).load(stand_in.asked).times(several)
+    prices = recipe.models.lead.prices if recipe.models.lead else None
     cost = None
-    if prices is not None:
+    if prices is not None and several == 1:
         usage = Usage(prompt_tokens=round(load.prompt), completion_tokens=round(load.completion))
         cost = cost_of(usage, prices)
     return replace(plan, load=load, cost=cost)
@@ -264,9 +275,12 @@ def probe_judge(
     async def ask_all() -> tuple[_Prober, dict[str, str]]:
         async with model_pool(asked) as models:
             rubric = _rubric(asked)
-            stage = judge_stage(rubric, models.judge)
-            resolved = rubric.model_copy(update={"mode": stage.mode})
-            own = judge_stage(asked.judge or RubricConfig(), models.judge)
+            cascade = asked.models.cascade
+            stage = rubric_stage(rubric, models.judges, cascade)
+            if stage.judges:
+                rubric = rubric.model_copy(update={"calibration": None})  # not the lead judge's
+            resolved = rubric.model_copy(update={"mode": judge_stage(rubric, models.judge).mode})
+            own = rubric_stage(asked.judge or RubricConfig(), models.judges, cascade)
             budget = Budget(**asked.budget.model_dump())
             async with models.asking(replies, Accounting(), budget) as asks:
                 prober = _Prober.of(plan, resolved, stage, models.judge, asks)
@@ -282,7 +296,9 @@ def probe_judge(
                 async def work(job: Callable[[], Awaitable[None]]) -> None:
                     await job()
 
-                await for_each(jobs, work, count, open_at_once=models.judge.open_dialogues)
+                await for_each(
+                    jobs, work, count, open_at_once=models.facts.open_dialogues(StageName.JUDGE)
+                )
             return prober, {StageName.JUDGE.value: own.fingerprint}
 
     prober, fingerprints = run_in_loop(ask_all())
@@ -330,7 +346,7 @@ class _Prober:
             rubric: its mode resolved.
             stage: the same rubric bound to the engine.
         """
-        asks = replace(asks, judge=_without_opinions(asks.judge))
+        asks = asks.with_judges(_without_opinions)
         return cls(plan, rubric, stage, asks, bind_judge(asks.judge, rubric, engine))
 
     def jobs(self) -> Iterator[Callable[[], Awaitable[None]]]:

@@ -16,10 +16,12 @@ from curate.engines.accounting import Accounting, Budget, Tally
 from curate.recipe import Recipe
 from curate.records import (
     AdherenceDecay,
+    CascadeReport,
     Estimate,
     FactualityReport,
     JudgeChecks,
     JudgeIdentity,
+    JuryReport,
     Manifest,
     MetricsReport,
     PairsReport,
@@ -55,6 +57,8 @@ class StageReport:
         checks: the rubric judge held against itself.
         metrics: what the weighted metrics came to.
         factuality: what the facts came to.
+        jury: how far the judges of a jury agree.
+        cascade: what a cascade saved and lost.
     """
 
     fingerprint: str = ""
@@ -69,6 +73,8 @@ class StageReport:
     checks: JudgeChecks | None = None
     metrics: MetricsReport | None = None
     factuality: FactualityReport | None = None
+    jury: JuryReport | None = None
+    cascade: CascadeReport | None = None
 
     def count(self, reasons: Iterable[str | None]) -> None:
         """Count rows: why each is unscored, or None."""
@@ -209,6 +215,8 @@ class RunLog:
             judge_checks=next((report.checks for report in scored if report.checks), None),
             metrics=next((report.metrics for report in scored if report.metrics), None),
             factuality=next((report.factuality for report in scored if report.factuality), None),
+            jury=next((report.jury for report in scored if report.jury), None),
+            cascade=next((report.cascade for report in scored if report.cascade), None),
             stages=self._stage_counts(),
             exports=self.exports,
             identities={

@@ -16,11 +16,13 @@ from curate.adherence.calibration_match import describe_threshold
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.decay import AdherenceTally
 from curate.adherence.reference.config import EVALUATION_ONLY
+from curate.engines.open import Prices
 from curate.executors.local import AskingNobody
 from curate.executors.work import Runner
 from curate.judging.calibrated_levels import check_adherence, describe_levels
 from curate.judging.factuality.tally import FactualityTally
 from curate.judging.metrics.tally import MetricsTally
+from curate.judging.panel_tally import CascadeTally, JuryTally
 from curate.records import (
     AdherenceScore,
     FactualityScore,
@@ -211,6 +213,7 @@ def _settled(
 def _count(job: Job, name: StageName, rows: Rows[S], hashes: pl.Series) -> None:
     report = job.log.stage(name)
     adherence, metrics, factuality = AdherenceTally(), MetricsTally(), FactualityTally()
+    jury, cascade = JuryTally(), CascadeTally(_judge_prices(job))
     turns = in_part = 0
     for key, record in rows.stored(hashes):
         said = orjson.loads(record)
@@ -223,6 +226,10 @@ def _count(job: Job, name: StageName, rows: Rows[S], hashes: pl.Series) -> None:
         if name is StageName.JUDGE:
             if said.get("verdict") is not None:
                 report.verdicts[said["verdict"]] += 1
+                if said["identity"]["engine"] == "jury":
+                    jury.add(said)
+                elif said["identity"]["engine"] == "cascade":
+                    cascade.add(said)
             missing = len(said.get("unscored_turns", ()))
         elif name is StageName.METRICS:
             metrics.add(said)
@@ -235,6 +242,7 @@ def _count(job: Job, name: StageName, rows: Rows[S], hashes: pl.Series) -> None:
             missing = sum(turn["score"] is None for turn in said.get("per_turn", ()))
         turns += missing
         in_part += missing > 0
+    report.jury, report.cascade = jury.report(), cascade.report()
     job.log.warn_about_data(name)
     if turns:
         job.log.warn(
@@ -249,3 +257,12 @@ def _count(job: Job, name: StageName, rows: Rows[S], hashes: pl.Series) -> None:
         report.decay = adherence.decay()
         for warning in adherence.warnings():
             job.log.warn(warning)
+
+
+def _judge_prices(job: Job) -> tuple[Prices | None, Prices | None]:
+    """Of the two judges of a cascade."""
+    cascade = job.recipe.models.cascade
+    if cascade is None:
+        return None, None
+    first, second = cascade.cascade
+    return first.prices, second.prices

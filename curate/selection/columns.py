@@ -142,6 +142,12 @@ def _judged() -> list[Column]:
         ),
         judge("overlap_disagreement", real, "Mean absolute difference between windows, 0-4."),
         judge(
+            "jury_disagreement",
+            real,
+            "Mean absolute difference between two judges' scores, 0-4, over all pairs of judges; null where one "
+            "judge was asked.",
+        ),
+        judge(
             "judge_coverage",
             real,
             "Least mass on the asked labels, or share of samples that could be used, 0-1; "

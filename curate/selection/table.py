@@ -25,11 +25,10 @@ from curate.records import (
     GoodModel,
     JudgeIdentity,
     Judgment,
-    LabelReading,
     MetricsScore,
     Unscored,
 )
-from curate.records.readings import ADHERENCE, dialogue_readings
+from curate.records.readings import ADHERENCE, all_readings, dialogue_readings, mean_spread
 from curate.selection.columns import (
     COLUMNS,
     LABEL_PREFIX,
@@ -202,7 +201,7 @@ def _scores(judged: Judged, scored: Scored, *, has_judge: bool, has_adherence: b
     doubts: list[float | None] = []
     if isinstance(judged, Judgment):
         row |= _judged(judged)
-        doubts.append(_judge_doubt(judged))
+        doubts.append(mean_spread(judged))
     elif has_judge:
         row["judge_unscored"] = NOT_SCORED if judged is None else judged.reason
     if isinstance(scored, AdherenceScore):
@@ -330,6 +329,7 @@ def _judged(judgment: Judgment) -> Row:
         "n_issues": sum(len(turn.issues) for turn in turns),
         "n_unscored_turns": len(judgment.unscored_turns),
         "overlap_disagreement": judgment.overlap_disagreement,
+        "jury_disagreement": judgment.disagreement,
         "levels_calibrated": judgment.identity != judgment.identity.uncalibrated(),
         "judge_key": _key(judgment.identity),
     }
@@ -362,26 +362,8 @@ def _judged(judgment: Judgment) -> Row:
         means += [] if mean is None else [mean]
     row["lowest_score"] = min(lowest, default=None)
     row["mean_score"] = _mean(means)
-    row["judge_coverage"] = min((read.coverage for read in _readings(judgment)), default=None)
+    row["judge_coverage"] = min((read.coverage for read in all_readings(judgment)), default=None)
     return row
-
-
-def _readings(judgment: Judgment) -> list[LabelReading]:
-    level = judgment.conversation_level
-    return [
-        *(reading for turn in judgment.per_turn for reading in turn.readings.values()),
-        *(
-            held.reading
-            for held in (level.coherence, level.task_completion, level.repair_handling)
-            if held.reading is not None
-        ),
-    ]
-
-
-def _judge_doubt(judgment: Judgment) -> float | None:
-    """Mean spread of the readings over the largest a 1-5 scale allows, which is 2."""
-    spread = _mean([reading.spread for reading in _readings(judgment)])
-    return None if spread is None else min(1.0, spread / 2)
 
 
 def _adherent(score: AdherenceScore) -> Row:

@@ -1,0 +1,167 @@
+"""A cascade: a small judge scores every dialogue, a large one only those that the small one is not sure of.
+
+Which of the two decides follows from the small judge's readings of the dialogue and a threshold, and from nothing
+else: a dialogue's judgment is the same whatever run it is part of. A share of the dialogues that the small judge
+is sure of is shown to the large one all the same, drawn by their hash: what the cascade loses is measured on them,
+and does not change their judgment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from curate.engines.open import EngineConfig
+from curate.errors import UsageError
+from curate.judging.opinions import Judged, Juror, disagreement
+from curate.records import CascadeFit, Doubt, JudgeIdentity, Judgment, ScoringMode, Unscored
+from curate.records.calibration_file import OtherJudge, described, read_cascade_fit
+from curate.records.config import Config
+from curate.records.readings import all_readings, mean_spread
+
+
+class CascadeRule(Config):
+    """When the large judge of a cascade is asked."""
+
+    doubt: Doubt = Field(
+        "spread",
+        description="How unsure the small judge is, 0-1. spread: mean standard deviation of its readings over 2; "
+        "margin: 1 minus the mean lead of the likeliest level over the next.",
+    )
+    threshold: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="The large judge is asked where the doubt is above it. Without one and without `fit` it is "
+        "asked about every dialogue, which is what a threshold is fitted to.",
+    )
+    fit: Annotated[
+        CascadeFit | None,
+        BeforeValidator(read_cascade_fit, json_schema_input_type=CascadeFit | str | None),
+    ] = Field(
+        None,
+        description="File that `curate calibrate RUN --cascade` wrote: the threshold. Refused for other judges.",
+    )
+    check: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="Share of the dialogues that both judges are asked about though the small one is sure, so "
+        "that what is lost is known.",
+    )
+
+    @model_validator(mode="after")
+    def _has_one_threshold(self) -> CascadeRule:
+        if self.fit is not None and self.threshold is not None:
+            raise ValueError("give either threshold or fit, not both")
+        return self
+
+    @property
+    def asked_doubt(self) -> Doubt:
+        """What is taken for doubt: as the fit was made, where there is one."""
+        return self.doubt if self.fit is None else self.fit.doubt
+
+    @property
+    def highest_sure(self) -> float | None:
+        """The doubt up to which the small judge decides; None where the large one decides all."""
+        return self.threshold if self.fit is None else self.fit.threshold
+
+    def is_sure(self, doubt: float | None) -> bool:
+        """Whether the small judge decides, whose doubt is given; None where it is not known."""
+        highest = self.highest_sure
+        return highest is not None and doubt is not None and doubt <= highest
+
+    def is_checked(self, content_hash: str) -> bool:
+        """Whether a dialogue that the small judge is sure of is shown to both; its hash decides."""
+        return int(content_hash[-12:], 16) < self.check * 16**12
+
+    @property
+    def expected_share(self) -> float:
+        """Share of the dialogues that the large judge is expected to be asked about; all where no fit tells."""
+        if self.fit is None:
+            return 1.0
+        escalated = 1 - self.fit.kept / self.fit.dialogues
+        return escalated + (1 - escalated) * self.check
+
+
+class Cascade(CascadeRule):
+    """A small judge, and a large one that is asked where the small one is not sure."""
+
+    cascade: tuple[EngineConfig, EngineConfig] = Field(
+        description="The small judge, the large one."
+    )
+
+
+def check_cascade(
+    config: CascadeRule, mode: ScoringMode | None, samples: int, judges: Sequence[JudgeIdentity]
+) -> None:
+    """Refuse a cascade that could not tell when to ask its second judge, before any model is asked.
+
+    Args:
+        mode, samples: how the first judge scores.
+        judges: both, as they score here.
+
+    Raises:
+        UsageError: the first judge has no readings; the fit is of other judges.
+    """
+    if mode == "json" and samples == 1:
+        raise UsageError(
+            "the first judge of a cascade gives no readings, so that it is not known when it is unsure",
+            got="one JSON reply a call",
+            expected="log-probabilities (judge.mode: tokens), or several samples",
+            fix="use an engine that gives log-probabilities, or set judge.samples: 5",
+        )
+    if config.fit is None:
+        return
+    for fitted, here in zip(config.fit.judges, judges, strict=True):
+        other = OtherJudge.between(described(fitted), described(here))
+        if other is not None:
+            fix = "fit it with these judges: curate calibrate RUN --cascade"
+            raise other.refused("models.judge.fit", fix)
+
+
+def doubt_of(judgment: Judgment, how: Doubt) -> float | None:
+    """How unsure a judge's readings are, 0-1; None where it has none (mode json without samples)."""
+    if how == "spread":
+        return mean_spread(judgment)
+    leads = []
+    for reading in all_readings(judgment):
+        first, second = [*sorted(reading.probabilities.values(), reverse=True), 0.0, 0.0][:2]
+        leads.append(first - second)
+    return 1 - math.fsum(leads) / len(leads) if leads else None
+
+
+async def judge_by_cascade(
+    small: Juror, large: Juror, config: CascadeRule, identity: JudgeIdentity, *, content_hash: str
+) -> Judged:
+    """The small judge's record of a dialogue, or the large one's, under the cascade's identity.
+
+    Unscored where the one that decides gives no scores: an unsure judge does not stand in for the other.
+
+    Args:
+        content_hash: of the dialogue.
+    """
+    first = await small.hear()
+    doubt = doubt_of(first.row, config.asked_doubt) if isinstance(first.row, Judgment) else None
+    is_sure = config.is_sure(doubt)
+    if is_sure and not config.is_checked(content_hash):
+        opinions = [first.opinion(doubt=doubt)]
+        decided, requests = first, first.used.requests
+    else:
+        second = await large.hear()
+        opinions = [first.opinion(counts=is_sure, doubt=doubt), second.opinion(counts=not is_sure)]
+        decided = first if is_sure else second
+        requests = first.used.requests + second.used.requests
+    if isinstance(decided.row, Unscored):
+        return decided.named(decided.row, requests)
+    return decided.row.model_copy(
+        update={
+            "identity": identity,
+            "requests": requests,
+            "opinions": tuple(opinions),
+            "disagreement": disagreement(opinions),
+        }
+    )

@@ -1,0 +1,121 @@
+"""What each of several judges made of a dialogue, kept beside the judgment that is made of all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from curate.engines.base import Ask, Completion, Request
+from curate.records import (
+    CONVERSATION_DIMENSIONS,
+    TURN_DIMENSIONS,
+    JudgeOpinion,
+    Judgment,
+    Unscored,
+)
+from curate.records.readings import conversation_value, turn_value
+
+Judged = Judgment | Unscored
+
+
+@dataclass(slots=True)
+class Metered:
+    """An `Ask` that adds up what its replies used; kept replies count as they did when they were received."""
+
+    ask: Ask
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+    async def __call__(self, requests: Sequence[Request]) -> list[Completion]:
+        """Ask."""
+        replies = await self.ask(requests)
+        self.requests += len(replies)
+        for reply in replies:
+            self.prompt_tokens += reply.usage.prompt_tokens
+            self.cached_tokens += reply.usage.cached_tokens
+            self.completion_tokens += reply.usage.completion_tokens
+        return replies
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A judge's own record of a dialogue, and what it took.
+
+    Attributes:
+        judge: engine, model and revision.
+        row: its record.
+        used: by the replies it rests on.
+    """
+
+    judge: str
+    row: Judged
+    used: Metered
+
+    def opinion(self, *, counts: bool = True, doubt: float | None = None) -> JudgeOpinion:
+        """The evidence that is kept of it."""
+        row, used = self.row, self.used
+        return JudgeOpinion(
+            judge=self.judge,
+            counts=counts,
+            verdict=row.verdict if isinstance(row, Judgment) else None,
+            weakest_turn=row.weakest_turn if isinstance(row, Judgment) else None,
+            reason=row.reason if isinstance(row, Unscored) else "",
+            doubt=doubt,
+            scores=scores_of(row) if isinstance(row, Judgment) else {},
+            requests=used.requests,
+            prompt_tokens=used.prompt_tokens,
+            cached_tokens=used.cached_tokens,
+            completion_tokens=used.completion_tokens,
+        )
+
+    def named(self, row: Unscored, requests: int) -> Unscored:
+        """A judge's `Unscored`, saying whose it is, as the row of all of them."""
+        detail = f"{self.judge}: {row.detail}" if row.detail else self.judge
+        return row.model_copy(update={"detail": detail, "requests": requests})
+
+
+def scores_of(judgment: Judgment) -> dict[str, float]:
+    """A judgment's expectations, or digits where there are none, by the names of `JudgeOpinion.scores`."""
+    level = judgment.conversation_level
+    whole = {name: conversation_value(getattr(level, name)) for name in CONVERSATION_DIMENSIONS}
+    turns = {
+        f"{turn.turn}.{name}": turn_value(turn, name)
+        for turn in judgment.per_turn
+        for name in TURN_DIMENSIONS
+    }
+    return {name: value for name, value in whole.items() if value is not None} | turns
+
+
+def disagreement(opinions: Sequence[JudgeOpinion]) -> float | None:
+    """Mean absolute difference between two judges' scores, over all pairs and the scores both gave, 0-4.
+
+    None where no two judges scored.
+    """
+    differences = [
+        abs(one.scores[name] - other.scores[name])
+        for one, other in combinations(opinions, 2)
+        for name in one.scores.keys() & other.scores.keys()
+    ]
+    return math.fsum(differences) / len(differences) if differences else None
+
+
+@dataclass(frozen=True, slots=True)
+class Juror:
+    """A judge as a jury or a cascade asks it.
+
+    Attributes:
+        judge: engine, model and revision.
+        judge_dialogue: its record, and what it took.
+    """
+
+    judge: str
+    judge_dialogue: Callable[[], Awaitable[tuple[Judged, Metered]]]
+
+    async def hear(self) -> Heard:
+        """Ask it."""
+        row, used = await self.judge_dialogue()
+        return Heard(self.judge, row, used)

@@ -1,0 +1,133 @@
+"""Fit a cascade's threshold to the dialogues of a run that both of its judges scored; no model calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import orjson
+
+from curate.errors import UsageError
+from curate.judging.cascade import CascadeRule
+from curate.records import CascadeFit, JudgeIdentity, Judgment, StageName, Verdict
+from curate.records.validation_errors import validated
+from curate.run.ingest import read_dialogues
+from curate.run.read_back import read_manifest
+from curate.run.staging import scored_rows
+from curate.storage.files import atomic_file
+from curate.trust.cascade import Tried, fit_threshold
+from curate.trust.gold import Unused, match_gold, read_gold
+
+_GOOD: frozenset[Verdict] = frozenset(("good", "excellent"))
+
+
+def fit_cascade(
+    run: Path, gold: Path | None = None, *, risk: float = 0.1, confidence: float = 0.9
+) -> tuple[CascadeFit, Unused]:
+    """The doubt up to which a cascade's first judge may decide alone.
+
+    Without labels a dialogue is lost where the second judge gives it another verdict; with labels where people find
+    the first wrong about its being good, and the second right.
+
+    Args:
+        run: of a cascade. Without a threshold both judges were asked about all of its dialogues; with one those of
+            its check are used, which are drawn evenly.
+        gold: labels of whole dialogues, `verdict` or `accept`, as `curate calibrate` reads them.
+        risk: largest share of all dialogues that may be lost.
+        confidence: with which no more are.
+
+    Returns:
+        The fit, and the rows of `gold` that gave nothing.
+
+    Raises:
+        UsageError: no run of a cascade, no labels of its dialogues, too few of them; shares that are none.
+        CurateError: no threshold lets the first judge decide anything.
+    """
+    manifest = read_manifest(run)
+    identity = manifest.identities.get(StageName.JUDGE)
+    if identity is None or identity.uncalibrated().engine != "cascade":
+        raise UsageError(
+            "the run has no cascade",
+            got=f"{run}: judge {identity.engine if identity else 'none'}",
+            expected="a run of a recipe with models.judge: {cascade: [small, large]}",
+        )
+    given = manifest.recipe["models"]["judge"]
+    rule = validated(
+        CascadeRule,
+        {key: given[key] for key in CascadeRule.model_fields if given.get(key) is not None},
+        "the run's cascade cannot be read",
+    )
+    is_good, unused = _labels(run, gold)
+    tried: dict[str, Tried] = {}
+    for row in _judged(run, manifest.fingerprints[StageName.JUDGE]):
+        if rule.highest_sure is not None and not rule.is_checked(row.content_hash):
+            continue
+        if is_good is not None and row.content_hash not in is_good:
+            continue
+        truth = None if is_good is None else is_good[row.content_hash]
+        if (held := _tried(row, truth)) is not None:
+            tried[row.content_hash] = held
+    found = fit_threshold(list(tried.values()), risk, confidence)
+    first, second = (JudgeIdentity.model_validate(judge) for judge in identity.sampling["judges"])
+    error = (
+        "the second would have changed its verdict"
+        if is_good is None
+        else "people find it wrong and the second right"
+    )
+    return CascadeFit(
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        judges=(first, second),
+        doubt=rule.asked_doubt,
+        threshold=found.value,
+        truth="second judge" if is_good is None else "people",
+        risk=risk,
+        confidence=confidence,
+        dialogues=len(tried),
+        kept=found.kept,
+        lost=found.lost,
+        lost_at_most=found.at_most,
+        content_hashes=tuple(tried),
+        sentence=f"Up to a doubt of {found.value:.2f} the first judge decides: {found.kept} of {len(tried)} "
+        f"dialogues. In {found.lost} of them {error}; with {confidence:.0%} confidence that is so in at most "
+        f"{found.at_most:.1%} of all dialogues.",
+    ), unused
+
+
+def write_fit(path: Path, fit: CascadeFit) -> None:
+    """Write the file that a recipe names as `models.judge.fit`."""
+    with atomic_file(path) as out:
+        options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+        out.write(orjson.dumps(fit.model_dump(mode="json"), option=options))
+
+
+def _labels(run: Path, gold: Path | None) -> tuple[Mapping[str, bool] | None, Unused]:
+    if gold is None:
+        return None, Unused()
+    labels = match_gold(read_gold(gold), read_dialogues(run))
+    if not labels.good:
+        raise UsageError(
+            "no label says whether a dialogue of the run is good",
+            got=f"{labels.rows} labels in {gold}",
+            expected="labels of whole dialogues: dimension verdict or accept",
+        )
+    return labels.good, labels.unused
+
+
+def _judged(run: Path, fingerprint: str) -> Iterator[Judgment]:
+    for _, row in scored_rows(run, StageName.JUDGE, fingerprint, Judgment).read():
+        if isinstance(row, Judgment):
+            yield row
+
+
+def _tried(row: Judgment, truth: bool | None) -> Tried | None:
+    """A dialogue as the fit sees it; None where one of the judges has no verdict, so that it is escalated anyway."""
+    if len(row.opinions) < 2:
+        return None
+    first, second = row.opinions
+    if first.verdict is None or second.verdict is None or first.doubt is None:
+        return None
+    if truth is None:
+        return Tried(first.doubt, first.verdict != second.verdict)
+    first_good, second_good = (one.verdict in _GOOD for one in (first, second))
+    return Tried(first.doubt, first_good != truth and second_good == truth)

@@ -1,0 +1,344 @@
+"""Runs with a jury and with a cascade: who is asked what, what is kept, and what the run says of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from curate.api import judge_dialogues, load_dialogues
+from curate.engines.open import OpenAIConfig
+from curate.errors import UsageError
+from curate.executors.loop import run as run_in_loop
+from curate.planning.plan import make_plan
+from curate.publishing.card import _judges
+from curate.recipe import Recipe, parse_recipe
+from curate.records import Judgment, Unscored
+from curate.records.validation import validate_record
+from curate.run.cascade_fit import fit_cascade, write_fit
+from curate.run.pipeline import RunResult, run_recipe
+from curate.stages import bind_stages, model_pool
+from tests.live import live_server
+from tests.servers import Body, CountingServer
+
+SURE = {"5": 0.97, "4": 0.03}
+UNSURE = {"5": 0.5, "1": 0.48, "4": 0.02}
+POOR = {"1": 0.95, "2": 0.05}
+
+
+def serve(body: Body) -> Body | str:
+    """`large` knows that hard dialogues are bad; `small` does not, and is unsure of them; `odd` finds all bad."""
+    texts = "\n".join(str(message.get("content") or "") for message in body["messages"])
+    if not body.get("logprobs"):
+        return "words"
+    if "verdict" in texts.split("</dialogue>")[-1]:
+        return {"text": "A", "first_token": [("A", math.log(0.9))]}
+    is_hard, model = "hard" in texts, body["model"]
+    shares = SURE
+    if model == "odd" or (model in ("large", "third") and is_hard):
+        shares = POOR
+    elif model == "small" and is_hard:
+        shares = UNSURE
+    first = [(token, math.log(share)) for token, share in shares.items()]
+    return {
+        "text": first[0][0],
+        "first_token": first,
+        "usage": {"prompt_tokens": 300 if model == "large" else 100, "completion_tokens": 1},
+    }
+
+
+@pytest.fixture
+def server() -> Iterator[CountingServer]:
+    with live_server(answer=serve, models=("small", "large", "third", "odd")) as running:
+        yield running
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Thirty dialogues, every third of them hard."""
+    path = tmp_path / "chats.jsonl"
+    rows = [
+        {
+            "id": f"chat-{number}",
+            "messages": [
+                {
+                    "role": "user",
+                    "content": f"Question {number}, {'easy' if number % 3 else 'hard'}?",
+                },
+                {"role": "assistant", "content": f"Answer {number}."},
+            ],
+        }
+        for number in range(30)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def model(server: CountingServer, name: str, **more: Any) -> dict[str, Any]:
+    return {"engine": "openai", "model": name, "base_url": server.base_url, **more}
+
+
+def recipe(data: Path, models: dict[str, Any], **sections: Any) -> Recipe:
+    base: dict[str, Any] = {
+        "name": "test",
+        "source": {"path": str(data)},
+        "scenario": "A person asks for help.",
+        "models": models,
+        "judge": {"text": "off"},
+        "adherence": False,
+        "select": {"active": None, "where": {}},
+        "max_unscored": 1.0,
+    }
+    return parse_recipe(base | sections)
+
+
+def jury(server: CountingServer, data: Path, *names: str, **sections: Any) -> Recipe:
+    return recipe(data, {"judges": [model(server, name) for name in names]}, **sections)
+
+
+def cascade(server: CountingServer, data: Path, **rule: Any) -> Recipe:
+    small, large = model(server, "small"), model(server, "large")
+    return recipe(data, {"judge": {"cascade": [small, large], **rule}})
+
+
+def is_about_a_dialogue(body: Body) -> bool:
+    return "Question" in json.dumps(body)
+
+
+def asked(server: CountingServer, run: Callable[[], Any]) -> tuple[Any, Counter[str]]:
+    """A result, and how often each model was asked about a dialogue for it; probes hold none."""
+    before = len(server.requests)
+    result = run()
+    return result, Counter(
+        body["model"] for body in server.requests[before:] if is_about_a_dialogue(body)
+    )
+
+
+def table(result: RunResult) -> pl.DataFrame:
+    return pl.read_parquet(result.folder / "scores.parquet")
+
+
+def test_a_jurys_majority_decides_and_its_disagreement_is_a_column(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    names = ("large", "third", "odd")
+    review = "jury_disagreement > 2"
+    chosen = jury(server, data, *names, select={"where": {}, "active": None, "review": review})
+    result, calls = asked(server, lambda: run_recipe(chosen, out=tmp_path / "run"))
+    manifest, scores = result.manifest, table(result)
+    assert manifest.verdicts == {"excellent": 20, "poor": 10}
+    assert len({*calls.values()}) == 1
+    assert calls.keys() == {*names}
+    apart = scores.select("verdict", "jury_disagreement").group_by("verdict").mean().to_dicts()
+    found = {row["verdict"]: row["jury_disagreement"] for row in apart}
+    assert found["poor"] == pytest.approx(0)
+    assert found["excellent"] == pytest.approx(2 / 3 * (4.97 - 1.05))
+    assert manifest.sets["review"] == 20
+    assert scores["uncertainty"].max() > 0.5  # which the active-learning set goes by
+    identity = manifest.identities["judge"]
+    assert (identity.engine, identity.model) == ("jury", "large + third + odd")
+    assert [one["model"] for one in identity.sampling["judges"]] == [*names]
+    assert manifest.jury is not None
+    assert manifest.jury.same_verdict == 10
+    apart_by = {member.judge: member.apart for member in manifest.jury.members}
+    assert max(apart_by, key=lambda name: apart_by[name]).endswith("odd")
+    assert [row[2] for row in _judges(manifest)] == [*names]
+    validate_record("manifest", json.loads((result.folder / "manifest.json").read_text()))
+
+
+def test_a_jury_is_estimated_and_its_replies_are_kept_for_each(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    prices = {"input": 1.0, "output": 1.0}
+    models = {"judges": [model(server, name, prices=prices) for name in ("small", "large", "odd")]}
+    chosen = recipe(data, models)
+    plan = run_in_loop(make_plan(chosen, out=tmp_path / "run"))
+    result, calls = asked(server, lambda: run_recipe(chosen, out=tmp_path / "run"))
+    assert plan.estimate is not None
+    assert plan.estimate.total.requests == calls.total()
+    assert plan.estimate.cost is not None
+    # Another rule makes the rows anew, from the kept replies of each judge.
+    other = chosen.model_copy(
+        update={"judge": chosen.judge.model_copy(update={"jury": "minimum"})}  # type: ignore[union-attr]
+    )
+    again, calls = asked(server, lambda: run_recipe(other, out=tmp_path / "run"))
+    assert calls.total() == 0
+    assert again.manifest.verdicts == {"poor": 30}
+    assert again.manifest.fingerprints["judge"] != result.manifest.fingerprints["judge"]
+    left = run_in_loop(make_plan(chosen, out=tmp_path / "run")).left
+    assert left is not None
+    assert left.total.requests == 0
+
+
+def test_retrying_asks_the_judge_that_failed_and_no_other(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    def fails(body: Body) -> Body | str:
+        if body["model"] == "third" and body.get("logprobs") and "Question 3," in json.dumps(body):
+            return {"text": "The", "first_token": [("The", math.log(0.99))]}
+        return serve(body)
+
+    server.answer = fails
+    chosen = jury(server, data, "large", "third", "odd", judge={"text": "off", "retries": 0})
+    result = run_recipe(chosen, out=tmp_path / "run")
+    assert result.manifest.stages["judge"].reasons == {"low_coverage": 1}
+    server.answer = serve
+    again, calls = asked(
+        server, lambda: run_recipe(chosen, out=tmp_path / "run", retry_unscored=True)
+    )
+    assert again.manifest.unscored == 0
+    assert calls.keys() == {"third"}
+
+
+def test_without_a_threshold_a_cascade_asks_both_and_a_threshold_is_fitted_to_that(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    first, calls = asked(server, lambda: run_recipe(cascade(server, data), out=tmp_path / "both"))
+    assert calls["small"] == calls["large"] > 0
+    assert first.manifest.verdicts == {"excellent": 20, "poor": 10}
+    assert first.manifest.cascade is not None
+    assert (first.manifest.cascade.share, first.manifest.cascade.lost_share) == (1.0, 0.0)
+
+    fit, _ = fit_cascade(tmp_path / "both")
+    assert (fit.dialogues, fit.kept, fit.lost) == (30, 20, 0)
+    assert fit.lost_at_most == pytest.approx(1 - 0.1 ** (1 / 30))
+    write_fit(tmp_path / "cascade.json", fit)
+    validate_record("cascade-fit", json.loads((tmp_path / "cascade.json").read_text()))
+
+    fitted = cascade(server, data, fit=str(tmp_path / "cascade.json"), check=0)
+    plan = run_in_loop(make_plan(fitted, out=tmp_path / "fitted"))
+    result, calls = asked(server, lambda: run_recipe(fitted, out=tmp_path / "fitted"))
+    # Exactly the ten hard ones go to the large judge, as the estimate says.
+    assert (calls["small"], calls["large"]) == (calls["small"], calls["small"] // 3)
+    assert plan.estimate is not None
+    assert plan.estimate.total.requests == calls.total()
+    assert result.manifest.verdicts == first.manifest.verdicts
+    report = result.manifest.cascade
+    assert report is not None
+    assert (report.escalated, report.share, report.checked) == (10, pytest.approx(1 / 3), 0)
+    assert report.lost_share is None
+    assert "none was checked" in report.sentence
+    # On the twenty it was not asked about the large judge would use three times the small one's tokens, and a bit.
+    each = report.tokens[1] / 10
+    assert report.tokens_saved == pytest.approx(20 * each, rel=0.01)
+
+    _, calls = asked(server, lambda: run_recipe(fitted, out=tmp_path / "both"))
+    assert calls.total() == 0  # all of it was kept
+
+
+def test_what_a_cascade_loses_is_measured_on_the_dialogues_it_checks(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    # The small judge decides all, the hard ones wrongly; both are asked about all.
+    chosen = cascade(server, data, threshold=1.0, check=1.0)
+    result = run_recipe(chosen, out=tmp_path / "run")
+    report = result.manifest.cascade
+    assert report is not None
+    assert (report.escalated, report.checked, report.lost) == (0, 30, 10)
+    assert report.lost_share == pytest.approx(1 / 3)
+    assert result.manifest.verdicts == {"excellent": 30}
+    assert table(result)["jury_disagreement"].null_count() == 0
+
+
+def test_people_say_what_a_cascade_loses(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    run_recipe(cascade(server, data), out=tmp_path / "run")
+    gold = tmp_path / "gold.csv"
+    # People find every dialogue good, so the large judge is the one that errs and nothing is lost without it.
+    gold.write_text(
+        "id,dimension,value\n"
+        + "".join(f"chat-{n},accept,yes\n" for n in range(29))
+        + "other,accept,yes\n"
+    )
+    fit, unused = fit_cascade(tmp_path / "run", gold)
+    assert (fit.truth, fit.dialogues, fit.kept, fit.lost) == ("people", 29, 29, 0)
+    assert sum(unused.counts.values()) == 1
+
+
+def test_a_small_sample_gives_no_threshold(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    run_recipe(cascade(server, data), out=tmp_path / "run", limit=10)
+    with pytest.raises(UsageError, match="too few dialogues"):
+        fit_cascade(tmp_path / "run")
+    run_recipe(jury(server, data, "small", "large"), out=tmp_path / "jury", limit=2)
+    with pytest.raises(UsageError, match="has no cascade"):
+        fit_cascade(tmp_path / "jury")
+
+
+def test_what_cannot_be_is_refused_before_a_call(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    run_recipe(cascade(server, data), out=tmp_path / "run")
+    fit, _ = fit_cascade(tmp_path / "run")
+    write_fit(tmp_path / "cascade.json", fit)
+    before = len(server.requests)
+    odd = {
+        "cascade": [model(server, "odd"), model(server, "large")],
+        "fit": str(tmp_path / "cascade.json"),
+    }
+    with pytest.raises(UsageError, match="fitted to another judge"):
+        run_recipe(recipe(data, {"judge": odd}), out=tmp_path / "other")
+    plain = cascade(server, data).model_copy(
+        update={"judge": cascade(server, data).judge.model_copy(update={"mode": "json"})}
+    )  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match="gives no readings"):
+        run_recipe(plain, out=tmp_path / "json")
+    for models, message in (
+        ({"judges": [model(server, "odd")]}, "no jury"),
+        ({"judges": [model(server, "odd")] * 2}, "same model"),
+        (
+            {
+                "judges": [model(server, "odd"), model(server, "large")],
+                "judge": model(server, "odd"),
+            },
+            "not both",
+        ),
+        ({"judge": {"cascade": [model(server, "odd")]}}, "cascade"),
+        ({"judge": {**odd, "threshold": 0.1}}, "either threshold or fit"),
+        ({"judge": {"cascade": odd["cascade"], "threshold": 2}}, "threshold"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            recipe(data, models)
+    lone = {"judge": model(server, "odd")}
+    reviewing = recipe(data, lone, select={"review": "jury_disagreement > 1"})
+    with pytest.raises(UsageError, match="jury_disagreement"):
+        reviewing.checked()
+    assert not any(map(is_about_a_dialogue, server.requests[before:]))
+
+
+async def test_a_worker_that_binds_the_stage_anew_has_the_same_one(
+    server: CountingServer, data: Path
+) -> None:
+    for chosen in (jury(server, data, "small", "large"), cascade(server, data, threshold=0.3)):
+        async with model_pool(chosen) as models:
+            here = bind_stages(chosen, models)
+            facts = pickle.loads(pickle.dumps(models.facts))
+        there = bind_stages(pickle.loads(pickle.dumps(chosen)), facts)
+        assert here.judge is not None
+        assert there.of(here.judge.name, here.judge.fingerprint).identity == here.judge.identity
+
+
+def test_the_api_judges_by_jury_and_by_cascade(server: CountingServer, data: Path) -> None:
+    dialogues = load_dialogues(data, scenario="A person asks.").dialogues[:4]
+    config = {"text": "off"}
+    judges = [model(server, name) for name in ("large", "third", "odd")]
+    rows = judge_dialogues(dialogues, judges, config)
+    assert [row.verdict for row in rows if isinstance(row, Judgment)] == [
+        *("poor", "excellent", "excellent", "poor")
+    ]
+    small, large = OpenAIConfig(**model(server, "small")), model(server, "large")
+    rule = {"cascade": [small, large], "threshold": 0.2, "check": 0}
+    rows, calls = asked(server, lambda: judge_dialogues(dialogues, rule, config))
+    assert calls["large"] == calls["small"] / 2
+    assert not any(isinstance(row, Unscored) for row in rows)
+    with pytest.raises(UsageError, match="two judges"):
+        judge_dialogues(dialogues, {"cascade": [small]}, config)
