@@ -53,6 +53,14 @@ def filter_warnings(report: Agreement, conditions: Mapping[str, str]) -> Iterato
             yield f"{place} goes by what is marked not for use by `curate agreement`: {why}."
 
 
+def pair_warning(report: Agreement) -> str | None:
+    """What to say of pairs that the judge's preference passed, where that is not for use."""
+    why = report.not_for_use.get("preference")
+    if why is None:
+        return None
+    return f"Pairs are passed by the judge's preference, marked not for use by `curate agreement`: {why}."
+
+
 def write_marks(run: Path, report: Agreement | None) -> None:
     """Write the mark beside the exports, where there are some; take away what an earlier report left."""
     path = run / "export" / MARKS

@@ -26,7 +26,12 @@ from curate.planning.rates import rates_of
 from curate.recipe import Recipe, as_recipe
 from curate.records import Agreement, Manifest, Rates, StageName
 from curate.run import exit_codes
-from curate.run.agreement_marks import current_agreement, filter_warnings, write_marks
+from curate.run.agreement_marks import (
+    current_agreement,
+    filter_warnings,
+    pair_warning,
+    write_marks,
+)
 from curate.run.certificates import check_scores, check_source, check_stages, settle_certificates
 from curate.run.cleaning_inputs import CleaningInputs, prepare_cleaning
 from curate.run.export import export_run
@@ -183,6 +188,8 @@ def _warn_of_filters(job: Job, table: pl.LazyFrame, agreement: Agreement) -> Non
         asked |= {f"export.{name}.where": held.where for name, held in parts.items() if held}
     for warning in filter_warnings(agreement, asked):
         job.log.warn(warning)
+    if recipe.fork or recipe.natural.verification is not None:
+        job.log.warn(pair_warning(agreement))
 
 
 async def _ask(

@@ -34,7 +34,7 @@ from curate.records import (
     TrustKind,
 )
 from curate.run.agreement import preference_of
-from curate.run.agreement_marks import filter_warnings
+from curate.run.agreement_marks import filter_warnings, pair_warning
 from curate.run.pipeline import RunResult, run_recipe
 from curate.run.read_back import read_manifest
 from curate.run.run_scores import judgments_of
@@ -468,6 +468,14 @@ def test_a_dimension_that_is_not_for_use_is_warned_of_and_marked_wherever_the_da
 )
 def test_a_column_is_made_of_dimensions(column: str, dimensions: set[str]) -> None:
     assert {*dimensions_of_column(column)} == dimensions
+
+
+def test_pairs_are_warned_of_where_people_do_not_share_the_judges_preference() -> None:
+    assert pair_warning(Agreement.model_validate(REPORT)) is None
+    failing = {**REPORT, "dimensions": {"preference": dimension("fail", 0.1, 0.3)}}
+    said = pair_warning(Agreement.model_validate(failing))
+    assert said is not None
+    assert "marked not for use by `curate agreement`: kappa 0.10, at most 0.30" in said
 
 
 def test_verdicts_that_people_judged_speak_for_themselves() -> None:

@@ -8,18 +8,24 @@ from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message
 from curate.errors import UsageError
+from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS
 from curate.trust.gold import (
+    DIMENSIONS,
     Gold,
     GoldRow,
     Item,
+    PairVote,
     Scale,
     labels_in_data,
     match_gold,
     parse_scales,
     read_gold,
+    read_labels,
     text_of,
 )
 
@@ -225,3 +231,107 @@ def test_labels_in_the_data_are_one_value_or_one_for_each_scored_turn() -> None:
 def test_a_scale_says_its_ends_and_nothing_lies_beyond_them() -> None:
     scale = Scale(0, 2)
     assert [scale.level(value) for value in (0, 1, 2, -1, 3, "x", None)] == [1, 3, 5] + [None] * 4
+
+
+def test_more_than_half_of_the_raters_say_whether_a_turn_keeps_its_role() -> None:
+    said = [("ann", "adherent"), ("bob", "violation"), ("eve", "violation")]
+    gold = matched(*(row("adherence", value, turn=1, rater=name) for name, value in said))
+    assert [*gold.adherent.values()] == [False]
+    (votes,) = gold.adherent_votes.values()
+    assert votes.by_rater == {"ann": True, "bob": False, "eve": False}
+    assert votes.named == {"ann", "bob", "eve"}
+
+
+def test_verdicts_are_levels_of_their_own_beside_good_or_not() -> None:
+    gold = matched(
+        row("verdict", "excellent", rater="ann"),
+        row("verdict", "Borderline", rater="bob"),
+        row("accept", "yes", dialogue_id="b", rater="ann"),
+    )
+    label = gold.verdicts[A.content_hash]
+    assert (label.level, label.mean, label.raters) == (3, 3.0, {"ann": 4, "bob": 2})
+    assert gold.good == {A.content_hash: False, B.content_hash: True}
+    assert B.content_hash not in gold.verdicts
+
+
+def test_one_raters_verdict_and_accept_are_one_vote_and_may_not_contradict() -> None:
+    gold = matched(row("verdict", "good", rater="x"), row("accept", "yes", rater="x"))
+    assert gold.good_votes[A.content_hash].by_rater == {"x": True}
+    assert gold.unused.counts == {}
+    gold = matched(row("verdict", "good", rater="x"), row("accept", "no", rater="x"))
+    assert gold.good == {A.content_hash: True}
+    said = "verdict and accept of one rater contradict each other"
+    assert gold.unused.counts == {said: 1}
+
+
+def test_words_that_nothing_orders_are_refused_with_the_option_that_orders_them() -> None:
+    with pytest.raises(UsageError, match=r"--scale coherence=fine,poorly"):
+        matched(row("coherence", "poorly"), row("coherence", "fine"), row("coherence", "n/a"))
+    gold = matched(row("coherence", "n/a"))
+    assert [label.level for label in gold.levels.values()] == [None]
+
+
+def test_the_datas_own_labels_of_adherence_are_of_each_turn_or_of_the_last() -> None:
+    each = A.model_copy(update={"labels": {"kept": [True, None]}})
+    last = B.model_copy(update={"labels": {"kept": "violation"}})
+    gold = match_gold(labels_in_data([each, last], "kept", "adherence"), [each, last])
+    assert gold.adherent == {
+        Item(A.content_hash, 1, "adherence"): True,
+        Item(B.content_hash, 2, "adherence"): False,
+    }
+
+
+def test_a_file_may_hold_labels_of_dialogues_and_of_pairs(tmp_path: Path) -> None:
+    path = tmp_path / "gold.jsonl"
+    rows: list[dict[str, Any]] = [
+        {"id": "a", "dimension": "coherence", "value": 4, "language": "de", "comment": "nice"},
+        {"pair_id": "p", "better": "rejected", "rater": "ann"},
+        {"pair_id": "p", "better": "both"},
+    ]
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    labels, votes, unused = read_labels(path)
+    assert [(one.dimension, one.value, one.language) for one in labels] == [("coherence", 4, "de")]
+    assert votes == [PairVote("gold.jsonl:2", "p", chosen_is_better=False, rater="ann")]
+    assert unused.first == {"better is neither chosen nor rejected: 'both'": "gold.jsonl:3"}
+    path.write_text(json.dumps({"pair_id": "p", "better": "chosen"}) + "\n")
+    assert read_labels(path)[0] == []
+    path.write_text("")
+    with pytest.raises(UsageError, match="no file of labels"):
+        read_labels(path)
+
+
+GIVEN = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "c"]),
+        st.sampled_from([*DIMENSIONS, "tone"]),
+        st.sampled_from([1, 3, 5, "2", "n/a", "good", "poor", "yes", "huh", None]),
+        st.sampled_from([None, 1, 2, 9]),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(GIVEN)
+def test_every_row_is_used_or_counted_with_its_reason(
+    given_rows: list[tuple[str, str, Any, int | None]],
+) -> None:
+    """Raters have names of their own here, so no two rows are one person's."""
+    rows = [row("coherence", 3, dialogue_id="a", rater="sure")]
+    for dimension in (
+        *TURN_DIMENSIONS,
+        *CONVERSATION_DIMENSIONS,
+    ):  # numbers, so that words are mistakes
+        turn = 1 if dimension in TURN_DIMENSIONS else None
+        rows.append(row(dimension, 4, dialogue_id="b", turn=turn, rater="number"))
+    rows += [
+        row(dimension, value, dialogue_id=name, turn=turn, rater=f"r{number}")
+        for number, (name, dimension, value, turn) in enumerate(given_rows)
+    ]
+    gold = match_gold(rows, [A, B])
+    used = sum(label.rows for label in gold.levels.values())
+    votes = [*gold.good_votes.values(), *gold.adherent_votes.values()]
+    used += sum(len(held.by_rater) for held in votes)
+    assert used + sum(gold.unused.counts.values()) == len(rows)
+    for label in gold.levels.values():
+        assert label.level is None or min(label.each) <= label.level <= max(label.each)
