@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,8 @@ from curate.run import exit_codes
 
 if TYPE_CHECKING:
     from curate.records import ComparedLine, ProbeComparison, ProbeLine, ProbeReport
-    from curate.run.probe import Probed, ProbePlan
+    from curate.run.probe_asking import Probed
+    from curate.run.probe_plan import ProbePlan
 
 _SECTIONS = {
     "finding": "does it find flaws? (every line should pass)",
@@ -25,6 +27,16 @@ _SECTIONS = {
     "hidden": "does it listen to what is hidden in a dialogue?",
 }
 _STYLES = {"fail": "red", "unclear": "yellow", "not_run": "dim"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Which cases: where from, how many, of which draws, and how many the policy writes."""
+
+    data: str | None
+    limit: int
+    seed: int
+    policy: int
 
 
 def probe(
@@ -45,6 +57,13 @@ def probe(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 42,
+    policy: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="So many of the flaws are written by the recipe's policy model instead of by fixed edits.",
+        ),
+    ] = 0,
     compare: Annotated[
         tuple[Path, Path] | None,
         typer.Option(
@@ -67,7 +86,7 @@ def probe(
 
     The card lies in the run folder as trust/probe.json. Stopped at any time, the same command goes on.
     """
-    from curate.run.probe import CASES
+    from curate.run.probe_plan import CASES
 
     limit = limit or CASES
     if compare is not None:
@@ -77,11 +96,15 @@ def probe(
                 got=recipe or f"--out {out}",
                 fix="curate probe --compare A B",
             )
-        _compare(compare, data, limit, seed, set_ or [], dry_run=dry_run, as_json=as_json)
+        _compare(
+            compare, _Asked(data, limit, seed, policy), set_ or [], dry_run=dry_run, as_json=as_json
+        )
         return
     if recipe is None:
         raise UsageError("no recipe is named", expected="curate probe RECIPE, or --compare A B")
-    probed = _probe(recipe, data, limit, seed, set_ or [], out, dry_run=dry_run, as_json=as_json)
+    probed = _probe(
+        recipe, _Asked(data, limit, seed, policy), set_ or [], out, dry_run=dry_run, as_json=as_json
+    )
     if probed is None:
         return
     report, run, allowed = probed.report, *_run_of(recipe, set_ or [], out)
@@ -108,9 +131,7 @@ def _run_of(recipe: Path, overrides: list[str], out: Path | None) -> tuple[Path,
 
 def _probe(
     recipe: Path,
-    data: str | None,
-    limit: int,
-    seed: int,
+    asked: _Asked,
     overrides: list[str],
     out: Path | None,
     *,
@@ -123,7 +144,7 @@ def _probe(
 
     loaded = load_recipe(recipe, overrides)
     run = out or Path("runs") / loaded.name
-    plan = plan_probe(loaded, data, limit, seed)
+    plan = plan_probe(loaded, asked.data, asked.limit, asked.seed, asked.policy)
     if dry_run and as_json:
         print_json(_plan_as_dict(plan))
     elif not as_json:
@@ -153,6 +174,7 @@ def _plan_as_dict(plan: ProbePlan) -> dict[str, object]:
         "prompt_tokens": round(plan.load.prompt),
         "prefilled_tokens": round(plan.load.prefilled),
         "cost": plan.cost,
+        "policy_requests": 2 * plan.by_policy,
         "source": plan.source,
     }
 
@@ -170,6 +192,8 @@ def _show_plan(plan: ProbePlan) -> None:
         f"tokens, {plan.load.prefilled:,.0f} where starts are shared (4 characters a token){cost}",
         soft_wrap=True,
     )
+    if plan.by_policy:
+        OUT.print(f"asked of the policy: {2 * plan.by_policy} messages, up to three times each")
 
 
 def show_card(report: ProbeReport) -> None:
@@ -183,6 +207,12 @@ def show_card(report: ProbeReport) -> None:
         + (f", half of the harmless edits more than {harmless:.0%}." if harmless else "."),
         soft_wrap=True,
     )
+    if "policy" in report.planted_by:
+        left = ", ".join(f"{reason} {number}" for reason, number in report.not_planted.items())
+        OUT.print(
+            f"written by the policy: {report.planted_by['policy']}"
+            + (f"; edited instead, since what it wrote could not be used: {left}" if left else "")
+        )
     for section, question in _SECTIONS.items():
         table = Table(box=None, pad_edge=False, title=question, title_justify="left")
         for column in ("line", "is", "95 %", "by chance", "could see", "n", ""):
@@ -225,9 +255,7 @@ def _size(value: float | None) -> str:
 
 def _compare(
     sides: tuple[Path, Path],
-    data: str | None,
-    limit: int,
-    seed: int,
+    asked: _Asked,
     overrides: list[str],
     *,
     dry_run: bool,
@@ -235,10 +263,7 @@ def _compare(
 ) -> None:
     from curate.run.probe import compare_probes
 
-    probed = [
-        _card_of(side, data, limit, seed, overrides, dry_run=dry_run, as_json=as_json)
-        for side in sides
-    ]
+    probed = [_card_of(side, asked, overrides, dry_run=dry_run, as_json=as_json) for side in sides]
     first, second = probed
     if first is None or second is None:
         return
@@ -251,9 +276,7 @@ def _compare(
 
 def _card_of(
     side: Path,
-    data: str | None,
-    limit: int,
-    seed: int,
+    asked: _Asked,
     overrides: list[str],
     *,
     dry_run: bool,
@@ -271,7 +294,7 @@ def _card_of(
                 fix="curate probe RECIPE makes one; or name the recipe in place of the folder",
             )
         return held
-    return _probe(side, data, limit, seed, overrides, None, dry_run=dry_run, as_json=as_json)
+    return _probe(side, asked, overrides, None, dry_run=dry_run, as_json=as_json)
 
 
 def show_comparison(compared: ProbeComparison, sides: tuple[Path, Path]) -> None:

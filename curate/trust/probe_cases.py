@@ -8,9 +8,9 @@ find flaws.
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, get_args
 
@@ -93,6 +93,14 @@ class Case:
     def key(self) -> str:
         """Names the case wherever it is made again from the same dialogue."""
         return f"{self.group[:12]}/{self.kind}/{self.turn}/{self.planted.content_hash[:8]}"
+
+    def with_messages(self, flawed: Message, reworded: Message | None) -> Case:
+        """The case with another flawed message, and another harmless one; the one it has where that is None."""
+        planted = _with_message(self.untouched, self.index, flawed)
+        harmless = self.harmless
+        if reworded is not None:
+            harmless = _with_message(self.untouched, self.index, reworded)
+        return replace(self, planted=planted, harmless=harmless)
 
     def changed(self, other: Dialogue) -> float:
         """How much of the message differs in another of the three, 0-1."""
@@ -271,11 +279,6 @@ def _case(
     reworded: Message | None,
     rewordings: Mapping[str, str],
 ) -> Case:
-    def with_message(message: Message) -> Dialogue:
-        messages = list(place.dialogue.messages)
-        messages[place.index] = message
-        return place.dialogue.model_copy(update={"messages": tuple(messages)})
-
     if reworded is None and place.text:
         share = changed_share(_words_of(place.message), _words_of(flawed))
         text = harmless_edit(place.text, share, rewordings, place.draw)
@@ -289,20 +292,17 @@ def _case(
         turn=place.turn,
         index=place.index,
         untouched=place.dialogue,
-        planted=with_message(flawed),
-        harmless=None if reworded is None else with_message(reworded),
+        planted=_with_message(place.dialogue, place.index, flawed),
+        harmless=None if reworded is None else _with_message(place.dialogue, place.index, reworded),
     )
+
+
+def _with_message(dialogue: Dialogue, index: int, message: Message) -> Dialogue:
+    messages = (*dialogue.messages[:index], message, *dialogue.messages[index + 1 :])
+    return dialogue.model_copy(update={"messages": messages})
 
 
 def counted(cases: Sequence[Case]) -> dict[str, int]:
     """Cases by kind, in the order of the kinds."""
     counts = Counter(case.kind for case in cases)
     return {kind: counts[kind] for kind in PROBE_KINDS if counts[kind]}
-
-
-def by_dialogue(cases: Sequence[Case]) -> dict[str, list[Case]]:
-    """Cases by the clean dialogue that they are planted in."""
-    groups: dict[str, list[Case]] = defaultdict(list)
-    for case in cases:
-        groups[case.group].append(case)
-    return dict(groups)

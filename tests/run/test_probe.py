@@ -27,15 +27,14 @@ from curate.recipe import Recipe, parse_recipe
 from curate.records import ProbeReport, TrustKind
 from curate.records.validation import validate_record
 from curate.run.probe import (
-    Probed,
-    ProbePlan,
-    _Prober,
     compare_probes,
     plan_probe,
     probe_judge,
     read_probe,
     write_probe,
 )
+from curate.run.probe_asking import Probed, Prober
+from curate.run.probe_plan import ProbePlan, is_in_words
 from curate.run.trust_reports import read_trust_report
 from curate.sources.sample import sample_rewordings
 from curate.stages import judge_stage
@@ -176,6 +175,8 @@ class Judge:
         self.asked += 1
         seen = Seen(request)
         purpose = request.purpose.partition(".")[2]
+        if purpose in ("plant", "reword"):
+            return Completion(rewrite(seen.question, purpose))
         if purpose == "compare":
             sides = re.findall(r"<candidate>\n(.*?)\n</candidate>", seen.question, re.S)
             return likely(self.pick(seen, sides), request.labels)
@@ -188,6 +189,15 @@ class Judge:
 
     async def ask(self, requests: Sequence[Request]) -> list[Completion]:
         return [self(request) for request in requests]
+
+
+def rewrite(question: str, purpose: str) -> str:
+    """A message of the same length; too long a one of those about their tone."""
+    held = re.search(r"<reply>\n(.*?)\n</reply>", question, re.S)
+    assert held
+    if purpose == "reword":
+        return held[1].swapcase()
+    return "no" * len(held[1]) if "rude" in question else held[1][::-1]
 
 
 def likely(letter: str, labels: Sequence[str]) -> Completion:
@@ -219,7 +229,7 @@ def card(judge: Judge, limit: int = 39, only: str = "") -> Probed:
     if only:
         kept = tuple(variant for variant in asked.variants if variant.line == only)
         asked = replace(asked, variants=kept)
-    prober = _Prober.of(asked, rubric, judge_stage(rubric, nobody), nobody, Asks.of(judge.ask))
+    prober = Prober.of(asked, rubric, judge_stage(rubric, nobody), nobody, Asks.of(judge.ask))
     for job in prober.jobs():
         settled(job())
     return prober.probed({})
@@ -456,3 +466,24 @@ def test_all_of_it_unscored_ends_with_the_exit_code_for_that(
     )
     done = CliRunner().invoke(app, ["probe", "r.yaml", "--limit", "13"])
     assert done.exit_code != 0
+
+
+def test_a_policy_plants_what_it_can_and_the_rest_is_edited(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    both = recipe(
+        models={name: {"engine": "scripted", "replies": []} for name in ("judge", "policy")}
+    )
+    asked = plan_probe(both, limit=26, by_policy=12)
+    report = probe_judge(both, asked, tmp_path / "replies.sqlite").report
+    in_words = [case for case in asked.cases if is_in_words(case)][:12]
+    rude = sum(case.kind == "tone_break" for case in in_words)
+    assert report.planted_by["policy"] + report.planted_by["edits"] == 26
+    assert report.planted_by["policy"] == 12 - sum(report.not_planted.values())
+    assert report.not_planted == {"length": rude}
+    assert rude >= 1
+
+
+def test_a_policy_that_is_not_named_cannot_plant() -> None:
+    with pytest.raises(UsageError, match="no policy is named"):
+        plan_probe(recipe(), limit=26, by_policy=3)
