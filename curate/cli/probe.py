@@ -26,7 +26,7 @@ _SECTIONS = {
     "steadiness": "does it stay where nothing that matters changes?",
     "hidden": "does it listen to what is hidden in a dialogue?",
 }
-_STYLES = {"fail": "red", "unclear": "yellow", "not_run": "dim"}
+_STYLES = {"fail": "red", "unclear": "yellow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +198,8 @@ def _show_plan(plan: ProbePlan) -> None:
 
 def show_card(report: ProbeReport) -> None:
     """The whole card, a section a table, and its sentence."""
+    from curate.trust.probe_card import LEAST_DIALOGUES
+
     judge = report.identity
     harmless = report.changed_harmlessly
     OUT.print(
@@ -215,12 +217,17 @@ def show_card(report: ProbeReport) -> None:
         )
     for section, question in _SECTIONS.items():
         table = Table(box=None, pad_edge=False, title=question, title_justify="left")
-        for column in ("line", "is", "95 %", "by chance", "could see", "n", ""):
+        for column in ("line", "is", "95 %", "against", "could see", "n", ""):
             table.add_column(column, justify="left" if column in ("line", "") else "right")
-        for line in report.lines:
-            if line.section == section:
+        lines = [line for line in report.lines if line.section == section]
+        for line in lines:
+            if line.state != "not_run":
                 table.add_row(*_cells(line), style=_STYLES.get(line.state, ""))
-        OUT.print(table)
+        OUT.print(table if table.rows else f"[italic]{question}[/italic]")
+        missing = ", ".join(_spoken(line.name) for line in lines if line.state == "not_run")
+        if missing:
+            said = f"not run, for want of cases of {LEAST_DIALOGUES} dialogues: {missing}"
+            OUT.print(f"[dim]{said}[/dim]", soft_wrap=True)
     if report.unscored:
         said = ", ".join(f"{reason} {number}" for reason, number in report.unscored.items())
         OUT.print(f"unscored: {said} (of {report.asked:,} asked)")
@@ -230,19 +237,20 @@ def show_card(report: ProbeReport) -> None:
 
 
 def _cells(line: ProbeLine) -> tuple[str, ...]:
-    name, state = line.name.replace("_", " "), line.state.replace("_", " ")
-    if line.value is None or line.interval is None:
-        return name, "", "", "", "", str(line.n), f"{state}: {line.detail}"
-    low, high = line.interval
+    low, high = line.interval or (0.0, 0.0)
     return (
-        name,
-        _figure(line.value, line.unit),
+        _spoken(line.name),
+        _figure(line.value or 0.0, line.unit),
         f"{_figure(low, line.unit)} to {_figure(high, line.unit)}",
         _figure(line.against or 0.0, line.unit),
         _size(line.detectable),
         str(line.n),
-        state,
+        line.state,
     )
+
+
+def _spoken(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _figure(value: float, unit: str) -> str:
@@ -303,7 +311,7 @@ def show_comparison(compared: ProbeComparison, sides: tuple[Path, Path]) -> None
         said = f"{name}: {path} ({judge.model}, {judge.engine}, mode {judge.mode})"
         OUT.print(escape(said), soft_wrap=True)
     table = Table(box=None, pad_edge=False)
-    for column in ("line", "A", "B", "A less B", "95 %", "could see", "n", "better"):
+    for column in ("line", "A", "B", "A-B", "95 %", "could see", "n", "better"):
         table.add_column(column, justify="left" if column in ("line", "better") else "right")
     for line in compared.lines:
         table.add_row(*_compared_cells(line))
@@ -317,9 +325,9 @@ def show_comparison(compared: ProbeComparison, sides: tuple[Path, Path]) -> None
 def _compared_cells(line: ComparedLine) -> tuple[str, ...]:
     ends = ""
     if line.interval is not None:
-        ends = f"{line.interval[0]:+.2f} to {line.interval[1]:+.2f}"
+        ends = f"{line.interval[0]:+.2f}:{line.interval[1]:+.2f}"
     return (
-        line.name.replace("_", " "),
+        _spoken(line.name),
         _figure(line.first, line.unit),
         _figure(line.second, line.unit),
         f"{line.difference:+.2f}",
