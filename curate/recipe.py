@@ -547,6 +547,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
 
 PATH_KEYS: tuple[tuple[str, ...], ...] = (
     ("source", "path"),
+    ("source", "mapping", "join", "path"),
     ("reuse", "run"),
     ("reuse",),
     ("judge", "prompt_file"),

@@ -15,14 +15,19 @@ from curate.cli.printing import (
     show_message,
     show_source,
 )
+from curate.run import exit_codes
 
 if TYPE_CHECKING:
     from curate.dialogue import Dialogue
     from curate.run.ingest import IngestReport
+    from curate.sources.proposal import Proposal, UnknownShapeError
 
 
 def ingest(
-    source: Annotated[str, typer.Argument(help="File, folder, glob or Hub dataset id.")],
+    source: Annotated[
+        str | None,
+        typer.Argument(help="File, folder, glob or Hub dataset id; the recipe's if left out."),
+    ] = None,
     shape: Annotated[str, typer.Option(help="Name the shape instead of detecting it.")] = "auto",
     recipe: Annotated[
         Path | None, typer.Option(help="Take source.mapping and the rest from this recipe.")
@@ -31,15 +36,37 @@ def ingest(
     out: Annotated[
         Path | None, typer.Option(help="Folder for dialogues.jsonl and quarantine.jsonl.")
     ] = None,
+    accept: Annotated[
+        bool,
+        typer.Option(
+            "--accept", help="Take the mapping that is proposed, and write it as a recipe."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Read a source, say what it is, and normalise it; no model calls."""
-    from curate.run.ingest import ingest_source
+    """Read a source, say what it is, and normalise it; no model calls.
 
-    with resumable():
-        report = ingest_source(source, shape=shape, recipe=recipe, limit=limit, out=out)
+    Where no shape is certain, the mapping that would read it is proposed, with an example, and nothing is read.
+    """
+    from curate.run.ingest import ingest_source
+    from curate.sources.proposal import UnknownShapeError
+
+    try:
+        with resumable():
+            report = ingest_source(
+                source, shape=shape, recipe=recipe, limit=limit, out=out, accept=accept
+            )
+    except UnknownShapeError as unknown:
+        if unknown.proposal is None:
+            raise
+        if as_json:
+            print_json({"proposal": unknown.proposal.as_dict()})
+        else:
+            _show_proposal(OUT, unknown, unknown.proposal)
+        raise typer.Exit(exit_codes.BAD_USAGE) from None
     if as_json:
-        print_json(report.report.as_dict() | {"folder": str(report.folder)})
+        accepted = str(report.accepted) if report.accepted else None
+        print_json(report.report.as_dict() | {"folder": str(report.folder), "accepted": accepted})
     else:
         _show(OUT, report)
 
@@ -54,6 +81,32 @@ def _show(console: Console, report: IngestReport) -> None:
     for row in report.quarantine_examples:
         console.print(f"  {escape(row.file)}:{row.row} {row.reason}: {escape(clip(row.detail))}")
     console.print(f"written: {escape(str(report.folder))}/dialogues.jsonl, quarantine.jsonl")
+    if report.accepted is not None:
+        console.print(
+            f"the mapping stands in {escape(str(report.accepted))}: look it over, and go on from it"
+        )
+
+
+def _show_proposal(console: Console, unknown: UnknownShapeError, proposal: Proposal) -> None:
+    """The mapping that would read a source of no known shape, an example, and what to look at."""
+    console.print(f"[bold]{escape(unknown.problem)}[/bold], and nothing was read.")
+    console.print(
+        f"This mapping would read {proposal.rows_read} of {proposal.rows} sampled rows "
+        f"({escape(proposal.found)}):\n"
+    )
+    lines = ["source:", "  mapping:", *(f"    {line}" for line in proposal.yaml.splitlines())]
+    console.print(escape("\n".join(lines)), soft_wrap=True)
+    console.print("\none dialogue, as it would be read:")
+    for message in proposal.example[:6]:
+        show_message(console, message)
+    if len(proposal.example) > 6:
+        console.print(f"  … {len(proposal.example) - 6} more messages")
+    for doubt in proposal.doubts:
+        console.print(f"look at this: {escape(doubt)}")
+    console.print(
+        "To take it, give the same command with --accept: it writes a recipe and reads the source. "
+        "Else write source.mapping yourself (docs/sources.md)."
+    )
 
 
 def _show_dialogue(console: Console, dialogue: Dialogue) -> None:

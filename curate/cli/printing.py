@@ -56,14 +56,22 @@ def show_source(console: Console, source: Mapping[str, Any]) -> None:
         f"[bold]{escape(str(source['path']))}[/bold]: shape [bold]{source['shape']}[/bold], "
         f"confidence {source['confidence']:.2f}"
     )
+    if "mapping" in source:
+        console.print(f"  found by structure: {escape(str(source['why']))}")
     for name, why in source["skipped_files"].items():
         console.print(f"  not read: {escape(name)} ({escape(why)})")
     console.print(
         f"  rows in {source['rows_in']} = used {source['rows_used']} + "
         f"quarantined {source['quarantined']}; dialogues {source['dialogues']}"
     )
-    for key, label in (("reasons", "quarantined for"), ("part_reasons", "parts put aside for")):
-        if source[key]:
+    for key, label in (
+        ("reasons", "quarantined for"),
+        ("part_reasons", "parts put aside for"),
+        ("rows_left_out", "rows left out before these"),
+        ("items_left_out", "left out of conversations"),
+        ("joined", "the joined file's rows"),
+    ):
+        if source.get(key):
             console.print(f"  {label}: {escape(listed(source[key]))}")
 
 

@@ -9,8 +9,9 @@ a group reads that, and parses no dialogue.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -27,8 +28,9 @@ from curate.recipe import load_recipe, parse_source
 from curate.records import QuarantinedRow, SourcesReport
 from curate.selection.table import CHUNK, facts_frame, facts_row
 from curate.sources import RowCounts, Source, open_source
-from curate.sources.config import RoleFrom
+from curate.sources.config import RoleFrom, SourceConfig
 from curate.sources.mixing import Mixture, is_mixed
+from curate.sources.proposal import Proposal, UnknownShapeError, mapping_yaml
 from curate.storage.files import FrameFile, LineFile, damaged, read_lines, readable
 
 DIALOGUES = "dialogues.jsonl"
@@ -51,7 +53,7 @@ class SourceReport:
     def as_dict(self) -> dict[str, Any]:
         """What a manifest and `--json` say: path, shape, confidence, row counts, reasons, files not read."""
         config, found, tally = self.source.config, self.source.detection, self.tally
-        return {
+        described: dict[str, Any] = {
             "path": config.path if isinstance(config.path, str) else list(config.path),
             "name": config.source_name,
             "shape": found.shape,
@@ -70,7 +72,14 @@ class SourceReport:
             "parts_quarantined": tally.parts_quarantined,
             "reasons": dict(tally.reasons),
             "part_reasons": dict(tally.part_reasons),
+            "rows_left_out": dict(tally.rows_left_out),
+            "items_left_out": dict(tally.items_left_out),
         }
+        if self.source.joined is not None:
+            described["joined"] = self.source.joined.counts()
+        if self.source.config.mapping is None and found.mapping is not None:
+            described["mapping"] = found.mapping.model_dump(mode="json", exclude_defaults=True)
+        return described
 
 
 def summed(reports: Sequence[SourceReport]) -> SourcesReport:
@@ -350,43 +359,45 @@ class IngestReport:
     example: Dialogue | None
     quarantine_examples: tuple[QuarantinedRow, ...]
     folder: Path
+    accepted: Path | None = None
+    """The recipe that was written with the mapping that was proposed."""
 
 
 def ingest_source(
-    path: str,
+    path: str | None = None,
     *,
     shape: str = "auto",
     recipe: Path | None = None,
     limit: int | None = None,
     out: Path | None = None,
+    accept: bool = False,
 ) -> IngestReport:
     """Normalise one source.
 
     Args:
-        path: file, folder, glob or Hub id.
+        path: file, folder, glob or Hub id; the recipe's where it is left out.
         shape: a shape's name, or `auto`.
         recipe: gives mapping, columns and fall-backs; its path is replaced by `path`.
         limit: read only the first rows.
         out: folder to write; `runs/ingest-<source name>` by default.
+        accept: where no shape is certain, take the mapping that is proposed and write it as a recipe.
 
     Raises:
-        UsageError, SourceError: as `curate.sources.open_source`; the folder is a run's.
+        UnknownShapeError: no shape is certain; holds the proposal, if there is one.
+        UsageError, SourceError: as `curate.sources.open_source`; the folder is a run's; the recipe would be
+            overwritten.
     """
-    role = scenario = None
-    role_from: RoleFrom = "data"
-    given: dict[str, Any] = {"path": path} | ({} if limit is None else {"limit": limit})
-    if shape != "auto":
-        given["shape"] = shape
-    if recipe is not None:
-        loaded = load_recipe(recipe)
-        if len(loaded.source) != 1:
-            raise UsageError(
-                "the recipe has several sources", got=len(loaded.source), expected="one, for ingest"
-            )
-        role, scenario, role_from = loaded.role, loaded.scenario, loaded.role_from
-        given = loaded.source[0].model_dump(exclude_unset=True) | given
+    given, fallbacks = _asked_source(path, shape, recipe, limit)
     config = parse_source(given)
-    source = open_source(config)
+    written = None
+    try:
+        source = open_source(config)
+    except UnknownShapeError as unknown:
+        if not accept or unknown.proposal is None:
+            raise
+        written = write_accepted(config, unknown.proposal, recipe)
+        config = parse_source(given | {"mapping": unknown.proposal.settings})
+        source = open_source(config)
     folder = out if out is not None else Path("runs") / f"ingest-{config.source_name}"
     if (folder / "manifest.json").is_file():
         raise UsageError(
@@ -395,7 +406,7 @@ def ingest_source(
             expected="another folder",
             fix="name one with --out",
         )
-    [report] = read_sources([source], folder, role=role, scenario=scenario, role_from=role_from)
+    [report] = read_sources([source], folder, **fallbacks)
     put_aside = read_lines(folder / QUARANTINE)
     return IngestReport(
         report,
@@ -405,4 +416,63 @@ def ingest_source(
             for line, _ in zip(put_aside, range(_EXAMPLES), strict=False)
         ),
         folder,
+        written,
+    )
+
+
+def _asked_source(
+    path: str | None, shape: str, recipe: Path | None, limit: int | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the command line and the recipe say of the source, and the recipe's role and scenario."""
+    if path is None and recipe is None:
+        raise UsageError(
+            "there is nothing to ingest",
+            expected="a file, folder, glob or Hub dataset id, or --recipe with a source",
+            fix="curate ingest chats.jsonl",
+        )
+    given: dict[str, Any] = {} if path is None else {"path": path}
+    given |= {} if limit is None else {"limit": limit}
+    given |= {} if shape == "auto" else {"shape": shape}
+    if recipe is None:
+        return given, {"role": None, "scenario": None}
+    loaded = load_recipe(recipe)
+    if len(loaded.source) != 1:
+        raise UsageError(
+            "the recipe has several sources", got=len(loaded.source), expected="one, for ingest"
+        )
+    fallbacks = {name: getattr(loaded, name) for name in ("role", "scenario", "role_from")}
+    return loaded.source[0].model_dump(exclude_unset=True) | given, fallbacks
+
+
+def write_accepted(config: SourceConfig, proposal: Proposal, recipe: Path | None) -> Path:
+    """Write a recipe with the proposed mapping into the working directory, named after the source.
+
+    Raises:
+        UsageError: there is a file of that name.
+    """
+    name = re.sub(r"[^\w.-]+", "-", config.source_name)
+    path = Path(f"{name}.yaml")
+    if path.exists():
+        raise UsageError(
+            "a recipe is not overwritten",
+            got=path,
+            expected="a name that is free, for the mapping that is accepted",
+            fix="move it away, or put the mapping into it yourself",
+        )
+    said = [
+        f"# {proposal.rows_read} of {proposal.rows} sampled rows can be read so: {proposal.found}."
+    ]
+    said += [f"# Look at this: {doubt}." for doubt in proposal.doubts]
+    said += [] if recipe is None else [f"extends: {recipe}"]
+    settings = config.model_dump(mode="json", exclude_unset=True)
+    path.write_text("\n".join([*said, source_yaml(settings, proposal), ""]), encoding="utf-8")
+    return path
+
+
+def source_yaml(settings: Mapping[str, Any], proposal: Proposal) -> str:
+    """The `source` of a recipe with the proposed mapping."""
+    lines = mapping_yaml({**settings}).splitlines()
+    return "\n".join(
+        ["source:", *(f"  {line}" for line in lines), "  mapping:"]
+        + [f"    {line}" for line in proposal.yaml.splitlines()]
     )

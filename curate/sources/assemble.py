@@ -7,7 +7,7 @@ it was stands in `metadata['duplicate_of_id']`. In memory are the ids given so f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -54,7 +54,7 @@ class UnitMaker:
             self.aside(part, RowFault(rows[0], item.reason, item.detail), None, item.part)
             for item in read.parts
         ]
-        return Unit(rows, part.label, dialogues, (*faults, *parts))
+        return Unit(rows, part.label, dialogues, (*faults, *parts), items_left_out=read.left_out)
 
     def _free(self, said: str) -> str:
         """The id, or the first of `id~2`, `id~3`, … that is not taken."""
@@ -141,7 +141,7 @@ def capped(unit: Unit, left: int) -> Unit:
             if row not in standing and row not in loose:
                 loose.add(row)
                 aside.append(QuarantinedRow(row=row, **note))
-    return Unit(unit.rows, unit.file, kept, (*unit.quarantined, *aside))
+    return replace(unit, dialogues=kept, quarantined=(*unit.quarantined, *aside))
 
 
 def _writable(raw: Any) -> Any:

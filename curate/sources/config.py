@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from curate.records.config import Config
+from curate.sources.conditions import Conditions
 from curate.sources.mapping import Mapping
 
 Shape = Literal[
@@ -64,7 +65,9 @@ class SourceConfig(Config):
         None, description="Hub: None streams what is larger than 1 GB or of unknown size."
     )
     limit: int | None = Field(
-        None, ge=1, description="Read the first N rows (or conversations, where one spans several)."
+        None,
+        ge=1,
+        description="Read the first N rows that `where` takes (or conversations, where one spans several).",
     )
     cap: int | None = Field(None, ge=1, description="At most this many dialogues.")
     weight: float | None = Field(
@@ -73,6 +76,10 @@ class SourceConfig(Config):
         allow_inf_nan=False,
         description="Share of the mixture among the sources that have a weight, as 3 beside 1. Each gives "
         "as many dialogues as the scarcest allows. null: all of them, outside the mixture.",
+    )
+    where: Conditions = Field(
+        default_factory=dict,
+        description="On rows: those that do not meet it are left out, and counted by condition.",
     )
     mapping: Mapping | None = Field(
         None, description="For a shape of your own; see docs/sources.md."

@@ -7,13 +7,13 @@ fits about as many rows, detection abstains: a wrong guess would silently turn d
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from curate.errors import UsageError
 from curate.sources.config import Columns
 from curate.sources.formats import NAMES, fitting, is_flat_message
+from curate.sources.mapping import Mapping
 from curate.sources.preferences import is_transcript
 from curate.sources.raw_rows import RawRow, is_message_list
 from curate.sources.unit_result import Row
@@ -34,6 +34,7 @@ class Detection:
         runner_up: the next best shape, if any row fits one.
         reason: why, in words.
         flat: rows are single messages that have to be joined (oasst, turns_table).
+        mapping: what reads the rows where their shape was found by structure.
     """
 
     shape: str
@@ -42,6 +43,7 @@ class Detection:
     runner_up: str | None = None
     reason: str = ""
     flat: bool = False
+    mapping: Mapping | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,13 @@ def as_row(value: Any) -> Row | None:
     if is_message_list(value):
         return {"messages": value}
     return {"text": value} if is_transcript(value) else None
+
+
+def as_mapped_row(value: Any) -> Row | None:
+    """A raw value as a row for a mapping, which also reads lists, under `items`, and texts, under `text`."""
+    if isinstance(value, list) and not is_message_list(value):
+        return {"items": value}
+    return {"text": value} if isinstance(value, str) else as_row(value)
 
 
 def detect(sample: Sequence[RawRow], columns: Columns) -> Detection | Abstention:
@@ -123,31 +132,7 @@ def key_names(rows: Iterable[Row]) -> str:
     return ", ".join(shown[:20]) + (f" and {len(shown) - 20} more" if len(shown) > 20 else "")
 
 
-def refuse(found: Abstention, label: str) -> UsageError:
-    """The error for a source whose shape cannot be named."""
-    if found.ambiguous:
-        return UsageError(
-            f"the shape of {label} is ambiguous",
-            got=found.reason,
-            expected="one shape that most rows fit",
-            fix=f"set source.shape to one of: {', '.join(found.shares)}",
-        )
-    if not found.parsed:
-        return UsageError(
-            f"the shape of {label} is not known",
-            got=found.reason,
-            expected="rows that can be read, in UTF-8 where nothing else is said",
-            fix="fix the file, or name its encoding as source.encoding",
-        )
-    return UsageError(
-        f"the shape of {label} is not known",
-        got=found.reason,
-        expected=f"one of: {', '.join(NAMES)}",
-        fix="set source.shape if it is one of these, or describe it as source.mapping (docs/sources.md)",
-    )
-
-
-def summarise(detections: Mapping[str, Detection]) -> Detection:
+def summarise(detections: dict[str, Detection]) -> Detection:
     """One detection for a source of several files: `mixed`, with the files of each shape, where they differ."""
     found = list(detections.values())
     sampled = sum(item.sampled for item in found)

@@ -1,25 +1,37 @@
 """`source.mapping`: a shape of one's own, read by declaration instead of code.
 
 A mapping says where the items of a conversation are, which messages each item gives and in what order, and
-where the other fields of a dialogue stand. Selectors are dotted paths: `a.b`, `a[0]`, `a[*].b`,
-and `["a.b"]` for a key with a dot in it; keys may hold spaces.
+where the other fields of a dialogue stand. Selectors are those of `selectors`. What a mapping leaves out is counted;
+what no selector names is kept in the metadata: fields of the row, and `per_item` those of the items.
 """
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
+from collections import Counter
 from typing import Annotated, Any
 
 import orjson
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from curate.dialogue import Message, Role, ToolCall, split_thinking
 from curate.records.config import Config
+from curate.sources.conditions import Conditions, first_failing
 from curate.sources.fields import as_texts
-from curate.sources.messages import read_arguments, read_role, read_tools
+from curate.sources.messages import (
+    READ_KEYS,
+    ROLE_KEYS,
+    read_arguments,
+    read_calls,
+    read_messages,
+    read_role,
+    read_tools,
+)
+from curate.sources.selectors import Parse, Selector, first_key, select
+from curate.sources.speakers import RoleOrSkip, Speakers, speaker_name
+from curate.sources.transcripts import split_at_marks
 from curate.sources.unit_result import (
     Draft,
+    PartFault,
     Row,
     UnitResult,
     UnreadableError,
@@ -29,58 +41,18 @@ from curate.sources.unit_result import (
     type_name,
 )
 
-STEP = re.compile(r"""\["([^"]*)"\]|\[(\*|-?\d+)\]|\.?([^.\[\]]+)""")
+
+def _named(value: object) -> object:
+    """Speakers' names as text, which YAML may have read as numbers or as true and false."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        key if isinstance(key, str) else speaker_name(key) or key: role
+        for key, role in value.items()
+    }
 
 
-@lru_cache(maxsize=1024)
-def parse_selector(selector: str) -> tuple[str | int | None, ...]:
-    """Split a selector into steps: a key, an index, or None for `[*]`.
-
-    Raises:
-        ValueError: the selector is empty or malformed.
-    """
-    steps: list[str | int | None] = []
-    position = 0
-    while position < len(selector):
-        match = STEP.match(selector, position)
-        if match is None:
-            raise ValueError(f"'{selector}' is no selector; write a.b, a[0], a[*].b or [\"a.b\"]")
-        quoted, index, key = match.groups()
-        steps.append(
-            quoted if quoted is not None else key or (None if index == "*" else int(index))
-        )
-        position = match.end()
-    if not steps:
-        raise ValueError("a selector is empty")
-    return tuple(steps)
-
-
-def _check_selector(selector: str) -> str:
-    parse_selector(selector)
-    return selector
-
-
-Selector = Annotated[str, AfterValidator(_check_selector)]
-
-
-def select(value: Any, selector: str) -> Any:
-    """What a selector points at: None where it points nowhere, a list where it has `[*]`."""
-    steps = parse_selector(selector)
-    found = [value]
-    for step in steps:
-        following: list[Any] = []
-        for item in found:
-            if step is None:
-                following.extend(item if isinstance(item, list) else ())
-            elif isinstance(step, int):
-                inside = isinstance(item, list) and -len(item) <= step < len(item)
-                following.extend([item[step]] if inside else ())
-            elif isinstance(item, dict) and step in item:
-                following.append(item[step])
-        found = following
-    if None in steps:
-        return found
-    return found[0] if found else None
+Roles = Annotated[dict[str, RoleOrSkip], BeforeValidator(_named)]
 
 
 class CallMapping(Config):
@@ -99,7 +71,10 @@ class MessageMapping(Config):
 
     role: Role | None = Field(None, description="The role, where it is always the same.")
     role_from: Selector | None = Field(None, description="Where the role stands, within the item.")
-    text: Selector
+    role_in_turn: tuple[Role, ...] = Field(
+        (), description="Roles that items have in turn, where nothing names a speaker."
+    )
+    text: Selector = Field(description="Within the item; `.` where the item is the text.")
     strip_prefix: str | None = Field(
         None, description="Taken off the text, and the space after it."
     )
@@ -111,19 +86,69 @@ class MessageMapping(Config):
 
     @model_validator(mode="after")
     def _one_role(self) -> MessageMapping:
-        if (self.role is None) == (self.role_from is None):
-            raise ValueError("give either role or role_from")
+        if (self.role is not None) + (self.role_from is not None) + bool(self.role_in_turn) != 1:
+            raise ValueError("give one of role, role_from and role_in_turn")
         return self
 
 
-class Mapping(Config):
-    """How one row becomes one dialogue. Selectors under `messages` and `turn_labels` start at the item."""
+class Join(Config):
+    """Rows of another file, put into those of the source by a shared id."""
 
-    each: Selector = Field(description="The items of the conversation, such as `turns[*]`.")
-    messages: tuple[MessageMapping, ...] = Field(min_length=1)
-    roles: dict[str, Role] = Field(
-        default_factory=dict, description="Role names of the data's own, beside the usual ones."
+    path: str = Field(description="File, folder or glob; read whole into memory.")
+    by: Selector = Field(description="The id, in the source's rows.")
+    key: Selector | None = Field(
+        None, description="The id, in the other file's rows; `by` where it is called the same."
     )
+    under: str = Field("joined", description="Key that the other file's row is put under.")
+
+
+class Answers(Config):
+    """Two answers to one conversation: each gives a dialogue, labelled as chosen and rejected."""
+
+    of: tuple[Selector, Selector] = Field(
+        description="The first and the second: the text of a reply, or a list of usual messages."
+    )
+    first_better: Conditions = Field(description="When the first was preferred.")
+    second_better: Conditions = Field(description="When the second was; else neither was.")
+
+
+class Mapping(Config):
+    """How one row becomes one dialogue. Selectors under `messages`, `where`, `reference` and `turn_labels` start
+    at the item, those under `rows` at what the file holds, all others at the row."""
+
+    rows: Selector | None = Field(
+        None,
+        description="Where the rows are in what the file holds: `*` the values of an object, each with its key as "
+        "id; `data[*]`; `.` the whole file is one row, its entries under `items`.",
+    )
+    parse: Parse | None = Field(
+        None, description="Text on a selector's way holds JSON, or what Python prints of lists."
+    )
+    join: Join | None = None
+    each: Selector | dict[str, Selector] | None = Field(
+        None,
+        description="The items of the conversation, such as `turns[*]`; or lists of the same length, whose entries "
+        "become items with these names. May be left out where `answers` are whole conversations.",
+    )
+    split: Roles = Field(
+        default_factory=dict,
+        description="Where `each` is a transcript, or texts that open with their speaker: the marks in it, such as `User:`, and their roles.",
+    )
+    where: Conditions = Field(
+        default_factory=dict, description="On items: those that do not meet it are left out."
+    )
+    messages: tuple[MessageMapping, ...] = Field(
+        (), description="Left out: each item is a message as known vendors write it."
+    )
+    roles: Roles = Field(
+        default_factory=dict,
+        description="Names of the data's own, beside the usual ones; `skip` leaves a speaker out.",
+    )
+    in_order: tuple[Role, ...] = Field(
+        (),
+        description="Roles of speakers that have no other, in the order in which they first speak.",
+    )
+    answers: Answers | None = None
     id: Selector | None = None
     system: Selector | None = Field(None, description="Text of a system message.")
     role_definition: Selector | None = None
@@ -131,6 +156,10 @@ class Mapping(Config):
     tools: Selector | None = None
     evidence: Selector | None = None
     expected_outcomes: Selector | None = None
+    expected_tools: Selector | None = Field(
+        None,
+        description="Calls that should be made: {name, arguments}, as known vendors write them.",
+    )
     reference: Selector | None = Field(
         None, description="Within the item: what would have been right."
     )
@@ -149,70 +178,295 @@ class Mapping(Config):
     scenario_text: str | None = Field(None, description="A constant, where the data has none.")
     constants: dict[str, Any] = Field(default_factory=dict, description="Added to the metadata.")
 
+    @model_validator(mode="after")
+    def _reads_something(self) -> Mapping:
+        if self.each is None and self.answers is None:
+            raise ValueError("give `each`: where the items of a conversation are")
+        if self.split and (self.messages or self.in_order or not isinstance(self.each, str)):
+            raise ValueError("`split` stands beside `each: a text`, without messages and in_order")
+        return self
+
     def read(self, row: Row) -> UnitResult:
-        """Apply the mapping to one row. Keys of the row that no selector names go to the metadata.
+        """Apply the mapping to one row.
 
         Raises:
-            UnreadableError: `missing_field`, `bad_type`, `unknown_role`, `empty`, `no_assistant`.
+            UnreadableError: `missing_field`, `bad_type`, `unknown_role`, `empty`, `empty_user`, `no_assistant`.
         """
-        items = select(row, self.each)
+        left_out: Counter[str] = Counter()
+        items = self._kept(self._items(row), left_out) if self.each is not None else []
+        messages, references = self._messages(items, left_out)
+        system = text_of(self._at(row, self.system), "the system text")
+        if system:
+            messages.insert(0, Message(role="system", content=system))
+        fields = self._fields(row, items)
+        if any(references):
+            fields["references"] = tuple(references)
+        identifier = scalar_id(self._at(row, self.id))
+        if self.answers is not None:
+            return self._two_sides(row, messages, fields, identifier, left_out)
+        drafts = (Draft(checked(tuple(messages)), fields),)
+        return UnitResult(identifier, drafts, left_out=dict(left_out))
+
+    # ---- items ----------------------------------------------------------------------------------
+
+    def _items(self, row: Row) -> list[Any]:
+        """The items of the conversation, before any is left out."""
+        if isinstance(self.each, dict):
+            return self._zipped(row, self.each)
+        each = self.each or ""
+        items = select(row, each, self.parse)
+        if self.split and items is not None:
+            return self._pieces(items if isinstance(items, list) else [items])
         if not isinstance(items, list):
             items = [] if items is None else [items]
         if not items:
-            raise UnreadableError("missing_field", f"mapping.each '{self.each}' points at nothing")
+            raise UnreadableError("missing_field", f"mapping.each '{each}' points at nothing")
+        return items
+
+    def _pieces(self, texts: list[Any]) -> list[Any]:
+        """The pieces of a transcript, or of a list of texts, each with its speaker's mark."""
+        marks = [*self.split]
+        return [
+            {"mark": mark, "text": piece}
+            for text in texts
+            for mark, piece in split_at_marks(text_of(text, f"'{self.each}'"), marks)
+        ]
+
+    def _zipped(self, row: Row, each: dict[str, Selector]) -> list[Any]:
+        columns = {name: select(row, selector, self.parse) for name, selector in each.items()}
+        for name, column in columns.items():
+            if not isinstance(column, list) or not column:
+                raise UnreadableError("missing_field", f"mapping.each '{each[name]}' is no list")
+        lengths = {name: len(column) for name, column in columns.items()}
+        if len(set(lengths.values())) > 1:
+            counted = ", ".join(f"{name} {length}" for name, length in lengths.items())
+            raise UnreadableError(
+                "bad_type", f"the lists of mapping.each differ in length: {counted}"
+            )
+        return [
+            dict(zip(columns, entry, strict=True)) for entry in zip(*columns.values(), strict=True)
+        ]
+
+    def _kept(self, items: list[Any], left_out: Counter[str]) -> list[Any]:
+        """The items that meet `where` and whose speaker is not skipped."""
+        kept = []
+        for item in items:
+            failing = first_failing(self.where, item, self.parse) if self.where else None
+            if failing is not None:
+                left_out[f"items by where.{failing}"] += 1
+            elif self.split and self.split[item["mark"]] == "skip":
+                left_out[f"items of {item['mark']}"] += bool(item["text"])
+            else:
+                kept.append(item)
+        return kept
+
+    def _messages(
+        self, items: list[Any], left_out: Counter[str]
+    ) -> tuple[list[Message], list[tuple[str, ...]]]:
+        """The messages that items give, and the references of those that give an assistant's."""
+        speakers = Speakers(self.roles, self.in_order)
         messages: list[Message] = []
         references: list[tuple[str, ...]] = []
-        for item in items:
+        for place, item in enumerate(items):
             before = len(messages)
-            for message in self.messages:
-                messages.extend(_read_item(message, item, self.roles, len(messages)))
+            if self.split:
+                messages += _said(read_role(self.split[item["mark"]]), item["text"], None)
+            elif not self.messages:
+                messages += self._usual(item, speakers, left_out)
+            for mapping in self.messages:
+                messages += self._read_item(mapping, item, place, speakers, len(messages), left_out)
             if any(message.role == "assistant" for message in messages[before:]):
-                references.append(_texts(item, self.reference))
-        system = text_of(_at(row, self.system), "the system text")
-        if system:
-            messages.insert(0, Message(role="system", content=system))
-        fields = self._fields(row)
-        if any(references):
-            fields["references"] = tuple(references)
-        for name, selector in self.turn_labels.items():
-            fields["labels"][name] = [select(item, selector) for item in items]
-        identifier = scalar_id(_at(row, self.id))
-        return UnitResult(identifier, (Draft(checked(tuple(messages)), fields),))
+                references.append(self._texts(item, self.reference))
+        return messages, references
 
-    def _fields(self, row: Row) -> dict[str, Any]:
-        reward = _at(row, self.reward)
-        tools = read_tools(_at(row, self.tools))
+    def _usual(self, item: Any, speakers: Speakers, left_out: Counter[str]) -> list[Message]:
+        """The messages of an item that is one as vendors write it."""
+        if isinstance(item, dict):
+            key = next((key for key in ROLE_KEYS if item.get(key) is not None), None)
+            own = speakers.named(item[key]) if key else None
+            if own == "skip":
+                left_out[f"items of {speaker_name(item[key])}"] += 1
+                return []
+            item = {**item, key: own} if key and own else item
+        return list(read_messages([item])[0])
+
+    def _read_item(
+        self,
+        mapping: MessageMapping,
+        item: Any,
+        place: int,
+        speakers: Speakers,
+        position: int,
+        left_out: Counter[str],
+    ) -> list[Message]:
+        is_text = isinstance(item, str) and self.parse is not None
+        if not isinstance(item, dict) and not is_text and first_key(mapping.text) is not None:
+            raise UnreadableError("bad_type", f"an item of the conversation is {type_name(item)}")
+        if mapping.role_from is not None:
+            said = select(item, mapping.role_from, self.parse)
+            role = speakers.role(said)
+            if role == "skip":
+                left_out[f"items of {speaker_name(said)}"] += 1
+                return []
+        elif mapping.role_in_turn:
+            role = mapping.role_in_turn[place % len(mapping.role_in_turn)]
+        else:
+            role = mapping.role or "user"
+        messages = self._read_calls(mapping.calls, item, position) if mapping.calls else []
+        value = select(item, mapping.text, self.parse)
+        if value is None and (mapping.optional or messages):
+            return messages
+        if value is None:
+            raise UnreadableError("missing_field", f"an item has no '{mapping.text}'")
+        text = text_of(value, mapping.text)
+        if mapping.strip_prefix and text.startswith(mapping.strip_prefix.rstrip()):
+            text = text[len(mapping.strip_prefix.rstrip()) :].lstrip()
+        thoughts = text_of(self._at(item, mapping.reasoning), "reasoning") or None
+        return [*messages, *_said(role, text, thoughts)]
+
+    def _read_calls(self, mapping: CallMapping, item: Any, position: int) -> list[Message]:
+        raw = select(item, mapping.each, self.parse)
+        messages: list[Message] = []
+        for call in raw if isinstance(raw, list) else []:
+            name = self._text(call, mapping.name)
+            if not name:
+                raise UnreadableError("missing_field", f"a tool call has no '{mapping.name}'")
+            given_id = scalar_id(self._at(call, mapping.id))
+            call_id = given_id or f"call_{position + len(messages) + 1}"
+            arguments = read_arguments(self._at(call, mapping.arguments))
+            made = ToolCall(name=name, arguments=arguments, id=call_id)
+            messages.append(Message(role="assistant", tool_calls=(made,)))
+            error = self._at(call, mapping.error)
+            result = {"error": error} if error is not None else self._at(call, mapping.result)
+            if mapping.result or error is not None:
+                content = result if isinstance(result, str) else orjson.dumps(result).decode()
+                messages.append(
+                    Message(role="tool", content=content, name=name, tool_call_id=call_id)
+                )
+        return messages
+
+    # ---- alternatives ---------------------------------------------------------------------------
+
+    def _two_sides(
+        self,
+        row: Row,
+        messages: list[Message],
+        fields: dict[str, Any],
+        identifier: str | None,
+        left_out: Counter[str],
+    ) -> UnitResult:
+        answers = self.answers
+        assert answers is not None
+        names = ["first", "second"]
+        if first_failing(answers.first_better, row, self.parse) is None:
+            names = ["chosen", "rejected"]
+        elif first_failing(answers.second_better, row, self.parse) is None:
+            names = ["rejected", "chosen"]
+        drafts, faults = [], []
+        for name, selector in zip(names, answers.of, strict=True):
+            try:
+                said = self._side(row, selector)
+                side = checked((*messages, *said))
+            except UnreadableError as fault:
+                faults.append(PartFault(name, fault.reason, fault.detail))
+                continue
+            preferred = {"preference": name} if name in ("chosen", "rejected") else {}
+            labels = {**fields["labels"], **preferred}
+            drafts.append(Draft(side, {**fields, "labels": labels}, part=name))
+        if not drafts:
+            raise UnreadableError(faults[0].reason, f"{faults[0].part}: {faults[0].detail}")
+        drafts.sort(key=lambda draft: draft.part or "")
+        return UnitResult(
+            identifier, tuple(drafts), tuple(faults), siblings=True, left_out=dict(left_out)
+        )
+
+    def _side(self, row: Row, selector: Selector) -> list[Message]:
+        said = select(row, selector, self.parse)
+        if isinstance(said, list):
+            speakers = Speakers(self.roles, self.in_order)
+            return [message for item in said for message in self._usual(item, speakers, Counter())]
+        if said is None:
+            raise UnreadableError("missing_field", f"no '{selector}'")
+        return _said("assistant", text_of(said, selector), None)
+
+    # ---- what stands beside the messages --------------------------------------------------------
+
+    def _fields(self, row: Row, items: list[Any]) -> dict[str, Any]:
+        reward = self._at(row, self.reward)
+        tools = read_tools(self._at(row, self.tools))
         if tools is None:
             raise UnreadableError(
                 "bad_type", f"mapping.tools '{self.tools}' points at no tool schemas"
             )
         named = {
-            "role_definition": _text(row, self.role_definition) or self.role_definition_text,
-            "scenario": _text(row, self.scenario) or self.scenario_text,
-            "emphasis": _text(row, self.emphasis),
-            "group": scalar_id(_at(row, self.group)),
+            "role_definition": self._text(row, self.role_definition) or self.role_definition_text,
+            "scenario": self._text(row, self.scenario) or self.scenario_text,
+            "emphasis": self._text(row, self.emphasis),
+            "group": scalar_id(self._at(row, self.group)),
             "reward": float(reward) if isinstance(reward, int | float) else None,
         }
-        used = {
-            str(parse_selector(selector)[0])
-            for selector in (
-                self.each,
-                *(getattr(self, name) for name in _ROW_SELECTORS),
-                *self.labels.values(),
-                *self.metadata.values(),
-            )
-            if selector is not None
-        }
-        rest = {key: value for key, value in row.items() if key not in used and value is not None}
-        chosen = {name: select(row, selector) for name, selector in self.metadata.items()}
+        labels = {name: self._at(row, selector) for name, selector in self.labels.items()}
+        for name, selector in self.turn_labels.items():
+            labels[name] = [self._at(item, selector) for item in items]
+        expected = read_calls(self._at(row, self.expected_tools), "mapping.expected_tools")
         return {
             **{name: value for name, value in named.items() if value is not None},
             "tools": tools,
-            "evidence": _texts(row, self.evidence),
-            "expected_outcomes": _texts(row, self.expected_outcomes),
-            "labels": {name: select(row, selector) for name, selector in self.labels.items()},
-            "metadata": {**rest, **chosen, **self.constants},
+            "evidence": self._texts(row, self.evidence),
+            "expected_outcomes": self._texts(row, self.expected_outcomes),
+            "expected_tools": tuple(expected),
+            "labels": labels,
+            "metadata": self._metadata(row, items),
         }
+
+    def _metadata(self, row: Row, items: list[Any]) -> dict[str, Any]:
+        """What no selector names, and what `metadata` and `constants` say."""
+        each = self.each.values() if isinstance(self.each, dict) else (self.each,)
+        sides = self.answers.of if self.answers else ()
+        fields = (getattr(self, name) for name in _ROW_SELECTORS)
+        mapped = (*self.labels.values(), *self.metadata.values())
+        used = {first_key(selector) for selector in (*each, *sides, *fields, *mapped) if selector}
+        rest = {key: value for key, value in row.items() if key not in used and value is not None}
+        per_item = self._per_item(items)
+        chosen = {name: self._at(row, selector) for name, selector in self.metadata.items()}
+        more = {"per_item": per_item} if per_item else {}
+        return {**rest, **more, **chosen, **self.constants}
+
+    def _per_item(self, items: list[Any]) -> dict[str, list[Any]]:
+        """Fields of the items that nothing reads, as lists aligned with the items that are kept."""
+        if self.split:
+            return {}
+        selectors = [self.reference, *self.turn_labels.values()]
+        for mapping in self.messages:
+            calls = mapping.calls.each if mapping.calls else None
+            selectors += [mapping.role_from, mapping.text, mapping.reasoning, calls]
+        if "." in selectors:
+            return {}
+        used = {first_key(selector) for selector in selectors if selector}
+        used |= READ_KEYS if not self.messages else set()
+        per_item: dict[str, list[Any]] = {}
+        for place, item in enumerate(items):
+            for key, value in item.items() if isinstance(item, dict) else ():
+                if key not in used and value is not None:
+                    per_item.setdefault(key, [None] * len(items))[place] = value
+        return per_item
+
+    def _at(self, value: Any, selector: str | None) -> Any:
+        return select(value, selector, self.parse) if selector else None
+
+    def _text(self, value: Any, selector: str | None) -> str | None:
+        return text_of(self._at(value, selector), selector or "") or None
+
+    def _texts(self, value: Any, selector: str | None) -> tuple[str, ...]:
+        found = self._at(value, selector)
+        if found is None:
+            return ()
+        texts = as_texts(found)
+        if texts is None:
+            raise UnreadableError(
+                "bad_type", f"'{selector}' is {type_name(found)}, text was expected"
+            )
+        return texts
 
 
 _ROW_SELECTORS = (
@@ -223,72 +477,16 @@ _ROW_SELECTORS = (
     "tools",
     "evidence",
     "expected_outcomes",
+    "expected_tools",
     "emphasis",
     "group",
     "reward",
 )
 
 
-def _read_item(
-    mapping: MessageMapping, item: Any, roles: dict[str, Role], position: int
-) -> list[Message]:
-    if not isinstance(item, dict):
-        raise UnreadableError("bad_type", f"an item of the conversation is {type_name(item)}")
-    role = mapping.role or _role(select(item, mapping.role_from or ""), roles)
-    messages = _read_calls(mapping.calls, item, position) if mapping.calls else []
-    said = select(item, mapping.text)
-    if said is None and (mapping.optional or messages):
-        return messages
-    if said is None:
-        raise UnreadableError("missing_field", f"an item has no '{mapping.text}'")
-    text = text_of(said, mapping.text)
-    if mapping.strip_prefix and text.startswith(mapping.strip_prefix.rstrip()):
-        text = text[len(mapping.strip_prefix.rstrip()) :].lstrip()
-    thoughts = text_of(select(item, mapping.reasoning), "reasoning") if mapping.reasoning else None
+def _said(role: Role, text: str, thoughts: str | None) -> list[Message]:
+    """One message; an assistant's thinking is parsed off its text."""
     if role == "assistant":
-        text, found = split_thinking(text)
-        thoughts = "\n\n".join(part for part in (thoughts, found) if part)
-    return [*messages, Message(role=role, content=text, reasoning=thoughts or None)]
-
-
-def _role(said: Any, roles: dict[str, Role]) -> Role:
-    own = roles.get(said) if isinstance(said, str) else None
-    return own or read_role(said)
-
-
-def _read_calls(mapping: CallMapping, item: dict[str, Any], position: int) -> list[Message]:
-    raw = select(item, mapping.each)
-    messages: list[Message] = []
-    for call in raw if isinstance(raw, list) else []:
-        name = _text(call, mapping.name)
-        if not name:
-            raise UnreadableError("missing_field", f"a tool call has no '{mapping.name}'")
-        given_id = scalar_id(select(call, mapping.id)) if mapping.id else None
-        call_id = given_id or f"call_{position + len(messages) + 1}"
-        arguments = read_arguments(_at(call, mapping.arguments))
-        made = ToolCall(name=name, arguments=arguments, id=call_id)
-        messages.append(Message(role="assistant", tool_calls=(made,)))
-        error = _at(call, mapping.error)
-        result = {"error": error} if error is not None else _at(call, mapping.result)
-        if mapping.result or error is not None:
-            content = result if isinstance(result, str) else orjson.dumps(result).decode()
-            messages.append(Message(role="tool", content=content, name=name, tool_call_id=call_id))
-    return messages
-
-
-def _at(value: Any, selector: str | None) -> Any:
-    return select(value, selector) if selector else None
-
-
-def _text(value: Any, selector: str | None) -> str | None:
-    return text_of(_at(value, selector), selector or "") or None
-
-
-def _texts(value: Any, selector: str | None) -> tuple[str, ...]:
-    found = _at(value, selector)
-    if found is None:
-        return ()
-    texts = as_texts(found)
-    if texts is None:
-        raise UnreadableError("bad_type", f"'{selector}' is {type_name(found)}, text was expected")
-    return texts
+        text, more = split_thinking(text)
+        thoughts = "\n\n".join(part for part in (thoughts, more) if part)
+    return [Message(role=role, content=text, reasoning=thoughts or None)]

@@ -44,13 +44,15 @@ _BLANKS = re.compile(r"[ \t\r\n]*+")
 class RawRow:
     """One row as it came. `number` counts from 1: lines of a text file, entries of anything else.
 
-    Where the row could not even be parsed, `fault` is the reason code and `value` the raw text.
+    Where the row could not even be parsed, `fault` is the reason code and `value` the raw text. `key` is what the row
+    stands under where it is a value of an object.
     """
 
     number: int
     value: Any
     fault: str | None = None
     detail: str = ""
+    key: str | None = None
 
 
 def read_rows(path: Path, encoding: str | None = None) -> Iterator[RawRow]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -17,25 +17,35 @@ import orjson
 from curate.dialogue import Dialogue
 from curate.errors import CurateError, SourceError, UsageError
 from curate.sources.assemble import Part, UnitMaker, capped
+from curate.sources.conditions import first_failing
 from curate.sources.config import RoleFrom, SourceConfig
 from curate.sources.detect import (
     SAMPLE,
     Abstention,
     Detection,
+    as_mapped_row,
     as_row,
     detect,
     is_flat,
     key_names,
-    refuse,
     summarise,
 )
-from curate.sources.formats import NAMES, fitting, format_named
+from curate.sources.formats import fitting, format_named
 from curate.sources.hub_datasets import Rows, hub_rows, is_hub_source
 from curate.sources.input_files import SkippedFile, list_files
+from curate.sources.mapping import Mapping
+from curate.sources.proposal import (
+    Proposal,
+    UnknownShapeError,
+    detect_structure,
+    propose,
+    refuse_shape,
+)
 from curate.sources.raw_rows import RawRow, read_rows
+from curate.sources.row_layout import Joined, join_rows, laid_out
 from curate.sources.trees import read_flat
 from curate.sources.turns_table import read_table
-from curate.sources.unit_result import Row, RowFault, UnitResult, UnreadableError, type_name
+from curate.sources.unit_result import Reader, Row, RowFault, UnitResult, UnreadableError, type_name
 from curate.sources.units import RowCounts, Unit
 
 _ODD_ROW = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
@@ -52,6 +62,7 @@ class Source:
         detections: the shape of each file that is read.
         files: labels of the files that are read.
         skipped_files: files met on the way that are not read, each with the reason.
+        joined: the rows of the file that the mapping joins.
     """
 
     config: SourceConfig
@@ -59,6 +70,7 @@ class Source:
     detections: dict[str, Detection]
     parts: tuple[Part, ...]
     skipped_files: tuple[SkippedFile, ...] = ()
+    joined: Joined | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -73,13 +85,22 @@ class Source:
             see: where each row's reason stands.
 
         Raises:
-            UsageError: the recipe's mapping or shape reads none of the rows; names the keys they have.
+            UsageError: the recipe's mapping or shape reads none of the rows, and names the keys they have; or
+                its `where` leaves out all of them.
             SourceError: none can be read though the shape was detected.
         """
+        if tally.rows_left_out and not tally.rows_in:
+            counted = ", ".join(f"{name} {n:,}" for name, n in tally.rows_left_out.most_common(4))
+            raise UsageError(
+                f"source.where leaves out every row of {', '.join(self.config.paths)}",
+                got=f"{tally.rows_left_out.total():,} rows, left out by {counted}",
+                fix="compare source.where with the values that the data has",
+            )
         if tally.rows_used or not tally.rows_in:
             return
         counted = ", ".join(f"{reason} {n:,}" for reason, n in tally.reasons.most_common(4))
-        rows = (as_row(raw.value) for part in self.parts for raw in islice(part.rows(), SAMPLE))
+        values = (raw.value for part in self.parts for raw in islice(part.rows(), SAMPLE))
+        rows = map(as_mapped_row if self.config.mapping else as_row, values)
         keys = key_names(row for row in rows if row)
         named = {"mapping": self.config.mapping is not None, "shape": self.config.shape != "auto"}
         wrong = " or ".join(f"source.{key}" for key, is_set in named.items() if is_set)
@@ -108,13 +129,18 @@ class Source:
             SourceError: a file has gone or has become unreadable since it was opened.
         """
         maker = UnitMaker(self.config, role, scenario, role_from)
-        units = (unit for part in self.parts for unit in _part_units(part, self.detections, maker))
-        made = 0
-        for unit in islice(units, min(self.config.limit or sys.maxsize, sys.maxsize)):
+        units = (
+            unit
+            for part in self.parts
+            for unit in _part_units(part, self.detections[part.label], maker, self.joined)
+        )
+        taken = made = 0
+        for unit in units:
             whole = unit if self.config.cap is None else capped(unit, self.config.cap - made)
+            taken += bool(unit.rows)
             made += len(whole.dialogues)
             yield whole
-            if self.config.cap is not None and made >= self.config.cap:
+            if taken == self.config.limit or (self.config.cap or sys.maxsize) <= made:
                 return
 
 
@@ -174,52 +200,78 @@ def _file_rows(path: Any, encoding: str | None) -> Callable[[], Iterator[RawRow]
 def _opened(
     config: SourceConfig, parts: tuple[Part, ...], skipped: tuple[SkippedFile, ...]
 ) -> Source:
+    mapping = config.mapping
+    joined = join_rows(mapping.join, config.encoding) if mapping and mapping.join else None
     detections: dict[str, Detection] = {}
     abstained: dict[str, Abstention] = {}
+    samples: dict[str, list[Any]] = {}
     passed = list(skipped)
+    parts = tuple(_laid_out(part, mapping) for part in parts)
     for part in parts:
         sample = list(islice(part.rows(), SAMPLE))
         if not sample:
             passed.append(SkippedFile(part.label, "holds no rows"))
             continue
-        found = _detect(config, sample)
+        found = _detect(config, sample, joined)
+        if isinstance(found, Abstention) and found.parsed and not found.shares:
+            values = [raw.value for raw in sample if raw.fault is None]
+            structure = detect_structure(values, len(sample))
+            samples[part.label] = values
+            found = structure or found
         if isinstance(found, Detection):
             detections[part.label] = found
         else:
             abstained[part.label] = found
     _settle(detections, abstained, passed)
     if not detections:
+        proposal = propose(list(samples.values())) if len(samples) == len(abstained) else None
         if len(abstained) == 1:
-            raise refuse(*next((found, label) for label, found in abstained.items()))
-        raise _nothing(config, passed, abstained)
+            [(label, found)] = abstained.items()
+            raise refuse_shape(found, label, proposal)
+        raise _nothing(config, passed, abstained, proposal)
     kept = tuple(part for part in parts if part.label in detections)
-    return Source(config, summarise(detections), detections, kept, tuple(passed))
+    if mapping is None:
+        kept = tuple(_laid_out(part, detections[part.label].mapping) for part in kept)
+    return Source(config, summarise(detections), detections, kept, tuple(passed), joined)
 
 
-def _detect(config: SourceConfig, sample: list[RawRow]) -> Detection | Abstention:
+def _laid_out(part: Part, mapping: Mapping | None) -> Part:
+    """The part with its rows as the mapping lays them out."""
+    if mapping is None or mapping.rows is None:
+        return part
+    rows, selector = part.rows, mapping.rows
+    return replace(part, rows=lambda: laid_out(rows(), selector))
+
+
+def _detect(
+    config: SourceConfig, sample: list[RawRow], joined: Joined | None
+) -> Detection | Abstention:
     if config.mapping is None and config.shape == "auto":
         return detect(sample, config.columns)
     name = "mapping" if config.mapping is not None else config.shape
     rows = [as_row(raw.value) for raw in sample if raw.fault is None]
     flat = config.mapping is None and is_flat(name, rows)
-    read = None if flat else _reader(config, name)
+    set_to = Detection(name, 0.0, len(sample), flat=flat, mapping=config.mapping)
+    read = None if flat else _reader(set_to, joined)
     if read is None:
         hits = sum(name in fitting(row or {}, config.columns) for row in rows)
     else:
-        hits = sum(_is_readable(raw, read) for raw in sample)
+        hits = sum(_is_readable(raw, read, set_to) for raw in sample)
     given = f"source.{'mapping' if config.mapping is not None else 'shape'} is set"
     reason = f"{given}; it fits {hits} of {len(sample)} sampled rows"
-    return Detection(name, hits / len(sample), len(sample), reason=reason, flat=flat)
+    return replace(set_to, confidence=hits / len(sample), reason=reason)
 
 
-def _reader(config: SourceConfig, shape: str) -> Callable[[Row], UnitResult] | None:
+def _reader(found: Detection, joined: Joined | None) -> Reader | None:
     """What makes dialogues of a single row; None where rows have to be joined."""
-    return config.mapping.read if config.mapping is not None else format_named(shape).read
+    if found.mapping is None:
+        return format_named(found.shape).read
+    return found.mapping.read if joined is None else joined.reader(found.mapping)
 
 
-def _is_readable(raw: RawRow, read: Callable[[Row], UnitResult]) -> bool:
+def _is_readable(raw: RawRow, read: Reader, found: Detection) -> bool:
     try:
-        return bool(_reading_of(raw, read).drafts)
+        return bool(_reading_of(raw, read, found).drafts)
     except (UnreadableError, *_ODD_ROW):
         return False
 
@@ -249,13 +301,16 @@ def _settle(
             share = found.shares.get(shape, 0.0)
             detections[label] = Detection(shape, share, found.sampled, reason=reason)
         elif found.ambiguous:
-            raise refuse(found, label)
+            raise refuse_shape(found, label)
         else:
             passed.append(SkippedFile(label, found.reason))
 
 
 def _nothing(
-    config: SourceConfig, passed: list[SkippedFile], abstained: dict[str, Abstention]
+    config: SourceConfig,
+    passed: list[SkippedFile],
+    abstained: dict[str, Abstention],
+    proposal: Proposal | None,
 ) -> CurateError:
     """The error for a source without a single file to read; each file is named with its reason."""
     named = [f"{label}: {found.reason}" for label, found in abstained.items()]
@@ -264,12 +319,7 @@ def _nothing(
     got = "; ".join(named[:4]) + more
     where = ", ".join(config.paths)
     if abstained:
-        return UsageError(
-            f"no file under {where} has a known shape",
-            got=got,
-            expected=f"one of: {', '.join(NAMES)}",
-            fix="set source.shape if it is one of these, or describe it as source.mapping (docs/sources.md)",
-        )
+        return UnknownShapeError(f"no file under {where} has a known shape", got, proposal)
     return SourceError(
         f"{where} is empty", got=got, expected="at least one row", fix="check source.path"
     )
@@ -278,26 +328,39 @@ def _nothing(
 # ---- reading ------------------------------------------------------------------------------------
 
 
-def _part_units(part: Part, detections: dict[str, Detection], maker: UnitMaker) -> Iterator[Unit]:
-    found = detections[part.label]
-    if found.flat:
-        yield from _joined_units(part, found, maker)
-        return
-    read = _reader(maker.config, found.shape)
+def _part_units(
+    part: Part, found: Detection, maker: UnitMaker, joined: Joined | None
+) -> Iterator[Unit]:
+    read = None if found.flat else _reader(found, joined)
+    rows = _kept(part, found, maker.config)
     if read is None:
-        yield from _joined_units(part, found, maker)
+        yield from _joined_units(part, rows, found, maker)
+        return
+    for raw in rows:
+        if isinstance(raw, Unit):
+            yield raw
+        else:
+            reading = _read_row(raw, read, maker, found)
+            yield maker.unit(part, (raw.number,), {raw.number: raw.value}, reading)
+
+
+def _kept(part: Part, found: Detection, config: SourceConfig) -> Iterator[RawRow | Unit]:
+    """The part's rows; in place of one that `source.where` leaves out, a unit that counts it."""
+    if not config.where:
+        yield from part.rows()
         return
     for raw in part.rows():
-        yield maker.unit(
-            part, (raw.number,), {raw.number: raw.value}, _read_row(raw, read, maker, found)
-        )
+        row = None if raw.fault is not None else _as_row(raw.value, found)
+        failing = None if row is None else first_failing(config.where, row)
+        if failing is None:
+            yield raw
+        else:
+            yield Unit((), part.label, (), (), rows_left_out={f"where.{failing}": 1})
 
 
-def _read_row(
-    raw: RawRow, read: Callable[[Row], UnitResult], maker: UnitMaker, found: Detection
-) -> UnitResult:
+def _read_row(raw: RawRow, read: Reader, maker: UnitMaker, found: Detection) -> UnitResult:
     try:
-        return _reading_of(raw, read)
+        return _reading_of(raw, read, found)
     except UnreadableError as fault:
         reason, detail = _refined(raw, fault, maker.config, found)
     except _ODD_ROW as problem:
@@ -306,18 +369,22 @@ def _read_row(
     return UnitResult(None, (), rows=(RowFault(raw.number, reason, detail),))
 
 
-def _reading_of(raw: RawRow, read: Callable[[Row], UnitResult]) -> UnitResult:
-    reading = read(_row_of(raw))
+def _reading_of(raw: RawRow, read: Reader, found: Detection) -> UnitResult:
+    reading = read(_row_of(raw, found))
     # Dialogue's own checks belong to the row, too: they run once here, on what was read.
     for draft in reading.drafts:
         Dialogue(id="-", messages=draft.messages, **draft.fields)
-    return reading
+    return reading if reading.id is not None else replace(reading, id=raw.key)
 
 
-def _row_of(raw: RawRow) -> Row:
+def _as_row(value: Any, found: Detection) -> Row | None:
+    return as_row(value) if found.mapping is None else as_mapped_row(value)
+
+
+def _row_of(raw: RawRow, found: Detection) -> Row:
     if raw.fault is not None:
         raise UnreadableError(raw.fault, raw.detail)
-    row = as_row(raw.value)
+    row = _as_row(raw.value, found)
     if row is None:
         raise UnreadableError("not_an_object", f"the row is {type_name(raw.value)}")
     return row
@@ -335,13 +402,18 @@ def _refined(
     return fault.reason, fault.detail
 
 
-def _joined_units(part: Part, found: Detection, maker: UnitMaker) -> Iterator[Unit]:
+def _joined_units(
+    part: Part, kept: Iterator[RawRow | Unit], found: Detection, maker: UnitMaker
+) -> Iterator[Unit]:
     rows: list[tuple[int, Row]] = []
     raws: dict[int, Any] = {}
-    for raw in part.rows():
+    for raw in kept:
+        if isinstance(raw, Unit):
+            yield raw
+            continue
         raws[raw.number] = raw.value
         try:
-            rows.append((raw.number, _row_of(raw)))
+            rows.append((raw.number, _row_of(raw, found)))
         except UnreadableError as fault:
             bad = RowFault(raw.number, fault.reason, fault.detail)
             yield maker.unit(part, (raw.number,), raws, UnitResult(None, (), rows=(bad,)))

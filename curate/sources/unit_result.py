@@ -7,7 +7,7 @@ place and turns into a `QuarantinedRow`: an expected failure leaves this room as
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ REASONS: dict[str, str] = {
     "not_an_object": "the row is neither an object nor a list of messages",
     "shape_mismatch": "the row has another shape than its file",
     "missing_field": "a field that the shape needs is missing",
+    "no_match": "the file that is joined has no row of this id, or several",
     "bad_type": "a field holds another type than the shape has there",
     "unknown_role": "a message's role is none we know",
     "unknown_part": "a content part is of a type we do not know",
@@ -83,6 +84,7 @@ class UnitResult:
     """What a unit gave: dialogues, parts that could not be read, rows of a group that gave nothing.
 
     `id` is the unit's id in the data. Drafts without a `group` get the unit's id as theirs where `siblings`.
+    `left_out` counts what the source's mapping leaves out of the conversation, by what it says.
     """
 
     id: str | None
@@ -90,6 +92,7 @@ class UnitResult:
     parts: tuple[PartFault, ...] = ()
     rows: tuple[RowFault, ...] = ()
     siblings: bool = False
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 Reader = Callable[[Row], UnitResult]

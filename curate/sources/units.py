@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from curate.dialogue import Dialogue
@@ -14,13 +15,16 @@ class Unit:
     """One row, or the rows that form a conversation or a tree, and all that came of them.
 
     Every row is either used (a dialogue stands on it) or quarantined (exactly one entry without `part`). A
-    part of a used row that could not be read is an entry with `part`.
+    part of a used row that could not be read is an entry with `part`. A row that `source.where` leaves out is none
+    of the unit's: a unit of no rows counts it in `rows_left_out`, by condition; `items_left_out` counts items.
     """
 
     rows: tuple[int, ...]
     file: str
     dialogues: tuple[Dialogue, ...]
     quarantined: tuple[QuarantinedRow, ...]
+    rows_left_out: Mapping[str, int] = field(default_factory=dict)
+    items_left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -37,6 +41,8 @@ class RowCounts:
         roles: dialogues by where their role definition is from: `field`, `system`, `recipe`, or `none`.
         reasons: quarantined rows by reason code.
         part_reasons: quarantined parts by reason code.
+        rows_left_out: rows that `source.where` leaves out, by condition; not among `rows_in`.
+        items_left_out: parts of conversations that the mapping leaves out, by what it says.
     """
 
     rows_in: int = 0
@@ -48,6 +54,8 @@ class RowCounts:
     roles: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     part_reasons: Counter[str] = field(default_factory=Counter)
+    rows_left_out: Counter[str] = field(default_factory=Counter)
+    items_left_out: Counter[str] = field(default_factory=Counter)
 
     def add(self, unit: Unit) -> None:
         """Count a unit.
@@ -79,6 +87,8 @@ class RowCounts:
         self.parts_quarantined += len(parts)
         self.reasons.update(item.reason for item in whole)
         self.part_reasons.update(item.reason for item in parts)
+        self.rows_left_out.update(unit.rows_left_out)
+        self.items_left_out.update(unit.items_left_out)
 
     def leave_out(self, dialogue: Dialogue) -> None:
         """Count a dialogue that was made as not sampled."""

@@ -1,0 +1,229 @@
+"""A mapping for rows of no known shape: read where it is certain, proposed where it is not.
+
+It is certain where every speaker is called by a name that says a role, nothing was guessed or left out, and nearly all
+rows can be read; everything else is the user's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from curate.dialogue import Message
+from curate.errors import UsageError
+from curate.sources.detect import Abstention, Detection, as_mapped_row
+from curate.sources.fields import ID_KEYS, SCENARIO_KEYS
+from curate.sources.formats import NAMES
+from curate.sources.mapping import Mapping
+from curate.sources.raw_rows import RawRow
+from curate.sources.row_layout import laid_out
+from curate.sources.structure import candidates, row_selectors
+from curate.sources.structure_objects import Candidate
+from curate.sources.unit_result import Row, UnreadableError, scalar_id
+
+CERTAIN = 0.95
+LEAST = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A mapping, tried on a sample.
+
+    Attributes:
+        mapping: that would read the rows.
+        settings: the same as a recipe has it.
+        found: what was seen, in words.
+        doubts: what the user has to look at.
+        rows: of the sample, laid out as the mapping says.
+        rows_read: of these, rows that it reads.
+        example: the first dialogue it reads.
+    """
+
+    mapping: Mapping
+    settings: dict[str, Any]
+    found: str
+    doubts: tuple[str, ...]
+    rows: int
+    rows_read: int
+    example: tuple[Message, ...]
+
+    @property
+    def yaml(self) -> str:
+        """The mapping as a recipe's `source` holds it."""
+        return mapping_yaml(self.settings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `--json` says."""
+        return {
+            "mapping": self.settings,
+            "found": self.found,
+            "doubts": list(self.doubts),
+            "rows_sampled": self.rows,
+            "rows_read": self.rows_read,
+            "example": [message.model_dump(exclude_defaults=True) for message in self.example],
+        }
+
+
+class UnknownShapeError(UsageError):
+    """A source has no known shape; `proposal` is the mapping that would read it, if one was found."""
+
+    def __init__(self, problem: str, got: str, proposal: Proposal | None) -> None:
+        self.proposal = proposal
+        fix = "set source.shape if it is one of these, or describe it as source.mapping (docs/sources.md)"
+        if proposal is not None:
+            fix += (
+                f"; a mapping that reads {proposal.rows_read} of {proposal.rows} sampled rows was found: "
+                "`curate ingest` with the source's path shows it, `--accept` writes it"
+            )
+        super().__init__(problem, got=got, expected=f"one of: {', '.join(NAMES)}", fix=fix)
+
+
+def refuse_shape(found: Abstention, label: str, proposal: Proposal | None = None) -> UsageError:
+    """The error for a source whose shape cannot be named."""
+    if found.ambiguous:
+        return UsageError(
+            f"the shape of {label} is ambiguous",
+            got=found.reason,
+            expected="one shape that most rows fit",
+            fix=f"set source.shape to one of: {', '.join(found.shares)}",
+        )
+    if not found.parsed:
+        return UsageError(
+            f"the shape of {label} is not known",
+            got=found.reason,
+            expected="rows that can be read, in UTF-8 where nothing else is said",
+            fix="fix the file, or name its encoding as source.encoding",
+        )
+    return UnknownShapeError(f"the shape of {label} is not known", found.reason, proposal)
+
+
+def detect_structure(values: Sequence[Any], sampled: int) -> Detection | None:
+    """The mapping of a file's rows, where it is certain.
+
+    Args:
+        values: the rows that could be parsed.
+        sampled: rows looked at.
+    """
+    tried = list(_tried([list(values)]))
+    # Two ways that read the same are one: a list of speakers beside a list of texts is found from either.
+    certain = [
+        one
+        for one in tried
+        if not one.doubts and one.rows_read >= CERTAIN * one.rows and not one.mapping.rows
+    ]
+    if not certain or any(other.example != certain[0].example for other in certain):
+        return None
+    if any(one.mapping.rows and one.rows_read > certain[0].rows_read for one in tried):
+        return None  # the file may be one object of many dialogues
+    only = certain[0]
+    reason = f"{only.found}; {only.rows_read} of {only.rows} sampled rows can be read so"
+    return Detection(
+        "mapping", only.rows_read / only.rows, sampled, reason=reason, mapping=only.mapping
+    )
+
+
+def propose(files: Sequence[Sequence[Any]]) -> Proposal | None:
+    """The mapping that reads most of the rows of files, if one reads half of them."""
+    tried = [one for one in _tried(files) if one.rows_read >= LEAST * one.rows]
+    return max(tried, key=_worth, default=None)
+
+
+def _worth(tried: Proposal) -> tuple[float, int, int]:
+    share = round(tried.rows_read / tried.rows, 1)
+    guesses = sum("in turn" in doubt or "guessed" in doubt for doubt in tried.doubts)
+    return share - 0.2 * guesses, -len(tried.doubts), tried.rows_read
+
+
+def _tried(files: Sequence[Sequence[Any]]) -> Iterator[Proposal]:
+    """Every candidate, tried on the rows."""
+    for selector, rows in _layouts(files):
+        for candidate in candidates([row for row in rows if row is not None][:200]):
+            tried = _try(candidate, rows, selector)
+            if tried is not None and tried.rows_read:
+                yield tried
+
+
+def _layouts(files: Sequence[Sequence[Any]]) -> Iterator[tuple[str | None, list[Row | None]]]:
+    """The rows of files as they came, and as a selector would lay them out, where files may be one row or one object."""
+    yield None, [as_mapped_row(value) for values in files for value in values]
+    selectors = dict.fromkeys(
+        selector for values in files if len(values) == 1 for selector in row_selectors(values[0])
+    )
+    if all(
+        len(values) >= 2 and all(isinstance(value, dict) for value in values) for values in files
+    ):
+        selectors["."] = None
+    for selector in selectors:
+        laid = [
+            as_mapped_row(raw.value)
+            for values in files
+            for raw in laid_out((RawRow(at, value) for at, value in enumerate(values, 1)), selector)
+            if raw.fault is None
+        ]
+        if laid:
+            yield selector, laid
+
+
+def _try(candidate: Candidate, rows: Sequence[Row | None], selector: str | None) -> Proposal | None:
+    known = [row for row in rows if row is not None]
+    settings = (
+        ({"rows": selector} if selector else {}) | candidate.mapping | _beside(known, candidate)
+    )
+    try:
+        mapping = Mapping.model_validate(settings)
+    except ValidationError:
+        return None
+    read = 0
+    example: tuple[Message, ...] = ()
+    for row in known:
+        try:
+            draft = mapping.read(row).drafts[0]
+        except (UnreadableError, TypeError, ValueError, LookupError, AttributeError):
+            continue
+        read += 1
+        example = example or draft.messages
+    return Proposal(mapping, settings, candidate.found, candidate.doubts, len(rows), read, example)
+
+
+def _beside(rows: Sequence[Row], candidate: Candidate) -> dict[str, Any]:
+    """What known names say of fields beside the messages: the id, the scenario."""
+    folded = {
+        key.lower(): key
+        for row in rows[:20]
+        for key in row
+        if key not in str(candidate.mapping["each"])
+    }
+    compact = {name.replace("_", ""): key for name, key in folded.items()}
+    beside: dict[str, Any] = {}
+    for name in (*ID_KEYS, "dialogueid", "conversationid", "convo_id"):
+        key = folded.get(name) or compact.get(name)
+        ids = [scalar_id(row.get(key)) for row in rows] if key else []
+        if key and all(ids) and len(set(ids)) == len(ids):
+            beside["id"] = key
+            break
+    scenario = next((folded[name] for name in SCENARIO_KEYS if name in folded), None)
+    if scenario and all(isinstance(row.get(scenario), str | None) for row in rows):
+        beside["scenario"] = scenario
+    return beside
+
+
+def mapping_yaml(settings: dict[str, Any]) -> str:
+    """A mapping as YAML: a line a key, a message in one line."""
+    lines = []
+    for key, value in settings.items():
+        if key == "messages":
+            lines += ["messages:", *(f"  - {_flow(message)}" for message in value)]
+        else:
+            lines.append(f"{key}: {_flow(value)}")
+    return "\n".join(lines)
+
+
+def _flow(value: Any) -> str:
+    text = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000
+    )
+    return text.strip().removesuffix("...").strip()

@@ -1,0 +1,127 @@
+"""`mapping.rows`: rows that do not stand as the entries or lines of a file, and `mapping.join`: those in two files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from curate.errors import UsageError
+from curate.sources.config import SourceConfig
+from curate.sources.input_files import list_files
+from curate.sources.mapping import Join, Mapping
+from curate.sources.raw_rows import RawRow, read_rows
+from curate.sources.selectors import parse_selector, select
+from curate.sources.unit_result import Row, UnitResult, UnreadableError, scalar_id
+
+
+def laid_out(raws: Iterable[RawRow], rows: str) -> Iterator[RawRow]:
+    """The rows that a selector finds in each entry of a file, numbered anew; `.` makes one row of all entries.
+
+    The key of an object's value is the row's. What cannot be parsed stays a row of its own.
+    """
+    if rows == ".":
+        yield from _whole_file(raws)
+        return
+    number = 0
+    steps = parse_selector(rows)
+    for raw in raws:
+        inner = [(raw.key, raw.value)] if raw.fault is None else []
+        for step in steps:
+            inner = [pair for key, value in inner for pair in _step(key, value, step)]
+        for key, value in inner:
+            number += 1
+            yield RawRow(number, value, key=key)
+        if not inner:
+            number += 1
+            reason = raw.fault or "missing_field"
+            detail = raw.detail or f"mapping.rows '{rows}' points at nothing"
+            yield RawRow(number, raw.value, reason, detail)
+
+
+def _step(key: str | None, value: Any, step: str | int | None) -> Iterator[tuple[str | None, Any]]:
+    """What one step of a selector leads to from a value, with its key where the step is `*`."""
+    if step == "*":
+        yield from (
+            ((str(name), inner) for name, inner in value.items()) if isinstance(value, dict) else ()
+        )
+    elif isinstance(step, str):
+        if isinstance(value, dict) and step in value:
+            yield key, value[step]
+    elif isinstance(value, list):
+        yield from ((key, inner) for inner in (value if step is None else value[step : step + 1]))
+
+
+def _whole_file(raws: Iterable[RawRow]) -> Iterator[RawRow]:
+    entries = []
+    for raw in raws:
+        if raw.fault is not None:
+            yield RawRow(1, raw.value, raw.fault, f"entry {raw.number}: {raw.detail}")
+            return
+        entries.append(raw.value)
+    if entries:
+        yield RawRow(1, {"items": entries})
+
+
+@dataclass(slots=True)
+class Joined:
+    """The rows of a joined file by id.
+
+    Attributes:
+        join: as configured.
+        rows: of each id.
+        used: ids that a row of the source has had.
+        without_id: rows that have none.
+    """
+
+    join: Join
+    rows: dict[str, list[Any]]
+    without_id: int = 0
+    used: set[str] = field(default_factory=set)
+
+    def reader(self, mapping: Mapping) -> Callable[[Row], UnitResult]:
+        """What reads a row of the source together with the other file's."""
+        return lambda row: mapping.read(self._with(row))
+
+    def _with(self, row: Row) -> Row:
+        name = scalar_id(select(row, self.join.by))
+        if name is None:
+            raise UnreadableError("missing_field", f"no '{self.join.by}' to join by")
+        matches = self.rows.get(name, [])
+        if len(matches) != 1:
+            raise UnreadableError(
+                "no_match", f"{len(matches)} rows of {self.join.path} have id {name}"
+            )
+        self.used.add(name)
+        return {**row, self.join.under: matches[0]}
+
+    def counts(self) -> dict[str, int]:
+        """Rows of the joined file, and how many of them no row of the source had the id of."""
+        total = sum(map(len, self.rows.values())) + self.without_id
+        used = sum(len(rows) for name, rows in self.rows.items() if name in self.used)
+        return {"rows": total, "unused": total - used}
+
+
+def join_rows(join: Join, encoding: str | None) -> Joined:
+    """Read the file that is joined.
+
+    Raises:
+        SourceError: it is missing.
+        UsageError: no row of it has the id.
+    """
+    files, _ = list_files(SourceConfig(path=join.path, encoding=encoding))
+    joined = Joined(join, {})
+    for file in files:
+        for raw in read_rows(file.path, encoding):
+            name = scalar_id(select(raw.value, join.key or join.by)) if raw.fault is None else None
+            if name is None:
+                joined.without_id += 1
+            else:
+                joined.rows.setdefault(name, []).append(raw.value)
+    if not joined.rows:
+        raise UsageError(
+            f"no row of {join.path} has an id to join by",
+            got=f"{joined.without_id} rows without '{join.key or join.by}'",
+            fix="name it as source.mapping.join.key",
+        )
+    return joined

@@ -1,0 +1,103 @@
+"""Selectors: dotted paths into a row. `a.b`, `a[0]`, `a[*].b`, `["a.b"]` for a key with a dot in it, `.` for the
+value itself; keys may hold spaces.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import AfterValidator
+
+STEP = re.compile(r"""\["([^"]*)"\]|\[(\*|-?\d+)\]|\.?([^.\[\]]+)""")
+Parse = Literal["json", "python"]
+"""How text is read in which a selector goes on: as JSON, or as Python prints lists and dicts."""
+
+
+@lru_cache(maxsize=1024)
+def parse_selector(selector: str) -> tuple[str | int | None, ...]:
+    """Split a selector into steps: a key, an index, or None for `[*]`; none for `.`.
+
+    Raises:
+        ValueError: the selector is empty or malformed.
+    """
+    if selector == ".":
+        return ()
+    steps: list[str | int | None] = []
+    position = 0
+    while position < len(selector):
+        match = STEP.match(selector, position)
+        if match is None:
+            raise ValueError(f"'{selector}' is no selector; write a.b, a[0], a[*].b or [\"a.b\"]")
+        quoted, index, key = match.groups()
+        steps.append(
+            quoted if quoted is not None else key or (None if index == "*" else int(index))
+        )
+        position = match.end()
+    if not steps:
+        raise ValueError("a selector is empty")
+    return tuple(steps)
+
+
+def _check_selector(selector: str) -> str:
+    parse_selector(selector)
+    return selector
+
+
+Selector = Annotated[str, AfterValidator(_check_selector)]
+
+
+def select(value: Any, selector: str, parse: Parse | None = None) -> Any:
+    """What a selector points at: None where it points nowhere, a list where it has `[*]`."""
+    steps = parse_selector(selector)
+    found = [value]
+    for step in steps:
+        following: list[Any] = []
+        for item in found:
+            inner = parsed(item, parse) if parse and isinstance(item, str) else item
+            if step is None:
+                following.extend(inner if isinstance(inner, list) else ())
+            elif isinstance(step, int):
+                inside = isinstance(inner, list) and -len(inner) <= step < len(inner)
+                following.extend([inner[step]] if inside else ())
+            elif isinstance(inner, dict) and step in inner:
+                following.append(inner[step])
+        found = following
+    if None in steps:
+        return found
+    return found[0] if found else None
+
+
+def parsed(text: str, parse: Parse) -> Any:
+    """The list or object that a text holds; the text where it holds none."""
+    if text.lstrip()[:1] not in ("[", "{"):
+        return text
+    try:
+        value = orjson.loads(text) if parse == "json" else ast.literal_eval(text.strip())
+        orjson.dumps(value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return text
+    return value if isinstance(value, list | dict) else text
+
+
+def first_key(selector: str) -> str | None:
+    """The key that a selector begins with, None where it begins with an index or is `.`."""
+    steps = parse_selector(selector)
+    return steps[0] if steps and isinstance(steps[0], str) else None
+
+
+def selector_of(steps: Iterable[str | int | None]) -> str:
+    """The selector of steps, as `parse_selector` gives them."""
+    text = ""
+    for step in steps:
+        if step is None or isinstance(step, int):
+            text += "[*]" if step is None else f"[{step}]"
+        elif re.fullmatch(r"[^.\[\]\"]+", step):
+            text += f".{step}" if text else step
+        else:
+            text += f'["{step}"]'
+    return text or "."

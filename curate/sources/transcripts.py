@@ -1,0 +1,98 @@
+"""Transcripts: one text with the speakers' marks in it, `User: … System: …`, with line breaks or without."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+
+from curate.sources.unit_result import UnreadableError
+
+_NAME = r"(?:\#{1,4}[ ]?|\*\*)?%s(?:\*\*|\#)?[ ]?[:：](?:\*\*)?"
+_TOKEN = r"<\|[\w ]{1,24}\|>(?:user|assistant|system)?|<[A-Za-z][\w ]{0,24}>|\[\|?[A-Za-z][\w ]{0,24}\|?\]"
+_WORD = r"(?:(?:Dr|Mr|Mrs|Ms|Prof)\. ?)?[^\W\d_][\w'’-]{0,23}"
+_WORDS = _WORD + r"(?:[ ][\w'’-]{1,24}){0,2}"
+_LINED = re.compile(rf"(?:(?<=\s)|\A)({_NAME % _WORDS}|{_TOKEN})")
+"""What may be a speaker's mark where it opens a line: a name of one to three words and a colon, a token, a name in
+brackets."""
+_INLINE = re.compile(rf"(?:(?<=\s)|\A)({_NAME % _WORD})|({_TOKEN})")
+"""The same within a line, where the words before a name are not its own."""
+MOST_SPEAKERS = 6
+_LEAST_SHARE = 0.1
+
+
+@lru_cache(maxsize=256)
+def _pattern(marks: tuple[str, ...]) -> re.Pattern[str]:
+    longest_first = sorted(marks, key=len, reverse=True)
+    return re.compile(r"(\A|\n|\s|)(" + "|".join(map(re.escape, longest_first)) + ")")
+
+
+def split_at_marks(text: str, marks: Sequence[str]) -> list[tuple[str, str]]:
+    """Split a transcript into marks and the text after each.
+
+    A mark counts at the beginning of the text or a line. Where a text has fewer than two of these, it counts after
+    any white space, too; a mark that does not open with a letter counts anywhere.
+
+    Raises:
+        UnreadableError: `bad_type` where text stands before the first mark, or there is no mark.
+    """
+    matches = [
+        match
+        for match in _pattern(tuple(marks)).finditer(text)
+        if match[1] or match.start() == 0 or not match[2][0].isalpha()
+    ]
+    at_lines = [match for match in matches if _opens_line(text, match.start(2))]
+    if len(at_lines) >= 2:
+        matches = [match for match in matches if match in at_lines or not match[2][0].isalpha()]
+    if not matches:
+        raise UnreadableError("bad_type", f"the transcript has none of {', '.join(marks)}")
+    if text[: matches[0].start(2)].strip():
+        raise UnreadableError("bad_type", "there is text before the first speaker's mark")
+    ends = [match.start(2) for match in matches[1:]] + [len(text)]
+    return [
+        (match[2], text[match.end(2) : end].strip())
+        for match, end in zip(matches, ends, strict=True)
+    ]
+
+
+def _opens_line(text: str, position: int) -> bool:
+    line = text.rfind("\n", 0, position) + 1
+    return not text[line:position].strip()
+
+
+def find_marks(texts: Collection[str]) -> list[str]:
+    """The speakers' marks of transcripts: those that texts open with, and others that come as often.
+
+    Returns:
+        Two to six marks, the commonest first; none where the texts are no transcripts of the same speakers.
+    """
+    counted: Counter[str] = Counter()
+    opening: Counter[str] = Counter()
+    for text in texts:
+        lined = [m[1] for m in _LINED.finditer(text) if _opens_line(text, m.start(1))]
+        marks = lined
+        if len(set(lined)) < 2:
+            marks = _repeated([m[1] or m[2] for m in _INLINE.finditer(text)])
+        if len(marks) >= 2 and text.lstrip().startswith(marks[0]):
+            opening[marks[0]] += 1
+            counted.update(set(marks))
+    if sum(opening.values()) * 2 < len(texts):
+        return []
+    least = max(1, _LEAST_SHARE * len(texts))
+    usual = [mark for mark, number in counted.most_common() if number >= least]
+    usual = [mark for mark in usual if mark in opening or counted[mark] * 2 >= len(texts)]
+    return usual if 2 <= len(usual) <= MOST_SPEAKERS else []
+
+
+def _repeated(marks: list[str]) -> list[str]:
+    """Within a line only what comes as often as a speaker does: the two or more marks that repeat, or the two there are."""
+    counts = Counter(marks)
+    repeated = {mark for mark, number in counts.items() if number >= 2}
+    kept = repeated if len(repeated) >= 2 else set(counts) if len(counts) == 2 else set()
+    return [mark for mark in marks if mark in kept]
+
+
+def speaker_of(mark: str) -> str:
+    """The name in a mark: `### Human:` is `Human`."""
+    return mark.strip("#*<|>[]:： ")
