@@ -22,9 +22,11 @@ from curate.cli.diff import diff
 from curate.cli.doctor import doctor
 from curate.cli.estimate import estimate
 from curate.cli.ingest import ingest
+from curate.cli.init import init
 from curate.cli.metrics import metrics
 from curate.cli.probe import probe
 from curate.cli.push import push
+from curate.cli.recipes import recipes
 from curate.cli.report import report
 from curate.cli.run import run
 from curate.cli.runs import runs
@@ -45,6 +47,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 for _command in (
+    init,
     ingest,
     run,
     estimate,
@@ -63,6 +66,7 @@ for _command in (
     benchmark,
     probe,
     push,
+    recipes,
 ):
     app.command()(_command)
 app.add_typer(metrics, name="metrics")

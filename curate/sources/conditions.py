@@ -17,13 +17,10 @@ class Condition(Config):
 
     min: float | None = Field(None, description="At least this number.")
     max: float | None = Field(None, description="At most this number.")
-    none_of: tuple[Scalar, ...] = Field((), description="None of these.")
-    present: bool | None = Field(None, description="Whether there is a value at all.")
+    none_of: tuple[Scalar, ...] = Field((), description="None of these; [null]: there is a value.")
 
     def holds(self, value: Any) -> bool:
         """Whether one value passes."""
-        if self.present is not None and (value is not None) != self.present:
-            return False
         if any(_same(value, other) for other in self.none_of):
             return False
         if self.min is None and self.max is None:

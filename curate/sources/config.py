@@ -11,9 +11,11 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from curate.dialogue import Role
 from curate.records.config import Config
 from curate.sources.conditions import Conditions
 from curate.sources.mapping import Mapping
+from curate.sources.speakers import Roles
 
 Shape = Literal[
     "auto",
@@ -46,6 +48,14 @@ class Columns(Config):
     )
     role: str | None = None
     text: str | None = None
+    roles: Roles = Field(
+        default_factory=dict,
+        description="Names of the data's own, beside the usual ones; `skip` leaves a speaker out.",
+    )
+    in_order: tuple[Role, ...] = Field(
+        (),
+        description="Roles of speakers that have no other, in the order in which they first speak.",
+    )
 
 
 class SourceConfig(Config):

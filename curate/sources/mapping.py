@@ -8,10 +8,10 @@ what no selector names is kept in the metadata: fields of the row, and `per_item
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from curate.dialogue import Message, Role, ToolCall, split_thinking
 from curate.records.config import Config
@@ -27,7 +27,7 @@ from curate.sources.messages import (
     read_tools,
 )
 from curate.sources.selectors import Parse, Selector, first_key, select
-from curate.sources.speakers import RoleOrSkip, Speakers, speaker_name
+from curate.sources.speakers import Roles, Speakers, speaker_name
 from curate.sources.transcripts import split_at_marks
 from curate.sources.unit_result import (
     Draft,
@@ -40,19 +40,6 @@ from curate.sources.unit_result import (
     text_of,
     type_name,
 )
-
-
-def _named(value: object) -> object:
-    """Speakers' names as text, which YAML may have read as numbers or as true and false."""
-    if not isinstance(value, dict):
-        return value
-    return {
-        key if isinstance(key, str) else speaker_name(key) or key: role
-        for key, role in value.items()
-    }
-
-
-Roles = Annotated[dict[str, RoleOrSkip], BeforeValidator(_named)]
 
 
 class CallMapping(Config):

@@ -105,6 +105,9 @@ class Source:
         named = {"mapping": self.config.mapping is not None, "shape": self.config.shape != "auto"}
         wrong = " or ".join(f"source.{key}" for key, is_set in named.items() if is_set)
         where = f"; {see} has each row's reason" if see else ""
+        if tally.reasons["unknown_role"]:
+            name = "mapping" if self.config.mapping else "columns"
+            where = f", or say who speaks as source.{name}.roles or in_order{where}"
         raise (UsageError if wrong else SourceError)(
             f"no row of {', '.join(self.config.paths)} can be read",
             got=f"0 of {tally.rows_in:,} rows as {self.detection.shape} ({counted})",

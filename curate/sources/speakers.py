@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
 
 from curate.dialogue import Role
 from curate.sources.messages import read_role
@@ -18,6 +20,19 @@ def speaker_name(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     return scalar_id(value)
+
+
+def _by_name(value: object) -> object:
+    """Speakers' names as text, which YAML may have read as numbers or as true and false."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        key if isinstance(key, str) else speaker_name(key) or key: role
+        for key, role in value.items()
+    }
+
+
+Roles = Annotated[dict[str, RoleOrSkip], BeforeValidator(_by_name)]
 
 
 @dataclass(slots=True)

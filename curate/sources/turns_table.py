@@ -5,6 +5,7 @@ The rows of a file are held in memory whole, because rows of one conversation ma
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from curate.sources.config import Columns
 from curate.sources.fields import read_fields
 from curate.sources.messages import read_messages
+from curate.sources.speakers import Speakers, speaker_name
 from curate.sources.unit_result import (
     Draft,
     Row,
@@ -83,7 +85,8 @@ def find_columns(row: Row, columns: Columns) -> ColumnNames | None:
         return None
     if scalar_id(row[conversation]) is None and row[conversation] is not None:
         return None
-    if not isinstance(row[role], str) or isinstance(row[text], dict):
+    named = bool(columns.roles or columns.in_order)  # then a speaker may be a number
+    if (not isinstance(row[role], str) and not named) or isinstance(row[text], dict):
         return None
     return ColumnNames(conversation, find("order"), role, text)
 
@@ -109,17 +112,26 @@ def read_table(
     if found is not None:
         for key, members in groups.items():
             numbers = tuple(number for number, _ in members)
-            yield numbers, _read_conversation(key, members, found)
+            yield numbers, _read_conversation(key, members, found, columns)
 
 
-def _read_conversation(key: str, members: list[tuple[int, Row]], found: ColumnNames) -> UnitResult:
+def _read_conversation(
+    key: str, members: list[tuple[int, Row]], found: ColumnNames, columns: Columns
+) -> UnitResult:
     members = _ordered(members, found.order)
     varying = _varying([row for _, row in members], found)
+    speakers = Speakers(columns.roles, columns.in_order)
+    left_out: Counter[str] = Counter()
     messages = []
     for number, row in members:
         raw = {name: row[name] for name in varying if row.get(name) is not None}
         raw |= {"role": row.get(found.role), "content": row.get(found.text)}
         try:
+            own = speakers.named(row.get(found.role))
+            if own == "skip":
+                left_out[f"items of {speaker_name(row[found.role])}"] += 1
+                continue
+            raw |= {"role": own} if own else {}
             read_messages([raw])
         except UnreadableError as fault:
             return _refused(key, members, number, fault)
@@ -136,7 +148,7 @@ def _read_conversation(key: str, members: list[tuple[int, Row]], found: ColumnNa
             (),
             rows=tuple(RowFault(number, fault.reason, fault.detail) for number, _ in members),
         )
-    return UnitResult(key, (draft,))
+    return UnitResult(key, (draft,), left_out=dict(left_out))
 
 
 def _refused(

@@ -40,6 +40,9 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "Share": {"fraction": 0.5, "by": "mean_score"},
     "EmbeddingConfig": {"model": "m"},
     "EvalSet": {"path": "x.jsonl"},
+    "Join": {"path": "x.jsonl", "by": "id"},
+    "Answers": {"of": ["a", "b"], "first_better": {}, "second_better": {}},
+    "Mapping.each": {"answers": {"of": ["a", "b"], "first_better": {}, "second_better": {}}},
 }
 
 

@@ -404,3 +404,28 @@ def test_text_before_the_first_mark_is_not_dropped(rows: Rows) -> None:
         {"text": "Once upon a time\nUser: Hi\nSystem: Hello"}, {"text": "none"}, mapping=SPLIT
     )
     assert dict(loaded.tally.reasons) == {"bad_type": 2}
+
+
+# ---- tables -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("speakers", "columns"),
+    [
+        (
+            ("Ann", "Bot7", "Guide"),
+            {"roles": {"Ann": "user", "Bot7": "assistant", "Guide": "skip"}},
+        ),
+        ((0, 1, 2), {"roles": {0: "user", 1: "assistant", 2: "skip"}}),
+        (("Ann", "Bot7", "Guide"), {"in_order": ["user", "assistant"], "roles": {"Guide": "skip"}}),
+    ],
+)
+def test_speakers_of_a_table_are_mapped_or_skipped(
+    rows: Rows, speakers: tuple[Any, ...], columns: dict[str, Any]
+) -> None:
+    texts = zip(speakers, ("Hi", "Hello", "aside"), strict=True)
+    table = [{"dialog_id": 1, "speaker": who, "text": text} for who, text in texts]
+    loaded = rows(*table, columns=columns)
+    assert said(loaded.dialogues[0]) == [("user", "Hi"), ("assistant", "Hello")]
+    assert loaded.tally.items_left_out.total() == 1
+    assert loaded.tally.rows_used == 3

@@ -1,0 +1,36 @@
+"""`curate recipes`: the ready recipes for public datasets."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from curate.cli.console import OUT, print_json
+
+
+def recipes(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
+) -> None:
+    """List the ready recipes for public datasets; `curate init hub:NAME` starts from one."""
+    from curate.sources.hub_recipes import hub_recipes
+
+    ready = hub_recipes()
+    if as_json:
+        names = ("name", "dataset", "about", "license")
+        print_json(
+            [
+                {name: getattr(recipe, name) for name in names} | {"path": str(recipe.path)}
+                for recipe in ready
+            ]
+        )
+        return
+    for recipe in ready:
+        OUT.print(
+            f"[bold]{escape(recipe.dataset)}[/bold] ({escape(recipe.license)})\n  {escape(recipe.about)}"
+        )
+    OUT.print(
+        f"\n{len(ready)} recipes. To start from one: curate init hub:{escape(ready[0].dataset)}",
+        soft_wrap=True,
+    )

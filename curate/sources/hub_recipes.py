@@ -1,0 +1,82 @@
+"""The ready recipes for public datasets that come with curate: in the installed package, or in `recipes/` of a checkout.
+
+A recipe's first lines say which dataset it is for and what that is: `# dataset: owner/name`, `# about: …`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+
+from curate.errors import UsageError
+from curate.storage.yaml_text import parse_yaml
+
+PREFIX = "hub:"
+_PACKAGE = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class HubRecipe:
+    """A ready recipe.
+
+    Attributes:
+        name: of the recipe.
+        dataset: its id on the Hub, or the owner and name of the repository it comes from.
+        about: the dataset in a line.
+        license: as the Hub names it.
+        path: the file.
+    """
+
+    name: str
+    dataset: str
+    about: str
+    license: str
+    path: Path
+
+
+def hub_recipes() -> list[HubRecipe]:
+    """Return the ready recipes, sorted by name.
+
+    Raises:
+        UsageError: neither the package nor its checkout holds them.
+    """
+    for folder in (_PACKAGE / "hub_recipes", _PACKAGE.parent / "recipes" / "hub"):
+        if folder.is_dir():
+            return [_read(path) for path in sorted(folder.glob("*.yaml"))]
+    raise UsageError(
+        "the ready recipes are missing",
+        got=_PACKAGE,
+        fix="install curate again, or from a whole checkout",
+    )
+
+
+def find_hub_recipe(wanted: str) -> HubRecipe:
+    """Return the recipe of a dataset, by the dataset's id or the recipe's name; `hub:` before it may stand.
+
+    Raises:
+        UsageError: there is none; names the nearest.
+    """
+    name = wanted.removeprefix(PREFIX).strip().lower()
+    recipes = hub_recipes()
+    known = {key.lower(): recipe for recipe in recipes for key in (recipe.dataset, recipe.name)}
+    if name in known:
+        return known[name]
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    raise UsageError(
+        "there is no ready recipe of that name",
+        got=wanted,
+        expected=f"did you mean {PREFIX}{known[close[0]].dataset}?" if close else None,
+        fix="`curate recipes` lists them; any other dataset is read with `curate ingest` and a recipe of your own",
+    )
+
+
+def _read(path: Path) -> HubRecipe:
+    text = path.read_text(encoding="utf-8")
+    said = dict(
+        line.removeprefix("# ").split(": ", 1)
+        for line in text.splitlines()
+        if line.startswith(("# dataset: ", "# about: "))
+    )
+    source = parse_yaml(text)["source"]
+    return HubRecipe(path.stem, said["dataset"], said["about"], source["license"], path)
