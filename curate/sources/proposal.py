@@ -23,7 +23,7 @@ from curate.sources.raw_rows import RawRow
 from curate.sources.row_layout import laid_out
 from curate.sources.structure import candidates, row_selectors
 from curate.sources.structure_objects import Candidate
-from curate.sources.unit_result import Row, UnreadableError, scalar_id
+from curate.sources.unit_result import Draft, Row, UnreadableError, scalar_id
 
 CERTAIN = 0.95
 LEAST = 0.5
@@ -177,16 +177,27 @@ def _try(candidate: Candidate, rows: Sequence[Row | None], selector: str | None)
         mapping = Mapping.model_validate(settings)
     except ValidationError:
         return None
-    read = 0
-    example: tuple[Message, ...] = ()
-    for row in known:
-        try:
-            draft = mapping.read(row).drafts[0]
-        except (UnreadableError, TypeError, ValueError, LookupError, AttributeError):
-            continue
-        read += 1
-        example = example or draft.messages
-    return Proposal(mapping, settings, candidate.found, candidate.doubts, len(rows), read, example)
+    drafts = [draft for row in known if (draft := _read(mapping, row)) is not None]
+    example = drafts[0].messages if drafts else ()
+    return Proposal(
+        mapping, settings, candidate.found, candidate.doubts, len(rows), len(drafts), example
+    )
+
+
+def _read(mapping: Mapping, row: Row) -> Draft | None:
+    """The first dialogue that a mapping reads in a row, or None."""
+    try:
+        return mapping.read(row).drafts[0]
+    except (UnreadableError, TypeError, ValueError, LookupError, AttributeError, RecursionError):
+        return None
+
+
+def share_read(mapping: Mapping | None, values: Sequence[Any]) -> float:
+    """The share of rows, as they came, that a mapping reads; 0 without one, or without rows."""
+    if mapping is None or not values:
+        return 0.0
+    rows = map(as_mapped_row, values)
+    return sum(row is not None and _read(mapping, row) is not None for row in rows) / len(values)
 
 
 def _beside(rows: Sequence[Row], candidate: Candidate) -> dict[str, Any]:

@@ -35,11 +35,13 @@ from curate.sources.hub_datasets import Rows, hub_rows, is_hub_source
 from curate.sources.input_files import SkippedFile, list_files
 from curate.sources.mapping import Mapping
 from curate.sources.proposal import (
+    LEAST,
     Proposal,
     UnknownShapeError,
     detect_structure,
     propose,
     refuse_shape,
+    share_read,
 )
 from curate.sources.raw_rows import RawRow, read_rows
 from curate.sources.row_layout import Joined, join_rows, laid_out
@@ -225,7 +227,7 @@ def _opened(
             detections[part.label] = found
         else:
             abstained[part.label] = found
-    _settle(detections, abstained, passed)
+    _settle(detections, abstained, passed, samples)
     if not detections:
         proposal = propose(list(samples.values())) if len(samples) == len(abstained) else None
         if len(abstained) == 1:
@@ -283,11 +285,13 @@ def _settle(
     detections: dict[str, Detection],
     abstained: dict[str, Abstention],
     passed: list[SkippedFile],
+    samples: dict[str, list[Any]],
 ) -> None:
     """Decide on files without a shape by the others, once some have one.
 
     A file that fits one of their shapes, if badly or not only, takes that one; so does a file of which
-    nothing can be parsed, so that its rows are quarantined. One of no known shape is skipped.
+    nothing can be parsed, so that its rows are quarantined, and one of which a mapping that structure gave
+    for others reads half. One of no known shape is skipped.
 
     Raises:
         UsageError: an ambiguous file that the others do not settle.
@@ -296,13 +300,29 @@ def _settle(
         return
     shapes = [found.shape for found in detections.values()]
     usual = max(sorted(set(shapes)), key=shapes.count)
+    mappings = {
+        found.mapping.model_dump_json(): found for found in detections.values() if found.mapping
+    }
     for label, found in abstained.items():
         shared = [name for name in found.shares if name in shapes]
+        shares = {
+            key: share_read(one.mapping, samples.get(label, [])) for key, one in mappings.items()
+        }
+        best = max(shares, key=lambda key: shares[key], default=None)
         if found.parsed == 0 or shared:
             shape = shared[0] if shared else usual
             reason = f"{found.reason}; taken for {shape} like other files"
+            like = next(one for one in detections.values() if one.shape == shape)
             share = found.shares.get(shape, 0.0)
-            detections[label] = Detection(shape, share, found.sampled, reason=reason)
+            detections[label] = Detection(
+                shape, share, found.sampled, reason=reason, mapping=like.mapping
+            )
+        elif best is not None and shares[best] >= LEAST:
+            like = mappings[best]
+            reason = f"{like.reason}; taken like other files"
+            detections[label] = Detection(
+                "mapping", shares[best], found.sampled, reason=reason, mapping=like.mapping
+            )
         elif found.ambiguous:
             raise refuse_shape(found, label)
         else:

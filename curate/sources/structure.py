@@ -34,6 +34,9 @@ from curate.sources.transcripts import find_marks, speaker_of
 from curate.sources.unit_result import Row
 
 DEPTH = 3
+_MOST_KEYS = 60
+_LONG = 20_000
+"""Characters of a text that are looked at for speakers' marks."""
 
 
 def candidates(rows: Sequence[Row]) -> Iterator[Candidate]:
@@ -64,8 +67,9 @@ def _values(rows: Sequence[Row], parse: Parse | None) -> Iterator[tuple[Path, li
         if path:
             values.setdefault(path, []).append(value)
         if isinstance(value, dict) and len(path) < DEPTH:
-            for key, inner in list(value.items())[:60]:
-                walk(inner, (*path, key))
+            for key, inner in list(value.items())[:_MOST_KEYS]:
+                if '"' not in key:  # no selector says such a key
+                    walk(inner, (*path, key))
 
     for row in rows:
         walk(row, ())
@@ -221,7 +225,7 @@ def _beside(path: Path, rows: Sequence[Row]) -> Iterator[tuple[Path, list[list[A
 
 
 def _of_transcripts(path: Path, texts: list[str]) -> Iterator[Candidate]:
-    marks = find_marks(texts)
+    marks = find_marks([text[:_LONG] for text in texts])
     if not marks:
         return
     openers = Counter(mark for text in texts for mark in marks if text.lstrip().startswith(mark))
@@ -255,7 +259,9 @@ def row_selectors(value: Any) -> Iterable[str]:
         isinstance(inner, dict | list) and inner for inner in value.values()
     ):
         yield "*"
-    for key, inner in value.items():
+    for key, inner in list(value.items())[:_MOST_KEYS]:
+        if '"' in key:
+            continue
         if isinstance(inner, list) and _most(inner, dict):
             yield selector_of((key, None))
         elif (

@@ -131,7 +131,11 @@ def _scalar_paths(items: list[Raw]) -> list[Path]:
             elif isinstance(value, str | int):
                 counts[key,] += 1
     least = 0.4 * min(len(items), 2000)
-    return [path for path, number in counts.items() if number >= least]
+    return [
+        path
+        for path, number in counts.items()
+        if number >= least and not any('"' in key for key in path)  # no selector says such a key
+    ]
 
 
 def at_path(item: Any, path: Path) -> Any:
@@ -262,6 +266,8 @@ def _where(text: Path, items: list[Raw]) -> Raw:
     if not lacking:
         return {}
     for path in _scalar_paths(items):
+        if any(isinstance(at_path(item, path), list | dict) for item in items):
+            continue
         said: Counter[Any] = Counter()
         texts: Counter[Any] = Counter()
         for item in items:

@@ -57,8 +57,9 @@ def split_at_marks(text: str, marks: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _opens_line(text: str, position: int) -> bool:
-    line = text.rfind("\n", 0, position) + 1
-    return not text[line:position].strip()
+    while position > 0 and text[position - 1] in " \t\r":
+        position -= 1
+    return position == 0 or text[position - 1] == "\n"
 
 
 def find_marks(texts: Collection[str]) -> list[str]:

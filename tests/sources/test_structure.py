@@ -149,13 +149,44 @@ def test_what_is_no_conversation_is_not_proposed(row: dict[str, Any]) -> None:
     assert caught.value.proposal is None
 
 
+def test_a_file_that_is_less_certain_is_read_like_the_others(tmp_path: Path) -> None:
+    for number, names in enumerate([("USER", "ASSISTANT")] * 3 + [("ASSISTANT", "NARRATOR")]):
+        content = [{"turns": talk(names)}, {"turns": talk(("USER", "ASSISTANT"))}]
+        (tmp_path / f"{number}.json").write_text(json.dumps(content))
+    (tmp_path / "broken.json").write_text("{oops")
+    (tmp_path / "other.json").write_text('[{"a": 1}]')
+    loaded = load(SourceConfig(path=str(tmp_path)))
+    assert len(loaded.dialogues) == 7
+    assert dict(loaded.tally.reasons) == {"unknown_role": 1, "broken_json": 1}
+    assert [Path(item.file).name for item in loaded.source.skipped_files] == ["other.json"]
+
+
 # ---- properties ---------------------------------------------------------------------------------
 
+ODD_KEYS = st.text('ab."[]* 0', max_size=4)
 NAMES = st.text("abcdefghijklmnopqrstuvwxyzABC", min_size=1, max_size=8)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=30),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(NAMES | ODD_KEYS, inner, max_size=4)
+    ),
     max_leaves=25,
+)
+SPOKEN = st.lists(
+    st.fixed_dictionaries(
+        {}, optional={
+            "speaker": st.sampled_from(["user", "bot", "Ann", "Bob", 0, 1, True, None, [], {}]),
+            "text": st.sampled_from([*TEXTS, "", None, 3, ["x"], {"a": TEXTS[0]}]),
+            "kind": st.sampled_from(["say", "do", None, ["say"]]),
+            'odd"key': st.sampled_from(TEXTS),
+        },
+    ) | st.sampled_from(TEXTS) | st.tuples(st.sampled_from(["user", "bot"]), st.sampled_from(TEXTS)).map(list),
+    min_size=1, max_size=6,
+)  # fmt: skip
+ROW = JSON | st.dictionaries(
+    st.sampled_from(["turns", "speakers", "a.b"]) | ODD_KEYS,
+    SPOKEN | SPOKEN.map(json.dumps),
+    max_size=3,
 )
 SENTENCES = st.lists(
     st.sampled_from(["order", "the", "is", "late", "help", "me", "please", "hat"]),
@@ -186,7 +217,7 @@ def test_a_list_under_any_key_up_to_three_deep_is_read(
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(JSON, min_size=1, max_size=6))
+@given(st.lists(ROW, min_size=1, max_size=6))
 def test_any_rows_are_refused_in_words_or_accounted_for(rows: list[Any]) -> None:
     try:
         source = open_rows(rows, SourceConfig(path="rows"))
