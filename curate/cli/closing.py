@@ -135,6 +135,10 @@ def _came_in(manifest: Manifest) -> Iterator[Line]:
     used = f"{manifest.rows_used:,} used + {manifest.quarantined:,} quarantined"
     reasons = sum((Counter(source["reasons"]) for source in manifest.sources), Counter[str]())
     yield "rows in", f"{manifest.rows_in:,}", None, used + _why(reasons)
+    for name, key in (("rows left out", "rows_left_out"), ("parts left out", "items_left_out")):
+        counts = sum((Counter(source.get(key, {})) for source in manifest.sources), Counter[str]())
+        if counts:
+            yield name, f"{counts.total():,}", None, listed(counts)
     not_sampled = (
         f"; {manifest.not_sampled:,} more not sampled, by the sources' weights"
         if manifest.not_sampled

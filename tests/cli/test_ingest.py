@@ -118,3 +118,17 @@ def test_nothing_to_ingest_and_nothing_found(curate: Command, tmp_path: Path) ->
     code, said = curate("ingest", "x.jsonl", "--accept")
     assert code == 2
     assert "source.mapping" in said
+
+
+def test_a_run_says_what_its_source_leaves_out(curate: Command, log: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "judge: false\nadherence: false\nselect: {where: {}}\n"
+        "source:\n  path: log.json\n  where: {dialogue_id: {none_of: ['0']}}\n  mapping:\n    each: turns[*]\n"
+        "    messages: [{role_from: speaker, text: utterance}]\n    roles: {SYSTEM: assistant, USER: user}\n"
+        "    where: {utterance: {none_of: [At eight.]}}\n"
+    )
+    code, said = curate("run", "mine.yaml")
+    assert code == 0
+    flat = " ".join(said.split())
+    assert "rows left out 1 where.dialogue_id 1" in flat
+    assert "parts left out 2 items by where.utterance 2" in flat
