@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -83,6 +84,7 @@ def guess_roles(dialogues: Sequence[Sequence[str | None]]) -> tuple[Raw, list[st
         role = _known_role(name)
         if role is not None:
             roles[name] = role
+    roles |= _by_words(set(spoken) - roles.keys(), set(roles.values()))
     _second_party(roles, spoken, doubts)
     unknown = [name for name in spoken if name not in roles]
     if unknown:
@@ -98,6 +100,17 @@ def _known_role(name: str) -> str | None:
     if folded in ROLES:
         return ROLES[folded]
     return "user" if folded in USERS else "assistant" if folded in ASSISTANTS else None
+
+
+def _by_words(names: set[str], given: set[str]) -> dict[str, str]:
+    """Roles by a word in a name, such as `0_Wizard`, where the words tell both parties apart."""
+    found = {
+        name: role
+        for name in names
+        for word in re.split(r"[\W\d_]+", name)
+        if word and (role := _known_role(word)) is not None
+    }
+    return found if {"user", "assistant"} <= given | set(found.values()) else {}
 
 
 def _second_party(roles: dict[str, str], spoken: Counter[str], doubts: list[str]) -> None:

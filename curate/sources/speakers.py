@@ -12,7 +12,7 @@ from curate.dialogue import Role
 from curate.sources.messages import read_role
 from curate.sources.unit_result import UnreadableError, scalar_id
 
-RoleOrSkip = Role | Literal["skip"]
+RoleOrSkip = Literal["system", "user", "assistant", "tool", "skip"]
 
 
 def speaker_name(value: Any) -> str | None:

@@ -29,6 +29,7 @@ from curate.sources.structure_objects import (
     is_text,
     of_objects,
     reads_like_text,
+    text_path,
 )
 from curate.sources.transcripts import find_marks, speaker_of
 from curate.sources.unit_result import Row
@@ -86,6 +87,7 @@ def _of_path(path: Path, values: list[Any], rows: Sequence[Row]) -> Iterator[Can
     if len(lists) * 2 >= len(values):
         items = [item for value in lists for item in value]
         each = selector_of((*path, None))
+        yield from _of_exchanges(path, lists, rows)
         if _most(items, dict):
             objects = [[item for item in value if isinstance(item, dict)] for value in lists]
             yield from of_objects(each, objects)
@@ -151,51 +153,57 @@ def _of_pairs(each: str, lists: list[list[Any]]) -> Iterator[Candidate]:
 
 
 def _of_texts(path: Path, lists: list[list[Any]], rows: Sequence[Row]) -> Iterator[Candidate]:
-    """Texts beside a list of their speakers, beside a list of their answers, or taken in turn."""
+    """Texts beside a list of their speakers, texts that open with their speaker, or texts taken in turn."""
     texts = [text for value in lists for text in value if isinstance(text, str)]
-    if (
-        not reads_like_text(texts)
-        or fmean(max(len(text.split()), len(text) / 6) for text in texts) < 2
-    ):
+    words = [max(len(text.split()), len(text) / 6) for text in texts]
+    if not reads_like_text(texts) or fmean(words) < 2:
         return
     each = selector_of((*path, None))
     for other, columns in _beside(path, rows):
-        parallel = selector_of((*other, None))
-        if is_named(path, USER_KEYS, QUESTIONS) and is_named(other, REPLY_KEYS, ANSWERS):
-            messages = [
-                {"role": "user", "text": "question"},
-                {"role": "assistant", "text": "answer"},
-            ]
-            mapping = {"each": {"question": each, "answer": parallel}, "messages": messages}
-            yield Candidate(
-                mapping,
-                f"questions in '{each}' and answers in '{parallel}'",
-                ("roles are guessed from the keys",),
-            )
-            return
-        objects = [[{"speaker": name} for name in column] for column in columns]
-        if is_speaker(("speaker",), objects) and not is_text(
-            ("speaker",), [one for value in objects for one in value]
-        ):
-            roles, doubts = guess_roles(
-                [[speaker_name(name) for name in column] for column in columns]
-            )
+        names = [[{"speaker": name} for name in column] for column in columns]
+        flat = [item for column in names for item in column]
+        if is_speaker(("speaker",), names) and not is_text(("speaker",), flat):
+            spoken = [[speaker_name(name) for name in column] for column in columns]
+            roles, doubts = guess_roles(spoken)
+            parallel = selector_of((*other, None))
             message = {"role_from": "speaker", "text": "text"}
             mapping = {"each": {"speaker": parallel, "text": each}, "messages": [message]} | roles
-            yield Candidate(
-                mapping, f"texts in '{each}', their speakers in '{parallel}'", tuple(doubts)
-            )
+            words_of = f"texts in '{each}', their speakers in '{parallel}'"
+            yield Candidate(mapping, words_of, tuple(doubts))
             return
     marked = list(_of_transcripts(path, ["\n".join(map(str, value)) for value in lists]))
     for candidate in marked:
         yield Candidate(candidate.mapping | {"each": each}, candidate.found, candidate.doubts)
     if not marked and LIST_KEYS.search(".".join(path)) and fmean(map(len, lists)) >= 2:
         in_turn = {"role_in_turn": ["user", "assistant"], "text": "."}
-        yield Candidate(
-            {"each": each, "messages": [in_turn]},
-            f"texts in '{each}'",
-            ("roles are taken in turn",),
-        )
+        in_order = ("roles are taken in turn",)
+        yield Candidate({"each": each, "messages": [in_turn]}, f"texts in '{each}'", in_order)
+
+
+def _of_exchanges(path: Path, lists: list[list[Any]], rows: Sequence[Row]) -> Iterator[Candidate]:
+    """Questions beside a list of their answers, both of them texts or objects with a text."""
+    if not is_named(path, USER_KEYS, QUESTIONS):
+        return
+    for other, columns in _beside(path, rows):
+        asked, replied = _text_in(lists), _text_in(columns)
+        if is_named(other, REPLY_KEYS, ANSWERS) and asked is not None and replied is not None:
+            questions, answers = selector_of((*path, None)), selector_of((*other, None))
+            messages = [
+                {"role": "user", "text": selector_of(("question", *asked))},
+                {"role": "assistant", "text": selector_of(("answer", *replied))},
+            ]
+            mapping = {"each": {"question": questions, "answer": answers}, "messages": messages}
+            words = f"questions in '{questions}' and answers in '{answers}'"
+            yield Candidate(mapping, words, ("roles are guessed from the keys",))
+            return
+
+
+def _text_in(lists: list[list[Any]]) -> Path | None:
+    """Where the text of the items stands: nowhere below texts, or at a path within objects; None without text."""
+    items = [item for value in lists for item in value]
+    if _most(items, str):
+        return () if reads_like_text(items) else None
+    return text_path([item for item in items if isinstance(item, dict)])
 
 
 def _beside(path: Path, rows: Sequence[Row]) -> Iterator[tuple[Path, list[list[Any]]]]:

@@ -11,7 +11,6 @@ from statistics import fmean
 from typing import Any
 
 from curate.sources.chats import REPLY_KEYS, USER_KEYS
-from curate.sources.fields import ID_KEYS
 from curate.sources.messages import CONTENT_KEYS, READ_KEYS, ROLE_KEYS, ROLES
 from curate.sources.parties import ASSISTANTS, MOST_NAMES, USERS, guess_roles
 from curate.sources.selectors import select, selector_of
@@ -84,17 +83,18 @@ def of_objects(each: str | Raw, lists: list[list[Raw]]) -> Iterator[Candidate]:
         return
     items = [item for value in lists for item in value]
     paths = _scalar_paths(items)
-    texts = sorted(
-        (path for path in paths if is_text(path, items)),
-        key=lambda path: -_text_score(path, items),
-    )
+    texts = _text_paths(paths, items)
     speakers = [path for path in paths if is_speaker(path, lists)]
     asked = next((path for path in texts if is_named(path, USER_KEYS, QUESTIONS)), None)
     replied = next(
         (path for path in texts if is_named(path, REPLY_KEYS, ANSWERS) and path != asked), None
     )
-    if asked and replied:
-        speakers = [path for path in speakers if path not in (asked, replied)]
+    if asked and replied:  # then a label that changes from item to item is no speaker
+        speakers = [
+            path
+            for path in speakers
+            if path not in (asked, replied) and _speaker_score(path, lists) >= 1
+        ]
     if speakers and texts:
         speaker = max(speakers, key=lambda path: _speaker_score(path, lists))
         texts = [path for path in texts if path != speaker]
@@ -111,6 +111,17 @@ def of_objects(each: str | Raw, lists: list[list[Raw]]) -> Iterator[Candidate]:
         message = {"role_in_turn": ["user", "assistant"], "text": selector_of(texts[0])}
         words = f"texts under '{selector_of(texts[0])}' and nobody named who speaks"
         yield Candidate({"each": each, "messages": [message]}, words, ("roles are taken in turn",))
+
+
+def _text_paths(paths: list[Path], items: list[Raw]) -> list[Path]:
+    """Those of the paths at which a text stands, the likeliest first."""
+    texts = [path for path in paths if is_text(path, items)]
+    return sorted(texts, key=lambda path: -_text_score(path, items))
+
+
+def text_path(items: list[Raw]) -> Path | None:
+    """Where the text of objects stands, most likely; None where none of them has one."""
+    return next(iter(_text_paths(_scalar_paths(items), items)), None)
 
 
 def _message(path: Path, role: str, items: list[Raw]) -> Raw:
@@ -187,8 +198,6 @@ def is_named(path: Path, keys: Sequence[str], pattern: re.Pattern[str]) -> bool:
 
 def is_speaker(path: Path, lists: list[list[Raw]]) -> bool:
     """Few distinct values in a dialogue, which alternate, in nearly every item."""
-    if path[-1].lower() in ID_KEYS:
-        return False
     met = alternating = total = changes = 0
     for items in lists:
         names = [speaker_name(at_path(item, path)) for item in items]
@@ -252,9 +261,8 @@ def _spoken(each: str | Raw, lists: list[list[Raw]], speaker: Path, texts: list[
     close = [path for path in texts[1:] if _words(path, items) >= 0.5 * _words(text, items)]
     if close and text[-1].lower() not in TEXT_KEYS:
         doubts.append(f"the text may also be '{selector_of(close[0])}'")
-    if speaker[-1].lower() not in SPEAKER_KEYS and not any(
-        part in SPEAKER_KEYS for part in re.split(r"[_\s-]", speaker[-1].lower())
-    ):
+    parts = set(re.split(r"[_\s-]", speaker[-1].lower()))
+    if not parts & SPEAKER_KEYS and (doubts or roles):
         doubts.append(f"'{selector_of(speaker)}' may name no speaker")
     names = f"speakers under '{selector_of(speaker)}', texts under '{selector_of(text)}'"
     return Candidate(mapping, names, tuple(doubts))

@@ -62,6 +62,8 @@ ALTERNATING = [
         {"lines": {"speaker": ["user", "bot"] * 2, "utterance": list(TEXTS)}},
         {"dialog": list(TEXTS), "speakers": ["user", "bot"] * 2},
         {"turns": [[item["speaker"], item["text"]] for item in talk(("user", "bot"))]},
+        {"messages": [{"type": item["type"], "data": {"content": item["c"]}} for item in talk(("human", "ai"), "type", "c")]},
+        {"dialog": talk(("user", "bot"), "id")},
         {"note": "User: " + TEXTS[0] + "\nAssistant: " + TEXTS[1] + "\nUser: " + TEXTS[2] + "\nAssistant: " + TEXTS[3]},
     ],
 )  # fmt: skip
@@ -79,11 +81,18 @@ def test_what_is_certain_is_read(rows: Rows, row: dict[str, Any]) -> None:
         ({"turns": talk((0, 1), "agent", "data")}, "speaks first"),
         ({"turns": talk(("Ann", "Bob"))}, "speaks first"),
         ({"turns": [{"user": "Hi there", "chatbot": "Hello you"}, {"user": "Bye now", "chatbot": "Bye you"}]}, "guessed from the keys"),
+        ({"turns": [{"user": f"User: {a}", "chatbot": b, "score": n} for n, (a, b) in enumerate([TEXTS[:2], TEXTS[2:]])]}, "guessed from the keys"),
         ({"dialog": list(TEXTS)}, "in turn"),
         ({"turns": [{"utterance": text} for text in TEXTS]}, "in turn"),
         ({"questions": [{"q": 1}], "text": "User: Hello you. System: Hi there. User: Bye. System: Good bye."}, "within lines"),
         ({"turns": [item | {"api_calls": [{"name": "f"}]} for item in talk(("user", "bot"))]}, "api_calls"),
-        ({"turns": talk(("user", "bot"), "zork")}, "may name no speaker"),
+        ({"turns": talk(("Ann", "Bob"), "zork")}, "may name no speaker"),
+        ({"dialog": talk(("0_Wizard", "1_Apprentice"))}, "guessed from the speakers' names"),
+        ({"dialog": talk(("agent_1", "agent_2"))}, "speaks first"),
+        ({"chat": [{"user": TEXTS[0]}, {"bot": TEXTS[1]}, {"user": TEXTS[2]}, {"bot": TEXTS[3]}]}, "guessed from the keys"),
+        ({"questions": [{"input_text": TEXTS[0], "turn": 1}, {"input_text": TEXTS[2], "turn": 2}],
+          "answers": [{"input_text": TEXTS[1], "span": 3}, {"input_text": TEXTS[3], "span": 5}]}, "guessed from the keys"),
+        ({"question": list(TEXTS[::2]), "responses": list(TEXTS[1::2])}, "guessed from the keys"),
     ],
 )  # fmt: skip
 def test_what_is_doubtful_is_proposed_and_not_read(row: dict[str, Any], doubt: str) -> None:
