@@ -68,6 +68,13 @@ def calibrate(
         str, typer.Option(help="Curve of role adherence: 'platt' or 'isotonic'.")
     ] = "platt",
     shape: Annotated[str, typer.Option(help="Name the labels' shape.")] = "auto",
+    hold_out: Annotated[
+        float,
+        typer.Option(
+            help="Share of GOLD's dialogues, always the same ones, not to fit to: `curate certify` may use them. Those of "
+            "a draw made to certify are never fitted to."
+        ),
+    ] = 0.0,
     twins: Annotated[
         int | None,
         typer.Option(
@@ -142,6 +149,7 @@ def calibrate(
         calibrate_with_gold,
         calibrate_with_shares,
         labelled_dialogues,
+        labelled_in_data,
         merged,
         write_calibration,
     )
@@ -150,6 +158,12 @@ def calibrate(
     curve: CalibrationMethod = "isotonic" if method == "isotonic" else "platt"
     if method != curve:
         raise UsageError("unknown value of --method", got=method, expected="platt or isotonic")
+    if not 0 <= hold_out < 1 or (hold_out and gold is None):
+        raise UsageError(
+            "--hold-out is a share of GOLD",
+            got=hold_out if gold is not None else f"{hold_out} and no GOLD",
+            expected="0 or more and below 1",
+        )
     if sum(given is not None for given in (gold, shares, dimension)) > 1:
         raise UsageError(
             "labels of several origins at once",
@@ -164,10 +178,13 @@ def calibrate(
             rows = read_gold(gold)
         else:
             rows = labels_in_data(labelled_dialogues(scores, source), label, dimension or "")
-        found = calibrate_with_gold(scores, rows, scales=parse_scales(scale or ()), method=curve)
+        scales = parse_scales(scale or ())
+        found = calibrate_with_gold(scores, rows, scales=scales, method=curve, hold_out=hold_out)
     else:
-        made = calibrate_run(scores, source, labels=Labels(label, adherent), method=curve)
-        found = Fitted(Calibration(kind="calibration", adherence=made))
+        where = Labels(label, adherent)
+        made = calibrate_run(scores, source, labels=where, method=curve)
+        labelled = labelled_in_data(scores, source, where)
+        found = Fitted(Calibration(kind="calibration", adherence=made, labelled=labelled))
     whole, kept = merged(found.calibration, out)
     write_calibration(out, whole)
     if as_json:

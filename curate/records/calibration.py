@@ -165,6 +165,11 @@ class Calibration(Frozen):
     levels: dict[str, CutPoints] = Field(default_factory=dict, description="By dimension.")
     good: GoodModel | None = None
     adherence: JudgeCalibration | None = None
+    labelled: tuple[str, ...] = Field(
+        (),
+        description="Content hashes of the dialogues whose labels were fitted to: these certify nothing that is "
+        "scored with it.",
+    )
 
     @model_validator(mode="after")
     def _fits_the_rubric(self) -> Calibration:

@@ -182,6 +182,10 @@ class PairCurve(Frozen):
     )
     recall_interval: tuple[float, float]
     kinds: dict[str, KindFigures] = Field(default_factory=dict)
+    labelled: tuple[str, ...] = Field(
+        (),
+        description="Ids of a run's pairs whose labels it was fitted to: these certify nothing that it decides.",
+    )
 
     @property
     def described(self) -> str:

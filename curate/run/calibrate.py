@@ -36,6 +36,7 @@ from curate.records.readings import (
     dialogue_readings,
     turn_value,
 )
+from curate.run.drawn_labels import without_kept
 from curate.run.ingest import read_dialogues
 from curate.run.read_back import read_manifest
 from curate.run.run_scores import adherence_of, judgments_of, rows_of, rubric_judge
@@ -202,20 +203,29 @@ def calibrate_with_gold(
     *,
     scales: Mapping[str, Scale] | None = None,
     method: CalibrationMethod = "platt",
+    hold_out: float = 0.0,
 ) -> Fitted:
     """Fit all that labels allow to the scores of a run: levels, `p_good` and role adherence.
+
+    Labels that were drawn to certify are not used, for what was fitted to them they could not certify any more.
 
     Args:
         run: folder of a run; calibrated scores serve as well, since readings and digits are kept.
         rows: as `gold.read_gold` or `gold.labels_in_data` gives them.
         scales: as `gold.parse_scales` gives them.
         method: the curve of role adherence.
+        hold_out: share of the labelled dialogues to keep for a certificate: by their content, so always the same.
 
     Raises:
         UsageError: no label is about the run, or nothing could be fitted; says why of each.
     """
     run = Path(run)
+    given = len(rows)
+    rows, kept = without_kept(run, rows, hold_out)
     gold = match_gold(rows, read_dialogues(run), scales)
+    gold.rows = given
+    for reason, (place, number) in kept.items():
+        gold.unused.add(reason, place, number)
     judgments = judgments_of(run) if gold.levels or gold.good else {}
     adherence = adherence_of(run, needed=bool(gold.adherent))
     made: dict[str, CutPoints] = {}
@@ -256,6 +266,9 @@ def calibrate_with_gold(
         levels=made,
         good=good,
         adherence=curve,
+        labelled=tuple(
+            sorted({item.content_hash for item in (*gold.levels, *gold.adherent)} | set(gold.good))
+        ),
     )
     return Fitted(calibration, gold.rows, gold.unused, not_fitted)
 
@@ -286,6 +299,12 @@ def calibrate_with_shares(run: Path, shares: Mapping[str, Mapping[int, float]]) 
     return Calibration(kind="calibration", identity=rubric_judge(judgments.values()), levels=levels)
 
 
+def labelled_in_data(scores: Path, source: SourceConfig | None, labels: Labels) -> tuple[str, ...]:
+    """The content hashes of the dialogues that carry a label; see `calibrate_run`."""
+    held = labelled_dialogues(scores, source)
+    return tuple(sorted({d.content_hash for d in held if labels.field in d.labels}))
+
+
 def merged(calibration: Calibration, path: Path) -> tuple[Calibration, tuple[str, ...]]:
     """A calibration with what the file at `path` holds of the same judge and was not fitted now.
 
@@ -300,7 +319,9 @@ def merged(calibration: Calibration, path: Path) -> tuple[Calibration, tuple[str
     held = read_calibration(path, str(path))
     assert held is not None
     kept: list[str] = []
-    update: dict[str, Any] = {}
+    update: dict[str, Any] = {
+        "labelled": tuple(sorted({*calibration.labelled, *held.labelled})),
+    }
     if calibration.adherence is None and held.adherence is not None:
         update["adherence"] = held.adherence
         kept.append("adherence")

@@ -7,8 +7,8 @@ judge's calibration certifies nothing: these members are set apart, and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,12 @@ from curate.records import (
     Certificate,
     CertificateTest,
     CertifiedSet,
-    Draw,
     LabelCounts,
     Manifest,
     ThresholdStep,
     TrustKind,
 )
-from curate.run.ingest import read_dialogues
+from curate.run.drawn_labels import REJECTED_PREFERRED, Labels, one_a_group, read_labels
 from curate.run.outputs import set_fingerprint
 from curate.run.populations import (
     PAIR_SETS,
@@ -37,16 +36,12 @@ from curate.run.populations import (
     identities_of,
     is_of_pairs,
     named_set,
-    read_drawn,
-    read_draws,
     read_members,
     source_fingerprint,
 )
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import write_trust_report
 from curate.storage.files import LineFile, atomic_file, read_lines
-from curate.trust.bad import BETTER, Answer, bad_members, check_answers
-from curate.trust.gold import DialogueFinder, GoldRow, Unused, read_rows
 from curate.trust.guarantee import (
     Stratum,
     Tally,
@@ -62,7 +57,6 @@ from curate.trust.guarantee import (
     upper_bound,
 )
 
-REJECTED_PREFERRED = "better = 'rejected'"
 UNKNOWN_ORIGIN = "The labels are of unknown origin: this holds only if they were drawn at random."
 
 
@@ -119,25 +113,6 @@ class Question:
         return 1 - self.confidence
 
 
-@dataclass(slots=True)
-class Labels:
-    """People's labels, by member.
-
-    Attributes:
-        bad: whether a member is bad; members without an answer are missing.
-        rule: what is bad, in words.
-        draw: that they are of; None where their origin is not known.
-        drawn: `unit`, `stratum`, `order`, `drawn` of all that could have been drawn.
-        unused: rows that say nothing.
-    """
-
-    bad: Mapping[str, bool]
-    rule: str
-    draw: Draw | None
-    drawn: pl.DataFrame | None
-    unused: Unused = field(default_factory=Unused)
-
-
 def certify_run(run: str | Path, gold: str | Path, question: Question) -> Certificate:
     """Say what labels prove of a set of a run.
 
@@ -156,17 +131,8 @@ def certify_run(run: str | Path, gold: str | Path, question: Question) -> Certif
     run, gold = Path(run), Path(gold)
     question.check()
     manifest = read_manifest(run)
-    rows = read_rows(gold)
-    pairs = question.of in PAIR_SETS or (
-        question.of is None and any("pair_id" in row for row in rows)
-    )
-    answers, unused = _pair_answers(run, gold, rows) if pairs else _answers(run, gold, rows)
-    check_answers(answers)
-    draw, drawn = _origin(run, rows, {answer.member for answer in answers}, pairs)
-    if draw is not None and pairs:
-        answers = list(_unswapped(answers, drawn))
-    bad, rule = bad_members(answers, question.bad or (REJECTED_PREFERRED if pairs else None))
-    labels = Labels(bad, rule, draw, drawn, unused)
+    labels = read_labels(run, gold, question.bad, question.of)
+    draw = labels.draw
     if draw is not None and len(draw.sizes) > 1 and question.test != "anytime":
         raise UsageError(
             "the draw was made larger when its first labels may have been seen",
@@ -174,9 +140,9 @@ def certify_run(run: str | Path, gold: str | Path, question: Question) -> Certif
             expected="for this test a number of labels that was fixed before",
             fix="--anytime, which holds whenever one stops, or a draw with another --seed",
         )
-    of = question.of or _default_set(question, draw, pairs)
+    of = question.of or _default_set(question, labels)
     members = read_members(run, of, question.column)
-    apart = _used_to_fit(manifest, pairs)
+    apart = _used_to_fit(manifest, labels.pairs)
     promised = members.filter(
         ~pl.col(UNIT).is_in(pl.Series(list(apart), dtype=pl.String).implode())
     )
@@ -189,9 +155,9 @@ def certify_run(run: str | Path, gold: str | Path, question: Question) -> Certif
     return _Certifying(run, manifest, question, of, members, promised, labels).certificate()
 
 
-def _default_set(question: Question, draw: Draw | None, pairs: bool) -> str:
-    if pairs or question.column:
-        return draw.of if draw else "pairs" if pairs else SCORED
+def _default_set(question: Question, labels: Labels) -> str:
+    if labels.pairs or question.column:
+        return labels.draw.of if labels.draw else "pairs" if labels.pairs else SCORED
     return SFT
 
 
@@ -233,139 +199,6 @@ def write_certificate(path: Path, certificate: Certificate) -> None:
         out.write(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
-# ---- labels
-
-
-def _answers(
-    run: Path, gold: Path, rows: Sequence[Mapping[str, Any]]
-) -> tuple[list[Answer], Unused]:
-    """What rows say of dialogues, by content hash; a row without a dimension says what `human` is."""
-    columns = {name for row in rows for name in row}
-    if not columns & {"id", "dialogue_id", "content", "content_hash"} or "value" not in columns:
-        raise UsageError(
-            f"{gold} is no file of labels",
-            got=f"columns: {', '.join(sorted(columns)) or 'none'}",
-            expected="`id` or `content`, `value`; where there are some `dimension`, `turn` and `rater`",
-            fix=f"`curate sample {run}` writes one to be filled in",
-        )
-    held = [_gold_row(f"{gold.name}:{number}", row) for number, row in enumerate(rows, 1)]
-    find, unused, answers = DialogueFinder(held, read_dialogues(run)), Unused(), []
-    for row in held:
-        found = find(row)
-        if isinstance(found, str):
-            unused.add(found, row.place)
-        elif row.value is None or not str(row.value).strip():
-            unused.add("no value", row.place)
-        else:
-            answers.append(
-                Answer(found.content_hash, row.dimension, row.value, row.place, row.turn, row.rater)
-            )
-    _refuse_none(answers, unused, "dialogue")
-    return answers, unused
-
-
-def _gold_row(place: str, row: Mapping[str, Any]) -> GoldRow:
-    def text(*names: str) -> str | None:
-        held = next((row[name] for name in names if row.get(name) is not None), None)
-        return None if held is None or not str(held).strip() else str(held).strip()
-
-    turn = text("turn")
-    return GoldRow(
-        place=place,
-        dimension=text("dimension") or "human",
-        value=row.get("value"),
-        dialogue_id=text("id", "dialogue_id"),
-        content=text("content", "content_hash"),
-        turn=None if turn is None else int(float(turn)),
-        rater=text("rater"),
-    )
-
-
-def _pair_answers(
-    run: Path, gold: Path, rows: Sequence[Mapping[str, Any]]
-) -> tuple[list[Answer], Unused]:
-    """What rows say of pairs, by id: chosen or rejected, of a draw's file a or b, or tie."""
-    columns = {name for row in rows for name in row}
-    if not columns >= {"pair_id", BETTER}:
-        raise UsageError(
-            f"{gold} does not say which side is better",
-            got=f"columns: {', '.join(sorted(columns)) or 'none'}",
-            expected="`pair_id` and `better` (chosen, rejected or tie; in a draw's file a, b or tie)",
-        )
-    known = {unit for of in PAIR_SETS for unit in _units_of(run, of)}
-    unused, answers = Unused(), []
-    for number, row in enumerate(rows, 1):
-        key, better = (str(row.get(name) or "").strip() for name in ("pair_id", BETTER))
-        place = f"{gold.name}:{number}"
-        if key not in known:
-            unused.add("the run has no pair of that id", place)
-        elif not better:
-            unused.add("no value", place)
-        elif better.lower() not in ("a", "b", "tie", "chosen", "rejected"):
-            unused.add(f"better is neither a, b, chosen, rejected nor tie: {better[:40]!r}", place)
-        else:
-            rater = str(row.get("rater") or "").strip() or None
-            answers.append(Answer(key, BETTER, better.lower(), place, rater=rater))
-    _refuse_none(answers, unused, "pair")
-    return answers, unused
-
-
-def _units_of(run: Path, of: str) -> list[str]:
-    try:
-        return read_members(run, of)[UNIT].to_list()
-    except UsageError:  # the run has no pairs of that kind
-        return []
-
-
-def _unswapped(answers: Iterable[Answer], drawn: pl.DataFrame | None) -> Iterable[Answer]:
-    """Answers about a and b as answers about chosen and rejected."""
-    assert drawn is not None
-    swapped = dict(drawn.select(UNIT, "swapped").iter_rows())
-    sides = {"a": ("chosen", "rejected"), "b": ("rejected", "chosen")}
-    for answer in answers:
-        value = sides.get(answer.value, (answer.value,) * 2)[swapped.get(answer.member, False)]
-        yield Answer(answer.member, BETTER, value, answer.place, rater=answer.rater)
-
-
-def _refuse_none(answers: Sequence[Answer], unused: Unused, what: str) -> None:
-    if not answers:
-        reasons = "; ".join(f"{number} rows: {why}" for why, number in unused.counts.items())
-        raise UsageError(
-            f"no label is about a {what} of this run",
-            got=reasons or "no rows",
-            expected="a file that `curate sample` wrote, filled in, or ids as the run has them",
-        )
-
-
-def _origin(
-    run: Path, rows: Sequence[Mapping[str, Any]], labelled: set[str], pairs: bool
-) -> tuple[Draw | None, pl.DataFrame | None]:
-    """The recorded draw that the labels are of: the one the file names, else the newest that holds them all."""
-    draws = [draw for draw in read_draws(run) if is_of_pairs(draw.of) == pairs]
-    named = {str(row["draw"]).strip() for row in rows if row.get("draw")}
-    if len(named) > 1:
-        raise UsageError(
-            "the labels are of several draws",
-            got=", ".join(sorted(named)),
-            expected="the labels of one: each was to stop where it was said to",
-        )
-    if named and named.isdisjoint(draw.id for draw in draws):
-        raise UsageError(
-            "the file names a draw that is not recorded with the run",
-            got=next(iter(named)),
-            expected=", ".join(draw.id for draw in draws) or f"none is recorded in {run}",
-            fix="certify the run that it was drawn from, or take the column `draw` out: the certificate then "
-            "says that the labels' origin is not known",
-        )
-    for draw in reversed(draws):
-        if named and draw.id not in named:
-            continue
-        drawn = read_drawn(run, draw)
-        if named or labelled <= set(drawn.filter("drawn")[UNIT]):
-            return draw, drawn
-    return None, None
-
-
 def _used_to_fit(manifest: Manifest, pairs: bool) -> frozenset[str]:
     """What the labels were of that fitted a calibration or curve of the run's recipe."""
     recipe = manifest.recipe
@@ -396,7 +229,7 @@ class _Certifying:
         """The answer."""
         question = self.question
         if self.labels.draw is None:
-            self.labels = _one_a_group(self.labels, self.promised)
+            self.labels = one_a_group(self.labels, self.promised)
         if question.test == "threshold":
             return self._threshold()
         if question.test == "anytime":
@@ -567,16 +400,6 @@ class _Certifying:
         held = self.manifest.fingerprints
         names = [*identities, "select" if self.of == SFT else self.of]
         return {name: held[name] for name in names if name in held}
-
-
-def _one_a_group(labels: Labels, members: pl.DataFrame) -> Labels:
-    """Of each group one label: whoever labels what is at hand labels neighbours, which resemble each other."""
-    held = members.filter(pl.col(UNIT).is_in(pl.Series(list(labels.bad)).implode()))
-    # the least hash of each group, which says nothing of its label
-    first = held.sort(UNIT).unique(pl.coalesce("group", UNIT), keep="first")[UNIT]
-    if alike := held.height - len(first):
-        labels.unused.add("another dialogue of its group has a label", "", alike)
-    return replace(labels, bad={unit: labels.bad[unit] for unit in first})
 
 
 def _more_labels(question: Question, tally: Tally) -> int | None:

@@ -169,7 +169,7 @@ def grouped_dialogues(run: Path) -> Iterator[Dialogue]:
 
 def set_fingerprint(units: Iterable[str] | pl.Series) -> str:
     """A hash of a set's members, whatever their order; equal ones count once."""
-    series = units if isinstance(units, pl.Series) else pl.Series(units, dtype=pl.String)
+    series = units if isinstance(units, pl.Series) else pl.Series(list(units), dtype=pl.String)
     digest = hashlib.blake2b(digest_size=8)
     for unit in series.unique().sort():
         digest.update(unit.encode() + b"\n")

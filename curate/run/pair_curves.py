@@ -429,7 +429,7 @@ def fit_from_choices(run: Path, gold: Path, *, precision: float = 0.9) -> tuple[
     curve = fit_pair_curve(
         pairs, identity, fitted_on="labels", source=gold.name, precision=precision
     )
-    return curve, unused
+    return curve.model_copy(update={"labelled": tuple(sorted(votes))}), unused
 
 
 def write_curve(path: Path, curve: PairCurve) -> None:

@@ -1,0 +1,256 @@
+"""People's labels of a run's dialogues or pairs: what they say is bad, which recorded draw they are of, and which of
+them are kept from fitting.
+
+The rule of what is bad is `trust.bad`'s; draws are `run.sample`'s. What cannot be used is counted by its reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from curate.dialogue import Dialogue
+from curate.errors import UsageError
+from curate.records import Draw
+from curate.run.ingest import read_dialogues
+from curate.run.populations import (
+    PAIR_SETS,
+    UNIT,
+    is_of_pairs,
+    read_drawn,
+    read_draws,
+    read_members,
+)
+from curate.trust.bad import BETTER, Answer, bad_members, check_answers
+from curate.trust.gold import DialogueFinder, GoldRow, Unused, read_rows
+
+REJECTED_PREFERRED = "better = 'rejected'"
+"""What is bad of pairs where the user says nothing."""
+
+
+@dataclass(slots=True)
+class Labels:
+    """People's labels, by member.
+
+    Attributes:
+        bad: whether a member is bad; members without an answer are missing.
+        rule: what is bad, in words.
+        draw: that they are of; None where their origin is not known.
+        drawn: `unit`, `stratum`, `order`, `drawn` of all that could have been drawn.
+        pairs: the members are pairs.
+        unused: rows that say nothing.
+    """
+
+    bad: Mapping[str, bool]
+    rule: str
+    draw: Draw | None
+    drawn: pl.DataFrame | None
+    pairs: bool = False
+    unused: Unused = field(default_factory=Unused)
+
+
+def read_labels(run: Path, gold: Path, rule: str | None, of: str | None) -> Labels:
+    """Read a file of labels and say what is bad.
+
+    Args:
+        run: run folder.
+        gold: CSV, JSONL or Parquet, see `run.certify`.
+        rule: of what is bad, see `trust.bad`.
+        of: the set they are to certify; None where the file says by its columns whether it is of pairs.
+
+    Raises:
+        UsageError: a file that is none of labels, labels of other dialogues, two of one rater, a rule that does not fit.
+    """
+    rows = read_rows(gold)
+    pairs = of in PAIR_SETS or (of is None and any("pair_id" in row for row in rows))
+    read = _pair_answers if pairs else _dialogue_answers
+    answers, unused = read(run, gold, rows)
+    check_answers(answers)
+    draw, drawn = _origin(run, rows, {answer.member for answer in answers}, pairs)
+    if drawn is not None and pairs:
+        answers = list(_unswapped(answers, drawn))
+    bad, said = bad_members(answers, rule or (REJECTED_PREFERRED if pairs else None))
+    return Labels(bad, said, draw, drawn, pairs, unused)
+
+
+def without_kept(
+    run: Path, rows: Sequence[GoldRow], hold_out: float
+) -> tuple[list[GoldRow], dict[str, tuple[str, int]]]:
+    """The rows to fit to, and of those kept for a certificate why: where the first is, and how many."""
+    reserved: set[str] = set()
+    for draw in read_draws(run):
+        if draw.purpose == "certify" and not is_of_pairs(draw.of):
+            reserved |= set(read_drawn(run, draw).filter("drawn")[UNIT])
+    find = DialogueFinder(rows, read_dialogues(run))
+    used: list[GoldRow] = []
+    kept: dict[str, tuple[str, int]] = {}
+    for row in rows:
+        dialogue = find(row)
+        key = dialogue.content_hash if isinstance(dialogue, Dialogue) else ""
+        if key in reserved:
+            reason = "drawn to certify, and kept for that"
+        elif key and is_held_out(key, hold_out):
+            reason = "held out for a certificate"
+        else:
+            used.append(row)
+            continue
+        place, number = kept.get(reason, (row.place, 0))
+        kept[reason] = (place, number + 1)
+    if rows and not used:
+        raise UsageError(
+            "no label is left to fit to",
+            got="; ".join(f"{number} rows {why}" for why, (_, number) in kept.items()),
+            expected="labels of other dialogues",
+            fix=f"curate sample {run} --for calibrate",
+        )
+    return used, kept
+
+
+def is_held_out(content_hash: str, share: float) -> bool:
+    """Whether a dialogue is among the `share` that is kept for a certificate; the same dialogues each time."""
+    digest = hashlib.blake2b(f"hold out {content_hash}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) < share * 2**64
+
+
+def one_a_group(labels: Labels, members: pl.DataFrame) -> Labels:
+    """Of each group one label: whoever labels what is at hand labels neighbours, which resemble each other."""
+    held = members.filter(pl.col(UNIT).is_in(pl.Series(list(labels.bad)).implode()))
+    # the least hash of each group, which says nothing of its label
+    first = held.sort(UNIT).unique(pl.coalesce("group", UNIT), keep="first")[UNIT]
+    if alike := held.height - len(first):
+        labels.unused.add("another dialogue of its group has a label", "", alike)
+    return replace(labels, bad={unit: labels.bad[unit] for unit in first})
+
+
+def _dialogue_answers(
+    run: Path, gold: Path, rows: Sequence[Mapping[str, Any]]
+) -> tuple[list[Answer], Unused]:
+    """What rows say of dialogues, by content hash; a row without a dimension says what `human` is."""
+    columns = {name for row in rows for name in row}
+    if not columns & {"id", "dialogue_id", "content", "content_hash"} or "value" not in columns:
+        raise UsageError(
+            f"{gold} is no file of labels",
+            got=f"columns: {', '.join(sorted(columns)) or 'none'}",
+            expected="`id` or `content`, `value`; where there are some `dimension`, `turn` and `rater`",
+            fix=f"`curate sample {run}` writes one to be filled in",
+        )
+    held = [_gold_row(f"{gold.name}:{number}", row) for number, row in enumerate(rows, 1)]
+    find, unused, answers = DialogueFinder(held, read_dialogues(run)), Unused(), []
+    for row in held:
+        found = find(row)
+        if isinstance(found, str):
+            unused.add(found, row.place)
+        elif row.value is None or not str(row.value).strip():
+            unused.add("no value", row.place)
+        else:
+            answers.append(
+                Answer(found.content_hash, row.dimension, row.value, row.place, row.turn, row.rater)
+            )
+    _refuse_none(answers, unused, "dialogue")
+    return answers, unused
+
+
+def _gold_row(place: str, row: Mapping[str, Any]) -> GoldRow:
+    def text(*names: str) -> str | None:
+        held = next((row[name] for name in names if row.get(name) is not None), None)
+        return None if held is None or not str(held).strip() else str(held).strip()
+
+    turn = text("turn")
+    return GoldRow(
+        place=place,
+        dimension=text("dimension") or "human",
+        value=row.get("value"),
+        dialogue_id=text("id", "dialogue_id"),
+        content=text("content", "content_hash"),
+        turn=None if turn is None else int(float(turn)),
+        rater=text("rater"),
+    )
+
+
+def _pair_answers(
+    run: Path, gold: Path, rows: Sequence[Mapping[str, Any]]
+) -> tuple[list[Answer], Unused]:
+    """What rows say of pairs, by id: chosen or rejected, of a draw's file a or b, or tie."""
+    columns = {name for row in rows for name in row}
+    if not columns >= {"pair_id", BETTER}:
+        raise UsageError(
+            f"{gold} does not say which side is better",
+            got=f"columns: {', '.join(sorted(columns)) or 'none'}",
+            expected="`pair_id` and `better` (chosen, rejected or tie; in a draw's file a, b or tie)",
+        )
+    known = {unit for of in PAIR_SETS for unit in _units_of(run, of)}
+    unused, answers = Unused(), []
+    for number, row in enumerate(rows, 1):
+        key, better = (str(row.get(name) or "").strip() for name in ("pair_id", BETTER))
+        place = f"{gold.name}:{number}"
+        if key not in known:
+            unused.add("the run has no pair of that id", place)
+        elif not better:
+            unused.add("no value", place)
+        elif better.lower() not in ("a", "b", "tie", "chosen", "rejected"):
+            unused.add(f"better is neither a, b, chosen, rejected nor tie: {better[:40]!r}", place)
+        else:
+            rater = str(row.get("rater") or "").strip() or None
+            answers.append(Answer(key, BETTER, better.lower(), place, rater=rater))
+    _refuse_none(answers, unused, "pair")
+    return answers, unused
+
+
+def _units_of(run: Path, of: str) -> list[str]:
+    try:
+        return read_members(run, of)[UNIT].to_list()
+    except UsageError:  # the run has no pairs of that kind
+        return []
+
+
+def _unswapped(answers: Iterable[Answer], drawn: pl.DataFrame) -> Iterable[Answer]:
+    """Answers about a and b as answers about chosen and rejected."""
+    swapped = dict(drawn.select(UNIT, "swapped").iter_rows())
+    sides = {"a": ("chosen", "rejected"), "b": ("rejected", "chosen")}
+    for answer in answers:
+        value = sides.get(answer.value, (answer.value,) * 2)[swapped.get(answer.member, False)]
+        yield Answer(answer.member, BETTER, value, answer.place, rater=answer.rater)
+
+
+def _refuse_none(answers: Sequence[Answer], unused: Unused, what: str) -> None:
+    if not answers:
+        reasons = "; ".join(f"{number} rows: {why}" for why, number in unused.counts.items())
+        raise UsageError(
+            f"no label is about a {what} of this run",
+            got=reasons or "no rows",
+            expected="a file that `curate sample` wrote, filled in, or ids as the run has them",
+        )
+
+
+def _origin(
+    run: Path, rows: Sequence[Mapping[str, Any]], labelled: set[str], pairs: bool
+) -> tuple[Draw | None, pl.DataFrame | None]:
+    """The recorded draw that the labels are of: the one the file names, else the newest that holds them all."""
+    draws = [draw for draw in read_draws(run) if is_of_pairs(draw.of) == pairs]
+    named = {str(row["draw"]).strip() for row in rows if row.get("draw")}
+    if len(named) > 1:
+        raise UsageError(
+            "the labels are of several draws",
+            got=", ".join(sorted(named)),
+            expected="the labels of one: each was to stop where it was said to",
+        )
+    if named and named.isdisjoint(draw.id for draw in draws):
+        raise UsageError(
+            "the file names a draw that is not recorded with the run",
+            got=next(iter(named)),
+            expected=", ".join(draw.id for draw in draws) or f"none is recorded in {run}",
+            fix="certify the run that it was drawn from, or take the column `draw` out: the certificate then "
+            "says that the labels' origin is not known",
+        )
+    for draw in reversed(draws):
+        if named and draw.id not in named:
+            continue
+        drawn = read_drawn(run, draw)
+        if named or labelled <= set(drawn.filter("drawn")[UNIT]):
+            return draw, drawn
+    return None, None
