@@ -260,8 +260,9 @@ def certified_threshold(
     sets = list(sets)
     if not sets:
         return ()
-    least = first_labels(sets[-1][1].labelled, risk, error)
-    asked = [held for held in sets if held[1].labelled >= least] or sets[-1:]
+    labels = sets[-1][1].labelled
+    enough = (tally.labelled >= first_labels(labels, risk, error, tally.size) for _, tally in sets)
+    asked = sets[next((at for at, is_enough in enumerate(enough) if is_enough), len(sets) - 1) :]
     steps: list[Step] = []
     for threshold, tally in asked:
         p = p_value(tally, risk)
@@ -272,12 +273,14 @@ def certified_threshold(
     return tuple(steps)
 
 
-def first_labels(labels: int, risk: float, error: float) -> int:
-    """Labels of the first threshold that is asked: 60, or 100 where there are 300, at a risk and error of .1.
+def first_labels(labels: int, risk: float, error: float, size: int | None = None) -> int:
+    """Labels of the first threshold that is asked: 60, or 100 where there are 300 in all, at a risk and error of .1.
 
-    At another risk as many times the least number of labels that can pass at all (22 there).
+    Those are the least that pass with two bad ones among them (five), and a little more; so it is for other risks, and
+    for a set of known size, of which fewer labels prove as much.
     """
-    return math.ceil((60 if labels < 300 else 100) / 22 * least_labels(0, risk, error) - 1e-9)
+    bad, share = (2, 60 / 52) if labels < 300 else (5, 100 / 91)
+    return math.ceil(share * least_labels(bad, risk, error, size) - 1e-9)
 
 
 # ---- how many labels it takes

@@ -247,10 +247,12 @@ def test_the_walk_stops_at_the_first_that_does_not_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "risk", "first"), [(100, 0.1, 60), (299, 0.1, 60), (300, 0.1, 100), (100, 0.05, 123)]
+    ("labels", "risk", "first"), [(100, 0.1, 60), (299, 0.1, 60), (300, 0.1, 100), (100, 0.05, 122)]
 )
 def test_the_first_threshold_has_labels_enough(labels: int, risk: float, first: int) -> None:
     assert first_labels(labels, risk, 0.1) == first
+    assert first_labels(labels, risk, 0.1, 100) < first or risk < 0.1
+    assert first_labels(labels, risk, 0.1, 10**7) == first
 
 
 def test_too_few_labels_for_that_are_asked_of_the_whole_pool() -> None:
