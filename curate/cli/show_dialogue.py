@@ -42,8 +42,11 @@ def show_judged(
         console.print(f"judge: {unscored(judgment)}")
     else:
         level = judgment["conversation_level"]
+        own = f"the judge said {judgment['judge_verdict'] or 'nothing clear'}"
+        if judgment.get("opinions"):
+            own = "of several judges, below"
         console.print(
-            f"verdict [bold]{judgment['verdict']}[/bold] (the judge said {judgment['judge_verdict'] or 'nothing clear'}), "
+            f"verdict [bold]{judgment['verdict']}[/bold] ({own}), "
             + ", ".join(f"{name} {entry['score']}" for name, entry in level.items())
             + f", weakest turn {judgment['weakest_turn']}"
         )

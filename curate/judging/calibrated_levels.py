@@ -33,6 +33,7 @@ from curate.records.calibration_file import OtherJudge, described
 _COMPARED = (
     *("model", "revision", "quantisation", "mode", "prompt_version", "turn_view"),
     *READING_OPTIONS,
+    *("rule", "doubt", "threshold", "judges"),  # of a jury or a cascade
 )
 _COMPARED_ADHERENCE = (*_COMPARED, "answer_prefix")
 

@@ -147,6 +147,11 @@ class CascadeTally:
 
 
 def _sentence(made: CascadeReport) -> str:
+    if made.share == 1:
+        return (
+            f"the second judge decided all {made.dialogues} dialogues; `curate calibrate RUN --cascade` fits when it "
+            "is to be asked."
+        )
     said = [
         f"the second judge decided {made.escalated} of {made.dialogues} dialogues ({made.share:.0%})"
     ]

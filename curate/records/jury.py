@@ -85,7 +85,9 @@ class CascadeFit(Frozen):
     lost_at_most: float = Field(
         description="Upper bound of the share of all dialogues that are lost, at that confidence."
     )
-    content_hashes: tuple[str, ...] = Field(
-        description="Of those dialogues: their labels may not certify what this cascade selects."
+    labelled: tuple[str, ...] = Field(
+        (),
+        description="Content hashes of the dialogues whose labels were used: these may not certify what the cascade "
+        "selects.",
     )
     sentence: str

@@ -87,7 +87,7 @@ def fit_cascade(
         kept=found.kept,
         lost=found.lost,
         lost_at_most=found.at_most,
-        content_hashes=tuple(tried),
+        labelled=() if is_good is None else tuple(tried),
         sentence=f"Up to a doubt of {found.value:.2f} the first judge decides: {found.kept} of {len(tried)} "
         f"dialogues. In {found.lost} of them {error}; with {confidence:.0%} confidence that is so in at most "
         f"{found.at_most:.1%} of all dialogues.",

@@ -200,12 +200,16 @@ def write_certificate(path: Path, certificate: Certificate) -> None:
 
 
 def _used_to_fit(manifest: Manifest, pairs: bool) -> frozenset[str]:
-    """What the labels were of that fitted a calibration or curve of the run's recipe."""
+    """What the labels were of that fitted a calibration, a curve or a cascade of the run's recipe."""
     recipe = manifest.recipe
+    cascade = (recipe.get("models") or {}).get("judge") or {}
     fitted = (
         [(recipe.get("fork") or {}).get("curve")]
         if pairs
-        else [(recipe.get(name) or {}).get("calibration") for name in ("judge", "adherence")]
+        else [
+            *((recipe.get(name) or {}).get("calibration") for name in ("judge", "adherence")),
+            cascade.get("fit"),
+        ]
     )
     return frozenset(unit for held in fitted if held for unit in held.get("labelled", ()))
 

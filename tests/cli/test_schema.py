@@ -280,7 +280,7 @@ EXAMPLES: dict[str, BaseModel] = {
         kept=60,
         lost=2,
         lost_at_most=0.06,
-        content_hashes=("0",),
+        labelled=("0",),
         sentence="Up to a doubt of 0.30 the first judge decides.",
     ),
     "unscored": Unscored(dialogue_id="a", content_hash="0", stage="judge", reason="bad_reply"),

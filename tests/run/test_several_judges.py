@@ -23,6 +23,7 @@ from curate.recipe import Recipe, parse_recipe
 from curate.records import Judgment, Unscored
 from curate.records.validation import validate_record
 from curate.run.cascade_fit import fit_cascade, write_fit
+from curate.run.certify import _used_to_fit
 from curate.run.pipeline import RunResult, run_recipe
 from curate.stages import bind_stages, model_pool
 from tests.live import live_server
@@ -261,6 +262,81 @@ def test_people_say_what_a_cascade_loses(
     fit, unused = fit_cascade(tmp_path / "run", gold)
     assert (fit.truth, fit.dialogues, fit.kept, fit.lost) == ("people", 29, 29, 0)
     assert sum(unused.counts.values()) == 1
+    assert len(fit.labelled) == 29  # which may not certify what it selects
+
+
+def test_labels_that_fitted_a_cascade_do_not_certify_it(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    run_recipe(cascade(server, data), out=tmp_path / "run")
+    gold = tmp_path / "gold.csv"
+    gold.write_text("id,dimension,value\n" + "".join(f"chat-{n},accept,yes\n" for n in range(25)))
+    fit, _ = fit_cascade(tmp_path / "run", gold)
+    write_fit(tmp_path / "cascade.json", fit)
+    fitted = cascade(server, data, fit=str(tmp_path / "cascade.json"))
+    result = run_recipe(fitted, out=tmp_path / "run")
+    assert _used_to_fit(result.manifest, False) == {*fit.labelled}
+    alone = run_recipe(cascade(server, data, threshold=0.3), out=tmp_path / "run")
+    assert not _used_to_fit(alone.manifest, False)
+
+
+def test_a_calibration_is_of_the_jury_as_it_is_put_together(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    result = run_recipe(jury(server, data, "large", "third", "odd"), out=tmp_path / "run", limit=3)
+    identity = result.manifest.identities["judge"].model_dump(mode="json")
+    cuts = {"method": "given_shares", "cuts": [1.01, 1.02, 4.98, 4.99]}
+    calibration = {"kind": "calibration", "identity": identity, "levels": {"helpfulness": cuts}}
+    judge = {"text": "off", "calibration": calibration}
+    same = jury(server, data, "large", "third", "odd", judge=judge)
+    calibrated, calls = asked(server, lambda: run_recipe(same, out=tmp_path / "run", limit=3))
+    assert calls.total() == 0
+    assert calibrated.manifest.verdicts == {"good": 2, "poor": 1}  # an expectation of 4.97 is a 3
+    for other in (
+        jury(server, data, "large", "third", "odd", judge={**judge, "jury": "minimum"}),
+        jury(server, data, "large", "third", "small", judge=judge),
+        jury(server, data, "large", "odd", judge=judge),
+    ):
+        with pytest.raises(UsageError, match="fitted to another judge"):
+            run_recipe(other, out=tmp_path / "other", limit=3)
+
+
+def test_everything_but_the_rubric_asks_the_lead_judge(data: Path, tmp_path: Path) -> None:
+    """And the rubric asks all of them wherever a dialogue is judged: with another scenario, too."""
+    with live_server(models=("small", "large")) as server:
+        chosen = jury(
+            server,
+            data,
+            "small",
+            "large",
+            role="A clerk.",
+            adherence={"output_mode": "binary"},
+            judge={"text": "off", "persona_check": 3},
+            fork={"resamples": 1, "where": "verdict != 'excellent'", "at": "earliest"},
+        )
+        policy = {"policy": model(server, "large")}
+        chosen = parse_recipe(
+            chosen.model_dump(mode="json", exclude={"models"})
+            | {"models": {"judges": [model(server, "small"), model(server, "large")], **policy}}
+        )
+        rows = [json.loads(line) for line in data.read_text().splitlines()]
+        for number, row in enumerate(rows):
+            row["scenario"] = f"Scenario {number % 2}."
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows[:6]))
+        result = run_recipe(chosen, out=tmp_path / "run")
+    manifest = result.manifest
+    assert manifest.identities["adherence"].model == "small"
+    assert manifest.stages["persona"].rows == 3
+    persona = next((result.folder / "persona").iterdir())
+    assert manifest.identities["judge"].model == "small + large"
+    assert persona.is_dir()
+    pairs = [
+        json.loads(line)
+        for name in ("pairs", "dropped_pairs")
+        for line in (result.folder / f"pairs/{name}.jsonl").read_text().splitlines()
+    ]
+    compared = {pair["judge"] for pair in pairs if pair["judge"]}
+    assert compared == {"openai:small"}
 
 
 def test_a_small_sample_gives_no_threshold(
