@@ -485,7 +485,8 @@ def _sentence(
         )
 
     def passing(name: str, held: DimensionAgreement) -> str:
-        return f"{name} once it is calibrated" if held.only_calibrated else name
+        shown = f"{name} once it is calibrated" if held.only_calibrated else name
+        return f"{shown} (kappa at least {held.gate.lower:.2f})"
 
     def failing(name: str, held: DimensionAgreement) -> str:
         return f"{name} (kappa at most {held.gate.upper:.2f})"
@@ -496,7 +497,7 @@ def _sentence(
 
     parts = []
     if passed := named("pass", passing):
-        parts.append(f"the judge is shown to agree with people (kappa .5 or more) on {passed}")
+        parts.append(f"the judge is shown to agree with people on {passed}")
     if failed := named("fail", failing):
         parts.append(
             f"it is shown not to on {failed}"

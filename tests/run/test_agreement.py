@@ -202,6 +202,8 @@ def test_a_run_is_held_against_labels_and_the_report_is_kept(
     assert coherence.alternative is not None
     assert [rater.rater for rater in coherence.raters] == ["ann", "bob", "eve"]
     assert {part.value for part in coherence.slices} == {"de", "en"}
+    assert f"coherence (kappa at least {coherence.gate.lower:.2f})" in report.sentence
+    assert "helpfulness once it is calibrated (kappa at least" in report.sentence
     assert report.dimensions["helpfulness"].gate.goes_by == "mapped"
     assert "coherence" not in report.not_for_use
 
