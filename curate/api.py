@@ -88,8 +88,10 @@ from curate.records import (
 from curate.records.calibration_file import read_calibration
 from curate.records.validation_errors import validated
 from curate.run.agreement import measure_agreement
+from curate.run.audit import audit_run
 from curate.run.calibrate import Labels, calibrate, calibrate_with_gold
 from curate.run.cleaning_inputs import prepare_cleaning
+from curate.run.diff import diff_runs
 from curate.run.pipeline import RunResult, run_recipe
 from curate.selection.config import SelectConfig
 from curate.selection.rules import select as select_rows
@@ -143,8 +145,10 @@ __all__ = [
     "Unscored",
     "UsageError",
     "VllmConfig",
+    "audit_run",
     "calibrate",
     "calibrate_with_gold",
+    "diff_runs",
     "draft_metric",
     "fork_pairs",
     "judge_dialogues",

@@ -55,6 +55,10 @@ def show_diff(console: Console, found: RunDiff) -> None:
     for stage, changes in found.judges.items():
         _show_changes(console, f"who scored ({stage})", changes)
     _show_changes(console, "versions", found.versions)
+    _show_changes(console, "figures", found.figures)
+    for trust in found.trust:
+        console.print(f"[bold]{escape(trust.key)}[/bold], first: {escape(str(trust.before))}")
+        console.print(f"  second: {escape(str(trust.after))}")
     _show_verdicts(console, table)
     _show_shifts(console, table)
     for name, change in table.sets.items():
@@ -82,6 +86,8 @@ def _show_changes(console: Console, title: str, changes: Sequence[Change]) -> No
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
     text = "(none)" if value is None else " ".join(str(value).split())
     return text if len(text) <= _VALUE else text[: _VALUE - 1] + "…"
 

@@ -50,6 +50,12 @@ class RunDiff(Frozen):
     )
     recipe: tuple[Change, ...] = ()
     versions: tuple[Change, ...] = ()
+    figures: tuple[Change, ...] = Field(
+        (), description="Rows that could not be read, unscored shares by stage, cost."
+    )
+    trust: tuple[Change, ...] = Field(
+        (), description="What was measured of the judge after each run, a sentence a kind."
+    )
     pairs: dict[str, PairChange] = Field(default_factory=dict)
     drop_reasons: tuple[Change, ...] = Field(
         (), description="Pairs dropped by reason, where their number changed."
@@ -96,6 +102,8 @@ def diff_runs(first: Path, second: Path) -> RunDiff:
             if change.key not in _OF_A_RUN
         ),
         versions=_changes(before.versions, after.versions),
+        figures=_changes(_figures(before), _figures(after)),
+        trust=_changes(_trust(before), _trust(after)),
         pairs=pairs,
         drop_reasons=_changes(before.drop_reasons, after.drop_reasons),
     )
@@ -137,6 +145,15 @@ def _pair_change(before: dict[str, None], after: dict[str, None]) -> PairChange:
         gained=tuple(pair for pair in after if pair not in before),
         lost=tuple(pair for pair in before if pair not in after),
     )
+
+
+def _figures(manifest: Manifest) -> dict[str, Any]:
+    shares = {f"unscored ({name})": share for name, share in manifest.unscored_shares.items()}
+    return {"quarantined": manifest.quarantined, **shares, "cost": manifest.cost}
+
+
+def _trust(manifest: Manifest) -> dict[str, Any]:
+    return {kind.value: sentence for kind, sentence in manifest.trust.items()}
 
 
 def _identity(manifest: Manifest, stage: str) -> dict[str, Any]:

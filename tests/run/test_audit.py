@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import curate as api
 from curate.errors import UsageError
 from curate.records.validation import validate_record
 from curate.run.audit import audit_run, plan_second_judging
@@ -88,7 +89,7 @@ def test_another_judge_is_not_taken_for_the_same(server: CountingServer, run: Pa
 def test_an_adherence_run_has_no_checks_of_a_judge(server: CountingServer, tmp_path: Path) -> None:
     data = write_rows(tmp_path / "chats.jsonl", [chat(n) for n in range(30)])
     run_recipe(recipe(server, data, judge=False, select=False), out=tmp_path / "run")
-    report = audit_run(tmp_path / "run")
+    report = api.audit_run(tmp_path / "run")
     assert {check.part for check in report.checks} == {
         "collapsed scores",
         "unscored",

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from curate.errors import UsageError
+from curate.records import TrustKind
 from curate.run.diff import diff_runs
 from curate.run.pipeline import run_recipe
-from curate.run.read_back import read_table
+from curate.run.read_back import read_manifest, read_table
 from curate.run.run_list import list_runs
 from tests.live import live_server
 from tests.processes import curate
@@ -50,8 +51,15 @@ def test_two_runs_are_compared_by_what_was_asked_and_what_came(runs: Path) -> No
     sets = {row["id"]: row["sets"] for row in read_table(second)}
     assert found.dialogues.sets["sft"].after == sum("sft" in names for names in sets.values())
     assert "Another judge, or another way to ask it: judge." in found.sentence
+    assert not found.trust
+    assert curate("audit", second).returncode == 0
+    (trust,) = diff_runs(first, second).trust
+    assert trust.key == "audit"
+    assert trust.after == read_manifest(second).trust[TrustKind.AUDIT]
+    found = diff_runs(first, second)
     result = curate("diff", first, second)
     assert result.returncode == 0, result.stderr
+    assert trust.after in " ".join(result.stdout.split())
     lines = result.stdout.splitlines()[1:]  # the first names the folders
     assert max(map(len, lines)) <= 80
     assert found.sentence in " ".join(result.stdout.split())
