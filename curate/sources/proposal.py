@@ -6,7 +6,7 @@ rows can be read; everything else is the user's to say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from curate.dialogue import Message
 from curate.errors import UsageError
-from curate.sources.detect import Abstention, Detection, as_mapped_row
+from curate.sources.detect import SAMPLE, Abstention, Detection, as_mapped_row
 from curate.sources.fields import ID_KEYS, SCENARIO_KEYS
 from curate.sources.formats import NAMES
 from curate.sources.mapping import Mapping
@@ -27,6 +27,7 @@ from curate.sources.unit_result import Draft, Row, UnreadableError, scalar_id
 
 CERTAIN = 0.95
 LEAST = 0.5
+_FIRST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,24 +140,40 @@ def _worth(tried: Proposal) -> tuple[float, int, int]:
 
 
 def _tried(files: Sequence[Sequence[Any]]) -> Iterator[Proposal]:
-    """Every candidate, tried on the rows."""
-    for selector, rows in _layouts(files):
-        for candidate in candidates([row for row in rows if row is not None][:200]):
-            tried = _try(candidate, rows, selector)
-            if tried is not None and tried.rows_read:
-                yield tried
+    """Every candidate, tried on the rows as they came and laid out otherwise.
 
-
-def _layouts(files: Sequence[Sequence[Any]]) -> Iterator[tuple[str | None, list[Row | None]]]:
-    """The rows of files as they came, and as a selector would lay them out, where files may be one row or one object."""
-    yield None, [as_mapped_row(value) for values in files for value in values]
-    selectors = dict.fromkeys(
-        selector for values in files if len(values) == 1 for selector in row_selectors(values[0])
-    )
-    if all(
-        len(values) >= 2 and all(isinstance(value, dict) for value in values) for values in files
-    ):
+    A file that is one row may be one object of many, and a file of objects one dialogue; rows of several dialogues
+    each are looked for where nothing else reads half of the rows.
+    """
+    found = False
+    singles = [values[0] for values in files if len(values) == 1]
+    selectors = dict.fromkeys(selector for value in singles for selector in row_selectors(value))
+    if all(len(values) > 1 and all(isinstance(one, dict) for one in values) for values in files):
         selectors["."] = None
+    plain = [as_mapped_row(value) for values in files for value in values]
+    for selector, rows in ((None, plain), *_laid(files, selectors)):
+        for tried in _tried_on(rows, selector):
+            found |= tried.rows_read >= LEAST * tried.rows
+            yield tried
+    if not found:
+        several = [value for values in files for value in values[:_FIRST] if len(values) > 1]
+        within = dict.fromkeys(name for value in several for name in row_selectors(value))
+        within.pop("*", None)
+        for selector, rows in _laid(files, within):
+            yield from _tried_on(rows, selector)
+
+
+def _tried_on(rows: Sequence[Row | None], selector: str | None) -> Iterator[Proposal]:
+    for candidate in candidates([row for row in rows if row is not None][:SAMPLE]):
+        tried = _try(candidate, rows, selector)
+        if tried is not None and tried.rows_read:
+            yield tried
+
+
+def _laid(
+    files: Sequence[Sequence[Any]], selectors: Iterable[str]
+) -> Iterator[tuple[str, list[Row | None]]]:
+    """The rows of files as each selector lays them out, where it finds any."""
     for selector in selectors:
         laid = [
             as_mapped_row(raw.value)

@@ -142,6 +142,24 @@ def test_rows_within_a_file(tmp_path: Path, content: Any, selector: str) -> None
     assert len(loaded.dialogues) == (1 if selector == "." else 2)
 
 
+def test_rows_of_several_dialogues(rows: Rows) -> None:
+    row = {"day": 1, "sessions": [{"log": talk(("user", "bot"))}, {"log": talk(("user", "bot"))}]}
+    proposal = proposed(row, row)
+    assert proposal.settings["rows"] == "sessions[*]"
+    loaded = rows(row, row, mapping=proposal.settings)
+    assert [said(dialogue) for dialogue in loaded.dialogues] == [ALTERNATING] * 4
+
+
+def test_a_list_of_usual_messages_over_several_lines_is_one_dialogue(tmp_path: Path) -> None:
+    path = tmp_path / "one.json"
+    path.write_text(json.dumps(talk(("user", "assistant"), "role", "content"), indent=2))
+    with pytest.raises(UnknownShapeError) as caught:
+        open_source(SourceConfig(path=str(path)))
+    proposal = caught.value.proposal
+    assert proposal is not None
+    assert proposal.settings == {"rows": ".", "each": "items[*]"}
+
+
 @pytest.mark.parametrize(
     "row",
     [
