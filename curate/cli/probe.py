@@ -184,7 +184,12 @@ def _show_plan(plan: ProbePlan) -> None:
     cost = "" if plan.cost is None else f", cost at most {plan.cost:.4f} at the recipe's prices"
     OUT.print(
         f"{len(plan.cases)} flaws planted in {groups} dialogues of {escape(plan.source)}; "
-        f"{len(plan.judged):,} versions to judge",
+        f"{len(plan.judged):,} versions to judge"
+        + (
+            ""
+            if len(plan.cases) >= plan.wanted
+            else f" ({plan.wanted} flaws wanted; there is no room for more)"
+        ),
         soft_wrap=True,
     )
     OUT.print(

@@ -141,7 +141,7 @@ def probe_judge(
                 await for_each(
                     jobs, work, count, open_at_once=models.facts.open_dialogues(StageName.JUDGE)
                 )
-            return prober, {StageName.JUDGE.value: own.fingerprint}
+            return prober, {StageName.JUDGE.value: own.result}
 
     prober, fingerprints = run_in_loop(ask_all())
     return prober.probed(fingerprints)

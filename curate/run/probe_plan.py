@@ -48,6 +48,7 @@ class ProbePlan:
         sides: cases whose two sides are shown together.
         again: dialogues that are judged twice, and whose last turn is asked about in other words.
         source: which dialogues these are made from.
+        wanted: flaws asked for; there are fewer where the dialogues have no room for more.
         load: of all of it, tokens counted at 4 characters each.
         cost: at the recipe's prices and without a prefix cache; None where the judge has none.
         by_policy: so many of the cases are to be planted by the recipe's policy.
@@ -61,6 +62,7 @@ class ProbePlan:
     again: tuple[Dialogue, ...]
     source: str
     seed: int
+    wanted: int
     load: Load = field(default_factory=Load)
     cost: float | None = None
     by_policy: int = 0
@@ -131,6 +133,7 @@ def draw_cases(
         again=tuple(drawn[:each]),
         source="curate's sample dialogues" if data is None else data,
         seed=seed,
+        wanted=limit,
         by_policy=min(by_policy, sum(map(is_in_words, cases))),
         planted_by={"edits": len(cases)},
     )

@@ -26,6 +26,7 @@ from curate.judging.config import RubricConfig
 from curate.recipe import Recipe, parse_recipe
 from curate.records import ProbeReport, TrustKind
 from curate.records.validation import validate_record
+from curate.run.pipeline import run_recipe
 from curate.run.probe import (
     compare_probes,
     plan_probe,
@@ -35,6 +36,7 @@ from curate.run.probe import (
 )
 from curate.run.probe_asking import Probed, Prober
 from curate.run.probe_plan import ProbePlan, is_in_words
+from curate.run.read_back import read_manifest
 from curate.run.trust_reports import read_trust_report
 from curate.sources.sample import sample_rewordings
 from curate.stages import judge_stage
@@ -487,3 +489,24 @@ def test_a_policy_plants_what_it_can_and_the_rest_is_edited(
 def test_a_policy_that_is_not_named_cannot_plant() -> None:
     with pytest.raises(UsageError, match="no policy is named"):
         plan_probe(recipe(), limit=26, by_policy=3)
+
+
+def test_a_runs_manifest_says_what_was_found_while_the_judge_is_the_same(
+    engine: ScriptedEngine,
+) -> None:
+    """The judge of the run and of the probe are one, though the probe asks for no words."""
+    row = {
+        "id": "d",
+        "scenario": "A person asks.",
+        "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}],
+    }
+    Path("chats.jsonl").write_text(json.dumps(row) + "\n")
+    alone: dict[str, Any] = {"source": {"path": "chats.jsonl"}, "adherence": False, "select": False}
+    judged = {"judge": {"mode": "tokens", "text": "off"}}
+    run = run_recipe(recipe(**alone, **judged)).folder
+    assert "not tried on planted flaws" in read_manifest(run).trust[TrustKind.PROBE]
+    write_probe(run, probe_judge(recipe(**alone, **judged), plan(13), run / "replies.sqlite"))
+    assert "Of 13 planted flaws" in read_manifest(run).trust[TrustKind.PROBE]
+    other = {"judge": {"mode": "tokens", "text": "off", "paraphrases": 2}}
+    run_recipe(recipe(**alone, **other))
+    assert "of an earlier judge" in read_manifest(run).trust[TrustKind.PROBE]
