@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import quote
 
@@ -88,9 +89,9 @@ def test_keys_go_through_dialogues_and_turns(page: Page, file: Path) -> None:
     expect(page.locator(".dialogue h2")).to_have_text("chat-2")
     page.keyboard.press("n")
     page.keyboard.press("n")
-    page.wait_for_function("location.hash.endsWith('/chat-2/2')")
+    expect(page).to_have_url(re.compile("/chat-2/2$"))
     page.keyboard.press("p")
-    page.wait_for_function("location.hash.endsWith('/chat-2/1')")
+    expect(page).to_have_url(re.compile("/chat-2/1$"))
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
