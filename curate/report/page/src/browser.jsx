@@ -4,6 +4,8 @@ import { choices, columnNamed, count, figures, pairCount, pairValue, rowOf, valu
 import { Strip } from "./charts.jsx";
 import { Dialogue, Verdict } from "./dialogue.jsx";
 import { List } from "./list.jsx";
+import { isDecided, isHidden, reviewing } from "./review.js";
+import { ReviewBar } from "./review.jsx";
 import { filters, go, hits, place, replacePlace, rows, searchFor, searched, sorting, words } from "./state.js";
 import { Plain, digits, plural, spoken } from "./text.jsx";
 
@@ -13,6 +15,7 @@ export function Browser() {
   return (
     <div class={`browser ${id === null ? "" : "has-open"}`}>
       <div class="side-pane">
+        <ReviewBar />
         <Search />
         <Filters />
         <p class="status" aria-live="polite">
@@ -37,11 +40,12 @@ function Row({ row }) {
   const score = ["mean_score", "adherence", "overall_score"].map((name) => [name, value(name, row)]).filter(([, held]) => held !== null);
   const verdict = value("verdict", row);
   const unscored = value("judge_unscored", row);
+  if (isHidden(value("id", row))) return <><span class="row-top"><strong><Plain>{value("id", row)}</Plain></strong></span><span class="row-text"><Plain>{value("first_words", row)}</Plain></span><span class="row-end"><small>not decided</small></span></>;
   return (
     <>
       <span class="row-top"><strong><Plain>{value("id", row)}</Plain></strong>{verdict ? <Verdict verdict={verdict} /> : unscored && <span class="badge">unscored</span>}</span>
       <span class="row-text"><Plain>{value("first_words", row)}</Plain></span>
-      <span class="row-end"><Strip row={row} /><small>{score.map(([name, held]) => `${spoken(name)} ${digits(held)}`).join("  ")}</small></span>
+      <span class="row-end"><Strip row={row} /><small>{reviewing.value && isDecided(value("id", row)) && "decided  "}{score.map(([name, held]) => `${spoken(name)} ${digits(held)}`).join("  ")}</small></span>
     </>
   );
 }

@@ -3,6 +3,8 @@ import { useEffect, useState } from "preact/hooks";
 import { dialogueAt, figures, rowOf, value } from "./data.js";
 import { Message } from "./message.jsx";
 import { Pair } from "./pair.jsx";
+import { isHidden } from "./review.js";
+import { BlindPair, Decision, PairReview, TurnReview, isPairOpen } from "./review.jsx";
 import { address, place, showOnly } from "./state.js";
 import { Plain, Text, digits, plural, spoken } from "./text.jsx";
 
@@ -31,6 +33,17 @@ export function Dialogue({ id, target }) {
 
 function Whole({ row, id, dialogue }) {
   const judgment = dialogue?.judge;
+  const hidden = isHidden(id);
+  if (hidden && dialogue) {
+    return (
+      <article class="dialogue">
+        <header><h2><a href={address("dialogue", id)}><Plain>{id}</Plain></a></h2></header>
+        <Decision dialogue={dialogue} decided={decided(row)} />
+        <Role dialogue={{ ...dialogue, adherence: undefined }} />
+        <Body dialogue={{ ...dialogue, judge: undefined, adherence: undefined, metrics: undefined, factuality: undefined }} known={dialogue} id={id} />
+      </article>
+    );
+  }
   return (
     <article class="dialogue">
       <header>
@@ -47,6 +60,7 @@ function Whole({ row, id, dialogue }) {
         <ConversationLevel judgment={judgment} />
         <Role dialogue={dialogue} />
       </header>
+      {dialogue && <Decision dialogue={dialogue} decided={decided(row)} />}
       {dialogue ? <Body dialogue={dialogue} id={id} /> : (
         <p class="pane-note">The text of this dialogue is left out of this file, to keep it under {figures.max_mb} MB. <code>curate report --split</code> writes several files; <code>curate show</code> prints it.</p>
       )}
@@ -55,6 +69,9 @@ function Whole({ row, id, dialogue }) {
     </article>
   );
 }
+
+// What the rules decided: what an answer replaces.
+const decided = (row) => (value("sets", row)?.includes("sft") ? "accept" : value("sets", row) ? "reject" : null);
 
 function Unscored({ row, dialogue }) {
   return ["judge", "adherence", "metrics", "factuality"].map((stage) => {
@@ -113,7 +130,9 @@ const Reason = ({ reason }) => (
   </p>
 );
 
-function Body({ dialogue, id }) {
+// `known`: the dialogue with what the judge says, where `dialogue` has it hidden.
+function Body({ dialogue, known = dialogue, id }) {
+  const recorded = new Map((known.judge?.per_turn ?? []).map((turn) => [turn.turn, turn.scores]));
   const byTurn = (record) => new Map((record?.per_turn ?? []).map((turn) => [turn.turn, turn]));
   const [scores, roles, facts] = [byTurn(dialogue.judge), byTurn(dialogue.adherence), byTurn(dialogue.factuality)];
   const weakest = dialogue.judge?.weakest_turn ?? null;
@@ -128,16 +147,18 @@ function Body({ dialogue, id }) {
       {dialogue.factuality?.precision !== undefined && <p>Facts: precision {digits(dialogue.factuality.precision)}.</p>}
       {system.map((message, at) => <Message key={at} message={message} />)}
       {dialogue.turns.map(([number, start, stop]) => (
-        <Turn key={number} number={number} id={id} messages={dialogue.messages.slice(start, stop)} scores={scores.get(number)} role={roles.get(number)}
+        <Turn key={number} number={number} id={id} dialogue={known} recorded={recorded.get(number)} messages={dialogue.messages.slice(start, stop)} scores={scores.get(number)} role={roles.get(number)}
           facts={facts.get(number)} isWeakest={weakest === number} faults={poor.filter((metric) => metric.turns?.includes(number))}
           unscored={dialogue.judge?.unscored_turns?.find((turn) => turn.turn === number)} pairs={pairs.filter((pair) => pair.turn === number)} />
       ))}
-      {loose.map((pair) => <Pair key={pair.pair_id} pair={pair} />)}
+      {loose.map((pair) => <Either key={pair.pair_id} dialogue={known} pair={pair} />)}
     </>
   );
 }
 
-function Turn({ number, id, messages, scores, role, facts, isWeakest, faults, unscored, pairs }) {
+const Either = ({ dialogue, pair }) => (isPairOpen(dialogue, pair) ? <BlindPair dialogue={dialogue} pair={pair} /> : <><Pair pair={pair} /><PairReview dialogue={dialogue} pair={pair} /></>);
+
+function Turn({ number, id, dialogue, recorded, messages, scores, role, facts, isWeakest, faults, unscored, pairs }) {
   const least = scores ? Math.min(...Object.values(scores.scores)) : null;
   const words = (facts?.claims ?? []).filter((claim) => claim.label === "false").map((claim) => ({ words: claim.words, kind: "untrue", title: "judged false" }));
   const current = place.value.turn === String(number);
@@ -161,7 +182,8 @@ function Turn({ number, id, messages, scores, role, facts, isWeakest, faults, un
           {(facts?.claims ?? []).map((claim, at) => <p key={at} class={claim.label === "false" ? "issue" : "note"}>{spoken(claim.label)}{claim.evidence ? ` (${spoken(claim.evidence)})` : ""}: <Plain>{claim.words}</Plain></p>)}
         </div>
       </div>
-      {pairs.map((pair) => <Pair key={pair.pair_id} pair={pair} />)}
+      <TurnReview dialogue={dialogue} turn={number} scores={recorded} />
+      {pairs.map((pair) => <Either key={pair.pair_id} dialogue={dialogue} pair={pair} />)}
     </section>
   );
 }

@@ -4,6 +4,8 @@ import { useEffect, useRef } from "preact/hooks";
 import { Browser, Pairs, step, stepTurn } from "./browser.jsx";
 import { figures, openColumns, pairCount } from "./data.js";
 import { Overview } from "./overview.jsx";
+import { reviewing } from "./review.js";
+import { decide, nextOpen } from "./review.jsx";
 import { go, place } from "./state.js";
 import { Plain } from "./text.jsx";
 import { Threshold } from "./threshold.jsx";
@@ -21,6 +23,8 @@ const KEYS = [
   ["w", "the weakest turn"],
   ["/", "search"],
   ["o, d", "overview, dialogues"],
+  ["1, 2", "in a review: accept, reject"],
+  ["Ctrl Enter", "in a review: the next dialogue without a decision"],
   ["Esc", "leave a field, back to the list"],
   ["?", "these keys"],
 ];
@@ -71,6 +75,8 @@ const DOES = {
   w: () => stepTurn("weakest"),
   o: () => go("overview"),
   d: () => go("dialogues"),
+  1: () => decide(true),
+  2: () => decide(false),
   "?": () => (helping.value = true),
   Escape: () => place.value.view === "dialogue" && go("dialogues"),
   "/": () => {
@@ -81,6 +87,11 @@ const DOES = {
 const MOVES = new Set(["j", "k", "ArrowDown", "ArrowUp", "n", "p", "w"]);
 
 addEventListener("keydown", (event) => {
+  if (reviewing.value && event.ctrlKey && event.key === "Enter") {
+    event.target.blur?.();
+    nextOpen();
+    return;
+  }
   if (event.ctrlKey || event.metaKey || event.altKey || helping.value) return;
   const field = event.target.closest?.("input, select, textarea");
   if (field) {

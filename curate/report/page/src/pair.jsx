@@ -9,7 +9,7 @@ const LONGEST = 60_000; // characters of both sides together, beyond which a dif
 
 const said = (message) => message?.content ?? "";
 
-export function Pair({ pair, hidden = false }) {
+export function Pair({ pair }) {
   const [rejected, chosen] = [said(pair.rejected), said(pair.chosen)];
   const parts = useMemo(
     () => (rejected.length + chosen.length > LONGEST ? null : diffWordsWithSpace(rejected, chosen)),
@@ -37,7 +37,7 @@ export function Pair({ pair, hidden = false }) {
           ))}
         </p>
       )}
-      {!hidden && <Check check={pair.check} />}
+      <Check check={pair.check} />
     </section>
   );
 }
