@@ -28,6 +28,7 @@ from curate.cli.probe import probe
 from curate.cli.push import push
 from curate.cli.recipes import recipes
 from curate.cli.report import report
+from curate.cli.review import review
 from curate.cli.run import run
 from curate.cli.runs import runs
 from curate.cli.sample import sample
@@ -54,6 +55,7 @@ for _command in (
     doctor,
     show,
     report,
+    review,
     runs,
     diff,
     schema,

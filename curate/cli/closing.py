@@ -106,6 +106,8 @@ def show_details(console: Console, manifest: Manifest) -> None:
     show_comparison(console, manifest)
     for sentence in manifest.trust.values():
         console.print(escape(sentence))
+    if manifest.review is not None:
+        console.print(escape(manifest.review.described))
 
 
 _STATUS = {

@@ -6,7 +6,7 @@ and never in both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,8 @@ from curate.export.row_files import RowFile
 from curate.export.template_messages import Refused
 from curate.export.trainer_module import Row, TrainingFile
 from curate.records import PreferencePair
+
+_TURNED = Refused("reviewed", "people call the rejected side better")
 
 
 class OpenFile:
@@ -179,6 +181,7 @@ def add_pairs(
     labels: Sequence[OpenFile],
     pairs: Iterable[PreferencePair],
     config: ExportConfig,
+    turned: Collection[str] = (),
 ) -> None:
     """Add pairs.
 
@@ -188,6 +191,7 @@ def add_pairs(
         labels: get both sides of each, labelled, once all are there.
         pairs: the pairs.
         config: options.
+        turned: ids of those whose rejected side people call better: no file gets them.
     """
     with ExitStack() as opened:
         spools = [
@@ -195,6 +199,14 @@ def add_pairs(
             for file in labels
         ]
         for pair in pairs:
+            if pair.pair_id in turned:
+                ids = {"dialogue_id": pair.dialogue_id, "pair_id": pair.pair_id}
+                for file in files:
+                    file.refuse(_TURNED, ids)
+                for file in labels:
+                    for side in ("chosen", "rejected"):
+                        file.refuse(_TURNED, {**ids, "side": side})
+                continue
             for file in files:
                 _add_pair(file, pair, config)
             # A judge that prefers the chosen side may score it no higher, and one that does not agree with the

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +46,7 @@ class ExportData:
         natural: pairs that came with the data.
         mixed: dialogues to train on in part.
         labelled: judged turns.
+        turned: ids of the pairs whose rejected side people call better.
     """
 
     sft: Iterable[Dialogue] = ()
@@ -53,6 +54,7 @@ class ExportData:
     natural: Iterable[PreferencePair] = ()
     mixed: Iterable[MixedDialogue] = ()
     labelled: Iterable[LabelledTurns] = ()
+    turned: Collection[str] = ()
 
 
 def write_export(
@@ -153,8 +155,17 @@ class _Export:
         if masked := self.of("masked") + self.of("masked_turns"):
             add_mixed(masked, data.mixed, config, self.counts)
         margins = self.of("margins")
-        add_pairs(self.of("pairs"), margins, self.of("pair_labels"), data.pairs, config)
-        add_pairs(self.of("natural"), margins, self.of("natural_labels"), data.natural, config)
+        add_pairs(
+            self.of("pairs"), margins, self.of("pair_labels"), data.pairs, config, data.turned
+        )
+        add_pairs(
+            self.of("natural"),
+            margins,
+            self.of("natural_labels"),
+            data.natural,
+            config,
+            data.turned,
+        )
         for file in self.of("turn_labels"):
             add_labelled(file, data.labelled, config)
 

@@ -122,6 +122,7 @@ from curate.records.probe import (
     ProbeReport,
 )
 from curate.records.reasons import DropReason, UnscoredReason
+from curate.records.review import ReviewAnswer, ReviewedDecision, ReviewReport
 from curate.records.trust_report import NOT_TAKEN, TrustKind, TrustReport
 
 __all__ = [
@@ -211,6 +212,9 @@ __all__ = [
     "QuarantinedRow",
     "Rate",
     "Rates",
+    "ReviewAnswer",
+    "ReviewReport",
+    "ReviewedDecision",
     "RubricScores",
     "ScoringMode",
     "ScoringStage",

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from curate.dialogue import Frozen
+from curate.records.review import ReviewedDecision
 
 
 class Collision(Frozen):
@@ -37,4 +38,7 @@ class Decision(Frozen):
     )
     split: Literal["train", "validation"] | None = Field(
         None, description="Of every dialogue, where the recipe asks for a split."
+    )
+    reviewed: ReviewedDecision | None = Field(
+        None, description="What people decided, which stands in place of the rules' decision."
     )

@@ -14,6 +14,7 @@ from curate.records.judgment import JudgeIdentity
 from curate.records.jury import CascadeReport, JuryReport
 from curate.records.metrics import MetricsReport
 from curate.records.pair import LabelAgreement, PairSetReport
+from curate.records.review import ReviewReport
 from curate.records.trust_report import TrustKind
 
 
@@ -240,6 +241,9 @@ class Manifest(SourcesReport, SelectionReport, PairsReport):
     trust: dict[TrustKind, str] = Field(
         default_factory=dict,
         description="What was measured of the judge after the run, a sentence a kind, or that nothing was.",
+    )
+    review: ReviewReport | None = Field(
+        None, description="What people decided about dialogues and pairs (`curate review`)."
     )
     stages: dict[str, StageCounts] = Field(default_factory=dict)
     exports: dict[str, dict[str, int]] = Field(default_factory=dict)

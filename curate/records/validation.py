@@ -38,6 +38,7 @@ from curate.records import (
     ProbeOutcome,
     ProbeReport,
     QuarantinedRow,
+    ReviewAnswer,
     Unscored,
 )
 
@@ -60,6 +61,7 @@ RECORDS: Final[Mapping[str, type[BaseModel]]] = {
     "unscored": Unscored,
     "quarantine": QuarantinedRow,
     "manifest": Manifest,
+    "review-answer": ReviewAnswer,
     "agreement": Agreement,
     "probe": ProbeReport,
     "probe-outcome": ProbeOutcome,

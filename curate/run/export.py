@@ -35,6 +35,7 @@ from curate.run.outputs import (
     export_parts,
     read_pairs,
 )
+from curate.run.reviews import Reviews
 from curate.run.scoring import Scores
 from curate.selection.columns import NOT_SCORED, REJECTED_SIDES
 from curate.selection.config import Removal
@@ -58,6 +59,7 @@ def export_run(
     table: pl.LazyFrame,
     decided: pl.DataFrame | None,
     scores: Scores,
+    reviews: Reviews,
 ) -> dict[str, dict[str, int]]:
     """Write every trainer's folder: train into it, and where there is a split, validation into one within it.
 
@@ -68,6 +70,7 @@ def export_run(
         decided: as `selection.rules.decide` gives it; None without a selection, and then no dialogue is
             exported, only pairs.
         scores: of the same dialogues.
+        reviews: what people decided about pairs.
 
     Returns:
         Counts for the manifest, by `<trainer>` or `<trainer>/validation`.
@@ -83,10 +86,11 @@ def export_run(
         for part in export_parts(decided):
             data = ExportData(
                 sft=() if part.selected is None else read_dialogues(run, part.selected),
-                pairs=part.pairs(read_pairs(run, PAIRS)),
-                natural=part.pairs(read_pairs(run, NATURAL_PAIRS)),
+                pairs=reviews.pairs(part.pairs(read_pairs(run, PAIRS))),
+                natural=reviews.pairs(part.pairs(read_pairs(run, NATURAL_PAIRS))),
                 mixed=() if turns is None else turns.mixed(part),
                 labelled=() if turns is None else turns.labelled(part),
+                turned=reviews.turned,
             )
             name = "/".join(filter(None, (trainer, part.name)))
             inside = folder / part.name if part.name else folder

@@ -34,9 +34,9 @@ from curate.records import (
 )
 from curate.run.ingest import INDEX, OFFSET, dialogue_lines, read_dialogues_at, read_index
 from curate.selection.columns import SCHEMA
-from curate.selection.rules import decision_columns
+from curate.selection.rules import DECISION_SCHEMA, decided_columns, decision_columns
 from curate.selection.table import CHUNK, with_scores
-from curate.storage.files import FrameFile, atomic_file, read_frames, read_records
+from curate.storage.files import FrameFile, atomic_file, read_frames, read_records, readable
 from curate.storage.stage_rows import StageRows
 
 S = TypeVar("S", Judgment, AdherenceScore)
@@ -136,6 +136,15 @@ def write_selection(run: Path, decided: pl.DataFrame) -> dict[str, int]:
             for name in sets:
                 files[name].write(row)
     return {name: size for name, size in sizes.items() if size}
+
+
+def read_selection(run: Path) -> pl.DataFrame | None:
+    """The decisions that `write_selection` wrote, as `selection.rules.decide` gives them; None where there are none."""
+    path = run / "select" / "decisions.jsonl"
+    if not path.is_file():
+        return None
+    with readable(path):
+        return decided_columns(pl.read_ndjson(path, schema=DECISION_SCHEMA))
 
 
 def rejections(decided: pl.DataFrame) -> tuple[dict[str, int], dict[str, int]]:

@@ -40,6 +40,7 @@ from curate.run.judge_checks import Swapped, check_judge_scores, judge_swapped
 from curate.run.owed import KeptRows, Reused, reuse_gaps, taken_over_gaps, told_of_gaps
 from curate.run.pairs import Pairing
 from curate.run.read_back import last_manifest
+from curate.run.reviews import kept_answers, passed_pairs, review_report, reviews_of
 from curate.run.runlog import RunLog, Status
 from curate.run.scoring import Scores, ask_for_scores, scores_without_a_judge
 from curate.run.select import select_dialogues, tabulate
@@ -159,13 +160,15 @@ async def _stages(job: Job, sources: list[Source], rates: Rates | None) -> None:
     if agreement is not None:
         _warn_of_filters(job, table, agreement)
     check_scores(job)
-    decided = select_dialogues(job, table, cleaning)
+    reviews = reviews_of(kept_answers(job.path))
+    decided = select_dialogues(job, table, cleaning, reviews)
     with log.timed("pairs"):
         pairs.write(decided)
     settle_certificates(job)
     if recipe.export:
         with log.timed("export"):
-            log.exports.update(export_run(job.path, recipe.export, table, decided, scores))
+            log.exports.update(export_run(job.path, recipe.export, table, decided, scores, reviews))
+    log.review = review_report(decided, reviews, passed_pairs(job.path))
     write_marks(job.path, agreement)
 
 

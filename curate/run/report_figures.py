@@ -216,6 +216,16 @@ def _trust(run: Path, manifest: Manifest) -> list[dict[str, Any]]:
         hidden = ("kind", "sentence", "fingerprints")
         figures = value and {name: held for name, held in value.items() if name not in hidden}
         found.append({"kind": _TITLES[kind], "sentence": sentence, "figures": figures})
+    reviewed = manifest.review
+    found.append(
+        {
+            "kind": "review by people",
+            "sentence": "Nobody reviewed the run (`curate review`)."
+            if reviewed is None
+            else reviewed.described,
+            "figures": None,
+        }
+    )
     for title, said in (
         ("calibrated levels", manifest.levels),
         ("threshold of role adherence", manifest.role_threshold),

@@ -25,6 +25,7 @@ from curate.records import (
     Manifest,
     MetricsReport,
     PairsReport,
+    ReviewReport,
     SelectionReport,
     SourcesReport,
     StageCounts,
@@ -122,6 +123,7 @@ class RunLog:
     warnings: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     estimate: Estimate | None = None
+    review: ReviewReport | None = None
     started: str = field(default_factory=lambda: _now())
     _clock: float = field(default_factory=time.monotonic)
 
@@ -219,6 +221,7 @@ class RunLog:
             cascade=next((report.cascade for report in scored if report.cascade), None),
             stages=self._stage_counts(),
             exports=self.exports,
+            review=self.review,
             identities={
                 name.value: report.identity
                 for name, report in self.stages.items()

@@ -9,6 +9,7 @@ import polars as pl
 from curate.records import SelectionReport
 from curate.run.cleaning_inputs import CleaningInputs
 from curate.run.outputs import rejections, set_fingerprint, write_scores, write_selection
+from curate.run.reviews import Reviews, with_reviews
 from curate.run.scoring import Scores
 from curate.run.staging import Job
 from curate.selection.rules import decide, narrowed, questions
@@ -41,9 +42,9 @@ def tabulate(job: Job, scores: Scores) -> pl.LazyFrame:
 
 
 def select_dialogues(
-    job: Job, table: pl.LazyFrame, cleaning: CleaningInputs | None
+    job: Job, table: pl.LazyFrame, cleaning: CleaningInputs | None, reviews: Reviews
 ) -> pl.DataFrame | None:
-    """What was decided, as `decide` gives it; None where the recipe leaves selection out."""
+    """What was decided by the rules, and by people in their place, as `decide` gives it; None where the recipe leaves selection out."""
     config = job.recipe.select
     if not config:
         return None
@@ -56,6 +57,7 @@ def select_dialogues(
             make_folder(folder)
             with cleaning.open(job.dialogues, folder) as cleaner:
                 decided = decide(read, config, cleaner)
+        decided = with_reviews(decided, reviews)
         sets = write_selection(job.path, decided)
     selected = decided["reasons"].list.len() == 0
     job.log.sets["select"] = set_fingerprint(decided["content_hash"].filter(selected))

@@ -50,6 +50,26 @@ _COLLISIONS = pl.List(
     )
 )
 
+_REVIEWED = pl.Struct(
+    {
+        "accept": pl.Boolean(),
+        "raters": pl.List(pl.String),
+        "time": pl.String(),
+        "rule_reasons": pl.List(pl.String),
+    }
+)
+
+DECISION_SCHEMA: dict[str, pl.DataType] = {
+    "dialogue_id": pl.String(),
+    "content_hash": pl.String(),
+    "sets": pl.List(pl.String),
+    "reasons": pl.List(pl.String),
+    "collisions": _COLLISIONS,
+    "split": pl.String(),
+    "reviewed": _REVIEWED,
+}
+"""Of `decision_columns`."""
+
 Collisions = Mapping[int, Sequence[Collision]]
 """By row of the table."""
 
@@ -114,6 +134,21 @@ def decision_columns(decided: pl.DataFrame) -> pl.DataFrame:
         "reasons",
         "collisions",
         "split",
+        "reviewed",
+    )
+
+
+def decided_columns(decisions: pl.DataFrame) -> pl.DataFrame:
+    """The inverse of `decision_columns`: decisions as `decide` gives them."""
+    marks = (pl.col("sets").list.contains(name).alias(name) for name in ("review", "active"))
+    return decisions.select(
+        pl.col("dialogue_id").alias("id"),
+        "content_hash",
+        "reasons",
+        *marks,
+        "collisions",
+        "split",
+        "reviewed",
     )
 
 
@@ -121,8 +156,8 @@ def decide(
     table: pl.DataFrame, config: SelectConfig, cleaning: CleaningFacts | None = None
 ) -> pl.DataFrame:
     """As `select`, but columnar: `id`, `content_hash`, `reasons` (list of text, empty for the SFT set),
-    `review` and `active` (booleans), `collisions` (list of structs) and `split` (text), in the table's
-    order.
+    `review` and `active` (booleans), `collisions` (list of structs), `split` (text) and `reviewed` (struct,
+    null here: people come after the rules, see `run.reviews`), in the table's order.
     """
     if cleaning is None and config.needs_cleaning:
         raise UsageError(
@@ -172,6 +207,7 @@ def decide(
         _mark(table, config.active, "select.active").alias("active"),
         _collision_column(collisions, table.height),
         pl.Series("split", split or [None] * table.height, dtype=pl.String),
+        pl.lit(None, dtype=_REVIEWED).alias("reviewed"),
     )
 
 

@@ -127,6 +127,7 @@ export function Pairs() {
   return (
     <div class={`browser ${id === null ? "" : "has-open"}`}>
       <div class="side-pane">
+        <ReviewBar />
         <div class="choices"><label>Show <select value={reason} onChange={(event) => setReason(event.target.value)}>
           <option value="">all pairs ({all.length.toLocaleString("en")})</option>
           {[...counts].sort((a, b) => b[1] - a[1]).map(([name, number]) => <option key={name} value={name}>{name === "passed" ? "passed" : `dropped: ${name}`} ({number.toLocaleString("en")})</option>)}

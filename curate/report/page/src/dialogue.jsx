@@ -40,7 +40,7 @@ function Whole({ row, id, dialogue }) {
         <header><h2><a href={address("dialogue", id)}><Plain>{id}</Plain></a></h2></header>
         <Decision dialogue={dialogue} decided={decided(row)} />
         <Role dialogue={{ ...dialogue, adherence: undefined }} />
-        <Body dialogue={{ ...dialogue, judge: undefined, adherence: undefined, metrics: undefined, factuality: undefined }} known={dialogue} id={id} />
+        <Body dialogue={{ ...dialogue, judge: undefined, adherence: undefined, metrics: undefined, factuality: undefined, pairs: (dialogue.pairs ?? []).filter((pair) => pair.chosen) }} known={dialogue} id={id} />
       </article>
     );
   }

@@ -1,6 +1,6 @@
 // The parts of the page with which a reviewer answers.
 import { signal } from "@preact/signals";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { go, rows, place } from "./state.js";
 import { rowOf, value as columnValue } from "./data.js";
 import { answer, answered, answers, blind, exportFile, importFile, isDecided, isKept, rater, reviewing, setBlind, setRater, unsaved } from "./review.js";
@@ -42,29 +42,32 @@ export function nextOpen() {
   if (next !== undefined) go("dialogue", columnValue("id", next));
 }
 
-let current = null;
+let choose = null;
 // Decide about the dialogue that is open, by a key.
-export const decide = (isGood) => reviewing.value && current && answer(current, { dimension: "accept", value: isGood ? "accept" : "reject" });
+export const decide = (isGood) => reviewing.value && choose?.(isGood ? "accept" : "reject");
 
 export function Decision({ dialogue, decided }) {
-  current = reviewing.value ? dialogue : null;
+  useEffect(() => {
+    choose = (value) => answer(dialogue, { dimension: "accept", value, old: decided });
+    return () => (choose = null);
+  }, [dialogue, decided]);
   if (!reviewing.value) return null;
   const said = answered(dialogue, "accept");
   const weakest = answered(dialogue, "weakest_turn");
   const numbers = dialogue.turns.map(([number]) => number).filter((number) => number > 0);
-  const choose = (value) => answer(dialogue, { dimension: "accept", value: said === value ? null : value, old: decided });
+  const toggle = (value) => answer(dialogue, { dimension: "accept", value: said === value ? null : value, old: decided });
   return (
     <section class="decision" aria-label="your decision">
       <div class="choices">
-        <button class={said === "accept" ? "on good" : ""} aria-pressed={said === "accept"} onClick={() => choose("accept")}>Accept <kbd>1</kbd></button>
-        <button class={said === "reject" ? "on bad" : ""} aria-pressed={said === "reject"} onClick={() => choose("reject")}>Reject <kbd>2</kbd></button>
+        <button class={said === "accept" ? "on good" : ""} aria-pressed={said === "accept"} onClick={() => toggle("accept")}>Accept <kbd>1</kbd></button>
+        <button class={said === "reject" ? "on bad" : ""} aria-pressed={said === "reject"} onClick={() => toggle("reject")}>Reject <kbd>2</kbd></button>
         <label>Weakest turn <select value={weakest ?? ""} onChange={(event) => answer(dialogue, { dimension: "weakest_turn", value: event.target.value === "" ? null : Number(event.target.value), old: dialogue.judge?.weakest_turn ?? null })}>
           <option value="">not said</option>{numbers.map((number) => <option key={number} value={number}>{number}</option>)}
         </select></label>
         {["coherence", "task_completion", "repair_handling"].map((name) => <Score key={name} dialogue={dialogue} dimension={name} old={dialogue.judge?.conversation_level?.[name]?.score ?? null} />)}
         <button onClick={nextOpen}>Next without a decision <kbd>Ctrl Enter</kbd></button>
       </div>
-      <label class="note-field">Note <textarea rows="2" value={answered(dialogue, "note") ?? ""} onChange={(event) => answer(dialogue, { dimension: "note", value: event.target.value })} /></label>
+      <label class="note-field">Note <textarea rows="2" value={answered(dialogue, "note") ?? ""} onInput={(event) => answer(dialogue, { dimension: "note", value: event.target.value })} /></label>
     </section>
   );
 }
@@ -116,7 +119,7 @@ export function PairReview({ dialogue, pair }) {
         <option value="">not said</option><option value="chosen">chosen</option><option value="rejected">rejected</option><option value="tie">neither</option>
       </select></label>
       <button onClick={() => setOpen(!isOpen)}>{text === null ? "Edit the chosen text" : "Your text"}</button>
-      {isOpen && <label class="note-field">Chosen text <textarea rows="6" value={text ?? pair.chosen.content ?? ""} onChange={(event) => answer(dialogue, { dimension: "chosen_text", value: event.target.value === pair.chosen.content ? null : event.target.value, turn, pair: pair.pair_id, old: pair.chosen.content })} /></label>}
+      {isOpen && <label class="note-field">Chosen text <textarea rows="6" value={text ?? pair.chosen.content ?? ""} onInput={(event) => answer(dialogue, { dimension: "chosen_text", value: event.target.value === pair.chosen.content ? null : event.target.value, turn, pair: pair.pair_id, old: pair.chosen.content })} /></label>}
     </div>
   );
 }

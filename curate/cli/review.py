@@ -1,0 +1,59 @@
+"""`curate review`: applies what people decided in a report's page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from curate.cli.console import OUT, print_json
+
+
+def review(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What the report's page exported, JSONL.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Apply a review: people's decisions stand in place of the rules', sets and exports are made anew.
+
+    No model is asked. The answers stay in the run folder, so that a run that goes on keeps them.
+    """
+    from curate.run.review import review_run
+
+    done = review_run(run_folder, file)
+    if as_json:
+        print_json(
+            {
+                "answers": done.answers,
+                "kept": done.kept,
+                "review": done.report.model_dump(),
+                "disagreed": done.disagreed,
+                "selected": done.manifest.selected,
+                "exports": done.manifest.exports,
+            }
+        )
+        return
+    taken = ", ".join(f"{name} {count:,}" for name, count in sorted(done.answers.items()))
+    OUT.print(f"taken: {escape(taken)}; the run holds {done.kept:,} answers", soft_wrap=True)
+    OUT.print(escape(done.report.described), soft_wrap=True)
+    if done.disagreed:
+        shown = ", ".join(done.disagreed[:5])
+        more = f" and {len(done.disagreed) - 5:,} more" if len(done.disagreed) > 5 else ""
+        OUT.print(
+            f"[yellow]as many accept as reject, so the rules decide:[/yellow] {escape(shown)}{more}",
+            soft_wrap=True,
+        )
+    for name, counts in done.manifest.exports.items():
+        rows = ", ".join(
+            f"{file} {counts[file]:,}" for file in counts if f"refused_{file}" in counts
+        )
+        OUT.print(f"exported {escape(name)}: {escape(rows)}", soft_wrap=True)
+    OUT.print(
+        f"{done.manifest.selected:,} dialogues are in the SFT set now. The file is labels, too: `curate agreement`, "
+        "`curate calibrate` and `curate certify` read it.",
+        soft_wrap=True,
+    )

@@ -1,0 +1,76 @@
+"""What people decide about a run's dialogues and pairs, and what that came to."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from curate.dialogue import Frozen
+
+
+class ReviewAnswer(BaseModel):
+    """One answer of a reviewer, a line of a review file. Further columns of such a file are left alone.
+
+    `dimension` is one of the rubric's or `accept`, which make the file labels for `curate agreement`, `calibrate` and
+    `certify`; or `weakest_turn`, `note`, and of a pair `better` and `chosen_text`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: str = Field(description="Id of the dialogue.")
+    content: str = Field(pattern="^[0-9a-f]{32}$", description="Its content hash.")
+    turn: int | None = None
+    pair_id: str | None = Field(None, description="Of an answer about a pair.")
+    dimension: str
+    value: str | int
+    better: str | None = Field(
+        None, description="Of a pair the better side: `chosen`, `rejected` or `tie`."
+    )
+    rater: str = Field(min_length=1)
+    time: str = Field(description="When, ISO 8601 in UTC.")
+    old: str | int | None = Field(None, description="What the run said.")
+    blind: bool | None = Field(None, description="The judge's scores were hidden.")
+
+    @property
+    def question(self) -> tuple[str, str | None, int | None, str, str]:
+        """What is asked of whom: of two answers to the same question the later one counts."""
+        return self.content, self.pair_id, self.turn, self.dimension, self.rater
+
+
+class ReviewedDecision(Frozen):
+    """That people decided about a dialogue, whatever the rules say."""
+
+    accept: bool
+    raters: tuple[str, ...]
+    time: str = Field(description="Of the last of their answers.")
+    rule_reasons: tuple[str, ...] = Field((), description="The reasons that the rules gave.")
+
+
+class ReviewReport(Frozen):
+    """What people decided about the dialogues and pairs of a run."""
+
+    raters: int = 0
+    accepted: int = Field(0, description="Dialogues.")
+    rejected: int = 0
+    disagreed: int = Field(
+        0, description="Dialogues that as many accept as reject: the rules decide about them."
+    )
+    changed: int = Field(0, description="Dialogues that the rules would have put elsewhere.")
+    pairs_turned: int = Field(
+        0, description="Pairs not exported, since more people call the rejected side better."
+    )
+    texts: int = Field(0, description="Pairs whose chosen side is exported as a reviewer wrote it.")
+
+    @property
+    def described(self) -> str:
+        """One sentence."""
+        said = (
+            f"{self.raters} {'person' if self.raters == 1 else 'people'} reviewed: {self.accepted:,} dialogues accepted, "
+            f"{self.rejected:,} rejected, {self.changed:,} of these against the rules"
+        )
+        if self.disagreed:
+            said += f"; {self.disagreed:,} where they disagree evenly, which the rules decide"
+        if self.pairs_turned or self.texts:
+            said += (
+                f"; {self.pairs_turned:,} pairs left out, {self.texts:,} chosen texts written anew"
+            )
+        return said + "."

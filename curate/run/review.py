@@ -1,0 +1,191 @@
+"""`curate review`: what people answered in a report's page, taken into the run and applied without a model call."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import polars as pl
+
+from curate.errors import UsageError
+from curate.recipe import parse_recipe
+from curate.records import (
+    AdherenceScore,
+    FactualityScore,
+    Judgment,
+    Manifest,
+    MetricsScore,
+    ReviewAnswer,
+    ReviewReport,
+    StageName,
+)
+from curate.run.export import export_run
+from curate.run.ingest import read_index
+from curate.run.outputs import (
+    DROPPED_PAIRS,
+    NATURAL_PAIRS,
+    PAIRS,
+    SCORES,
+    read_selection,
+    rejections,
+    write_selection,
+)
+from curate.run.read_back import read_manifest
+from curate.run.reviews import (
+    Reviews,
+    by_rules,
+    kept_answers,
+    merged,
+    passed_pairs,
+    read_answers,
+    review_report,
+    reviews_of,
+    with_reviews,
+    write_answers,
+)
+from curate.run.scoring import Scores
+from curate.run.staging import scored_rows
+from curate.storage.files import read_records
+from curate.storage.run_folder import RunFolder
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """What came of a review file.
+
+    Attributes:
+        answers: of the file, by dimension.
+        kept: answers of the run now, those of earlier files too.
+        report: what they came to.
+        disagreed: ids of the dialogues that as many accept as reject.
+        manifest: of the run, as it is now.
+    """
+
+    answers: dict[str, int]
+    kept: int
+    report: ReviewReport
+    disagreed: tuple[str, ...]
+    manifest: Manifest
+
+
+def review_run(run: Path, file: Path) -> Reviewed:
+    """Take a review file into a run, and make its sets and exports anew by it; no model is asked.
+
+    Args:
+        run: a run folder with scores.
+        file: what the report's page exported. The same file may be taken again: of two answers of one person to the
+            same question the later counts.
+
+    Raises:
+        UsageError: the file is none, is cut off, or is about dialogues or pairs that the run does not have as they
+            were reviewed; nothing is changed then.
+        RunLockedError: another process writes the folder.
+    """
+    manifest = read_manifest(run)
+    if not (run / SCORES).is_file():
+        raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
+    new = read_answers(file)
+    if not new:
+        raise UsageError("the review file has no answers", got=file)
+    index = read_index(run).select("id", "content_hash").collect()
+    _check(run, file, new, index)
+    with RunFolder(run) as folder:
+        answers = merged(kept_answers(run), new)
+        reviews = reviews_of(answers)
+        write_answers(run, answers)
+        update = _apply(run, manifest, reviews)
+        manifest = manifest.model_copy(update=update)
+        folder.write_manifest(manifest.model_dump(mode="json"))
+    assert manifest.review is not None  # there is an answer
+    names = dict(zip(index["content_hash"], index["id"], strict=True))
+    return Reviewed(
+        answers=dict(Counter(answer.dimension for answer in new)),
+        kept=len(answers),
+        report=manifest.review,
+        disagreed=tuple(sorted(names[key] for key in reviews.disagreed if key in names)),
+        manifest=manifest,
+    )
+
+
+def _check(run: Path, file: Path, answers: Sequence[ReviewAnswer], index: pl.DataFrame) -> None:
+    """Refuse answers about what the run does not hold as it was reviewed."""
+    hashes, ids = set(index["content_hash"]), set(index["id"])
+    unknown = {answer.id for answer in answers if answer.content not in hashes}
+    if changed := unknown & ids:
+        raise UsageError(
+            f"{file} reviews dialogues whose content has changed since",
+            got=_named(changed),
+            expected="the dialogues as they were shown",
+            fix="write the report again, import the review there, and look at these once more; nothing was changed",
+        )
+    if unknown:
+        raise UsageError(
+            f"{file} is a review of another run",
+            got=f"dialogues that {run} does not have: {_named(unknown)}",
+            fix="name the run whose report it is of; nothing was changed",
+        )
+    pairs = {answer.pair_id for answer in answers if answer.pair_id is not None}
+    paths = [run / "pairs" / f"{name}.jsonl" for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS)]
+    known = {
+        orjson.loads(line)["pair_id"]
+        for path in paths
+        if pairs and path.is_file()
+        for line in read_records(path, bytes)
+    }
+    if gone := pairs - known:
+        raise UsageError(
+            f"{file} reviews pairs that the run does not have",
+            got=_named(gone),
+            fix="write the report again and review its pairs; nothing was changed",
+        )
+
+
+def _named(ids: Iterable[str]) -> str:
+    names = sorted(ids)
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _apply(run: Path, manifest: Manifest, reviews: Reviews) -> dict[str, Any]:
+    """Sets and exports by the rules and the reviews; what changes in the manifest."""
+    recipe = parse_recipe(manifest.recipe)
+    decided = read_selection(run) if recipe.select else None
+    update: dict[str, Any] = {}
+    if decided is not None:
+        decided = with_reviews(by_rules(decided), reviews)
+        sets = write_selection(run, decided)
+        first, every = rejections(decided)
+        update |= {
+            "selected": sets.get("sft", 0),
+            "sets": sets,
+            "rejections": first,
+            "rejection_reasons": every,
+        }
+    if recipe.export:
+        scores = _scores(run, manifest)
+        table = pl.scan_parquet(run / SCORES)
+        exports = export_run(run, recipe.export, table, decided, scores, reviews)
+        update["exports"] = manifest.exports | exports
+    update["review"] = review_report(decided, reviews, passed_pairs(run))
+    return update
+
+
+def _scores(run: Path, manifest: Manifest) -> Scores:
+    """The rows of the run's stages, as they lie there."""
+    kinds = {
+        StageName.JUDGE: Judgment,
+        StageName.ADHERENCE: AdherenceScore,
+        StageName.METRICS: MetricsScore,
+        StageName.FACTUALITY: FactualityScore,
+    }
+    rows: list[Any] = []
+    for stage, kind in kinds.items():
+        fingerprint = manifest.fingerprints.get(stage)
+        rows.append(None if fingerprint is None else scored_rows(run, stage, fingerprint, kind))
+    return Scores(*rows)

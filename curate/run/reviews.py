@@ -1,0 +1,232 @@
+"""What people decided about a run: read and merged, put over the rules' decisions, and exported.
+
+The answers lie in `RUN/review/answers.jsonl`. Selection and export read them there, so that a run that goes on, or is done
+again, keeps them. Of two answers of one person to the same question the later counts. Where several decide about a
+dialogue most of them win; where as many accept as reject, the rules' decision stays.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import polars as pl
+from pydantic import ValidationError
+
+from curate.errors import UsageError
+from curate.records import PreferencePair, ReviewAnswer, ReviewReport
+from curate.run.outputs import NATURAL_PAIRS, PAIRS
+from curate.storage.files import atomic_file, make_folder, read_records
+
+REVIEWED: Final = "reviewed"
+"""Reason of a dialogue that people rejected."""
+_SIDES = ("chosen", "rejected", "tie")
+
+
+@dataclass(slots=True)
+class Reviews:
+    """Answers as they stand.
+
+    Attributes:
+        dialogues: by content hash, whether people accept it, who, and when last.
+        disagreed: content hashes that as many accept as reject.
+        turned: ids of the pairs whose rejected side more people call better than its chosen one.
+        texts: by pair id the chosen text as the last reviewer wrote it.
+        raters: everybody who answered.
+    """
+
+    dialogues: dict[str, tuple[bool, tuple[str, ...], str]] = field(default_factory=dict)
+    disagreed: set[str] = field(default_factory=set)
+    turned: set[str] = field(default_factory=set)
+    texts: dict[str, str] = field(default_factory=dict)
+    raters: set[str] = field(default_factory=set)
+
+    def pairs(self, given: Iterable[PreferencePair]) -> Iterator[PreferencePair]:
+        """The pairs to export, their chosen texts as they were written."""
+        for pair in given:
+            text = self.texts.get(pair.pair_id)
+            if text is not None and pair.chosen is not None:
+                chosen = pair.chosen.model_copy(update={"content": text})
+                yield pair.model_copy(update={"chosen": chosen})
+            else:
+                yield pair
+
+
+def answers_path(run: Path) -> Path:
+    """Where a run folder keeps what people answered."""
+    return run / "review" / "answers.jsonl"
+
+
+def read_answers(path: Path) -> list[ReviewAnswer]:
+    """The answers of a review file.
+
+    Raises:
+        UsageError: no such file, or a line that is no answer; nothing of such a file is taken.
+    """
+    if not path.is_file():
+        raise UsageError("no such review file", got=path, expected="what the report's page exports")
+    answers = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            answer = ReviewAnswer.model_validate_json(line)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise UsageError(
+                f"line {number} of {path} is no answer of a review, or is cut off",
+                got=f"{where}: {first['msg']}" if where else first["msg"],
+                fix="export the review again; nothing of this file was taken",
+            ) from error
+        if answer.dimension == "accept" and answer.value not in ("accept", "reject"):
+            raise _unknown(path, number, answer, "accept or reject")
+        if answer.dimension == "better" and answer.value not in _SIDES:
+            raise _unknown(path, number, answer, ", ".join(_SIDES))
+        answers.append(answer)
+    return answers
+
+
+def _unknown(path: Path, number: int, answer: ReviewAnswer, expected: str) -> UsageError:
+    return UsageError(
+        f"line {number} of {path} has no such answer about {answer.dimension}",
+        got=answer.value,
+        expected=expected,
+    )
+
+
+def kept_answers(run: Path) -> list[ReviewAnswer]:
+    """The answers that a run folder holds; none where nobody reviewed it.
+
+    Raises:
+        CurateError: a line is damaged.
+    """
+    path = answers_path(run)
+    return list(read_records(path, ReviewAnswer.model_validate_json)) if path.is_file() else []
+
+
+def merged(*given: Iterable[ReviewAnswer]) -> list[ReviewAnswer]:
+    """All answers, of those to the same question by the same person the latest."""
+    latest: dict[tuple[object, ...], ReviewAnswer] = {}
+    for answer in (answer for answers in given for answer in answers):
+        held = latest.get(answer.question)
+        if held is None or answer.time >= held.time:
+            latest[answer.question] = answer
+    return list(latest.values())
+
+
+def write_answers(run: Path, answers: Iterable[ReviewAnswer]) -> None:
+    """Replace the answers that a run folder holds."""
+    make_folder(answers_path(run).parent)
+    with atomic_file(answers_path(run)) as file:
+        for answer in answers:
+            file.write(answer.model_dump_json(exclude_none=True).encode() + b"\n")
+
+
+def reviews_of(answers: Iterable[ReviewAnswer]) -> Reviews:
+    """What the answers come to; each person has one vote a question."""
+    reviews = Reviews()
+    votes: dict[str, list[ReviewAnswer]] = defaultdict(list)
+    sides: dict[str, list[str]] = defaultdict(list)
+    for answer in sorted(answers, key=lambda answer: answer.time):
+        reviews.raters.add(answer.rater)
+        if answer.dimension == "accept":
+            votes[answer.content].append(answer)
+        elif answer.dimension == "better" and answer.pair_id is not None:
+            sides[answer.pair_id].append(str(answer.value))
+        elif answer.dimension == "chosen_text" and answer.pair_id is not None:
+            reviews.texts[answer.pair_id] = str(answer.value)
+    for content, given in votes.items():
+        accepted = sum(answer.value == "accept" for answer in given)
+        if 2 * accepted == len(given):
+            reviews.disagreed.add(content)
+        else:
+            raters = tuple(answer.rater for answer in given)
+            reviews.dialogues[content] = (2 * accepted > len(given), raters, given[-1].time)
+    for pair, better in sides.items():
+        if better.count("rejected") > better.count("chosen"):
+            reviews.turned.add(pair)
+    return reviews
+
+
+def with_reviews(decided: pl.DataFrame, reviews: Reviews) -> pl.DataFrame:
+    """Decisions of the rules, with those of people in their place.
+
+    Args:
+        decided: as `selection.rules.decide` gives it, by the rules alone.
+        reviews: what people decided.
+
+    Returns:
+        The same frame: a dialogue that people accept has no reasons, one that they reject the reason `reviewed`; the
+        column `reviewed` has who, when and the rules' reasons.
+    """
+    if not reviews.dialogues:
+        return decided
+    reasons: list[list[str]] = []
+    reviewed: list[dict[str, Any] | None] = []
+    for content, rules in decided.select("content_hash", "reasons").iter_rows():
+        found = reviews.dialogues.get(content)
+        if found is None:
+            reasons.append(rules)
+            reviewed.append(None)
+            continue
+        accept, raters, time = found
+        reasons.append([] if accept else [REVIEWED])
+        reviewed.append(
+            {"accept": accept, "raters": list(raters), "time": time, "rule_reasons": rules}
+        )
+    return decided.with_columns(
+        pl.Series("reasons", reasons, dtype=decided.schema["reasons"]),
+        pl.Series("reviewed", reviewed, dtype=decided.schema["reviewed"]),
+    )
+
+
+def by_rules(decided: pl.DataFrame) -> pl.DataFrame:
+    """The decisions of the rules alone, of ones that people's may stand in place of."""
+    is_reviewed = pl.col("reviewed").is_not_null()
+    rules = pl.col("reviewed").struct.field("rule_reasons")
+    return decided.with_columns(
+        reasons=pl.when(is_reviewed).then(rules).otherwise(pl.col("reasons")),
+        reviewed=pl.lit(None, dtype=decided.schema["reviewed"]),
+    )
+
+
+def review_report(
+    decided: pl.DataFrame | None, reviews: Reviews, pair_ids: Iterable[str]
+) -> ReviewReport | None:
+    """What people decided, in figures; None where nobody reviewed.
+
+    Args:
+        decided: with the reviews; None where the recipe selects nothing.
+        reviews: what people decided.
+        pair_ids: of the pairs that passed.
+    """
+    if not reviews.raters:
+        return None
+    passed = set(pair_ids)
+    rows = [] if decided is None else decided.select("content_hash", "reviewed").iter_rows()
+    held = [(content, found) for content, found in rows if found is not None]
+    hashes = set() if decided is None else set(decided["content_hash"])
+    return ReviewReport(
+        raters=len(reviews.raters),
+        accepted=sum(found["accept"] for _, found in held),
+        rejected=sum(not found["accept"] for _, found in held),
+        disagreed=len(reviews.disagreed & hashes),
+        changed=sum(found["accept"] == bool(found["rule_reasons"]) for _, found in held),
+        pairs_turned=len(reviews.turned & passed),
+        texts=len((reviews.texts.keys() & passed) - reviews.turned),
+    )
+
+
+def passed_pairs(run: Path) -> set[str]:
+    """Ids of the pairs that passed, made and found."""
+    paths = [run / "pairs" / f"{name}.jsonl" for name in (PAIRS, NATURAL_PAIRS)]
+    return {pair_id for path in paths if path.is_file() for pair_id in read_records(path, _pair_id)}
+
+
+def _pair_id(line: bytes) -> str:
+    return str(orjson.loads(line)["pair_id"])

@@ -1,0 +1,255 @@
+"""A review of people: refused or merged by a stated rule, and seen in decisions, exports, card and manifest."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curate.errors import UsageError
+from curate.records import ReviewAnswer
+from curate.run.ingest import read_dialogues
+from curate.run.read_back import read_manifest
+from curate.run.review import review_run
+from curate.run.reviews import answers_path, merged, reviews_of
+from curate.trust.gold import match_gold, read_gold
+from tests.publishing.conftest import make_run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("finished"))
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def decisions(run: Path) -> dict[str, dict[str, Any]]:
+    return {row["dialogue_id"]: row for row in rows(run / "select" / "decisions.jsonl")}
+
+
+def answer(run: Path, name: str, value: Any, dimension: str = "accept", **more: Any) -> Any:
+    content = next(d.content_hash for d in read_dialogues(run) if d.id == name)
+    given = {"id": name, "content": content, "dimension": dimension, "value": value}
+    return given | {"rater": "ann", "time": "2026-11-23T10:00:00.000Z", "turn": None} | more
+
+
+def write(path: Path, *answers: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in answers))
+    return path
+
+
+def of_set(run: Path, name: str) -> list[str]:
+    return [key for key, row in decisions(run).items() if name in row["sets"]]
+
+
+def test_people_stand_in_place_of_the_rules_with_who_and_when(run: Path, tmp_path: Path) -> None:
+    chosen, rejected = of_set(run, "sft")[0], of_set(run, "rejected")[0]
+    why = decisions(run)[rejected]["reasons"]
+    selected = read_manifest(run).selected
+    file = write(
+        tmp_path / "r.jsonl", answer(run, chosen, "reject"), answer(run, rejected, "accept")
+    )
+    done = review_run(run, file)
+    after = decisions(run)
+    assert after[chosen]["reasons"] == ["reviewed"]
+    assert after[rejected]["sets"][0] == "sft"
+    assert after[rejected]["reviewed"] == {
+        "accept": True,
+        "raters": ["ann"],
+        "time": "2026-11-23T10:00:00.000Z",
+        "rule_reasons": why,
+    }
+    assert (done.report.accepted, done.report.rejected, done.report.changed) == (1, 1, 2)
+    manifest = read_manifest(run)
+    assert manifest.selected == selected
+    assert manifest.review == done.report
+    assert manifest.rejections["reviewed"] == 1
+    text = "".join(p.read_text() for p in (run / "export" / "trl").rglob("sft*.jsonl"))
+    said = {d.id: d.messages[-1].content for d in read_dialogues(run)}
+    assert json.dumps(said[rejected]) in text
+    assert json.dumps(said[chosen]) not in text
+
+
+def test_taken_again_nothing_changes_and_taken_back_the_rules_hold(
+    run: Path, tmp_path: Path
+) -> None:
+    before = (run / "select" / "decisions.jsonl").read_bytes()
+    name = of_set(run, "sft")[0]
+    file = write(tmp_path / "r.jsonl", answer(run, name, "reject"))
+    review_run(run, file)
+    once = (run / "select" / "decisions.jsonl").read_bytes()
+    review_run(run, file)
+    assert (run / "select" / "decisions.jsonl").read_bytes() == once != before
+    answers_path(run).unlink()
+    other = write(tmp_path / "note.jsonl", answer(run, name, "fine", "note"))
+    review_run(run, other)
+    assert (run / "select" / "decisions.jsonl").read_bytes() == before
+
+
+def test_most_people_win_and_a_tie_leaves_it_to_the_rules(run: Path, tmp_path: Path) -> None:
+    first, second = of_set(run, "sft")[:2]
+    done = review_run(
+        run,
+        write(
+            tmp_path / "r.jsonl",
+            *(
+                answer(run, first, value, rater=who)
+                for who, value in (("a", "accept"), ("b", "reject"))
+            ),
+            *(
+                answer(run, second, value, rater=who)
+                for who, value in (("a", "accept"), ("b", "reject"), ("c", "reject"))
+            ),
+        ),
+    )
+    assert done.disagreed == (first,)
+    assert done.report.disagreed == 1
+    assert first in of_set(run, "sft")
+    assert second not in of_set(run, "sft")
+    assert decisions(run)[second]["reviewed"]["raters"] == ["a", "b", "c"]
+
+
+def test_a_run_that_is_done_again_keeps_the_review(tmp_path: Path) -> None:
+    from curate.run.pipeline import run_recipe
+    from tests.live import live_server
+    from tests.run.test_pipeline import chat, recipe, write_rows
+
+    data = write_rows(tmp_path / "chats.jsonl", [chat(n) for n in range(6)])
+    select = {"where": {"any": "n_turns > 0"}}
+    with live_server() as server:
+        asked = recipe(server, data, select=select)
+        run = run_recipe(asked, out=tmp_path / "run").folder
+        review_run(run, write(tmp_path / "r.jsonl", answer(run, "chat-3", "reject")))
+        again = run_recipe(asked, out=tmp_path / "run")
+    assert decisions(run)["chat-3"]["reasons"] == ["reviewed"]
+    assert again.manifest.review is not None
+    assert again.manifest.review.rejected == 1
+
+
+def test_a_pair_that_people_turn_round_is_exported_nowhere_and_counted(
+    run: Path, tmp_path: Path
+) -> None:
+    pair = rows(run / "pairs" / "natural_pairs.jsonl")[0]
+    before = read_manifest(run).exports["trl"]
+    more = {"pair_id": pair["pair_id"], "better": "rejected"}
+    done = review_run(
+        run,
+        write(tmp_path / "r.jsonl", answer(run, pair["dialogue_id"], "rejected", "better", **more)),
+    )
+    assert done.report.pairs_turned == 1
+    exports = read_manifest(run).exports
+    turned = [counts for counts in exports.values() if counts.get("refused_dpo_natural_reviewed")]
+    assert len(turned) == 1
+    total = sum(counts["dpo_natural"] for name, counts in exports.items() if name.startswith("trl"))
+    assert total == read_manifest(run).natural_pairs - 1
+    assert before.keys() <= exports["trl"].keys()
+
+
+def test_a_chosen_text_is_exported_as_it_was_written(run: Path, tmp_path: Path) -> None:
+    pair = rows(run / "pairs" / "natural_pairs.jsonl")[0]
+    text = "It comes on Tuesday, I have looked it up."
+    said = answer(run, pair["dialogue_id"], text, "chosen_text", pair_id=pair["pair_id"])
+    assert review_run(run, write(tmp_path / "r.jsonl", said)).report.texts == 1
+    exported = "".join(p.read_text() for p in (run / "export").rglob("dpo_natural*.jsonl"))
+    assert text in exported
+    assert pair["chosen"]["content"] not in exported
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"id": "chat-1", "content": "', "no answer of a review, or is cut off"),
+        ('{"id": "chat-1"}', "no answer of a review"),
+        ("[]", "no answer of a review"),
+    ],
+)
+def test_a_file_that_is_cut_off_changes_nothing(
+    run: Path, tmp_path: Path, line: str, problem: str
+) -> None:
+    before = (run / "manifest.json").read_bytes()
+    file = write(tmp_path / "r.jsonl", answer(run, "chat-1", "reject"))
+    file.write_text(file.read_text() + line)
+    with pytest.raises(UsageError, match=problem):
+        review_run(run, file)
+    assert (run / "manifest.json").read_bytes() == before
+    assert not answers_path(run).exists()
+
+
+@pytest.mark.parametrize(
+    ("update", "problem"),
+    [
+        ({"content": "0" * 32}, "content has changed"),
+        ({"content": "0" * 32, "id": "elsewhere"}, "of another run"),
+        (
+            {"pair_id": "gone", "dimension": "better", "value": "chosen"},
+            "pairs that the run does not have",
+        ),
+        ({"value": "perhaps"}, "no such answer about accept"),
+    ],
+)
+def test_a_review_of_something_else_is_refused(
+    run: Path, tmp_path: Path, update: dict[str, Any], problem: str
+) -> None:
+    good = answer(run, "chat-2", "reject")
+    with pytest.raises(UsageError, match=problem):
+        review_run(run, write(tmp_path / "r.jsonl", good, good | update))
+    assert not answers_path(run).exists()
+
+
+def test_a_review_file_is_gold(run: Path, tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "r.jsonl",
+        answer(run, "chat-1", "accept"),
+        answer(run, "chat-1", 4, "helpfulness", turn=1),
+        answer(run, "chat-1", "n/a", "repair_handling"),
+    )
+    gold = match_gold(read_gold(file), read_dialogues(run))
+    assert list(gold.good.values()) == [True]
+    assert {item.dimension: label.level for item, label in gold.levels.items()} == {
+        "helpfulness": 4,
+        "repair_handling": None,
+    }
+    assert not gold.unused.counts
+
+
+ANSWERS = st.lists(
+    st.builds(
+        ReviewAnswer,
+        id=st.just("a"),
+        content=st.sampled_from(["0" * 32, "1" * 32]),
+        dimension=st.just("accept"),
+        value=st.sampled_from(["accept", "reject"]),
+        rater=st.sampled_from(["ann", "bob", "cy"]),
+        time=st.sampled_from([f"2026-11-23T1{n}:00:00Z" for n in range(10)]),
+    ),
+    max_size=12,
+    unique_by=lambda answer: (answer.content, answer.rater, answer.time),
+)
+
+
+@pytest.mark.hypothesis
+@given(ANSWERS, st.integers(0, 12))
+def test_files_may_come_in_any_order_and_parts(answers: list[ReviewAnswer], cut: int) -> None:
+    whole = merged(answers)
+    assert len({one.question for one in whole}) == len(whole)
+    for other in (merged(answers[cut:], answers[:cut]), merged(merged(answers[:cut]), answers)):
+        assert {one.model_dump_json() for one in other} == {one.model_dump_json() for one in whole}
+        assert reviews_of(other).dialogues.keys() == reviews_of(whole).dialogues.keys()
+    for content in {one.content for one in answers}:
+        votes = [one.value for one in whole if one.content == content]
+        found = reviews_of(whole).dialogues.get(content)
+        accepts, rejects = votes.count("accept"), votes.count("reject")
+        assert (found is None) == (accepts == rejects)
+        assert found is None or found[0] == (accepts > rejects)
