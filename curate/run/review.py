@@ -32,6 +32,7 @@ from curate.run.outputs import (
     SCORES,
     read_selection,
     rejections,
+    set_fingerprint,
     write_selection,
 )
 from curate.run.read_back import read_manifest
@@ -49,6 +50,7 @@ from curate.run.reviews import (
 )
 from curate.run.scoring import Scores
 from curate.run.staging import scored_rows
+from curate.run.trust_reports import trust_sentences
 from curate.storage.files import read_records
 from curate.storage.run_folder import RunFolder
 
@@ -167,6 +169,11 @@ def _apply(run: Path, manifest: Manifest, reviews: Reviews) -> dict[str, Any]:
             "rejections": first,
             "rejection_reasons": every,
         }
+        # What was proven of the set before speaks no longer of this one.
+        selected = decided["content_hash"].filter(decided["reasons"].list.len() == 0)
+        fingerprints = manifest.fingerprints | {"select": set_fingerprint(selected)}
+        update["fingerprints"] = fingerprints
+        update["trust"] = trust_sentences(run, fingerprints)
     if recipe.export:
         scores = _scores(run, manifest)
         table = pl.scan_parquet(run / SCORES)

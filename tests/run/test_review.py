@@ -57,7 +57,7 @@ def of_set(run: Path, name: str) -> list[str]:
 def test_people_stand_in_place_of_the_rules_with_who_and_when(run: Path, tmp_path: Path) -> None:
     chosen, rejected = of_set(run, "sft")[0], of_set(run, "rejected")[0]
     why = decisions(run)[rejected]["reasons"]
-    selected = read_manifest(run).selected
+    selected, fingerprint = (read_manifest(run).selected, read_manifest(run).fingerprints["select"])
     file = write(
         tmp_path / "r.jsonl", answer(run, chosen, "reject"), answer(run, rejected, "accept")
     )
@@ -73,6 +73,9 @@ def test_people_stand_in_place_of_the_rules_with_who_and_when(run: Path, tmp_pat
     }
     assert (done.report.accepted, done.report.rejected, done.report.changed) == (1, 1, 2)
     manifest = read_manifest(run)
+    assert manifest.fingerprints["select"] != fingerprint, (
+        "a certificate of the old set still holds"
+    )
     assert manifest.selected == selected
     assert manifest.review == done.report
     assert manifest.rejections["reviewed"] == 1
