@@ -439,6 +439,6 @@ def test_the_columnar_form_says_the_same() -> None:
     decided = decide(table, config)
     decisions = select(table, config)
     assert decided.columns[:5] == ["id", "content_hash", "reasons", "review", "active"]
-    assert decided.columns[5:] == ["collisions", "split"]
+    assert decided.columns[5:] == ["collisions", "split", "reviewed"]
     assert [tuple(found) for found in decided["reasons"]] == [d.reasons for d in decisions]
     assert decided["review"].to_list() == ["review" in d.sets for d in decisions]
