@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -211,6 +212,7 @@ def _plan(
         return
     likely = max(shown)
     OUT.print(
-        f"If {100 * likely:.3g} % are bad, draw {shown[likely][-1]:,}: `curate sample RUN -n {shown[likely][-1]}`.",
+        f"If {100 * likely:.3g} % are bad, draw {shown[likely][-1]:,}: `curate sample {escape(str(run or 'RUN'))} -n "
+        f"{shown[likely][-1]}{'' if of == SFT else f' --of {escape(shlex.quote(of))}'}`.",
         soft_wrap=True,
     )

@@ -7,7 +7,10 @@ the recipe's other conditions leave other members in the set, the run says that 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+import orjson
 
 from curate.errors import UsageError
 from curate.records import Certificate, JudgeIdentity, StageName, TrustKind
@@ -15,9 +18,12 @@ from curate.records.calibration_file import OtherJudge, described
 from curate.run.outputs import PAIRS
 from curate.run.populations import named_set, source_fingerprint
 from curate.run.staging import Job
-from curate.run.trust_reports import keep_trust_report
+from curate.run.trust_reports import is_current, keep_trust_report, read_trust_report
 from curate.stages import Stage
+from curate.storage.files import write_atomically
 
+MARKS = "certificates.json"
+"""Beside the trainers' folders."""
 _AGAIN = "certify a run of this recipe: curate sample RUN, then curate certify RUN GOLD"
 
 
@@ -110,3 +116,29 @@ def settle_certificates(job: Job) -> None:
             job.log.warn(said)
             update |= {"issued": False, "sentence": said}
         keep_trust_report(job.path, certificate.model_copy(update=update))
+
+
+def write_certificate_marks(run: Path, fingerprints: Mapping[str, str]) -> None:
+    """Write beside the exports, where there are some, what was certified of the rows and sets that they are made of.
+
+    Args:
+        run: run folder.
+        fingerprints: of its stages and sets, as the manifest has them.
+    """
+    path = run / "export" / MARKS
+    kinds = (TrustKind.CERTIFICATE, TrustKind.PAIR_CERTIFICATE)
+    held = [read_trust_report(run, Certificate, kind) for kind in kinds]
+    told = {
+        str(report.kind): {
+            "sentence": report.sentence,
+            "issued": report.issued,
+            "made": report.made,
+            "certified": report.certified.model_dump(mode="json"),
+        }
+        for report in held
+        if report is not None and is_current(report.fingerprints, fingerprints)
+    }
+    if not told:
+        path.unlink(missing_ok=True)
+    elif path.parent.is_dir():
+        write_atomically(path, orjson.dumps(told, option=orjson.OPT_INDENT_2) + b"\n")

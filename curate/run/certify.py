@@ -26,6 +26,7 @@ from curate.records import (
     ThresholdStep,
     TrustKind,
 )
+from curate.run.certificates import write_certificate_marks
 from curate.run.drawn_labels import REJECTED_PREFERRED, Labels, one_a_group, read_labels
 from curate.run.outputs import set_fingerprint
 from curate.run.populations import (
@@ -186,6 +187,7 @@ def keep_certificate(run: Path, certificate: Certificate) -> Certificate:
         certificate = certificate.model_copy(update={"earlier_attempts": others})
         certificate = certificate.model_copy(update={"sentence": sentence_of(certificate)})
     write_trust_report(run, certificate)
+    write_certificate_marks(run, read_manifest(run).fingerprints)
     if asked not in earlier:
         with LineFile(path) as lines:
             lines.append(orjson.dumps(asked))

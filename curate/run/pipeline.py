@@ -32,7 +32,13 @@ from curate.run.agreement_marks import (
     pair_warning,
     write_marks,
 )
-from curate.run.certificates import check_scores, check_source, check_stages, settle_certificates
+from curate.run.certificates import (
+    check_scores,
+    check_source,
+    check_stages,
+    settle_certificates,
+    write_certificate_marks,
+)
 from curate.run.cleaning_inputs import CleaningInputs, prepare_cleaning
 from curate.run.export import export_run
 from curate.run.ingest import INDEX, read_index, read_sources, summed
@@ -170,6 +176,7 @@ async def _stages(job: Job, sources: list[Source], rates: Rates | None) -> None:
             log.exports.update(export_run(job.path, recipe.export, table, decided, scores, reviews))
     log.review = review_report(decided, reviews, passed_pairs(job.path))
     write_marks(job.path, agreement)
+    write_certificate_marks(job.path, log.fingerprints)
 
 
 def _agreement(job: Job) -> Agreement | None:

@@ -135,6 +135,11 @@ class RunLog:
         if text and text not in self.warnings:
             self.warnings.append(text)
 
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Of the stages' rows, and of the sets, so far."""
+        return {name.value: held.fingerprint for name, held in self.stages.items()} | self.sets
+
     def stage(self, name: StageName) -> StageReport:
         """The report of a stage."""
         return self.stages.setdefault(name, StageReport())
@@ -227,8 +232,7 @@ class RunLog:
                 for name, report in self.stages.items()
                 if report.identity is not None
             },
-            fingerprints={name.value: report.fingerprint for name, report in self.stages.items()}
-            | self.sets,
+            fingerprints=self.fingerprints,
             versions=_versions(),
             recipe=self.recipe.model_dump(mode="json"),
             warnings=self.warnings,

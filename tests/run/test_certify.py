@@ -41,7 +41,7 @@ def recipe(folder: Path, **sections: Any) -> dict[str, Any]:
         "judge": False,
         "adherence": False,
         "select": {"where": {"good": "label_score >= 0.5"}},
-        "export": False,
+        "export": {"trainers": ["trl"]},
     } | sections
 
 
@@ -224,11 +224,14 @@ def test_a_set_is_certified_and_all_say_so(run: Path, tmp_path: Path) -> None:
     )
     assert read_manifest(run).trust[TrustKind.CERTIFICATE] == certificate.sentence
     assert certificate.sentence in " ".join(call("show", run).output.split())
+    mark = run / "export" / "certificates.json"
+    assert json.loads(mark.read_text())["certificate"]["sentence"] == certificate.sentence
     # the same again asks nothing new; another selection is not what was certified
     run_recipe(parse_recipe(recipe(tmp_path)), out=run)
     assert read_manifest(run).trust[TrustKind.CERTIFICATE] == certificate.sentence
     run_recipe(parse_recipe(recipe(tmp_path, select={"where": {}})), out=run)
     assert "at most 20 %" not in read_manifest(run).trust[TrustKind.CERTIFICATE]
+    assert not mark.exists()
 
 
 def test_labels_that_cannot_show_it_say_what_it_would_take(run: Path, tmp_path: Path) -> None:

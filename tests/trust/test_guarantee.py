@@ -313,10 +313,10 @@ def test_it_holds_at_the_boundary_where_every_threshold_is_just_too_loose() -> N
 
 
 def test_it_holds_of_tiny_samples() -> None:
-    rng = np.random.default_rng(7)
-    scores, bad = _clustered(rng, 20, 3, 0.3)
-    wrong, _ = _simulated(scores, bad, 25, seed=8)
-    assert wrong <= 0.1 + SLACK
+    """35 labels of 60 dialogues in 20 groups; three groups are bad, one of them among the best by score."""
+    groups = np.repeat(np.arange(20), 3)
+    wrong, _ = _simulated(np.floor(groups / 2), np.isin(groups, (0, 1, 13)), 35, seed=8)
+    assert 0 < wrong <= 0.1 + SLACK  # it can be wrong there, and seldom is
 
 
 def test_the_best_of_twenty_thresholds_is_wrong_too_often_and_ours_is_not() -> None:
