@@ -12,6 +12,7 @@ from rich.markup import escape
 from curate.cli.console import OUT, print_json, resumable
 from curate.cli.printing import (
     clip,
+    listed,
     show_message,
     show_source,
 )
@@ -101,6 +102,8 @@ def _show_proposal(console: Console, unknown: UnknownShapeError, proposal: Propo
         show_message(console, message)
     if len(proposal.example) > 6:
         console.print(f"  … {len(proposal.example) - 6} more messages")
+    if proposal.unread:
+        console.print(f"not read so: {listed(proposal.unread)}")
     for doubt in proposal.doubts:
         console.print(f"look at this: {escape(doubt)}")
     console.print(

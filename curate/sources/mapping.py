@@ -8,7 +8,7 @@ what no selector names is kept in the metadata: fields of the row, and `per_item
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from pydantic import Field, model_validator
@@ -24,12 +24,11 @@ from curate.sources.messages import (
     read_arguments,
     read_calls,
     read_messages,
-    read_role,
     read_tools,
 )
 from curate.sources.selectors import Parse, Selector, first_key, select
 from curate.sources.speakers import Roles, Speakers, speaker_name
-from curate.sources.transcripts import split_at_marks
+from curate.sources.transcripts import split_at_marks, split_at_names
 from curate.sources.unit_result import (
     Draft,
     PartFault,
@@ -61,9 +60,10 @@ class Mapping(Config):
         description="The items of the conversation, such as `turns[*]`; or lists of the same length, whose entries "
         "become items with these names. May be left out where `answers` are whole conversations.",
     )
-    split: Roles = Field(
+    split: Roles | Literal["names"] = Field(
         default_factory=dict,
-        description="Where `each` is a transcript, or texts that open with their speaker: the marks in it, such as `User:`, and their roles.",
+        description="Where `each` is a transcript, or texts that open with their speaker: the marks in it, such as "
+        "`User:`, and their roles; `names` where a line opens with a name, and `roles` or `in_order` say who it is.",
     )
     where: Conditions = Field(
         default_factory=dict, description="On items: those that do not meet it are left out."
@@ -113,8 +113,10 @@ class Mapping(Config):
     def _reads_something(self) -> Mapping:
         if self.each is None and self.answers is None:
             raise ValueError("give `each`: where the items of a conversation are")
-        if self.split and (self.messages or self.in_order or not isinstance(self.each, str)):
-            raise ValueError("`split` stands beside `each: a text`, without messages and in_order")
+        if self.split and (self.messages or not isinstance(self.each, str)):
+            raise ValueError("`split` stands beside `each: a text`, without messages")
+        if isinstance(self.split, dict) and self.split and self.in_order:
+            raise ValueError("`split` says each mark's role; in_order is for `split: names`")
         return self
 
     def read(self, row: Row) -> UnitResult:
@@ -156,12 +158,13 @@ class Mapping(Config):
 
     def _pieces(self, texts: list[Any]) -> list[Any]:
         """The pieces of a transcript, or of a list of texts, each with its speaker's mark."""
-        marks = [*self.split]
-        return [
-            {"mark": mark, "text": piece}
-            for text in texts
-            for mark, piece in split_at_marks(text_of(text, f"'{self.each}'"), marks)
-        ]
+        pieces: list[Any] = []
+        for value in texts:
+            text = text_of(value, f"'{self.each}'")
+            by_names = not isinstance(self.split, dict)
+            cut = split_at_names(text) if by_names else split_at_marks(text, [*self.split])
+            pieces += [{"mark": mark, "text": piece} for mark, piece in cut]
+        return pieces
 
     def _zipped(self, row: Row, each: dict[str, Selector]) -> list[Any]:
         columns = {name: select(row, selector, self.parse) for name, selector in each.items()}
@@ -185,8 +188,6 @@ class Mapping(Config):
             failing = first_failing(self.where, item, self.parse) if self.where else None
             if failing is not None:
                 left_out[f"items by where.{failing}"] += 1
-            elif self.split and self.split[item["mark"]] == "skip":
-                left_out[f"items of {item['mark']}"] += bool(item["text"])
             else:
                 kept.append(item)
         return kept
@@ -195,13 +196,14 @@ class Mapping(Config):
         self, items: list[Any], left_out: Counter[str]
     ) -> tuple[list[Message], list[tuple[str, ...]]]:
         """The messages that items give, and the references of those that give an assistant's."""
-        speakers = Speakers(self.roles, self.in_order)
+        marks = self.split if isinstance(self.split, dict) else {}
+        speakers = Speakers({**self.roles, **marks}, self.in_order)
         messages: list[Message] = []
         references: list[tuple[str, ...]] = []
         for place, item in enumerate(items):
             before = len(messages)
             if self.split:
-                messages += _said(read_role(self.split[item["mark"]]), item["text"], None)
+                messages += _piece(item["mark"], item["text"], speakers, left_out)
             elif not self.messages:
                 messages += self._usual(item, speakers, left_out)
             for mapping in self.messages:
@@ -413,6 +415,15 @@ _ROW_SELECTORS = (
     "group",
     "reward",
 )
+
+
+def _piece(mark: str, text: str, speakers: Speakers, left_out: Counter[str]) -> list[Message]:
+    """The message of a transcript's piece."""
+    role = speakers.role(mark)
+    if role == "skip":
+        left_out[f"items of {mark}"] += bool(text)
+        return []
+    return _said(role, text, None)
 
 
 def _said(role: Role, text: str, thoughts: str | None) -> list[Message]:

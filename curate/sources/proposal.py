@@ -6,6 +6,7 @@ rows can be read; everything else is the user's to say.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,7 @@ class Proposal:
         doubts: what the user has to look at.
         rows: of the sample, laid out as the mapping says.
         rows_read: of these, rows that it reads.
+        unread: the others, by the reason why not.
         example: the first dialogue it reads.
     """
 
@@ -50,6 +52,7 @@ class Proposal:
     doubts: tuple[str, ...]
     rows: int
     rows_read: int
+    unread: dict[str, int]
     example: tuple[Message, ...]
 
     @property
@@ -65,6 +68,7 @@ class Proposal:
             "doubts": list(self.doubts),
             "rows_sampled": self.rows,
             "rows_read": self.rows_read,
+            "unread": self.unread,
             "example": [message.model_dump(exclude_defaults=True) for message in self.example],
         }
 
@@ -194,19 +198,29 @@ def _try(candidate: Candidate, rows: Sequence[Row | None], selector: str | None)
         mapping = Mapping.model_validate(settings)
     except ValidationError:
         return None
-    drafts = [draft for row in known if (draft := _read(mapping, row)) is not None]
-    example = drafts[0].messages if drafts else ()
-    return Proposal(
-        mapping, settings, candidate.found, candidate.doubts, len(rows), len(drafts), example
-    )
+    unread: Counter[str] = Counter()
+    example: tuple[Message, ...] = ()
+    for row in rows:
+        draft = _read(mapping, row)
+        if isinstance(draft, str):
+            unread[draft] += 1
+        else:
+            example = example or draft.messages
+    read = len(rows) - unread.total()
+    found, doubts = candidate.found, candidate.doubts
+    return Proposal(mapping, settings, found, doubts, len(rows), read, dict(unread), example)
 
 
-def _read(mapping: Mapping, row: Row) -> Draft | None:
-    """The first dialogue that a mapping reads in a row, or None."""
+def _read(mapping: Mapping, row: Row | None) -> Draft | str:
+    """The first dialogue that a mapping reads in a row, or the reason why there is none."""
+    if row is None:
+        return "not_an_object"
     try:
         return mapping.read(row).drafts[0]
-    except (UnreadableError, TypeError, ValueError, LookupError, AttributeError, RecursionError):
-        return None
+    except UnreadableError as fault:
+        return fault.reason
+    except (TypeError, ValueError, LookupError, AttributeError, RecursionError):
+        return "unreadable"
 
 
 def share_read(mapping: Mapping | None, values: Sequence[Any]) -> float:
@@ -214,7 +228,7 @@ def share_read(mapping: Mapping | None, values: Sequence[Any]) -> float:
     if mapping is None or not values:
         return 0.0
     rows = map(as_mapped_row, values)
-    return sum(row is not None and _read(mapping, row) is not None for row in rows) / len(values)
+    return sum(isinstance(_read(mapping, row), Draft) for row in rows) / len(values)
 
 
 def _beside(rows: Sequence[Row], candidate: Candidate) -> dict[str, Any]:

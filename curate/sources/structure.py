@@ -31,7 +31,7 @@ from curate.sources.structure_objects import (
     reads_like_text,
     text_path,
 )
-from curate.sources.transcripts import find_marks, speaker_of
+from curate.sources.transcripts import find_marks, opens_lines_with_names, speaker_of
 from curate.sources.unit_result import Row
 
 DEPTH = 3
@@ -234,7 +234,12 @@ def _beside(path: Path, rows: Sequence[Row]) -> Iterator[tuple[Path, list[list[A
 
 def _of_transcripts(path: Path, texts: list[str]) -> Iterator[Candidate]:
     marks = find_marks([text[:_LONG] for text in texts])
+    each = selector_of(path)
     if not marks:
+        if opens_lines_with_names([text[:_LONG] for text in texts]):
+            mapping = {"each": each, "split": "names", "in_order": ["user", "assistant"]}
+            doubts = ["who speaks first is taken for the user"]
+            yield Candidate(mapping, f"a transcript in '{each}' with people's names", tuple(doubts))
         return
     openers = Counter(mark for text in texts for mark in marks if text.lstrip().startswith(mark))
     first = [speaker_of(mark) for mark, _ in openers.most_common()]
@@ -251,7 +256,6 @@ def _of_transcripts(path: Path, texts: list[str]) -> Iterator[Candidate]:
     doubts = [] if lined else ["speakers' marks stand within lines"]
     if not {"user", "assistant"} <= set(parties) or None in parties:
         doubts.append("roles are guessed from the marks")
-    each = selector_of(path)
     yield Candidate(
         {"each": each, "split": split},
         f"a transcript in '{each}' with the marks {', '.join(marks)}",

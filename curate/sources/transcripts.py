@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from curate.sources.unit_result import UnreadableError
 
@@ -16,6 +17,7 @@ _WORDS = _WORD + r"(?:[ ][\w'’-]{1,24}){0,2}"
 _LINED = re.compile(rf"(?:(?<=\s)|\A)({_NAME % _WORDS}|{_TOKEN})")
 """What may be a speaker's mark where it opens a line: a name of one to three words and a colon, a token, a name in
 brackets."""
+_NAMED_LINE = re.compile(rf"\s*({_WORDS})[ ]?[:：](?!//)")
 _INLINE = re.compile(rf"(?:(?<=\s)|\A)({_NAME % _WORD})|({_TOKEN})")
 """The same within a line, where the words before a name are not its own."""
 MOST_SPEAKERS = 6
@@ -56,6 +58,43 @@ def split_at_marks(text: str, marks: Sequence[str]) -> list[tuple[str, str]]:
     ]
 
 
+def split_at_names(text: str) -> list[tuple[str, str]]:
+    """Split a transcript at the lines that open with a name and a colon; other lines go on with what was said.
+
+    Returns:
+        Names and texts.
+
+    Raises:
+        UnreadableError: `bad_type` where the first line opens with no name.
+    """
+    pieces: list[tuple[str, list[str]]] = []
+    for line in text.splitlines():
+        match = _NAMED_LINE.match(line)
+        if match is not None:
+            pieces.append((match[1].strip(), [line[match.end() :]]))
+        elif pieces:
+            pieces[-1][1].append(line)
+        elif line.strip():
+            raise UnreadableError(
+                "bad_type", "the transcript does not open with a name and a colon"
+            )
+    if not pieces:
+        raise UnreadableError("bad_type", "the transcript is empty")
+    return [(name, "\n".join(lines).strip()) for name, lines in pieces]
+
+
+def opens_lines_with_names(texts: Collection[str]) -> bool:
+    """True where most texts are transcripts of two to six people's names, each of which speaks in turn."""
+    fitting = 0
+    for text in texts:
+        lines = [line for line in text.splitlines() if line.strip()]
+        names = [match[1].strip() for line in lines if (match := _NAMED_LINE.match(line))]
+        several = 2 <= len(set(names)) <= MOST_SPEAKERS and len(names) >= 3
+        turns = sum(one != other for one, other in pairwise(names))
+        fitting += several and len(names) * 10 >= len(lines) * 7 and turns * 2 >= len(names) - 1
+    return fitting * 2 >= len(texts) > 0
+
+
 def _opens_line(text: str, position: int) -> bool:
     while position > 0 and text[position - 1] in " \t\r":
         position -= 1
@@ -70,6 +109,7 @@ def find_marks(texts: Collection[str]) -> list[str]:
     """
     counted: Counter[str] = Counter()
     opening: Counter[str] = Counter()
+    met: list[set[str]] = []
     for text in texts:
         lined = [m[1] for m in _LINED.finditer(text) if _opens_line(text, m.start(1))]
         marks = lined
@@ -78,12 +118,14 @@ def find_marks(texts: Collection[str]) -> list[str]:
         if len(marks) >= 2 and text.lstrip().startswith(marks[0]):
             opening[marks[0]] += 1
             counted.update(set(marks))
+            met.append(set(marks))
     if sum(opening.values()) * 2 < len(texts):
         return []
     least = max(1, _LEAST_SHARE * len(texts))
     usual = [mark for mark, number in counted.most_common() if number >= least]
     usual = [mark for mark in usual if mark in opening or counted[mark] * 2 >= len(texts)]
-    return usual if 2 <= len(usual) <= MOST_SPEAKERS else []
+    covered = sum(len(marks.intersection(usual)) >= 2 for marks in met)
+    return usual if 2 <= len(usual) <= MOST_SPEAKERS and covered * 2 >= len(texts) else []
 
 
 def _repeated(marks: list[str]) -> list[str]:

@@ -63,6 +63,15 @@ def test_a_doubtful_shape_is_shown_with_an_example_and_not_read(
     assert (code, proposal["rows_read"], proposal["mapping"]["each"]) == (2, 3, "turns[*]")
 
 
+def test_rows_that_the_proposal_does_not_read_are_counted(curate: Command, log: Path) -> None:
+    rows = json.loads(log.read_text())
+    rows[2]["turns"][1]["utterance"] = 7
+    log.write_text(json.dumps(rows))
+    said = curate("ingest", log.name)[1]
+    assert "2 of 3" in said
+    assert "not read so: bad_type 1" in said
+
+
 def test_what_is_accepted_is_read_and_written_as_a_recipe(
     curate: Command, log: Path, tmp_path: Path
 ) -> None:

@@ -399,6 +399,28 @@ def test_a_mark_within_a_line_is_text_where_marks_open_lines(rows: Rows) -> None
     assert len(dialogue.messages) == 2
 
 
+def test_a_transcript_with_peoples_names(rows: Rows) -> None:
+    mapping = {
+        "each": "text",
+        "split": "names",
+        "in_order": ["user", "assistant"],
+        "roles": {"Note": "skip"},
+    }
+    texts = [
+        "Ann: Hi\nthere\nBob: see http://x.y\n\nNote: aside\nAnn: Bye",
+        "Cy: Hi\nDi Lee: Yo\nEd: Hey",
+        "no name",
+    ]
+    loaded = rows(*({"text": text} for text in texts), mapping=mapping)
+    assert said(loaded.dialogues[0]) == [
+        ("user", "Hi\nthere"),
+        ("assistant", "see http://x.y"),
+        ("user", "Bye"),
+    ]
+    assert loaded.tally.items_left_out == {"items of Note": 1}
+    assert dict(loaded.tally.reasons) == {"unknown_role": 1, "bad_type": 1}
+
+
 def test_text_before_the_first_mark_is_not_dropped(rows: Rows) -> None:
     loaded = rows(
         {"text": "Once upon a time\nUser: Hi\nSystem: Hello"}, {"text": "none"}, mapping=SPLIT

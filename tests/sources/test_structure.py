@@ -104,6 +104,18 @@ def test_what_is_doubtful_is_proposed_and_not_read(row: dict[str, Any], doubt: s
     assert {role for role, _ in dialogues[0]} == {"user", "assistant"}
 
 
+def test_a_transcript_with_names_that_differ(rows: Rows) -> None:
+    pairs = [("Amanda", "Jerry"), ("Bo", "Cy Lee"), ("Dee", "Ed"), ("Flo", "Gil")]
+    texts = [
+        "\r\n".join(f"{name}: {text}" for name, text in zip(cycle(pair), TEXTS, strict=False))
+        for pair in pairs
+    ]
+    proposal = proposed(*({"dialogue": text} for text in texts))
+    assert proposal.settings["split"] == "names"
+    read = read_as_proposed(proposal, *({"dialogue": text} for text in texts))
+    assert read == [ALTERNATING] * 4
+
+
 def test_an_event_log_of_several_agents(tmp_path: Path) -> None:
     events = [
         {"Agent": "UserGuide", "Action": "instruct", "Text": "Act confused, please."},
