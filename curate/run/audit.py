@@ -40,7 +40,7 @@ from curate.run.staging import scored_rows
 from curate.selection.columns import NOT_SCORED, SCORE_OF, UNSCORED_OF
 from curate.stages import Judged, WorkItem, model_pool, rubric_stage
 from curate.storage.files import damaged, readable
-from curate.trust.audit.figures import audit_sentence, of_failure_mode
+from curate.trust.audit.figures import audit_sentence, no_failure_modes, of_failure_mode
 from curate.trust.audit.judgments import JudgmentAudit, repeat_checks
 from curate.trust.audit.pairs import ReadPairs, no_pair_checks, pair_checks
 from curate.trust.audit.table import (
@@ -97,7 +97,7 @@ def audit_run(
     for dialogue_id, record in _judgments(run, manifest, distinct):
         audit.add(dialogue_id, record)
         twice = second.get(record.content_hash)
-        if isinstance(twice, Judgment):
+        if twice is not None:
             repeated.append((dialogue_id, record, twice))
     stages: list[ScoringStage] = [
         stage
@@ -108,6 +108,7 @@ def audit_run(
     modes = manifest.judge_checks.failure_modes if manifest.judge_checks is not None else ()
     checks = [
         *map(of_failure_mode, modes),
+        *([no_failure_modes()] if has_judge and not modes else []),
         *(audit.checks() if has_judge else ()),
         *collapse_checks(distinct),
         *unscored_checks(distinct, stages, [*map(str, NOT_COUNTED), NOT_SCORED]),

@@ -72,7 +72,7 @@ def test_asking_again_costs_what_was_said_and_is_asked_once(
     assert more == []
     # The server answers by the body alone, so the second answer is the first.
     again = [check for check in report.checks if check.part == "asked again"]  # type: ignore[attr-defined]
-    assert [(check.status, check.figure) for check in again] == [("pass", 0)] * 3
+    assert [(check.status, check.figure) for check in again] == [("pass", 0)] * 4
 
 
 def test_another_judge_is_not_taken_for_the_same(server: CountingServer, run: Path) -> None:
@@ -84,6 +84,14 @@ def test_another_judge_is_not_taken_for_the_same(server: CountingServer, run: Pa
         audit_run(run, plan_second_judging(run, 0.5))
     asked = server.requests[before:]
     assert not any("chat " in json.dumps(body["messages"]) for body in asked)
+
+
+def test_a_run_without_checks_of_its_judge_is_told(run: Path) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest.pop("judge_checks")
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    (check,) = (check for check in audit_run(run).checks if check.part == "known failures")
+    assert (check.status, "run the recipe again" in check.detail) == ("not_run", True)
 
 
 def test_an_adherence_run_has_no_checks_of_a_judge(server: CountingServer, tmp_path: Path) -> None:

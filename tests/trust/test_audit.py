@@ -22,7 +22,10 @@ from curate.records import (
     PreferencePair,
     RubricScores,
     SetCheck,
+    StageName,
     TurnScores,
+    Unscored,
+    UnscoredReason,
     WindowOpinion,
 )
 from curate.trust.audit.figures import _Gap, audit_sentence, gap_check, mean_check
@@ -201,8 +204,7 @@ def test_expectations_that_are_equal_to_the_last_digit_are_seen() -> None:
 def test_a_judge_asked_again_is_held_against_itself() -> None:
     first = a_good_judge(40)
     same = repeat_checks([(one.dialogue_id, one, one) for one in first], "")
-    assert [check.status for check in same] == ["pass"] * 3
-    assert [check.figure for check in same] == [0, 0, 0]
+    assert [(check.status, check.figure) for check in same] == [("pass", 0)] * 4
     other = a_good_judge(41)[1:]
     turned = repeat_checks(
         [
@@ -211,7 +213,15 @@ def test_a_judge_asked_again_is_held_against_itself() -> None:
         ],
         "",
     )
-    assert [check.status for check in turned] == ["warn"] * 3
+    assert [check.status for check in turned] == ["pass", *["warn"] * 3]
+    gone = Unscored(
+        dialogue_id="d0", content_hash="0", stage=StageName.JUDGE, reason=UnscoredReason.BAD_REPLY
+    )
+    lost, *rest = repeat_checks(
+        [(one.dialogue_id, one, gone if n < 4 else one) for n, one in enumerate(first)], ""
+    )
+    assert (lost.status, lost.behind, lost.ids) == ("warn", 4, ("d0", "d1", "d2", "d3"))
+    assert [check.n for check in rest] == [36] * 3
     assert {check.status for check in repeat_checks([], "why")} == {"not_run"}
     assert {check.status for check in repeat_checks([], "")} == {"not_enough_data"}
 

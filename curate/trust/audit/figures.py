@@ -275,6 +275,12 @@ def of_failure_mode(mode: FailureMode) -> AuditCheck:
     )
 
 
+def no_failure_modes() -> AuditCheck:
+    """What is said where a run has judgments and its manifest no checks of them."""
+    why = "the manifest has no checks of the judge: run the recipe again, no model is asked"
+    return not_run("known failures", "all", 0.0, 0, why)
+
+
 def of_set_check(kind: str, check: SetCheck, behind: Behind) -> AuditCheck:
     """What the run itself found of a set of pairs, with the pairs behind it."""
     figure, is_share = check.figure, check.name == "longer_wins"

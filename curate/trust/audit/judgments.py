@@ -17,6 +17,7 @@ from curate.records import (
     AuditCheck,
     Judgment,
     TurnScores,
+    Unscored,
 )
 from curate.records.readings import conversation_value, turn_value
 from curate.trust.audit.figures import Behind, excess_check, mean_check, not_run, share_check
@@ -24,6 +25,7 @@ from curate.trust.audit.figures import Behind, excess_check, mean_check, not_run
 SEAMS, EXCESS, COLLAPSED = 0.5, 0.15, 0.9
 EQUAL_LEVELS, EQUAL_EXPECTATIONS = 0.5, 0.05
 CHANGED_VERDICTS, CHANGED_SCORES, CHANGED_WEAKEST = 0.1, 0.25, 0.2
+LOST = 0.05
 _FIFTHS = 5
 
 
@@ -240,23 +242,28 @@ class JudgmentAudit:
 
 
 def repeat_checks(
-    pairs: Iterable[tuple[str, Judgment, Judgment]], why_none: str
+    pairs: Iterable[tuple[str, Judgment, Judgment | Unscored]], why_none: str
 ) -> list[AuditCheck]:
     """Does the judge say the same when it is asked again?
 
     Args:
-        pairs: id, the run's judgment and a second one of the same dialogue.
+        pairs: id, the run's judgment and what a second judging of the same dialogue came to.
         why_none: why there is no second one; empty where dialogues were judged again.
     """
     names = {
+        "not scored again": LOST,
         "verdict changed": CHANGED_VERDICTS,
         "weakest turn changed": CHANGED_WEAKEST,
         "difference of scores": CHANGED_SCORES,
     }
     if why_none:
         return [not_run("asked again", name, limit, 0, why_none) for name, limit in names.items()]
-    again = list(pairs)
-    verdicts, weakest = Behind(), Behind()
+    asked = list(pairs)
+    again = [(key, first, two) for key, first, two in asked if isinstance(two, Judgment)]
+    lost, verdicts, weakest = Behind(), Behind(), Behind()
+    for dialogue_id, _, second in asked:
+        if isinstance(second, Unscored):
+            lost.add(dialogue_id)
     distances = []
     for dialogue_id, first, second in again:
         if first.verdict != second.verdict:
@@ -266,6 +273,16 @@ def repeat_checks(
         distances.append(_distances(first, second))
     of = "dialogues judged again"
     return [
+        share_check(
+            "asked again",
+            "not scored again",
+            lost,
+            len(asked),
+            threshold=LOST,
+            of=of,
+            detail="no scores the second time",
+            least=10,
+        ),
         *(
             share_check(
                 "asked again",
