@@ -107,7 +107,7 @@ class AgreementGate(Frozen):
     upper: float | None = Field(None, description="One-sided 95 % upper bound of kappa.")
     goes_by: Literal["levels", "mapped", "lower_of_both"] = Field(
         description="levels: those that the run has. mapped: of other scales, mapped by cross-validation. "
-        "lower_of_both: of levels that were calibrated with labels, which may be these."
+        "lower_of_both: of levels that were calibrated with labels of these dialogues."
     )
     more_dialogues: int | None = Field(
         None,

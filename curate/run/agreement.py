@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -156,7 +157,7 @@ class _Join:
         held = judgments_of(self._run)
         judgments = {key: held[key] for key in self.dialogues if key in held}
         self.judges[StageName.JUDGE] = rubric_judge(judgments.values())
-        fitted = self._fitted_levels()
+        fitted = self._calibrated_levels()
         is_calibrated = any(j.identity != j.identity.uncalibrated() for j in judgments.values())
         for name in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS):
             items = [
@@ -172,10 +173,15 @@ class _Join:
                 LEVELS,
                 scale=str(scale),
                 compared="calibrated levels" if is_calibrated and name in fitted else "digits",
-                scales_differ=scale != Scale(),
-                is_fitted=fitted.get(name, False),
+                scales_differ=scale != Scale() and not fitted.get(name, False),
+                is_fitted=fitted.get(name, False)
+                and self._may_be_fitted(
+                    item.content_hash for item in gold.levels if item.dimension == name
+                ),
             )
             self._add_jury(name, gold, judgments)
+        if any(fitted.values()):
+            self._leave_out_fitted(gold)
         self._add_verdicts(gold, judgments)
         self._add_good(gold, judgments)
 
@@ -205,12 +211,29 @@ class _Join:
         )
         self.dimensions[name] = measured.model_copy(update={"jury": figures})
 
-    def _fitted_levels(self) -> dict[str, bool]:
+    def _calibrated_levels(self) -> dict[str, bool]:
         """Dimensions whose levels the recipe's calibration cuts, and whether labels fitted the cuts."""
+        levels = self._calibration().get("levels") or {}
+        return {name: bool(cuts.get("labels")) for name, cuts in levels.items()}
+
+    def _calibration(self) -> Mapping[str, Any]:
         judge = self._manifest.recipe.get("judge")
         calibration = judge.get("calibration") if isinstance(judge, dict) else None
-        levels = calibration.get("levels") or {} if isinstance(calibration, dict) else {}
-        return {name: bool(cuts.get("labels")) for name, cuts in levels.items()}
+        return calibration if isinstance(calibration, dict) else {}
+
+    def _may_be_fitted(self, keys: Iterable[str]) -> bool:
+        """Whether the calibration was fitted to labels of one of these dialogues, or does not say to which."""
+        labelled = self._calibration().get("labelled")
+        return not labelled or not set(labelled).isdisjoint(keys)
+
+    def _leave_out_fitted(self, gold: Gold) -> None:
+        """Verdicts of dialogues that the calibration knows are too good; there is no fold that has them unseen."""
+        labelled = set(self._calibration().get("labelled") or ())
+        for key in labelled & {*gold.good_votes, *gold.verdicts}:
+            gold.verdicts.pop(key, None)
+            votes = gold.good_votes.pop(key)
+            why = "the run's levels are fitted to labels of the dialogue, so its verdict proves nothing"
+            gold.unused.add(why, votes.place, len(votes.by_rater))
 
     def _level(
         self, item: Item, label: Label, judgments: Mapping[str, Judgment], gold: Gold

@@ -340,10 +340,38 @@ def test_another_judges_rows_take_the_report_back(
     calibrated = recipe(server, data, judge={"text": "off", "calibration": str(made)})
     run_recipe(calibrated, out=run)
     assert "earlier judge" in read_manifest(run).trust[TrustKind.AGREEMENT]
-    report = Agreement.model_validate_json(call(run, gold, "--json").output)
-    coherence = report.dimensions["coherence"]
-    assert (coherence.compared, coherence.gate.goes_by) == ("calibrated levels", "lower_of_both")
     run_recipe(recipe(server, data), out=run)
+
+
+def test_levels_fitted_to_labels_are_not_proved_by_the_same_labels(
+    server: CountingServer, data: Path, run: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    rows = [row for row in labels() if row["dimension"] != "adherence"]
+    known = {f"chat-{number}" for number in range(50)}
+    fitted = write_csv(tmp_path / "fitted.csv", [row for row in rows if row["id"] in known])
+    fresh = write_csv(tmp_path / "fresh.csv", [row for row in rows if row["id"] not in known])
+    made = tmp_path / "calibration.json"
+    done = CliRunner().invoke(app, ["calibrate", str(folder), str(fitted), "--out", str(made)])
+    assert done.exit_code == 0, done.output
+    calibrated = recipe(server, data, judge={"text": "off", "calibration": str(made)})
+    run_recipe(calibrated, out=folder)
+    again = Agreement.model_validate_json(call(folder, fitted, "--json").output)
+    coherence = again.dimensions["coherence"]
+    assert (coherence.compared, coherence.gate.goes_by) == ("calibrated levels", "lower_of_both")
+    assert "good" not in again.dimensions
+    assert again.shares == ()
+    why = "the run's levels are fitted to labels of the dialogue, so its verdict proves nothing"
+    assert again.unused == {why: 50}
+    other = Agreement.model_validate_json(call(folder, fresh, "--json").output)
+    for name in ("coherence", "helpfulness"):
+        assert other.dimensions[name].gate.goes_by == "levels"
+        kappa = other.dimensions[name].levels.kappa.value
+        assert kappa is not None
+        assert kappa > 0.6
+    assert other.dimensions["good"].labels == N - 50
+    assert other.unused == {}
 
 
 def test_people_judge_pairs(run: Path, tmp_path: Path) -> None:

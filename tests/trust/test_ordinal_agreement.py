@@ -14,15 +14,12 @@ from scipy.stats import kendalltau, spearmanr
 from sklearn.metrics import cohen_kappa_score
 
 from curate.records import DimensionAgreement
+from curate.trust.count_tables import bounds_of, kendall_tau_bs, quadratic_kappas, spearmans
 from curate.trust.ordinal_agreement import (
     GATE_DIALOGUES,
     Compared,
-    bounds_of,
     decide_gate,
-    kendall_tau_bs,
     measure_dimension,
-    quadratic_kappas,
-    spearmans,
 )
 
 LEVELS = ("1", "2", "3", "4", "5")
