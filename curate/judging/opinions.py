@@ -78,6 +78,11 @@ class Heard:
         return row.model_copy(update={"detail": detail, "requests": requests})
 
 
+def short_name(judge: str) -> str:
+    """A judge as a sentence names it: without the folders of a model on this machine, which are nobody's business."""
+    return judge.rpartition("/")[2]
+
+
 def scores_of(judgment: Judgment) -> dict[str, float]:
     """A judgment's expectations, or digits where there are none, by the names of `JudgeOpinion.scores`."""
     level = judgment.conversation_level

@@ -11,6 +11,7 @@ from typing import Any
 from curate.engines.accounting import cost_of
 from curate.engines.base import Usage
 from curate.engines.open import Prices
+from curate.judging.opinions import short_name
 from curate.records import CascadeReport, JudgeOpinion, JuryMember, JuryReport
 from curate.statistics import wilson
 
@@ -50,7 +51,7 @@ class JuryTally:
         farthest = max(members, key=lambda member: member.apart)
         sentence = (
             f"all judges give {self.same_verdict} of {self.dialogues} dialogues one verdict; they differ by "
-            f"{disagreement:.2f} levels a score, {farthest.judge} from the others by {farthest.apart:.2f}."
+            f"{disagreement:.2f} levels a score, {short_name(farthest.judge)} from the others by {farthest.apart:.2f}."
         )
         return JuryReport(
             dialogues=self.dialogues,

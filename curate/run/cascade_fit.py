@@ -60,14 +60,19 @@ def fit_cascade(
     )
     is_good, unused = _labels(run, gold)
     tried: dict[str, Tried] = {}
+    groups = {one.content_hash: one.group or one.content_hash for one in read_dialogues(run)}
+    seen: set[str] = set()
     for row in _judged(run, manifest.fingerprints[StageName.JUDGE]):
         if rule.highest_sure is not None and not rule.is_checked(row.content_hash):
             continue
         if is_good is not None and row.content_hash not in is_good:
             continue
         truth = None if is_good is None else is_good[row.content_hash]
-        if (held := _tried(row, truth)) is not None:
+        # One dialogue a group: what is alike counts once.
+        group = groups[row.content_hash]
+        if group not in seen and (held := _tried(row, truth)) is not None:
             tried[row.content_hash] = held
+            seen.add(group)
     found = fit_threshold(list(tried.values()), risk, confidence)
     first, second = (JudgeIdentity.model_validate(judge) for judge in identity.sampling["judges"])
     error = (

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from curate.errors import CurateError, UsageError
+from curate.trust.guarantee import least_labels, p_value, simple, upper_bound
 
 GRID = tuple(step / 100 for step in range(1, 101))
 """Thresholds of doubt that are tried, in this order; fixed, so that no label has a part in them."""
@@ -62,13 +64,11 @@ def fit_threshold(tried: Sequence[Tried], risk: float, confidence: float) -> Thr
         UsageError: a share that is none, or too few dialogues for any threshold to pass.
         CurateError: no threshold lets the first judge decide anything.
     """
-    from scipy.stats import beta, binom
-
     for name, share in (("--lost", risk), ("--confidence", confidence)):
         if not 0 < share < 1:
             raise UsageError(f"{name} is a share", got=share, expected="above 0 and below 1")
     number, error = len(tried), 1 - confidence
-    least = least_dialogues(risk, confidence)
+    least = least_labels(0, risk, error)
     if number < least:
         raise UsageError(
             "too few dialogues that both judges scored to fit a threshold to",
@@ -78,23 +78,23 @@ def fit_threshold(tried: Sequence[Tried], risk: float, confidence: float) -> Thr
         )
     doubts = np.array([one.doubt for one in tried])
     is_lost = np.array([one.lost for one in tried])
-    kept = doubts[:, None] <= np.array(GRID)
-    lost = (kept & is_lost[:, None]).sum(axis=0)
-    fails = binom.cdf(lost, number, risk) > error
-    passed = int(fails.argmax()) if fails.any() else len(GRID)
-    held = kept.sum(axis=0)
-    if passed == 0 or held[passed - 1] == 0:
+    passed: float | None = None
+
+    @cache
+    def fails(lost: int) -> bool:
+        return p_value(simple(lost, number), risk) > error
+
+    for threshold in GRID:
+        if fails(int((is_lost & (doubts <= threshold)).sum())):
+            break
+        passed = threshold
+    kept = 0 if passed is None else int((doubts <= passed).sum())
+    if passed is None or not kept:
         raise CurateError(
             "the first judge can decide nothing alone, as far as these dialogues show",
             got=f"{int(is_lost.sum())} of {number} dialogues lost if it decided all",
             expected=f"a threshold with at most {risk:g} of all dialogues lost, at confidence {confidence:g}",
             fix="more dialogues that both scored, a larger --lost, or the second judge alone",
         )
-    last = passed - 1
-    at_most = float(beta.ppf(confidence, lost[last] + 1, number - lost[last]))
-    return Threshold(GRID[last], int(held[last]), int(lost[last]), at_most)
-
-
-def least_dialogues(risk: float, confidence: float) -> int:
-    """So many dialogues, none of them lost, show that at most `risk` are: the fewest that can."""
-    return int(np.ceil(np.log(1 - confidence) / np.log(1 - risk)))
+    lost = int((is_lost & (doubts <= passed)).sum())
+    return Threshold(passed, kept, lost, upper_bound(simple(lost, number), confidence))

@@ -65,7 +65,7 @@ def jury_worth(
     advice = (
         "the jury agrees with people better than its best judge"
         if low > 0
-        else f"no gain over {name} alone is shown, which costs less"
+        else f"no gain over {name.rpartition('/')[2]} alone is shown, which costs less"
     )
     return JuryFigures(
         judges=len(scores),

@@ -22,10 +22,12 @@ from curate.publishing.card import _judges
 from curate.recipe import Recipe, parse_recipe
 from curate.records import Judgment, Unscored
 from curate.records.validation import validate_record
+from curate.run.agreement import measure_agreement
 from curate.run.cascade_fit import fit_cascade, write_fit
 from curate.run.certify import _used_to_fit
 from curate.run.pipeline import RunResult, run_recipe
 from curate.stages import bind_stages, model_pool
+from curate.trust.gold import read_gold
 from tests.live import live_server
 from tests.servers import Body, CountingServer
 
@@ -337,6 +339,28 @@ def test_everything_but_the_rubric_asks_the_lead_judge(data: Path, tmp_path: Pat
     ]
     compared = {pair["judge"] for pair in pairs if pair["judge"]}
     assert compared == {"openai:small"}
+
+
+def test_agreement_says_how_many_votes_a_jury_is(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    """Judges that err alike are one vote, and none is worth more than the best of them."""
+    run_recipe(jury(server, data, "large", "third", "small"), out=tmp_path / "run")
+    gold = tmp_path / "gold.csv"
+    values = [(4 if n % 3 else 1) + n % 2 for n in range(30)]  # hard ones 1 or 2, easy ones 4 or 5
+    gold.write_text(
+        "id,turn,dimension,value\n"
+        + "".join(f"chat-{n},1,helpfulness,{value}\n" for n, value in enumerate(values))
+    )
+    measured = measure_agreement(tmp_path / "run", read_gold(gold))
+    figures = measured.report.dimensions["helpfulness"].jury
+    assert figures is not None
+    assert (figures.judges, figures.items) == (3, 30)
+    assert figures.votes == pytest.approx(1, abs=0.01)
+    assert not figures.recommended
+    run_recipe(cascade(server, data), out=tmp_path / "cascade")
+    of_cascade = measure_agreement(tmp_path / "cascade", read_gold(gold)).report
+    assert of_cascade.dimensions["helpfulness"].jury is None
 
 
 def test_a_small_sample_gives_no_threshold(

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom
 
 from curate.errors import CurateError, UsageError
-from curate.trust.cascade import GRID, Tried, fit_threshold, least_dialogues
+from curate.trust.cascade import GRID, Tried, fit_threshold
 
 RUNS = 2000
 RISK, CONFIDENCE = 0.1, 0.9
@@ -109,7 +109,6 @@ def test_the_walk_stops_at_the_first_threshold_that_fails() -> None:
 def test_fewer_dialogues_than_any_threshold_needs_are_refused(
     risk: float, confidence: float, least: int
 ) -> None:
-    assert least_dialogues(risk, confidence) == least
     with pytest.raises(UsageError, match="too few dialogues"):
         fit_threshold([Tried(0.1, False)] * (least - 1), risk, confidence)
     assert fit_threshold([Tried(0.1, False)] * least, risk, confidence).kept == least
