@@ -93,6 +93,7 @@ from curate.run.calibrate import Labels, calibrate, calibrate_with_gold
 from curate.run.cleaning_inputs import prepare_cleaning
 from curate.run.diff import diff_runs
 from curate.run.pipeline import RunResult, run_recipe
+from curate.run.probe import plan_probe, probe_judge
 from curate.selection.config import SelectConfig
 from curate.selection.rules import select as select_rows
 from curate.selection.table import score_table
@@ -155,6 +156,8 @@ __all__ = [
     "load_dialogues",
     "load_recipe",
     "measure_agreement",
+    "plan_probe",
+    "probe_judge",
     "read_gold",
     "run_recipe",
     "score_adherence",

@@ -64,6 +64,8 @@ _EDITS: Mapping[ProbeKind, PlantKind] = {
     "wrong_argument": "wrong_argument",
     "misread_result": "misread_result",
 }
+_STRANGERS = 100
+"""Other dialogues whose replies may stand for one that is off topic."""
 _OF_CALLS = ("wrong_tool", "wrong_argument")
 _WITH_TOOLS = (*_OF_CALLS, "misread_result")
 
@@ -143,12 +145,14 @@ def plant_cases(
         raise ValueError(f"limit must be at least 1, got {limit}")
     draw = random.Random(seed)
     order = draw.sample(range(len(dialogues)), len(dialogues))
+    others = [_others(dialogues, at) for at in range(len(dialogues))]
     queues: dict[ProbeKind, list[Iterator[Case]]] = {}
     for kind in PROBE_KINDS:
-        # A kind goes round the dialogues, each time with another turn; kinds begin at different ones.
-        turned = order[len(queues) :] + order[: len(queues)]
+        # A kind goes round the dialogues, each time with another turn; kinds begin far from each other.
+        start = len(queues) * max(1, len(order) // len(PROBE_KINDS) - 1) % max(1, len(order))
+        turned = order[start:] + order[:start]
         queues[kind] = [
-            _cases(dialogues[at], kind, _others(dialogues, at), rewordings, f"{seed} {kind} {at}")
+            _cases(dialogues[at], kind, others[at], rewordings, f"{seed} {kind} {at}")
             for at in turned
         ]
     cases: list[Case] = []
@@ -185,7 +189,7 @@ def _others(dialogues: Sequence[Dialogue], at: int) -> list[str]:
     elsewhere = [other for other in strangers if other.role_definition != role] or strangers
     return [
         message.content.strip()
-        for other in elsewhere[:400]
+        for other in elsewhere[:_STRANGERS]
         for message in other.messages
         if message.role == "assistant" and message.content.strip()
     ]

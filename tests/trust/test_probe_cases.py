@@ -213,3 +213,13 @@ def test_any_dialogue_gives_cases_or_none_and_never_breaks(turns: list[tuple[str
     odd = Dialogue(id="odd", messages=tuple(messages), scenario="s", role_definition="r")
     for case in plant_cases([odd, *clean()[:2]], 26, rewordings={}):
         assert case.planted.content_hash != case.untouched.content_hash
+
+
+def test_many_dialogues_are_all_used_before_one_is_used_again() -> None:
+    many = [
+        dialogue.model_copy(update={"scenario": f"{dialogue.scenario} ({number})"})
+        for number in range(8)
+        for dialogue in clean()
+    ]
+    drawn = plant_cases(many, 130, rewordings={})
+    assert len({case.group for case in drawn}) > 0.75 * len(drawn)
