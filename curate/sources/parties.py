@@ -144,6 +144,6 @@ def _guess(
     left = [name for name in unknown if name not in roles]
     roles.update(dict.fromkeys(left, "skip"))
     if left:
-        doubts.append(f"{', '.join(left)} are left out")
+        doubts.append(f"left out, since their names say no role: {', '.join(left)}")
     if ranked and len(missing) == 1:
         doubts.append(f"'{ranked[0]}' is taken for the {missing[0]}")

@@ -257,7 +257,7 @@ def _spoken(each: str | Raw, lists: list[list[Raw]], speaker: Path, texts: list[
         if others:
             doubts.append(f"items also hold {', '.join(sorted(others)[:4])}, kept in the metadata")
     if where:
-        doubts.append("some items are left out")
+        doubts.append(f"items without '{selector_of(text)}' are left out by `where`")
     close = [path for path in texts[1:] if _words(path, items) >= 0.5 * _words(text, items)]
     if close and text[-1].lower() not in TEXT_KEYS:
         doubts.append(f"the text may also be '{selector_of(close[0])}'")
