@@ -14,6 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from curate.cli.console import ERR, OUT, print_json, resumable
+from curate.errors import UsageError
 
 if TYPE_CHECKING:
     from curate.records import AuditCheck, AuditReport
@@ -41,6 +42,12 @@ def audit(
     from curate.run.audit import audit_run, plan_second_judging
     from curate.run.trust_reports import write_trust_report
 
+    if dry_run and again is None:
+        raise UsageError(
+            "an audit asks no model, so there is nothing to estimate",
+            got="--dry-run",
+            expected="--dry-run with --again SHARE",
+        )
     plan = None if again is None else plan_second_judging(run_folder, again)
     if plan is not None and (dry_run or not as_json):
         (ERR if as_json else OUT).print(

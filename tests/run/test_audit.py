@@ -111,7 +111,11 @@ def test_an_adherence_run_has_no_checks_of_a_judge(server: CountingServer, tmp_p
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [(("--again", "0"), "not a share of dialogues"), (("--again", "1.5"), "not a share")],
+    [
+        (("--again", "0"), "not a share of dialogues"),
+        (("--again", "1.5"), "not a share"),
+        (("--dry-run",), "nothing to estimate"),
+    ],
 )
 def test_what_cannot_be_done_is_refused(run: Path, options: tuple[str, ...], said: str) -> None:
     result = curate("audit", run, *options)
