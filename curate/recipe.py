@@ -554,6 +554,7 @@ PATH_KEYS: tuple[tuple[str, ...], ...] = (
     ("judge", "calibration"),
     ("adherence", "calibration"),
     ("models", "judge", "fit"),
+    ("metrics", "calibration"),
     ("adherence", "reference", "baseline"),
     ("select", "decontaminate", "path"),
     ("select", "certificate"),

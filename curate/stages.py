@@ -33,6 +33,7 @@ from curate.errors import CurateError, EngineError, UsageError
 from curate.judging.calibrated_levels import (
     calibrated_identity,
     check_adherence,
+    check_good_metrics,
     check_judge,
     with_levels,
 )
@@ -43,6 +44,11 @@ from curate.judging.factuality import prompt_version as factuality_prompts
 from curate.judging.jury import combine
 from curate.judging.metrics import MetricsConfig, score_metrics
 from curate.judging.metrics import prompt_version as metrics_prompts
+from curate.judging.metrics.metric_levels import (
+    calibrated_metrics_identity,
+    check_metric_judge,
+    with_metric_levels,
+)
 from curate.judging.opinions import Juror, Metered
 from curate.judging.rubric import describe_issue, judge_dialogue, prompt_version, score_turn
 from curate.pairs.asks import ForkAsks, JudgeAsks
@@ -233,6 +239,8 @@ def bind_stages(recipe: Recipe, models: ModelsByRole) -> Stages:
     if recipe.judge:
         check_adherence(recipe.judge.calibration, scored.identity if scored else None)
     measured = metrics_stage(recipe.metrics, models.metrics) if recipe.metrics else None
+    if recipe.judge:
+        check_good_metrics(recipe.judge.calibration, measured.identity if measured else None)
     checked = factuality_stage(recipe.factuality, models.judge) if recipe.factuality else None
     forked = verified = None
     if recipe.fork and judge and judged is not None:
@@ -587,20 +595,49 @@ def _settle_adherence(
 def metrics_stage(config: MetricsConfig, engine: Described) -> Stage[Measured]:
     """The weighted metrics on an engine.
 
+    A calibration is no part of what is asked: the judge's own rows are the same with and without it.
+
     Raises:
-        UsageError: a mode that the engine cannot serve.
+        UsageError: a mode that the engine cannot serve, or a calibration of another judge.
     """
     mode = scoring_mode(config.mode, engine.capabilities, "metrics")
-    resolved = config.model_copy(update={"mode": mode})
+    resolved = config.model_copy(update={"mode": mode, "calibration": None})
     identity = _identity(engine.identity, mode, metrics_prompts(resolved))
 
     async def run(item: WorkItem, asks: Asks) -> Measured:
         ask = _about(item.dialogue, asks.metrics)
         return await score_metrics(item.dialogue, ask, resolved, identity)
 
-    rows_fingerprint = _fingerprint("judging", resolved.model_dump(mode="json"), identity)
-    expected = _as_it_runs(run, "metrics")
-    return Stage(StageName.METRICS, rows_fingerprint, identity, run, expected, mode=mode)
+    asked = resolved.model_dump(mode="json", exclude={"calibration"})
+    rows_fingerprint = _fingerprint("judging", asked, identity)
+    return Stage(
+        StageName.METRICS,
+        rows_fingerprint,
+        identity,
+        run,
+        _as_it_runs(run, "metrics"),
+        mode=mode,
+        calibrated=calibrate_metrics(config, identity, rows_fingerprint),
+    )
+
+
+def calibrate_metrics(
+    config: MetricsConfig, identity: JudgeIdentity, rows_fingerprint: str
+) -> Calibrated[Measured] | None:
+    """What the config's calibration makes of rows of metrics, as `calibrate_judge` does of the rubric's."""
+    fitted = config.calibration.metrics if config.calibration else None
+    if fitted is None:
+        return None
+    check_metric_judge(fitted, identity)
+    if not fitted.levels:
+        return None
+    named = calibrated_metrics_identity(fitted, identity)
+
+    def apply(row: Measured) -> Measured:
+        return row if isinstance(row, Unscored) else with_metric_levels(row, fitted.levels, named)
+
+    marks = (named.model_dump(mode="json"), code_version("curate.judging"))
+    return Calibrated(apply, named, fingerprint(rows_fingerprint, *marks))
 
 
 def factuality_stage(config: FactualityConfig, engine: Described) -> Stage[Checked]:

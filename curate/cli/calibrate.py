@@ -11,11 +11,13 @@ from rich.table import Table
 
 from curate.cli.console import OUT, print_json
 from curate.errors import UsageError
+from curate.records.readings import METRIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from curate.records import Calibration, CutPoints, GoodModel, JudgeCalibration, Kappa
+    from curate.records.calibration import MetricWeights
     from curate.run.calibrate import Fitted
     from curate.trust.calibration_fit import CalibrationMethod
 
@@ -264,8 +266,18 @@ def _show(found: Fitted, whole: Calibration, kept: Sequence[str], out: Path) -> 
         OUT.print(
             f"{escape(judge.model)} ({judge.engine}), mode {judge.mode}, prompts {judge.prompt_version}"
         )
-    if made.levels:
-        OUT.print(_level_table(made.levels))
+    if made.metrics is not None:
+        judge = made.metrics.identity
+        OUT.print(
+            f"metrics: {escape(judge.model)} ({judge.engine}), mode {judge.mode}, prompts {judge.prompt_version}"
+        )
+    levels = made.levels | {
+        METRIC + name: cuts for name, cuts in (made.metrics.levels if made.metrics else {}).items()
+    }
+    if levels:
+        OUT.print(_level_table(levels))
+    if made.metrics is not None and made.metrics.weights is not None:
+        _show_weights(made.metrics.weights)
     if made.good is not None:
         _show_good(made.good)
     if made.adherence is not None:
@@ -281,21 +293,28 @@ def _show(found: Fitted, whole: Calibration, kept: Sequence[str], out: Path) -> 
         )
     if kept:
         OUT.print(f"kept from {escape(str(out))}: {', '.join(kept)}", soft_wrap=True)
-    OUT.print(_verdict(made.levels), soft_wrap=True)
+    if said := _verdict(levels):
+        OUT.print(said, soft_wrap=True)
     keys = []
     if whole.identity is not None:
         keys.append(f"`judge: {{calibration: {escape(str(out))}}}`")
     if whole.adherence is not None:
         keys.append(f"`adherence: {{calibration: {escape(str(out))}}}`")
-    OUT.print(
-        f"written: {escape(str(out))}; a recipe uses it as {' and '.join(keys)}", soft_wrap=True
-    )
+    if whole.metrics is not None and whole.metrics.levels:
+        keys.append(f"`metrics: {{calibration: {escape(str(out))}}}`")
+    used = f"; a recipe uses it as {' and '.join(keys)}" if keys else ""
+    OUT.print(f"written: {escape(str(out))}{used}", soft_wrap=True)
 
 
 def _level_table(levels: dict[str, CutPoints]) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("dimension", "labels", "scale", "kappa before", "after", "raters", "method"):
-        table.add_column(column, justify="right" if column == "labels" else "left")
+        table.add_column(
+            column,
+            justify="right" if column == "labels" else "left",
+            no_wrap=column in ("dimension", "method"),
+            overflow="fold",
+        )
     for name, cuts in levels.items():
         table.add_row(
             name,
@@ -345,6 +364,32 @@ def _verdict(levels: dict[str, CutPoints]) -> str:
         )
     text = "; ".join(said)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _show_weights(found: MetricWeights) -> None:
+    """Fitted beside given weights, and a plain sentence on whether fitting was worth it."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("weights", "given", "fitted"):
+        table.add_column(column, justify="left" if column == "weights" else "right")
+    for name, weight in found.given.items():
+        table.add_row(name, f"{weight:.3f}", f"{found.fitted[name]:.3f}")
+    OUT.print(table)
+    if found.gain is not None and found.gain[0] > 0:
+        said = (
+            "the fitted weights tell good dialogues from others better: take them as metrics.choose"
+        )
+    elif found.gain is not None and found.gain[1] < 0:
+        said = "the fitted weights tell good dialogues from others worse: keep those given"
+    else:
+        said = "neither is better beyond doubt: keep those given"
+    ends = (
+        "" if found.gain is None else f" (difference {found.gain[0]:+.2f} to {found.gain[1]:+.2f})"
+    )
+    OUT.print(
+        f"Overall score against {found.labels} labelled dialogues, {found.good} good: AUC {found.auc_given:.2f} by the "
+        f"given weights, {found.auc_fitted:.2f} by fitted ones, by cross-validation{ends}; {said}.",
+        soft_wrap=True,
+    )
 
 
 def _show_good(good: GoodModel) -> None:

@@ -69,6 +69,23 @@ def check_adherence(calibration: Calibration | None, identity: JudgeIdentity | N
         )
 
 
+def check_good_metrics(calibration: Calibration | None, identity: JudgeIdentity | None) -> None:
+    """Raise a UsageError where `p_good` was fitted to weighted metrics that a run does not score so.
+
+    `identity` is the one of the run's own metrics; None where it has none.
+    """
+    fitted = calibration.good.metrics if calibration and calibration.good else None
+    if fitted is None:
+        return
+    here = {"metrics": "none"} if identity is None else described(identity)
+    other = OtherJudge.between(described(fitted), here, (*_COMPARED, "metrics"))
+    if other is not None:
+        raise other.refused(
+            "p_good of judge.calibration, by its metrics,",
+            "score the same metrics in the same way, or run `curate calibrate` on a run like this one",
+        )
+
+
 def describe_levels(calibration: Calibration | None, identity: JudgeIdentity) -> str:
     """One sentence: whether the verdicts of scores with this identity go by calibrated levels."""
     if identity == identity.uncalibrated():

@@ -80,12 +80,14 @@ CutMethod = Literal["matched_shares", "kappa", "given_shares"]
 
 
 class CutPoints(Frozen):
-    """From one dimension's readings to levels 1-5, fitted to labels or to expected shares."""
+    """From the readings of one dimension or metric to levels, fitted to labels or to expected shares."""
 
-    cuts: tuple[float, float, float, float] = Field(
-        description="Rising, on the expectation (one JSON reply: the digit). The level is 1 + the number of "
-        "cuts that the value reaches; a cut above 5 is never reached."
+    cuts: tuple[float, ...] = Field(
+        min_length=1,
+        description="Rising, on the expectation (one JSON reply: the digit). The level is `lowest` + the number of "
+        "cuts that the value reaches; a cut above the highest level is never reached.",
     )
+    lowest: int = Field(1, description="The lowest level: 1 of the rubric, 0 of a metric.")
     na_cut: float | None = Field(
         None,
         description="Least probability of n/a at which the score is n/a; null leaves it to the judge's "
@@ -95,7 +97,9 @@ class CutPoints(Frozen):
         description="matched_shares: the readings' quantiles at the labels' shares. kappa: highest "
         "agreement. given_shares: quantiles at shares that the user expects, without labels."
     )
-    scale: str = Field("1-5", description="What the labels were put on 1-5 from, the ends first.")
+    scale: str = Field(
+        "1-5", description="What the labels were put on levels from, the ends first."
+    )
     labels: int = Field(0, description="Labelled turns or conversations.")
     dialogues: int = Field(0, description="Dialogues (or groups of them) these are of.")
     before: Kappa = Field(Kappa(), description="Of the judge's most likely digits.")
@@ -114,8 +118,8 @@ class CutPoints(Frozen):
         return self
 
     def level(self, value: float) -> int:
-        """The level, 1-5, of an expectation or digit."""
-        return 1 + sum(cut <= value for cut in self.cuts)
+        """The level of an expectation or digit."""
+        return self.lowest + sum(cut <= value for cut in self.cuts)
 
 
 class GoodModel(Frozen):
@@ -131,6 +135,9 @@ class GoodModel(Frozen):
     intercept: float
     adherence: JudgeIdentity | None = Field(
         None, description="Whose role adherence is among the features; null where none is."
+    )
+    metrics: JudgeIdentity | None = Field(
+        None, description="Whose weighted metrics are among the features; null where none are."
     )
     labels: int = Field(description="Labelled dialogues.")
     good: int = Field(description="Of these, good ones.")
@@ -155,6 +162,40 @@ class GoodModel(Frozen):
         return sigmoid(odds)
 
 
+class MetricWeights(Frozen):
+    """Weights of metrics fitted to what people find good, beside those that were given; both sum to 1.
+
+    Non-negative least squares of good (1) and not (0) on the metrics' heights, 0-1.
+    """
+
+    fitted: dict[str, float]
+    given: dict[str, float]
+    labels: int = Field(description="Labelled dialogues that the metrics score.")
+    good: int = Field(description="Of these, good ones.")
+    auc_fitted: float = Field(
+        description="Of the overall score by fitted weights, each dialogue by weights fitted without it (5 folds)."
+    )
+    auc_given: float = Field(description="Of the overall score by the given weights.")
+    gain: tuple[float, float] | None = Field(
+        None, description="Difference of the two: 95 % bootstrap over dialogues."
+    )
+
+
+class MetricCalibration(Frozen):
+    """What people's labels make of one judge's weighted metrics."""
+
+    identity: JudgeIdentity = Field(description="The judge it holds for, and no other.")
+    levels: dict[str, CutPoints] = Field(default_factory=dict, description="By metric.")
+    weights: MetricWeights | None = None
+
+    @model_validator(mode="after")
+    def _levels_of_metrics(self) -> MetricCalibration:
+        for name, cuts in self.levels.items():
+            if cuts.lowest != 0 or len(cuts.cuts) not in (1, 5):
+                raise ValueError(f"{name}: a metric has levels 0 to 5, or 0 and 1")
+        return self
+
+
 class Calibration(Frozen):
     """The file that `curate calibrate` writes: what people's labels make of one judge's readings."""
 
@@ -165,6 +206,7 @@ class Calibration(Frozen):
     levels: dict[str, CutPoints] = Field(default_factory=dict, description="By dimension.")
     good: GoodModel | None = None
     adherence: JudgeCalibration | None = None
+    metrics: MetricCalibration | None = None
     labelled: tuple[str, ...] = Field(
         (),
         description="Content hashes of the dialogues whose labels were fitted to: these certify nothing that is "
@@ -176,6 +218,9 @@ class Calibration(Frozen):
         unknown = set(self.levels) - {*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS}
         if unknown:
             raise ValueError(f"no dimension of the rubric: {', '.join(sorted(unknown))}")
+        for name, cuts in self.levels.items():
+            if cuts.lowest != 1 or len(cuts.cuts) != 4:
+                raise ValueError(f"{name}: a dimension of the rubric has levels 1 to 5")
         if self.identity is None and (self.levels or self.good):
             raise ValueError("levels and good hold for one judge: identity is missing")
         return self

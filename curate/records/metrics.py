@@ -68,7 +68,7 @@ class MetricScore(Frozen):
     na: NoMetricReason | None = Field(None, description="Why it is n/a; null where it has a score.")
     failure_code: str | None = Field(
         None,
-        description="snake_case label of what went wrong; only where the score is 2 or less, or fail.",
+        description="snake_case label of what went wrong; only where the judge's own score is 2 or less, or fail.",
     )
     turns: tuple[int, ...] = Field((), description="Turns in which the problem shows.")
     flags: tuple[DiagnosisFlag, ...] = ()

@@ -18,9 +18,12 @@ from curate.records import (
     LabelReading,
     TurnScores,
 )
+from curate.records.metrics import MetricScore, MetricsScore
 
 ADHERENCE = "adherence"
 """Name of the reading that is role adherence."""
+METRIC = "metric_"
+"""What the names of readings begin with that are weighted metrics; those of labels and columns do, too."""
 
 
 def turn_value(turn: TurnScores, dimension: str) -> float:
@@ -61,10 +64,25 @@ def mean_spread(judgment: Judgment) -> float | None:
     return None if spread is None else min(1.0, spread / 2)
 
 
+def metric_digit(metric: MetricScore) -> int | None:
+    """What the judge said of a metric, before any calibration; None for n/a."""
+    return metric.score if metric.digit is None else metric.digit
+
+
+def metric_value(metric: MetricScore) -> float | None:
+    """The expectation of a metric, 0-5, or 0-1 of pass and fail; else the judge's digit. None for n/a."""
+    digit = metric_digit(metric)
+    if digit is None or metric.reading is None or metric.reading.mean is None:
+        return None if digit is None else float(digit)
+    return metric.reading.mean
+
+
 def dialogue_readings(
-    judgment: Judgment, adherence: AdherenceScore | None = None
+    judgment: Judgment,
+    adherence: AdherenceScore | None = None,
+    metrics: MetricsScore | None = None,
 ) -> dict[str, float | None]:
-    """The three conversation scores; mean, lowest and last of each turn score; role adherence before any curve."""
+    """The three conversation scores; mean, lowest and last of each turn score; role adherence before any curve; metrics."""
     level = judgment.conversation_level
     found = {name: conversation_value(getattr(level, name)) for name in CONVERSATION_DIMENSIONS}
     for name in TURN_DIMENSIONS:
@@ -74,6 +92,8 @@ def dialogue_readings(
         found[f"last_{name}"] = values[-1] if values else None
     if adherence is not None:
         found[ADHERENCE] = _raw_adherence(adherence)
+    if metrics is not None:
+        found |= {METRIC + metric.name: metric_value(metric) for metric in metrics.metrics}
     return found
 
 

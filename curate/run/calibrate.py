@@ -26,16 +26,20 @@ from curate.records import (
     GoodModel,
     JudgeCalibration,
     Judgment,
+    MetricsScore,
     StageName,
     Unscored,
 )
+from curate.records.calibration import MetricCalibration
 from curate.records.calibration_file import read_calibration
 from curate.records.readings import (
+    METRIC,
     conversation_digit,
     conversation_value,
     dialogue_readings,
     turn_value,
 )
+from curate.run.calibrate_metrics import fit_metrics, highest_levels, metrics_of, one_judge
 from curate.run.drawn_labels import without_kept
 from curate.run.ingest import read_dialogues
 from curate.run.read_back import read_manifest
@@ -205,7 +209,7 @@ def calibrate_with_gold(
     method: CalibrationMethod = "platt",
     hold_out: float = 0.0,
 ) -> Fitted:
-    """Fit all that labels allow to the scores of a run: levels, `p_good` and role adherence.
+    """Fit all that labels allow to the scores of a run: levels, `p_good`, role adherence, levels and weights of metrics.
 
     Labels that were drawn to certify are not used, for what was fitted to them they could not certify any more.
 
@@ -222,11 +226,13 @@ def calibrate_with_gold(
     run = Path(run)
     given = len(rows)
     rows, kept = without_kept(run, rows, hold_out)
-    gold = match_gold(rows, read_dialogues(run), scales)
+    metrics = metrics_of(run)
+    gold = match_gold(rows, read_dialogues(run), scales, metrics=highest_levels(metrics))
     gold.rows = given
     for reason, (place, number) in kept.items():
         gold.unused.add(reason, place, number)
-    judgments = judgments_of(run) if gold.levels or gold.good else {}
+    needs_rubric = bool(gold.levels) or (bool(gold.good) and not metrics)
+    judgments = judgments_of(run, needed=needs_rubric) if gold.levels or gold.good else {}
     adherence = adherence_of(run, needed=bool(gold.adherent))
     made: dict[str, CutPoints] = {}
     not_fitted: dict[str, str] = {}
@@ -243,9 +249,10 @@ def calibrate_with_gold(
         except UsageError as error:
             not_fitted[name] = f"{error.problem}: {error.got}, expected {error.expected}"
     good = curve = None
-    if gold.good:
+    measured = fit_metrics(gold, metrics, groups, not_fitted)
+    if gold.good and judgments:
         try:
-            good = _fit_good(gold, judgments, adherence, groups)
+            good = _fit_good(gold, judgments, adherence, metrics, groups)
         except UsageError as error:
             not_fitted["p_good"] = f"{error.problem}: {error.got}, expected {error.expected}"
     if gold.adherent:
@@ -254,10 +261,16 @@ def calibrate_with_gold(
             curve = fit_calibration(turns, _judge_of(adherence.values()), method)
         except UsageError as error:
             not_fitted["adherence"] = f"{error.problem}: {error.got}, expected {error.expected}"
-    if not (made or good or curve):
+    if not (made or good or curve or measured):
         raise UsageError(
             "nothing could be calibrated",
-            got="\n    ".join(f"{name}: {why}" for name, why in not_fitted.items()) or "no label",
+            got="\n    ".join(
+                [
+                    *(f"{name}: {why}" for name, why in not_fitted.items()),
+                    *(f"{count} rows: {why}" for why, count in gold.unused.counts.items()),
+                ]
+            )
+            or "no label",
             expected="more labels",
         )
     calibration = Calibration(
@@ -266,8 +279,12 @@ def calibrate_with_gold(
         levels=made,
         good=good,
         adherence=curve,
+        metrics=measured,
         labelled=tuple(
-            sorted({item.content_hash for item in (*gold.levels, *gold.adherent)} | set(gold.good))
+            sorted(
+                {item.content_hash for item in (*gold.levels, *gold.metrics, *gold.adherent)}
+                | set(gold.good)
+            )
         ),
     )
     return Fitted(calibration, gold.rows, gold.unused, not_fitted)
@@ -332,7 +349,25 @@ def merged(calibration: Calibration, path: Path) -> tuple[Calibration, tuple[str
         if calibration.good is None and held.good is not None:
             update["good"] = held.good
             kept.append("p_good")
+    if held.metrics is not None:
+        update["metrics"], names = _merged_metrics(calibration.metrics, held.metrics)
+        kept += names
     return calibration.model_copy(update=update), tuple(kept)
+
+
+def _merged_metrics(
+    made: MetricCalibration | None, held: MetricCalibration
+) -> tuple[MetricCalibration, list[str]]:
+    """Metrics as `merged`: what was fitted now, and of the same judge what was not."""
+    if made is not None and made.identity != held.identity:
+        return made, []
+    levels = made.levels if made else {}
+    names = [METRIC + name for name in held.levels if name not in levels]
+    weights = made.weights if made and made.weights else held.weights
+    if weights is not None and weights is held.weights:
+        names.append("weights of metrics")
+    whole = held.model_copy(update={"levels": held.levels | levels, "weights": weights})
+    return whole, names
 
 
 def write_calibration(path: Path, calibration: Calibration) -> None:
@@ -416,9 +451,10 @@ def _fit_good(
     gold: Gold,
     judgments: Mapping[str, Judgment],
     adherence: Mapping[str, AdherenceScore],
+    metrics: Mapping[str, MetricsScore],
     groups: Mapping[str, str],
 ) -> GoodModel:
-    """p_good of the labelled dialogues; role adherence is among its readings where a judge scored it in all."""
+    """p_good of the labelled dialogues; role adherence and metrics are among its readings where a judge scored them in all."""
     found = []
     for key, is_good in gold.good.items():
         if key in judgments:
@@ -431,14 +467,20 @@ def _fit_good(
     judged = [score for score in scores if score and score.scoring_method == "llm_judge"]
     identities = {score.identity.uncalibrated().model_dump_json() for score in judged}
     reads = len(judged) == len(found) and len(identities) == 1
+    measures = bool(found) and all(key in metrics for key, _ in found)
     return fit_good(
         [
             LabelledDialogue(
-                dialogue_readings(judgments[key], score if reads else None), is_good, groups[key]
+                dialogue_readings(
+                    judgments[key], score if reads else None, metrics[key] if measures else None
+                ),
+                is_good,
+                groups[key],
             )
             for (key, is_good), score in zip(found, scores, strict=True)
         ],
         judged[0].identity.uncalibrated() if reads else None,
+        one_judge(metrics) if measures else None,
     )
 
 

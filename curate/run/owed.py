@@ -259,7 +259,8 @@ class Reused:
     def _differences(self, stage: Stage[Any], section: Mapping[str, Any]) -> Iterator[str]:
         """What made the fingerprint another one, with both values."""
         theirs = self.manifest.identities.get(stage.name)
-        if theirs is not None and stage.name is StageName.JUDGE:
+        is_calibrated = stage.name in (StageName.JUDGE, StageName.METRICS)
+        if theirs is not None and is_calibrated:
             theirs = theirs.uncalibrated()
         found = False
         if theirs is not None:
@@ -274,7 +275,7 @@ class Reused:
                     )
         # How the mode was chosen is no difference: which one it came to is part of the identity.
         left_out = {"mode", "output_mode", "reference"} | (
-            {"calibration", "persona_check", "jury"} if stage.name is StageName.JUDGE else set()
+            {"calibration", "persona_check", "jury"} if is_calibrated else set()
         )
         configured = self.manifest.recipe.get(stage.name)
         for name, there in configured.items() if isinstance(configured, dict) else ():

@@ -28,16 +28,16 @@ def rows_of(run: Path, stage: StageName, kind: type[S]) -> list[tuple[str, S | U
     return list(rows.read())
 
 
-def judgments_of(run: Path) -> dict[str, Judgment]:
+def judgments_of(run: Path, *, needed: bool = True) -> dict[str, Judgment]:
     """The judgments of a run by content hash; those that were not scored are left out.
 
     Raises:
-        UsageError: no run folder, or one without judgments.
+        UsageError: no run folder; they are needed and not there.
     """
     rows = rows_of(run, StageName.JUDGE, Judgment)
-    if rows is None:
+    if rows is None and needed:
         raise UsageError("the run has no judgments", got=run, expected="a run with a rubric judge")
-    return {key: row for key, row in rows if isinstance(row, Judgment)}
+    return {key: row for key, row in rows or () if isinstance(row, Judgment)}
 
 
 def adherence_of(run: Path, *, needed: bool) -> dict[str, AdherenceScore]:

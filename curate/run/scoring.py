@@ -19,7 +19,11 @@ from curate.adherence.reference.config import EVALUATION_ONLY
 from curate.engines.open import Prices
 from curate.executors.local import AskingNobody
 from curate.executors.work import Runner
-from curate.judging.calibrated_levels import check_adherence, describe_levels
+from curate.judging.calibrated_levels import (
+    check_adherence,
+    check_good_metrics,
+    describe_levels,
+)
 from curate.judging.factuality.tally import FactualityTally
 from curate.judging.metrics.tally import MetricsTally
 from curate.judging.panel_tally import CascadeTally, JuryTally
@@ -35,7 +39,15 @@ from curate.records import (
 )
 from curate.run.read_back import read_manifest
 from curate.run.staging import Job, S, calibrated_rows, scored_rows
-from curate.stages import Calibrated, Stage, Stages, WorkItem, calibrate_judge, reference_stage
+from curate.stages import (
+    Calibrated,
+    Stage,
+    Stages,
+    WorkItem,
+    calibrate_judge,
+    calibrate_metrics,
+    reference_stage,
+)
 from curate.storage.stage_rows import StageRows
 
 Rows = StageRows[S | Unscored]
@@ -91,12 +103,16 @@ async def scores_without_a_judge(job: Job) -> Scores:
     elif recipe.compared_adherence:
         adherence = await _compare(job, recipe.compared_adherence)
     if recipe.metrics:
-        metrics = _take_over(job, StageName.METRICS, MetricsScore)
+        metrics = _take_over(
+            job, StageName.METRICS, MetricsScore, partial(calibrate_metrics, recipe.metrics)
+        )
     if recipe.factuality:
         factuality = _take_over(job, StageName.FACTUALITY, FactualityScore)
     if recipe.judge:
         known = job.log.stage(StageName.ADHERENCE).identity if adherence else None
         check_adherence(recipe.judge.calibration, known)
+        measured = job.log.stage(StageName.METRICS).identity if metrics else None
+        check_good_metrics(recipe.judge.calibration, measured.uncalibrated() if measured else None)
     return Scores(judgments, adherence, metrics, factuality)
 
 

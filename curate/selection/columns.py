@@ -18,11 +18,12 @@ from curate.records import (
     ScoringStage,
     ViolationKind,
 )
+from curate.records.readings import METRIC
 
 VIOLATIONS: tuple[ViolationKind, ...] = get_args(ViolationKind)
 """Kinds of violations of a role, as the judge names them."""
 
-METRIC_PREFIX = "metric_"
+METRIC_PREFIX = METRIC
 """Columns of single metrics; which there are depends on the recipe's section `metrics`."""
 METRIC_PARTS: dict[str, pl.DataType] = {"": pl.Int8(), "_expected": pl.Float64()}
 """By ending what `metric_<name>` holds: the score (0-5, or 0 and 1 for fail and pass; null for n/a), and in scoring mode

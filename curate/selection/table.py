@@ -140,8 +140,9 @@ def with_scores(
         for judgment, score in zip(judged or nothing, scored or nothing, strict=True)
     ]
     if good is not None:
-        for row, judgment, score in zip(rows, judged or nothing, scored or nothing, strict=True):
-            row["p_good"] = _p_good(good, judgment, score)
+        parts = (judged or nothing, scored or nothing, measured or nothing)
+        for row, judgment, score, measures in zip(rows, *parts, strict=True):
+            row["p_good"] = _p_good(good, judgment, score, measures)
     for row, held in zip(rows, measured or nothing, strict=True):
         row |= _measured(held, is_asked=measured is not None)
     for row, claims in zip(rows, checked or nothing, strict=True):
@@ -262,12 +263,18 @@ def _metric_columns(rows: Iterable[Row], metrics: Iterable[str]) -> list[Column]
     return [Column(name, metric_type(name) or METRIC_PARTS[""], "", ("metrics",)) for name in names]
 
 
-def _p_good(good: GoodModel, judged: Judged, scored: Scored) -> float | None:
+def _p_good(good: GoodModel, judged: Judged, scored: Scored, measured: Measured) -> float | None:
     """None where a reading is missing that the judges owe; what is n/a counts as its mean."""
     if not isinstance(judged, Judgment):
         return None
-    found = dialogue_readings(judged, scored if isinstance(scored, AdherenceScore) else None)
+    found = dialogue_readings(
+        judged,
+        scored if isinstance(scored, AdherenceScore) else None,
+        measured if isinstance(measured, MetricsScore) else None,
+    )
     if ADHERENCE in good.features and found.get(ADHERENCE) is None:
+        return None
+    if good.metrics is not None and not isinstance(measured, MetricsScore):
         return None
     return good.probability(found)
 

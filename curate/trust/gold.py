@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,18 @@ from polars.exceptions import PolarsError
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, VERDICTS
+from curate.records.readings import METRIC
 
 ADHERENCE = "adherence"
 GOOD = ("verdict", "accept")
 """Dimensions that say whether a dialogue is good as a whole."""
 DIMENSIONS = (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS, *GOOD, ADHERENCE)
 
-_YES = frozenset({"true", "1", "1.0", "yes", "accept", "accepted", "good", "excellent", "adherent"})
+_YES = frozenset(
+    {"true", "1", "1.0", "yes", "accept", "accepted", "pass", "good", "excellent", "adherent"}
+)
 _NO = frozenset(
-    {"false", "0", "0.0", "no", "reject", "rejected", "borderline", "poor", "violation"}
+    {"false", "0", "0.0", "no", "reject", "rejected", "fail", "borderline", "poor", "violation"}
 )
 _NA = frozenset({"n/a", "na", "not applicable"})
 _HASH = re.compile(r"[0-9a-f]{32}")
@@ -85,7 +88,10 @@ class Unused:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How values of one dimension come to levels 1-5: the lowest and the highest value, or words, worst first."""
+    """How values of one dimension come to levels: the lowest and the highest value, or words, worst first.
+
+    On a scale from 0 to 1 yes and no, pass and fail are values, too.
+    """
 
     low: float = 1.0
     high: float = 5.0
@@ -98,6 +104,9 @@ class Scale:
             number = float(self.words.index(text)) if text in self.words else None
         else:
             number = _number(value)
+        if number is None and (self.low, self.high) == (0, 1):
+            answer = truth_of(value)
+            number = None if answer is None else float(answer)
         if number is None or not self.low <= number <= self.high:
             return None
         return 1 + 4 * (number - self.low) / (self.high - self.low)
@@ -152,6 +161,7 @@ class Gold:
 
     Attributes:
         levels: of the rubric's dimensions.
+        metrics: of the weighted metrics, on levels from 0.
         verdicts: by content hash, where raters gave one of the four verdicts: 1 poor to 4 excellent.
         good_votes: by content hash, who finds the dialogue good.
         adherent_votes: by item, who finds that a turn (the last one where the row names none) keeps its role.
@@ -161,6 +171,7 @@ class Gold:
     """
 
     levels: dict[Item, Label] = field(default_factory=dict)
+    metrics: dict[Item, Label] = field(default_factory=dict)
     verdicts: dict[str, Label] = field(default_factory=dict)
     good_votes: dict[str, Votes] = field(default_factory=dict)
     adherent_votes: dict[Item, Votes] = field(default_factory=dict)
@@ -319,7 +330,11 @@ def parse_scales(given: Sequence[str]) -> dict[str, Scale]:
                 expected="the lowest and the highest value, as 0-2 or helpfulness=0-2, or words from worst to "
                 "best, as bad,fair,good",
             )
-        if sign and name not in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS):
+        if (
+            sign
+            and name not in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS)
+            and not name.startswith(METRIC)
+        ):
             raise UsageError(
                 "a scale of a dimension that there is not",
                 got=name,
@@ -334,11 +349,20 @@ def match_gold(
     dialogues: Iterable[Dialogue],
     scales: Mapping[str, Scale] | None = None,
     unused: Unused | None = None,
+    metrics: Mapping[str, int] | None = None,
 ) -> Gold:
     """Match labels to a run's dialogues and put their values on levels.
 
     Where no scale is given: whole numbers that all lie in 1-5 are taken as they are, other numbers are put on
-    1-5 linearly from the lowest to the highest that occurs.
+    1-5 linearly from the lowest to the highest that occurs. Labels of metrics are on the metric's own scale, 0-5, or
+    pass and fail.
+
+    Args:
+        rows: as given.
+        dialogues: of the run.
+        scales: by dimension; `*` for all of the rubric.
+        unused: rows that could not be used so far.
+        metrics: those of the run, by name their highest level: 5, or 1 of pass and fail.
 
     Raises:
         UsageError: no label is about a dialogue of the run; one rater gives one item two values; the values of a
@@ -347,9 +371,10 @@ def match_gold(
     gold = Gold(rows=len(rows), unused=unused or Unused())
     by_item: dict[Item, dict[str, GoldRow]] = defaultdict(dict)
     find = DialogueFinder(rows, dialogues)
+    highest = {METRIC + name: level for name, level in (metrics or {}).items()}
     for row in rows:
         found = find(row)
-        reason = found if not isinstance(found, Dialogue) else _unfit(row)
+        reason = found if not isinstance(found, Dialogue) else _unfit(row, highest)
         if reason is not None or not isinstance(found, Dialogue):
             gold.unused.add(reason or "", row.place)
             continue
@@ -373,7 +398,14 @@ def match_gold(
         for name, values in _values(by_item).items()
     }
     for item, given in by_item.items():
-        if item.dimension in gold.scales:
+        if item.dimension in highest:
+            top = highest[item.dimension]
+            scale = (scales or {}).get(item.dimension) or Scale(0, top)
+            gold.scales[item.dimension] = scale
+            label = _label(gold, scale, [*given.values()], levels=top + 1)
+            if label is not None:
+                gold.metrics[item] = _from_zero(label)
+        elif item.dimension in gold.scales:
             label = _label(gold, gold.scales[item.dimension], [*given.values()])
             if label is not None:
                 gold.levels[item] = label
@@ -443,6 +475,17 @@ def _label(gold: Gold, scale: Scale, rows: Sequence[GoldRow], levels: int = 5) -
     )
 
 
+def _from_zero(label: Label) -> Label:
+    """A label on levels from 0 that was put on levels from 1."""
+    return replace(
+        label,
+        level=None if label.level is None else label.level - 1,
+        each=tuple(level - 1 for level in label.each),
+        mean=None if label.mean is None else label.mean - 1,
+        raters={name: level - 1 for name, level in label.raters.items()},
+    )
+
+
 class DialogueFinder:
     """Finds the dialogue a row is about, or says why there is none."""
 
@@ -480,15 +523,17 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def _unfit(row: GoldRow) -> str | None:
+def _unfit(row: GoldRow, metrics: Container[str]) -> str | None:
     """Why a row says nothing, whatever dialogue it is about."""
-    if row.dimension not in DIMENSIONS:
+    if row.dimension.startswith(METRIC) and row.dimension not in metrics:
+        return f"the run has no such metric: {row.dimension[:40]!r}"
+    if row.dimension not in DIMENSIONS and row.dimension not in metrics:
         return f"no such dimension: {row.dimension[:40]!r}"
     if row.value is None or not str(row.value).strip():
         return "no value"
     if row.dimension in TURN_DIMENSIONS and row.turn is None:
         return f"{row.dimension} is of a turn, and none is named"
-    if row.dimension in (*CONVERSATION_DIMENSIONS, *GOOD) and row.turn is not None:
+    if row.turn is not None and row.dimension not in (*TURN_DIMENSIONS, ADHERENCE):
         return f"{row.dimension} is of the conversation, and a turn is named"
     return None
 

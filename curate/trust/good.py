@@ -16,6 +16,7 @@ from typing import Any
 
 from curate.errors import UsageError
 from curate.records import GoodModel, JudgeIdentity
+from curate.records.readings import ADHERENCE, METRIC
 from curate.trust.agreement import auc, bootstrap_interval, brier_score
 from curate.trust.levels import grouped_folds
 
@@ -35,7 +36,9 @@ class LabelledDialogue:
 
 
 def fit_good(
-    dialogues: Sequence[LabelledDialogue], adherence: JudgeIdentity | None = None
+    dialogues: Sequence[LabelledDialogue],
+    adherence: JudgeIdentity | None = None,
+    metrics: JudgeIdentity | None = None,
 ) -> GoodModel:
     """Fit p_good, with its figures by cross-validation (5 folds, groups kept together).
 
@@ -43,6 +46,7 @@ def fit_good(
         dialogues: at least 20, at least 5 of each kind. A reading that none of them has, or that is the
             same in all, is left out.
         adherence: whose role adherence is among the readings.
+        metrics: whose weighted metrics are.
 
     Raises:
         UsageError: too few labels, too few of one kind, or no reading that differs.
@@ -79,7 +83,8 @@ def fit_good(
     fitted = _fit(dialogues, names)
     return fitted.model_copy(
         update={
-            "adherence": adherence if "adherence" in names else None,
+            "adherence": adherence if ADHERENCE in names else None,
+            "metrics": metrics if any(name.startswith(METRIC) for name in names) else None,
             "auc": auc(predicted, labels),
             "brier": brier,
             "brier_interval": _interval(predicted, labels, groups),

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 LEVELS = (1, 2, 3, 4, 5)
-NEVER = 6.0
-"""A cut that no value reaches."""
+"""Of the rubric. Metrics have others: every function takes the number of levels, which are counted from 1."""
 LEAST_LABELS = 15
 LEAST_DIALOGUES = 5
 LABELS_FOR_KAPPA = 100
@@ -40,9 +39,9 @@ _CANDIDATES = 60
 _NO_NA = 1.5
 """A cut on the probability of n/a that is never reached."""
 
-Cuts = tuple[float, float, float, float]
-Fit = Callable[[Sequence[float], Sequence[int]], Cuts]
-"""Values and the people's levels of them in, cuts out."""
+Cuts = tuple[float, ...]
+Fit = Callable[[Sequence[float], Sequence[int], int], Cuts]
+"""Values, the people's levels of them and the number of levels in, cuts out: one fewer than levels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +49,11 @@ class LabelledReading:
     """One turn or conversation in one dimension: what was read, and what people say.
 
     Attributes:
-        value: the expectation, 1-5, or the digit where there is none; None where the judge gave n/a alone.
+        value: the expectation, 1-5 of the rubric, or the digit where there is none; None where the judge gave n/a
+            alone.
         digit: the judge's most likely answer, None for n/a.
         na: probability of n/a, 0-1.
-        level: the people's level, 1-5; None for n/a.
+        level: the people's level, on the same scale; None for n/a.
         group: what is kept together, as a rule the dialogue.
     """
 
@@ -64,15 +64,15 @@ class LabelledReading:
     group: str
 
 
-def quadratic_kappa(gold: Sequence[int], given: Sequence[int]) -> float | None:
-    """Cohen's kappa with quadratic weights (1968) over levels 1-5.
+def quadratic_kappa(gold: Sequence[int], given: Sequence[int], count: int = 5) -> float | None:
+    """Cohen's kappa with quadratic weights (1968) over levels from 1 to `count`.
 
     1 minus the mean squared distance over that of independent draws from both sides. At most 1; None where
     nothing is given, or both sides have one and the same level throughout.
     """
     if len(gold) != len(given):
         raise ValueError(f"one entry a row is needed, got {len(gold)} and {len(given)}")
-    return kappa_of_table(confusion(gold, given)) if gold else None
+    return kappa_of_table(confusion(gold, given, count)) if gold else None
 
 
 def fit_cut_points(
@@ -81,6 +81,8 @@ def fit_cut_points(
     scale: str = "1-5",
     ceiling: float | None = None,
     what: str = "the dimension",
+    lowest: int = 1,
+    highest: int = 5,
 ) -> CutPoints:
     """Fit one dimension's cut points to labels, with the agreement before and after.
 
@@ -89,6 +91,7 @@ def fit_cut_points(
         scale: where the levels come from, for the record.
         ceiling: agreement between the raters, likewise.
         what: names the dimension in an error.
+        lowest, highest: level of values and labels.
 
     Raises:
         UsageError: too few labels, or all of one level.
@@ -101,13 +104,15 @@ def fit_cut_points(
             got=f"{len(usable)} labels with a reading, of {len(groups)} dialogues, in {len(levels)} levels",
             expected=f"{LEAST_LABELS} labels, of {LEAST_DIALOGUES} dialogues, in 2 levels or more",
         )
-    values = [item.value for item in usable if item.value is not None]
-    gold = [item.level for item in usable if item.level is not None]
+    count, first = highest - lowest + 1, lowest - 1
+    values = [item.value - first for item in usable if item.value is not None]
+    gold = [item.level - first for item in usable if item.level is not None]
     keys = [item.group for item in usable]
-    method, levels_given = cross_validated_levels(values, gold, keys)
+    method, levels_given = cross_validated_levels(values, gold, keys, count)
     with_digit = [at for at, item in enumerate(usable) if item.digit is not None]
     return CutPoints(
-        cuts=_FITS[method](values, gold),
+        cuts=tuple(cut + first for cut in _FITS[method](values, gold, count)),
+        lowest=lowest,
         na_cut=_fit_na(items),
         method=method,
         scale=scale,
@@ -115,31 +120,32 @@ def fit_cut_points(
         dialogues=len(groups),
         before=kappa_figure(
             [gold[at] for at in with_digit],
-            [usable[at].digit or 0 for at in with_digit],
+            [(usable[at].digit or 0) - first for at in with_digit],
             [keys[at] for at in with_digit],
+            count,
         ),
-        after=kappa_figure(gold, levels_given, keys),
+        after=kappa_figure(gold, levels_given, keys, count),
         ceiling=ceiling,
     )
 
 
 def cross_validated_levels(
-    values: Sequence[float], gold: Sequence[int], groups: Sequence[str]
+    values: Sequence[float], gold: Sequence[int], groups: Sequence[str], count: int = 5
 ) -> tuple[CutMethod, list[int]]:
     """The level of each value by cuts that were fitted without its group, and how they were fitted.
 
     By matching shares, or from 100 labels on for the highest kappa where that agrees better.
 
     Args:
-        values: expectations, 1-5.
-        gold: people's levels of them, 1-5, of two levels or more.
+        values: expectations, from 1 to `count`.
+        gold: people's levels of them, from 1 to `count`, of two levels or more.
         groups: what is kept together, of two groups or more.
     """
     tried: list[CutMethod] = ["matched_shares"]
     if len(values) >= LABELS_FOR_KAPPA:
         tried.append("kappa")
-    held_out = {method: _held_out(_FITS[method], values, gold, groups) for method in tried}
-    method = max(tried, key=lambda name: quadratic_kappa(gold, held_out[name]) or -1.0)
+    held_out = {method: _held_out(_FITS[method], values, gold, groups, count) for method in tried}
+    method = max(tried, key=lambda name: quadratic_kappa(gold, held_out[name], count) or -1.0)
     return method, held_out[method]
 
 
@@ -173,41 +179,43 @@ def share_cut_points(values: Sequence[float], shares: Mapping[int, float]) -> Cu
     return CutPoints(cuts=_cuts_at(sorted(values), below), method="given_shares")
 
 
-def matched_cuts(values: Sequence[float], gold: Sequence[int]) -> Cuts:
+def matched_cuts(values: Sequence[float], gold: Sequence[int], count: int = 5) -> Cuts:
     """Cuts at which as many values lie below as labels do; between equal values there is no cut."""
-    below = [float(sum(level <= last for level in gold)) for last in LEVELS[:-1]]
+    below = [float(sum(level <= last for level in gold)) for last in range(1, count)]
     return _cuts_at(sorted(values), below)
 
 
-def best_cuts(values: Sequence[float], gold: Sequence[int]) -> Cuts:
+def best_cuts(values: Sequence[float], gold: Sequence[int], count: int = 5) -> Cuts:
     """Cuts of the highest quadratic-weighted kappa found, moving one cut at a time from two starts."""
     import numpy as np
 
-    places = [1.0, *_between(sorted(values)), NEVER]
+    places = [1.0, *_between(sorted(values)), count + 1.0]
     if len(places) > _CANDIDATES:
         step = (len(places) - 1) / (_CANDIDATES - 1)
         places = [places[round(number * step)] for number in range(_CANDIDATES)]
     array, levels = np.asarray(values), np.asarray(gold)
     # Of each place, how many labels of each level have a value below it.
     below = np.array(
-        [np.bincount(levels[array < place], minlength=6)[1:] for place in places], dtype=float
+        [np.bincount(levels[array < place], minlength=count + 1)[1:] for place in places],
+        dtype=float,
     )
-    whole = np.bincount(levels, minlength=6)[1:].astype(float)
+    whole = np.bincount(levels, minlength=count + 1)[1:].astype(float)
 
     def kappa(at: Sequence[int]) -> float:
-        edges = np.vstack([np.zeros(5), below[list(at)], whole])
+        edges = np.vstack([np.zeros(count), below[list(at)], whole])
         return kappa_of_table(np.diff(edges, axis=0).T) or 0.0
 
     best: tuple[float, list[int]] | None = None
-    for start in (matched_cuts(values, gold), (1.5, 2.5, 3.5, 4.5)):
+    halves = tuple(level + 0.5 for level in range(1, count))
+    for start in (matched_cuts(values, gold, count), halves):
         at = [min((abs(place - cut), n) for n, place in enumerate(places))[1] for cut in start]
         reached = kappa(at)
         moved = True
         while moved:
             moved = False
-            for cut in range(4):
+            for cut in range(count - 1):
                 low = at[cut - 1] if cut else 0
-                high = at[cut + 1] if cut < 3 else len(places) - 1
+                high = at[cut + 1] if cut < count - 2 else len(places) - 1
                 for place in range(low, high + 1):
                     tried = [*at[:cut], place, *at[cut + 1 :]]
                     if (found := kappa(tried)) > reached + 1e-12:
@@ -215,25 +223,29 @@ def best_cuts(values: Sequence[float], gold: Sequence[int]) -> Cuts:
         if best is None or reached > best[0] + 1e-12:
             best = reached, at
     assert best is not None
-    first, second, third, fourth = (places[place] for place in best[1])
-    return first, second, third, fourth
+    return tuple(places[place] for place in best[1])
 
 
 _FITS: Mapping[CutMethod, Fit] = {"matched_shares": matched_cuts, "kappa": best_cuts}
 
 
-def kappa_figure(gold: Sequence[int], given: Sequence[int], groups: Sequence[str]) -> Kappa:
+def kappa_figure(
+    gold: Sequence[int], given: Sequence[int], groups: Sequence[str], count: int = 5
+) -> Kappa:
     """Quadratic-weighted kappa with the 95 % percentile bootstrap over groups (1,000 resamples)."""
     import numpy as np
 
-    value = quadratic_kappa(gold, given)
+    value = quadratic_kappa(gold, given, count)
     if value is None:
         return Kappa()
     rows: dict[str, list[int]] = defaultdict(list)
     for at, group in enumerate(groups):
         rows[group].append(at)
     tables = np.array(
-        [confusion([gold[at] for at in of], [given[at] for at in of]) for of in rows.values()]
+        [
+            confusion([gold[at] for at in of], [given[at] for at in of], count)
+            for of in rows.values()
+        ]
     )
     rng = np.random.default_rng(SEED)
     drawn = rng.multinomial(len(rows), [1 / len(rows)] * len(rows), size=RESAMPLES)
@@ -257,14 +269,14 @@ def grouped_folds(groups: Sequence[str], folds: int = FOLDS) -> list[list[int]]:
 
 
 def _held_out(
-    fit: Fit, values: Sequence[float], gold: Sequence[int], groups: Sequence[str]
+    fit: Fit, values: Sequence[float], gold: Sequence[int], groups: Sequence[str], count: int
 ) -> list[int]:
     """The level of each value by cuts that were fitted without its group."""
     levels = [0] * len(values)
     for fold in grouped_folds(groups):
         out = set(fold)
         rest = [at for at in range(len(values)) if at not in out]
-        cuts = fit([values[at] for at in rest], [gold[at] for at in rest])
+        cuts = fit([values[at] for at in rest], [gold[at] for at in rest], count)
         for at in fold:
             levels[at] = 1 + sum(cut <= values[at] for cut in cuts)
     return levels
@@ -280,10 +292,8 @@ def _fit_na(items: Sequence[LabelledReading]) -> float | None:
 
 
 def _cuts_at(ordered: Sequence[float], below: Sequence[float]) -> Cuts:
-    first, second, third, fourth = (
-        _nearest(ordered, wanted, first=1.0, never=NEVER) for wanted in below
-    )
-    return first, second, third, fourth
+    never = len(below) + 2.0
+    return tuple(_nearest(ordered, wanted, first=1.0, never=never) for wanted in below)
 
 
 def _nearest(ordered: Sequence[float], wanted: float, *, first: float, never: float) -> float:
@@ -304,19 +314,19 @@ def _between(ordered: Sequence[float]) -> list[float]:
     return [(low + high) / 2 for low, high in pairwise(ordered) if low < high]
 
 
-def confusion(gold: Sequence[int], given: Sequence[int]) -> npt.NDArray[np.float64]:
-    """How often each level 1-5 (row) was given each level 1-5 (column), of shape (5, 5)."""
+def confusion(gold: Sequence[int], given: Sequence[int], count: int = 5) -> npt.NDArray[np.float64]:
+    """How often each level (row) was given each level (column), from 1; of shape (count, count)."""
     import numpy as np
 
-    flat = [5 * (level - 1) + other - 1 for level, other in zip(gold, given, strict=True)]
-    return np.bincount(flat, minlength=25).reshape(5, 5).astype(np.float64)
+    flat = [count * (level - 1) + other - 1 for level, other in zip(gold, given, strict=True)]
+    return np.bincount(flat, minlength=count**2).reshape(count, count).astype(np.float64)
 
 
 def kappa_of_table(table: npt.NDArray[np.float64]) -> float | None:
     """Quadratic-weighted kappa of a confusion table; tables of several groups add up to one of them all."""
     import numpy as np
 
-    levels = np.arange(5)
+    levels = np.arange(len(table))
     weights = (levels[:, None] - levels[None, :]) ** 2
     total = table.sum()
     if not total:

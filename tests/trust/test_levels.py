@@ -215,3 +215,38 @@ def test_given_shares_are_quantiles_of_the_readings() -> None:
             share_cut_points(values, shares)
     with pytest.raises(UsageError, match="no reading"):
         share_cut_points([], {5: 1.0})
+
+
+@pytest.mark.parametrize("first", [-1, 0, 1, 3])
+def test_levels_may_begin_anywhere(first: int) -> None:
+    """Cut points of metrics, whose levels begin at 0, are those of the rubric moved along."""
+    draw = random.Random(7)
+    drawn = [(draw.randint(64, 320) / 64, draw.randint(1, 5)) for _ in range(110)]
+    plain, found = (
+        fit_cut_points(
+            [
+                LabelledReading(value + by, round(value) + by, 0.0, level + by, f"d{at}")
+                for at, (value, level) in enumerate(drawn)
+            ],
+            lowest=1 + by,
+            highest=5 + by,
+        )
+        for by in (0, first - 1)
+    )
+    assert found.cuts == pytest.approx([cut + first - 1 for cut in plain.cuts])
+    assert found.after.value == pytest.approx(plain.after.value)
+    assert [found.level(value) for value in (-9.0, 9.0)] == [first, first + 4]
+
+
+def test_two_levels_have_one_cut_and_six_have_five() -> None:
+    draw = random.Random(2)
+    values = [draw.random() for _ in range(120)]
+    for highest in (1, 5):
+        items = [
+            LabelledReading(highest * v, 0, 0.0, round(highest * v), f"d{n}")
+            for n, v in enumerate(values)
+        ]
+        found = fit_cut_points(items, lowest=0, highest=highest)
+        assert len(found.cuts) == highest
+        assert (found.after.value or 0) > 0.9
+        assert {found.level(highest * v) for v in values} == set(range(highest + 1))

@@ -1,0 +1,141 @@
+"""From a run's weighted metrics and people's labels to levels of each metric and weights of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from curate.errors import UsageError
+from curate.judging.metrics.catalogue import HIGHEST
+from curate.records import CutPoints, MetricsScore, StageName
+from curate.records.calibration import MetricCalibration, MetricWeights
+from curate.records.judgment import JudgeIdentity
+from curate.records.readings import METRIC, metric_digit, metric_value
+from curate.run.run_scores import rows_of
+from curate.trust.gold import Gold, Item, Label, Unused
+from curate.trust.levels import LabelledReading, fit_cut_points
+from curate.trust.metric_weights import MeasuredDialogue, fit_metric_weights
+from curate.trust.raters import krippendorff_alpha
+
+
+def metrics_of(run: Path) -> dict[str, MetricsScore]:
+    """The weighted metrics of a run by content hash; nothing of a run without them."""
+    rows = rows_of(run, StageName.METRICS, MetricsScore)
+    return {key: row for key, row in rows or () if isinstance(row, MetricsScore)}
+
+
+def highest_levels(metrics: Mapping[str, MetricsScore]) -> dict[str, int]:
+    """By name the highest level of each metric that a run has."""
+    return {
+        metric.name: HIGHEST[metric.scale] for row in metrics.values() for metric in row.metrics
+    }
+
+
+def one_judge(metrics: Mapping[str, MetricsScore]) -> JudgeIdentity:
+    """Who scored them, before any calibration.
+
+    Raises:
+        UsageError: several judges, or several choices of metrics.
+    """
+    identities = {
+        row.identity.uncalibrated().model_dump_json(): row.identity for row in metrics.values()
+    }
+    if len(identities) != 1:
+        raise UsageError(
+            "the metrics are of several judges, or were asked for in several ways",
+            got=", ".join(f"{one.model} {one.mode}" for one in identities.values()),
+            expected="scores of one judge: a calibration holds for no other",
+        )
+    return next(iter(identities.values())).uncalibrated()
+
+
+def fit_metrics(
+    gold: Gold,
+    metrics: Mapping[str, MetricsScore],
+    groups: Mapping[str, str],
+    not_fitted: dict[str, str],
+) -> MetricCalibration | None:
+    """Levels of the labelled metrics, and weights where people say which dialogues are good.
+
+    Args:
+        gold: matched to the run.
+        metrics: of the run, by content hash.
+        groups: by content hash, what is kept together.
+        not_fitted: what has labels and could not be fitted is added, with the reason.
+
+    Returns:
+        None where nothing could be fitted.
+    """
+    levels: dict[str, CutPoints] = {}
+    for name, highest in highest_levels(metrics).items():
+        labels = {item: of for item, of in gold.metrics.items() if item.dimension == METRIC + name}
+        if not labels:
+            continue
+        items = list(_labelled(name, labels, metrics, groups, gold.unused))
+        try:
+            levels[name] = fit_cut_points(
+                items,
+                scale=str(gold.scales[METRIC + name]),
+                ceiling=krippendorff_alpha([label.each for label in labels.values()]),
+                what=METRIC + name,
+                lowest=0,
+                highest=highest,
+            )
+        except UsageError as error:
+            not_fitted[METRIC + name] = f"{error.problem}: {error.got}, expected {error.expected}"
+    weights = _fit_weights(gold, metrics, groups, not_fitted) if metrics and gold.good else None
+    if not levels and weights is None:
+        return None
+    return MetricCalibration(identity=one_judge(metrics), levels=levels, weights=weights)
+
+
+def _labelled(
+    name: str,
+    labels: Mapping[Item, Label],
+    metrics: Mapping[str, MetricsScore],
+    groups: Mapping[str, str],
+    unused: Unused,
+) -> Iterator[LabelledReading]:
+    """What the judge said of each labelled metric; what is n/a to the judge or to people is counted."""
+    for item, label in labels.items():
+        row = metrics.get(item.content_hash)
+        metric = next((one for one in row.metrics if one.name == name), None) if row else None
+        if metric is None:
+            unused.add("the metrics of the dialogue could not be scored", label.place, label.rows)
+        elif label.level is None:
+            unused.add("n/a: a metric is n/a where the judge says so", label.place, label.rows)
+        elif metric_digit(metric) is None:
+            unused.add("the metric is n/a to the judge", label.place, label.rows)
+        else:
+            yield LabelledReading(
+                metric_value(metric),
+                metric_digit(metric),
+                0.0,
+                label.level,
+                groups[item.content_hash],
+            )
+
+
+def _fit_weights(
+    gold: Gold,
+    metrics: Mapping[str, MetricsScore],
+    groups: Mapping[str, str],
+    not_fitted: dict[str, str],
+) -> MetricWeights | None:
+    measured, given = [], {}
+    for key, is_good in gold.good.items():
+        if key not in metrics:
+            continue
+        row = metrics[key]
+        given = {metric.name: metric.weight for metric in row.metrics}
+        heights = {}
+        for metric in row.metrics:
+            value = metric_value(metric)
+            heights[metric.name] = None if value is None else value / HIGHEST[metric.scale]
+        measured.append(MeasuredDialogue(heights, is_good, groups[key]))
+    try:
+        return fit_metric_weights(measured, given)
+    except UsageError as error:
+        got = f": {error.got}" if error.got else ""
+        not_fitted["weights of metrics"] = f"{error.problem}{got}, expected {error.expected}"
+        return None

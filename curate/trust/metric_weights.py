@@ -1,0 +1,141 @@
+"""Weights of metrics fitted to what people find good, beside the weights that were given.
+
+Non-negative least squares: a better score never counts against a dialogue. Its figures are by cross-validation, and
+stand beside those of the given weights on the same dialogues, so that one sees whether fitting was worth it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from curate.errors import UsageError
+from curate.records.calibration import MetricWeights
+from curate.trust.agreement import auc, bootstrap_interval
+from curate.trust.levels import grouped_folds
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+LEAST_LABELS = 20
+LEAST_OF_A_KIND = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredDialogue:
+    """A dialogue's metrics as heights (0-1, of its scale's highest; None for n/a), and whether people find it good."""
+
+    heights: Mapping[str, float | None]
+    is_good: bool
+    group: str
+
+
+def fit_metric_weights(
+    dialogues: Sequence[MeasuredDialogue], given: Mapping[str, float]
+) -> MetricWeights:
+    """Fit weights to what people find good.
+
+    Args:
+        dialogues: at least 20, at least 5 of each kind.
+        given: the recipe's weights by metric; those fitted are of the same metrics.
+
+    Raises:
+        UsageError: too few labels, too few of one kind, or no metric that rises with what people find good.
+    """
+    good = sum(held.is_good for held in dialogues)
+    if len(dialogues) < LEAST_LABELS or min(good, len(dialogues) - good) < LEAST_OF_A_KIND:
+        raise UsageError(
+            "too few verdicts of people for weights of metrics",
+            got=f"{len(dialogues)} labelled dialogues with metrics, {good} good and {len(dialogues) - good} not",
+            expected=f"{LEAST_LABELS} or more, {LEAST_OF_A_KIND} of each kind",
+        )
+    names = [*given]
+    labels = [held.is_good for held in dialogues]
+    weights = _fit(dialogues, names)
+    if weights is None:
+        raise UsageError(
+            "no metric is higher where people find a dialogue good",
+            expected="a judge whose metrics tell good dialogues from others",
+        )
+    fitted = [0.0] * len(dialogues)
+    for fold in grouped_folds([held.group for held in dialogues]):
+        out = set(fold)
+        rest = [held for at, held in enumerate(dialogues) if at not in out]
+        own = _fit(rest, names) or given
+        for at in fold:
+            fitted[at] = _overall(dialogues[at].heights, own)
+    plain = [_overall(held.heights, given) for held in dialogues]
+    auc_fitted, auc_given = auc(fitted, labels), auc(plain, labels)
+    assert auc_fitted is not None
+    assert auc_given is not None
+    return MetricWeights(
+        fitted=weights,
+        given=dict(given),
+        labels=len(labels),
+        good=good,
+        auc_fitted=auc_fitted,
+        auc_given=auc_given,
+        gain=_gain(fitted, plain, labels, [held.group for held in dialogues]),
+    )
+
+
+def _fit(dialogues: Sequence[MeasuredDialogue], names: Sequence[str]) -> dict[str, float] | None:
+    """Weights that sum to 1; None where none is above 0. What is n/a counts as the metric's mean."""
+    import numpy as np
+    from scipy.optimize import nnls
+
+    table = np.array(
+        [[_number(held.heights.get(name)) for name in names] for held in dialogues], dtype=float
+    )
+    labels = np.array([held.is_good for held in dialogues], dtype=float)
+    table -= _means(table)
+    weights, _ = nnls(np.where(np.isnan(table), 0.0, table), labels - labels.mean())
+    total = float(weights.sum())
+    if total <= 0:
+        return None
+    return {name: float(weight) / total for name, weight in zip(names, weights, strict=True)}
+
+
+def _means(table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    import numpy as np
+
+    known = ~np.isnan(table)
+    total = np.where(known, table, 0.0).sum(axis=0)
+    means: npt.NDArray[np.float64] = total / np.maximum(known.sum(axis=0), 1)
+    return means
+
+
+def _overall(heights: Mapping[str, float | None], weights: Mapping[str, float]) -> float:
+    """The weighted mean of what is not n/a, as the overall score has it; 0.5 where nothing that has a weight is left."""
+    parts = [
+        (weight, height)
+        for name, weight in weights.items()
+        if (height := heights.get(name)) is not None
+    ]
+    total = sum(weight for weight, _ in parts)
+    return sum(weight * height for weight, height in parts) / total if total > 0 else 0.5
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _gain(
+    fitted: Sequence[float], plain: Sequence[float], labels: Sequence[bool], groups: Sequence[str]
+) -> tuple[float, float] | None:
+    rows: dict[str, list[int]] = {}
+    for at, group in enumerate(groups):
+        rows.setdefault(group, []).append(at)
+    members = list(rows.values())
+
+    def difference(drawn: Sequence[int]) -> float | None:
+        picked = [at for group in drawn for at in members[group]]
+        kinds = [labels[at] for at in picked]
+        ours = auc([fitted[at] for at in picked], kinds)
+        theirs = auc([plain[at] for at in picked], kinds)
+        return None if ours is None or theirs is None else ours - theirs
+
+    ends = bootstrap_interval(difference, len(members))
+    return None if ends is None else (ends.low, ends.high)
