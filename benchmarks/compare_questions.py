@@ -5,7 +5,11 @@
 
 `ask` reads every variant of a question on the same prompt, so that one thing differs at a time, and keeps
 each reading as a line; it goes on where it stopped. `report` prints a Markdown table: Spearman with
-people (bootstrap interval over dialogues), mean coverage, and what averaging and recalibrating add.
+people (bootstrap interval over dialogues), mean coverage, the difference of each question to the one that is asked today of
+the same dimension (on the same dialogues, drawn together), and what averaging and recalibrating add.
+
+`ask --short` reads short forms of the question about a turn instead: the instructions say once how such a question is
+answered, so that a question is a line of a few tokens. Today's question is asked beside them, on its own instructions.
 
 Two public sets are known by their shape (see `compare_modes.py`): ConTurE, three people's majority
 impression (0-2) of every turn, and LLM-Rubric, one person's overall satisfaction (1-4) a dialogue.
@@ -26,7 +30,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compare_modes import SEED, Gold, interval, load_gold, spearman
+from compare_modes import BOOTSTRAP, SEED, Gold, interval, load_gold, spearman
 from pydantic import TypeAdapter
 
 from curate.dialogue import Turn
@@ -38,6 +42,18 @@ from curate.judging.config import RubricConfig
 from curate.judging.wording import RubricTexts, resolve_texts
 
 DIGITS = {digit: float(digit) for digit in "12345"}
+SHORT = "short, announced"
+ANNOUNCED = """
+The question at the end is short: it names a dimension and a turn of the assistant, or the conversation. Answer with the \
+digit of the level on that scale, from 1 (worst) to 5 (best), or with N for n/a where that is offered, and nothing else.
+"""
+SHORT_FORMS = {
+    "colon": "{dimension} of turn {turn} (1-5):",
+    "turn first": "Turn {turn}, {dimension}, one digit from 1 to 5:",
+    "score": "Score {dimension} of turn {turn}: one digit, 1 (worst) to 5 (best).",
+    "rate": "How is the assistant's {dimension} in turn {turn}, 1-5?",
+    "bare": "{dimension} of turn {turn}",
+}
 LETTERS = {letter: float(5 - index) for index, letter in enumerate("ABCDE")}
 YES_NO = {"yes": 1.0, "no": 0.0}
 LETTER_SCALE = "A = 5, B = 4, C = 3, D = 2, E = 1. Answer with one letter and nothing else."
@@ -126,6 +142,21 @@ def views(gold: Gold, texts: RubricTexts, bare: RubricTexts) -> Iterator[View]:
         yield View("whole dialogue", whole_trunk, turn.number, variants(texts, turn.number)[:2])
 
 
+def short_views(gold: Gold, texts: RubricTexts) -> Iterator[View]:
+    """Today's question and its short forms, of both dimensions that people's impression of a turn speaks of."""
+    for turn in gold.dialogue.turns:
+        shown = [other for other in gold.dialogue.turns if other.number <= turn.number]
+        today = [one for one in variants(texts, turn.number) if "wording 0" in one.name]
+        yield View("up to the turn", trunk(texts.rubric, gold.dialogue, shown), turn.number, today)
+        asked = [
+            Variant(f"{name}, {form}", text.format(dimension=name, turn=turn.number), DIGITS)
+            for name in ("helpfulness", "context_use")
+            for form, text in SHORT_FORMS.items()
+        ]
+        announced = trunk(texts.rubric + ANNOUNCED, gold.dialogue, shown)
+        yield View(SHORT, announced, turn.number, asked)
+
+
 def without_levels(texts: RubricTexts) -> RubricTexts:
     """The same rubric, each scale in one clause."""
     lines = [
@@ -151,16 +182,19 @@ async def ask(args: argparse.Namespace) -> None:
     for number, item in enumerate(gold[: args.limit]):
         if item.dialogue.id in done:
             continue
-        lines = [line async for line in _read(engine, item, texts, args.only)]
+        lines = [line async for line in _read(engine, item, texts, args)]
         with args.out.open("a", encoding="utf-8") as file:
             file.writelines(lines)
         print(f"{number + 1}/{args.limit}", file=sys.stderr, flush=True)
     await engine.close()
 
 
-async def _read(engine: Engine, item: Gold, texts: RubricTexts, only: str) -> AsyncIterator[str]:
-    for view in views(item, texts, without_levels(texts)):
-        asked = [variant for variant in view.asked if only in variant.name]
+async def _read(
+    engine: Engine, item: Gold, texts: RubricTexts, args: argparse.Namespace
+) -> AsyncIterator[str]:
+    seen = short_views(item, texts) if args.short else views(item, texts, without_levels(texts))
+    for view in seen:
+        asked = [variant for variant in view.asked if args.only in variant.name]
         if not asked:
             continue
         rating = item.overall if view.turn is None else item.turns[view.turn]
@@ -207,11 +241,14 @@ def report(args: argparse.Namespace) -> None:
         means[name][row["dialogue"], row["turn"]] = row["mean"]
         coverage[name].append(row["coverage"])
     print(f"{len({point[0] for point in ratings})} dialogues, {len(ratings)} ratings\n")
-    print("| view | question | Spearman (95 %) | coverage |")
-    print("|---|---|---|---|")
+    print("| view | question | Spearman (95 %) | coverage | to today's question (95 %) |")
+    print("|---|---|---|---|---|")
     for (view, variant), values in means.items():
+        dimension = variant.split(",")[0]
+        today = means.get(("up to the turn", f"{dimension}, wording 0"))
+        gain = "" if today is None or today is values else _difference(values, today, ratings)
         print(f"| {view} | {variant} | {_agreement(values, ratings)} | "
-              f"{statistics.fmean(coverage[view, variant]):.2f} |")  # fmt: skip
+              f"{statistics.fmean(coverage[view, variant]):.2f} | {gain} |")  # fmt: skip
     for view in dict.fromkeys(view for view, _ in means):
         wordings = [v for (w, name), v in means.items() if w == view and "wording" in name]
         main = [v for (w, name), v in means.items() if w == view and "wording 3" in name]
@@ -239,6 +276,30 @@ def _agreement(values: dict[Point, float], ratings: dict[Point, float]) -> str:
         clusters[point[0]].append((value, ratings[point]))
     whole = spearman([pair for cluster in clusters.values() for pair in cluster])
     return "constant" if whole is None else f"{whole:.2f} ({interval(list(clusters.values()))})"
+
+
+def _difference(
+    values: dict[Point, float], today: dict[Point, float], ratings: dict[Point, float]
+) -> str:
+    """How much higher the Spearman of `values` is than that of `today`, on the points of both."""
+    clusters: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    for point in values.keys() & today.keys():
+        clusters[point[0]].append((values[point], today[point], ratings[point]))
+
+    def difference(drawn: Sequence[list[tuple[float, float, float]]]) -> float | None:
+        rows = [row for cluster in drawn for row in cluster]
+        ours = spearman([(row[0], row[2]) for row in rows])
+        theirs = spearman([(row[1], row[2]) for row in rows])
+        return None if ours is None or theirs is None else ours - theirs
+
+    every = [clusters[name] for name in sorted(clusters)]
+    whole, rng = difference(every), random.Random(SEED)
+    drawn = [difference(rng.choices(every, k=len(every))) for _ in range(BOOTSTRAP)]
+    known = sorted(one for one in drawn if one is not None)
+    if whole is None or not known:
+        return "none"
+    low, high = known[int(0.025 * len(known))], known[int(0.975 * len(known)) - 1]
+    return f"{whole:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def _mean(sets: Sequence[dict[Point, float]]) -> dict[Point, float]:
@@ -283,6 +344,7 @@ def main() -> None:
     asking.add_argument("--out", required=True, type=Path)
     asking.add_argument("--limit", type=int, default=20, help="dialogues")
     asking.add_argument("--only", default="", help="ask only the variants whose name holds this")
+    asking.add_argument("--short", action="store_true", help="ask short forms instead")
     asking.add_argument("--context", type=int, default=8192)
     asking.add_argument("--threads", type=int)
     asking.set_defaults(run=lambda args: asyncio.run(ask(args)))
