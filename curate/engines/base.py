@@ -27,6 +27,8 @@ class Capability(StrEnum):
     LABEL_LOGPROBS = "label_logprobs"
     PREFILL = "prefill"
     TOKEN_PROMPTS = "token_prompts"
+    THOUGHTS = "thoughts"
+    """A thought may be put before the forced start of a reply."""
     SEED = "seed"
     PARALLEL = "parallel"
     """Siblings may be asked at once. Without it they are best asked one after the other, because the
@@ -63,7 +65,7 @@ class Request:
             `Capability.PREFILL` leaves it out, so the question must stand without it; so does every
             engine that has `JSON_SCHEMA` when there is a schema, which forces the start by itself.
         thought: what the model thought about the question before, put before the prefill in the marks of a
-            thought; of label reads, on engines with `TOKEN_PROMPTS`.
+            thought; of label reads, on engines with `THOUGHTS`.
         temperature: 0 is greedy.
         schema: JSON schema the reply must follow, where the engine has `JSON_SCHEMA`.
         labels: when not empty, the first token's distribution is read and these labels are wanted.

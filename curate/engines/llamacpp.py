@@ -10,6 +10,7 @@ What had to be found out by trying (xllamacpp 2026.10) and is held by tests:
 - `response_format` does not bind the reply (arrays overrun `maxItems`, or the call fails in the
   reply parser); a grammar made from the schema does;
 - a grammar starts after a prefill and would repeat it, so a schema replaces the prefill;
+- a prefill stands behind the template's own start as it is, also where that opens a thought: so a thought is put there;
 - a reply that meets the end of the context is reported as cut by `max_tokens`;
 - a request that names its slot goes past that memory, so none does;
 - log-probabilities are those of the raw softmax, whatever the temperature, top_p or grammar.
@@ -23,7 +24,7 @@ import http.client
 import os
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
@@ -44,6 +45,7 @@ from curate.engines.layout import Trunk, special_pattern, take_apart
 from curate.engines.model_files import find_model, hash_model, special_tokens
 from curate.engines.open import LlamaCppConfig
 from curate.engines.structured import for_grammar
+from curate.engines.thinking import OPENING, begun_reply
 from curate.errors import EngineError
 
 ALTERNATIVES = 1000
@@ -60,6 +62,8 @@ class LlamaCppEngine:
         config: LlamaCppConfig,
         context: int,
         special: re.Pattern[str],
+        *,
+        opens_thought: bool = False,
     ) -> None:
         self._server = server
         self._config = config
@@ -67,6 +71,7 @@ class LlamaCppEngine:
         self.context_tokens = context
         self.open_dialogues = config.slots
         self._special = special
+        self._opens_thought = opens_thought
         self._threads = ThreadPoolExecutor(config.slots, thread_name_prefix="llamacpp")
         self._has_prefill = True
 
@@ -74,7 +79,9 @@ class LlamaCppEngine:
     def capabilities(self) -> frozenset[Capability]:
         """All but exact labels, token prompts and parallel siblings."""
         known = {Capability.JSON_SCHEMA, Capability.TOP_LOGPROBS, Capability.SEED}
-        return frozenset(known | {Capability.PREFILL} if self._has_prefill else known)
+        if self._has_prefill:
+            known |= {Capability.PREFILL, Capability.THOUGHTS}
+        return frozenset(known)
 
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer one after the other, each on the slot that has most of it cached.
@@ -94,9 +101,10 @@ class LlamaCppEngine:
             question = take_apart(request.question, self._special)
             request = replace(request, trunk=trunk, question=question)
         try:
+            begun = begun_reply(request, self._special, opens_thought=self._opens_thought)
             body = to_body(
                 request,
-                prefill=self._has_prefill,
+                begun=begun if self._has_prefill else "",
                 template_kwargs=self._config.chat_template_kwargs,
             )
         except jsonschema.SchemaError as error:
@@ -136,8 +144,13 @@ class LlamaCppEngine:
             raise EngineError(f"the model {self.identity.model} does not answer", got=detail)
 
 
-def to_body(request: Request, *, prefill: bool, template_kwargs: dict[str, Any]) -> dict[str, Any]:
+def to_body(request: Request, *, begun: str, template_kwargs: dict[str, Any]) -> dict[str, Any]:
     """A request in the form `handle_chat_completions` takes.
+
+    Args:
+        request: what is asked.
+        begun: what the reply is made to begin with, put behind the template's own start as it is.
+        template_kwargs: passed to the chat template.
 
     The samplers that llama.cpp adds by default (top_k, min_p) are taken out: what is sampled is what the
     request says.
@@ -157,8 +170,8 @@ def to_body(request: Request, *, prefill: bool, template_kwargs: dict[str, Any])
         body |= {"logprobs": True, "top_logprobs": ALTERNATIVES}
     if request.schema is not None:
         body["grammar"] = _grammar(orjson.dumps(request.schema))
-    elif request.prefill and prefill:
-        body["messages"].append({"role": "assistant", "content": request.prefill})
+    if begun:
+        body["messages"].append({"role": "assistant", "content": begun})
     return body
 
 
@@ -173,7 +186,8 @@ def read_reply(
             str(error.get("message", "")),
             code=str(error.get("type", "")),
         )
-    echoed = request.prefill if body["messages"][-1]["role"] == "assistant" else ""
+    last = body["messages"][-1]
+    echoed = str(last["content"]) if last["role"] == "assistant" else ""
     completion = read_chat(reply, request, echoed=echoed)
     usage = completion.usage
     used = usage.prompt_tokens + usage.completion_tokens
@@ -206,7 +220,7 @@ async def open_llamacpp(config: LlamaCppConfig) -> LlamaCppEngine:
     """
     path = await asyncio.to_thread(find_model, config)
     revision = await asyncio.to_thread(hash_model, path)
-    server, props = await asyncio.to_thread(_load, config, path)
+    server, props, prompt = await asyncio.to_thread(_load, config, path)
     template = hashlib.blake2b(
         str(props.get("chat_template", "")).encode(), digest_size=8
     ).hexdigest()
@@ -223,12 +237,14 @@ async def open_llamacpp(config: LlamaCppConfig) -> LlamaCppEngine:
     )
     context = int(props["default_generation_settings"]["n_ctx"])
     special = special_pattern(await asyncio.to_thread(special_tokens, path))
-    engine = LlamaCppEngine(server, identity, config, context, special)
+    opens = prompt.rstrip().endswith(OPENING)
+    engine = LlamaCppEngine(server, identity, config, context, special, opens_thought=opens)
     await engine.probe()
     return engine
 
 
-def _load(config: LlamaCppConfig, path: Path) -> tuple[Any, dict[str, Any]]:
+def _load(config: LlamaCppConfig, path: Path) -> tuple[Any, dict[str, Any], str]:
+    """The server, its properties, and a short message as its template renders it."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -255,19 +271,27 @@ def _load(config: LlamaCppConfig, path: Path) -> tuple[Any, dict[str, Any]]:
             expected="a GGUF model that fits in memory with its context",
             fix=f"check the file; or lower context ({config.context}) and slots ({config.slots})",
         ) from error
-    return server, _get_props(str(server.listening_address), key)
+    address = str(server.listening_address)
+    message = {"messages": [{"role": "user", "content": "Hello."}]}
+    if config.chat_template_kwargs:
+        message["chat_template_kwargs"] = config.chat_template_kwargs  # type: ignore[assignment]
+    rendered = _ask_server(address, key, "POST", "/apply-template", message)
+    return server, _ask_server(address, key, "GET", "/props"), str(rendered.get("prompt", ""))
 
 
-def _get_props(address: str, key: str) -> dict[str, Any]:
+def _ask_server(
+    address: str, key: str, method: str, path: str, body: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     # http.client and not urllib: a proxy from the environment has no business here.
     connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     try:
-        connection.request("GET", "/props", headers={"Authorization": f"Bearer {key}"})
+        connection.request(method, path, None if body is None else orjson.dumps(body), headers)
         response = connection.getresponse()
-        body = response.read()
+        reply = response.read()
         if response.status != 200:
-            raise EngineError("llama.cpp does not tell its properties", got=body[:200])
-        props: dict[str, Any] = orjson.loads(body)
-        return props
+            raise EngineError(f"llama.cpp does not answer {path}", got=reply[:200])
+        found: dict[str, Any] = orjson.loads(reply)
+        return found
     finally:
         connection.close()

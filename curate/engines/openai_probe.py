@@ -382,8 +382,8 @@ async def _try_tokens(
             if is_exact and not (first.exact_labels and second.exact_labels):
                 continue
             known = {Capability.TOKEN_PROMPTS, Capability.BATCH, Capability.TOP_LOGPROBS}
-            # Prompts hold the begun reply as they hold everything else.
-            known.add(Capability.PREFILL)
+            # Prompts hold the begun reply, and a thought before it, as they hold everything else.
+            known |= {Capability.PREFILL, Capability.THOUGHTS}
             if is_exact:
                 known.add(Capability.LABEL_LOGPROBS)
             engine.capabilities |= known

@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 
 from curate.dialogue import split_thinking
 from curate.engines.base import Ask, Completion, Request
+from curate.engines.layout import take_apart
 
 THOUGHT = ".thought"
 """What the purpose of a call for a thought ends with."""
+OPENING = "<think>"
+CLOSING = "\n</think>\n\n"
 _CLOSED = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 
 
@@ -29,6 +32,24 @@ class Thought:
 
     text: str
     is_cut: bool
+
+
+def begun_reply(request: Request, special: re.Pattern[str], *, opens_thought: bool) -> str:
+    """What a reply is made to begin with: the thought in its marks and, unless there is a schema, the prefill.
+
+    A schema forces the start of the reply by itself, see `Request.prefill`.
+
+    Args:
+        request: what is asked.
+        special: finds the special tokens of the engine's tokenizer, which are taken apart in the thought.
+        opens_thought: the template begins every reply with a thought, which a forced start must not stand in.
+    """
+    prefill = "" if request.schema is not None else request.prefill
+    if request.thought:
+        opening = "" if opens_thought else f"{OPENING}\n"
+        return f"{opening}{take_apart(request.thought, special)}{CLOSING}{prefill}"
+    is_forced = bool(request.labels) or request.schema is not None
+    return f"{CLOSING}{prefill}" if opens_thought and is_forced else prefill
 
 
 def read_thought(completion: Completion) -> Thought:

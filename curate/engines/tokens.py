@@ -32,14 +32,13 @@ import orjson
 
 from curate.engines.base import Request
 from curate.engines.layout import Chat, Trunk, special_pattern, take_apart
+from curate.engines.thinking import OPENING, begun_reply
 from curate.errors import EngineError, UsageError, first_line, missing_extra
 
 KEPT_IDS = 2_000_000
 """Token ids kept in all, about 40 bytes each: some thousand dialogues."""
 
 _BOUNDARY = re.compile(r"\n(?=[\[<])")
-_OPENING = "<think>"
-_CLOSING = "\n</think>\n\n"
 _SENTINEL = "curate-7f3a-content"
 _ANCHOR = "\n"
 # Contents that a template might treat specially: blanks at both ends, its own syntax, markup.
@@ -146,12 +145,7 @@ class PromptTokens:
 
     def _start(self, request: Request) -> str:
         """What the reply is made to begin with."""
-        prefill = "" if request.schema is not None else request.prefill
-        if request.thought:
-            opening = "" if self.opens_thought else f"{_OPENING}\n"
-            return f"{opening}{take_apart(request.thought, self._special)}{_CLOSING}{prefill}"
-        is_forced = bool(request.labels) or request.schema is not None
-        return f"{_CLOSING}{prefill}" if self.opens_thought and is_forced else prefill
+        return begun_reply(request, self._special, opens_thought=self.opens_thought)
 
     def prompt_ids(self, request: Request) -> list[int]:
         """Token ids of `prompt_text`, equal to those of tokenising it whole without special tokens.
@@ -286,7 +280,7 @@ class PromptTokens:
             raise UsageError(
                 "the chat template fails on a single user message", got=str(error.__cause__)
             ) from error
-        self.opens_thought = rendered.rstrip().endswith(_OPENING)
+        self.opens_thought = rendered.rstrip().endswith(OPENING)
         head, found, tail = rendered.partition(_SENTINEL)
         if found and _SENTINEL not in tail:
             expected = [

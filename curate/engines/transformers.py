@@ -38,6 +38,7 @@ _CAPABILITIES = frozenset(
         Capability.LABEL_LOGPROBS,
         Capability.PREFILL,
         Capability.TOKEN_PROMPTS,
+        Capability.THOUGHTS,
         Capability.SEED,
         Capability.BATCH,
     }

@@ -45,6 +45,7 @@ _CAPABILITIES = frozenset(
         Capability.LABEL_LOGPROBS,
         Capability.PREFILL,
         Capability.TOKEN_PROMPTS,
+        Capability.THOUGHTS,
         Capability.SEED,
         Capability.PARALLEL,
     }

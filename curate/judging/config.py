@@ -248,12 +248,12 @@ def resolve_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> S
             a thought, which the engine cannot be given.
     """
     mode = scoring_mode(config.mode, capabilities, "judge")
-    if mode == "tokens" and config.thought_tokens and Capability.TOKEN_PROMPTS not in capabilities:
+    if mode == "tokens" and config.thought_tokens and Capability.THOUGHTS not in capabilities:
         raise UsageError(
             "judge.thought_tokens: labels are to be read behind a thought, which this engine cannot be given",
             got=", ".join(sorted(capabilities)),
-            expected="an engine that takes prompts as token ids",
-            fix="use the engine transformers or vllm, name the server's `tokenizer` on the engine openai, set "
+            expected="an engine on which a reply can begin with a thought",
+            fix="use the engine llamacpp, transformers or vllm, name the server's `tokenizer` on the engine openai, set "
             "judge.mode to 'json', or leave judge.thought_tokens out",
         )
     return mode

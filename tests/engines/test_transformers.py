@@ -321,6 +321,7 @@ async def test_what_the_engine_says_of_itself(engine, folder, tmp_path):
         Capability.LABEL_LOGPROBS,
         Capability.PREFILL,
         Capability.TOKEN_PROMPTS,
+        Capability.THOUGHTS,
         Capability.SEED,
         Capability.BATCH,
     }

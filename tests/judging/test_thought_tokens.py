@@ -14,7 +14,7 @@ from curate.stages import judge_stage
 from tests.judging.judge import IDENTITY, ScriptedJudge, dialogue_of, fault, prompt_of, said
 
 THINKING = RubricConfig(mode="tokens", text="off", thought_tokens=40)
-TOKENS = frozenset({Capability.TOP_LOGPROBS, Capability.TOKEN_PROMPTS})
+TOKENS = frozenset({Capability.TOP_LOGPROBS, Capability.THOUGHTS})
 
 
 def is_thought(request: Request) -> bool:
@@ -100,6 +100,6 @@ def test_identity_and_estimate_tell_of_thoughts() -> None:
 def test_labels_behind_a_thought_need_an_engine_that_can_be_given_one() -> None:
     assert resolve_mode(THINKING, TOKENS) == "tokens"
     with pytest.raises(UsageError, match="thought_tokens"):
-        resolve_mode(THINKING, TOKENS - {Capability.TOKEN_PROMPTS})
+        resolve_mode(THINKING, TOKENS - {Capability.THOUGHTS})
     free = RubricConfig(thought_tokens=40)
     assert resolve_mode(free, frozenset()) == "json"
