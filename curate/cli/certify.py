@@ -13,7 +13,6 @@ from curate.cli.console import OUT, print_json
 from curate.cli.printing import number_table
 from curate.cli.sample import Of
 from curate.errors import UsageError
-from curate.records import TrustKind
 from curate.run import exit_codes
 
 if TYPE_CHECKING:
@@ -80,6 +79,7 @@ def certify(
     Certified is the SFT set as it is, or with --column the loosest threshold that holds. Exit code 1 where the
     labels cannot show it. The certificate is kept in the run folder, its sentence in manifest, `show` and card.
     """
+    from curate.records import TrustKind
     from curate.run.certify import Question, certify_run, keep_certificate, write_certificate
 
     question = Question(bad, risk, confidence, of, column, anytime)
@@ -111,6 +111,8 @@ def certify(
 
 
 def _show(certificate: Certificate, place: Path | None) -> None:
+    from curate.records import TrustKind
+
     held, labels = certificate.certified, certificate.labels
     for reason, number in labels.unused.items():
         OUT.print(f"[yellow]not used:[/yellow] {number:,} rows: {escape(reason)}", soft_wrap=True)
