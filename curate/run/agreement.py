@@ -40,6 +40,7 @@ from curate.run.trust_reports import write_trust_report
 from curate.selection.table import facts_row
 from curate.trust.corrected_share import ShareName, Trials, correct_share, counted
 from curate.trust.gold import (
+    ANSWERED_AGAIN,
     Gold,
     GoldRow,
     Item,
@@ -353,7 +354,7 @@ class _Join:
             for pair in read_pairs(self._run, name)
         }
         by_pair: dict[str, Votes] = defaultdict(lambda: Votes(""))
-        for vote in votes:
+        for vote in _last_votes(votes, unused):
             held = by_pair[vote.pair_id]
             held.place = held.place or vote.place
             rater = vote.rater or f"#{len(held.by_rater)}"
@@ -452,6 +453,19 @@ class _Join:
             "source": facts["source"],
         }
         return {by: value for by, value in found.items() if value}
+
+
+def _last_votes(votes: Iterable[PairVote], unused: Unused) -> Iterable[PairVote]:
+    """Of votes with a time the last of each rater and pair; the others are counted."""
+    last: dict[tuple[str, str], PairVote] = {}
+    for vote in sorted(votes, key=lambda vote: vote.time or ""):
+        if vote.rater is None or vote.time is None:
+            yield vote
+            continue
+        if earlier := last.get((vote.pair_id, vote.rater)):
+            unused.add(ANSWERED_AGAIN, earlier.place)
+        last[vote.pair_id, vote.rater] = vote
+    yield from last.values()
 
 
 def preference_of(pair: PreferencePair) -> float | None:

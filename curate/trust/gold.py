@@ -29,6 +29,9 @@ GOOD = ("verdict", "accept")
 """Dimensions that say whether a dialogue is good as a whole."""
 DIMENSIONS = (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS, *GOOD, ADHERENCE)
 
+ANSWERED_AGAIN = "the same rater answered again later"
+"""Why a row that has a time gives way: in a review file the last answer counts."""
+
 _YES = frozenset(
     {"true", "1", "1.0", "yes", "accept", "accepted", "pass", "good", "excellent", "adherent"}
 )
@@ -52,6 +55,7 @@ class GoldRow:
     turn: int | None = None
     rater: str | None = None
     language: str | None = None
+    time: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class PairVote:
     pair_id: str
     chosen_is_better: bool
     rater: str | None = None
+    time: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +200,7 @@ def read_gold(path: str | Path) -> list[GoldRow]:
     """Read labels from a CSV, JSON Lines or Parquet file.
 
     Columns: `id` (or `dialogue_id`) or `content` (or `content_hash`), `dimension`, `value`; optional `turn`,
-    `rater` and `language`. Others are let be.
+    `rater`, `language` and `time`. Others are let be.
 
     Raises:
         UsageError: no such file, another kind, or columns that are missing.
@@ -241,7 +246,8 @@ def read_labels(path: str | Path) -> tuple[list[GoldRow], list[PairVote], Unused
         if pair_id is None:
             others.append((place, row))
         elif better in ("chosen", "rejected"):
-            votes.append(PairVote(place, pair_id, better == "chosen", _text(row.get("rater"))))
+            rater, time = _text(row.get("rater")), _text(row.get("time"))
+            votes.append(PairVote(place, pair_id, better == "chosen", rater, time))
         else:
             unused.add(f"better is neither chosen nor rejected: {str(better)[:40]!r}", place)
     if others or not rows:
@@ -365,8 +371,8 @@ def match_gold(
         metrics: those of the run, by name their highest level: 5, or 1 of pass and fail.
 
     Raises:
-        UsageError: no label is about a dialogue of the run; one rater gives one item two values; the values of a
-            dimension are words, and no scale orders them.
+        UsageError: no label is about a dialogue of the run; one rater gives one item two values, without times
+            that say which is the last; the values of a dimension are words, and no scale orders them.
     """
     gold = Gold(rows=len(rows), unused=unused or Unused())
     by_item: dict[Item, dict[str, GoldRow]] = defaultdict(dict)
@@ -382,8 +388,12 @@ def match_gold(
         if row.dimension == ADHERENCE and turn is None:
             turn = max((t.number for t in found.turns if t.has_assistant), default=None)
         item = Item(found.content_hash, turn, row.dimension)
-        if row.rater in by_item[item]:
-            raise _given_twice(by_item[item][row.rater], row)
+        held = by_item[item].get(row.rater or "")
+        if held is not None:
+            if not (held.time and row.time):
+                raise _given_twice(held, row)
+            held, row = sorted((held, row), key=lambda one: one.time or "")
+            gold.unused.add(ANSWERED_AGAIN, held.place)
         by_item[item][row.rater or f"#{len(by_item[item])}"] = row
         if row.language is not None:
             gold.languages[found.content_hash] = row.language
@@ -564,6 +574,7 @@ def _row(place: str, row: Mapping[str, Any]) -> GoldRow:
         turn=None if turn is None else int(turn),
         rater=_text(row.get("rater")),
         language=_text(row.get("language")),
+        time=_text(row.get("time")),
     )
 
 

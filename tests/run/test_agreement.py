@@ -398,6 +398,9 @@ def test_people_judge_pairs(run: Path, tmp_path: Path) -> None:
     for name, rows in held.items():
         (folder / "pairs" / f"{name}.jsonl").write_text("".join(f"{row}\n" for row in rows))
     votes += [{"pair_id": "p1", "better": "neither"}, {"pair_id": "q", "better": "chosen"}]
+    again = {"pair_id": "p2", "rater": "bob"}  # the last of answers with a time counts
+    votes.append({**again, "better": "chosen", "time": "2026-11-20T11:00:00+00:00"})
+    votes.append({**again, "better": "rejected", "time": "2026-11-20T10:00:00+00:00"})
     done = call(folder, write_csv(tmp_path / "gold.csv", votes), "--json")
     report = Agreement.model_validate_json(done.output)
     preference = report.dimensions["preference"]
@@ -406,10 +409,11 @@ def test_people_judge_pairs(run: Path, tmp_path: Path) -> None:
     assert preference.levels.agreement.value == pytest.approx(107 / 119)
     assert preference.levels.within_one.value is None
     assert preference.gate.state == "pass"
-    assert report.rows == 122
+    assert report.rows == 124
     assert report.unused == {
         "better is neither chosen nor rejected: 'neither'": 1,
         "no pair of the run has that id": 1,
+        "the same rater answered again later": 1,
         "the judge did not compare the pair in a way that prefers a side": 1,
     }
 

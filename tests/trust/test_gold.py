@@ -335,3 +335,16 @@ def test_every_row_is_used_or_counted_with_its_reason(
     assert used + sum(gold.unused.counts.values()) == len(rows)
     for label in gold.levels.values():
         assert label.level is None or min(label.each) <= label.level <= max(label.each)
+
+
+def test_of_answers_with_a_time_the_last_one_counts() -> None:
+    early, late = "2026-11-20T10:00:00+00:00", "2026-11-20T11:00:00+00:00"
+    for rows in (
+        (row("coherence", 1, rater="x", time=early), row("coherence", 5, rater="x", time=late)),
+        (row("coherence", 5, rater="x", time=late), row("coherence", 1, rater="x", time=early)),
+    ):
+        gold = matched(*rows)
+        assert levels(gold) == {None: 5}
+        assert gold.unused.counts == {"the same rater answered again later": 1}
+    with pytest.raises(UsageError, match="two values"):
+        matched(row("coherence", 1, rater="x", time=early), row("coherence", 5, rater="x"))
