@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,14 @@ from curate.records import (
     JudgeIdentity,
     Judgment,
     Manifest,
+    MetricsScore,
     PreferencePair,
     StageName,
 )
 from curate.records.agreement import Agreement, CorrectedShare, DimensionAgreement, SliceBy
-from curate.records.readings import conversation_value, turn_value
+from curate.records.readings import METRIC, conversation_value, metric_value, turn_value
 from curate.run.agreement_marks import write_marks
+from curate.run.calibrate_metrics import highest_levels, metrics_of, one_judge
 from curate.run.ingest import read_dialogues
 from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, read_pairs
 from curate.run.read_back import read_manifest
@@ -102,8 +104,12 @@ def measure_agreement(
     join = _Join(run, manifest, EPSILONS[raters])
     matched = Gold(unused=unused or Unused())
     if rows or not pairs:
-        matched = match_gold(rows, join.dialogues.values(), scales, matched.unused)
+        metrics = metrics_of(run)
+        matched = match_gold(
+            rows, join.dialogues.values(), scales, matched.unused, highest_levels(metrics)
+        )
         join.add_rubric(matched)
+        join.add_metrics(matched, metrics)
         join.add_adherence(matched)
     if pairs:
         join.add_pairs(pairs, matched.unused)
@@ -154,6 +160,12 @@ class _Join:
     def add_rubric(self, gold: Gold) -> None:
         """The judge's levels, verdicts, and whether a dialogue is good."""
         if not (gold.levels or gold.verdicts or gold.good_votes):
+            return
+        if StageName.JUDGE not in self._manifest.fingerprints:
+            for label in gold.levels.values():
+                gold.unused.add("the run has no rubric judge", label.place, label.rows)
+            for votes in gold.good_votes.values():
+                gold.unused.add("the run has no rubric judge", votes.place, len(votes.by_rater))
             return
         held = judgments_of(self._run)
         judgments = {key: held[key] for key in self.dialogues if key in held}
@@ -310,11 +322,48 @@ class _Join:
             slices=self._slices(key, gold),
         )
 
+    # ---- weighted metrics
+
+    def add_metrics(self, gold: Gold, metrics: Mapping[str, MetricsScore]) -> None:
+        """Each labelled metric on its own scale: 0-5, or fail and pass."""
+        if not gold.metrics:
+            return
+        self.judges[StageName.METRICS] = one_judge(metrics)
+        items: dict[str, list[Compared]] = defaultdict(list)
+        for item, label in gold.metrics.items():
+            row = metrics.get(item.content_hash)
+            name = item.dimension.removeprefix(METRIC)
+            metric = next((one for one in row.metrics if one.name == name), None) if row else None
+            if metric is None:
+                why = "the metrics of the dialogue could not be scored"
+                gold.unused.add(why, label.place, label.rows)
+                continue
+            level = None if metric.score is None else metric.score + 1
+            compared = self._compared(
+                item.content_hash, _from_one(label), level, metric_value(metric), gold
+            )
+            items[item.dimension].append(compared)
+        is_calibrated = any(row.identity != row.identity.uncalibrated() for row in metrics.values())
+        for dimension, held in items.items():
+            top = highest_levels(metrics)[dimension.removeprefix(METRIC)]
+            self._measure(
+                dimension,
+                held,
+                ("fail", "pass") if top == 1 else [str(level) for level in range(top + 1)],
+                scale=str(gold.scales[dimension]),
+                compared="calibrated levels" if is_calibrated else "digits",
+            )
+
     # ---- role adherence
 
     def add_adherence(self, gold: Gold) -> None:
         """Whether turns keep their role, or dialogues where the judge was asked about them as a whole."""
         if not gold.adherent_votes:
+            return
+        if StageName.ADHERENCE not in self._manifest.fingerprints:
+            for votes in gold.adherent_votes.values():
+                why = "the run has no role adherence"
+                gold.unused.add(why, votes.place, len(votes.by_rater))
             return
         held = adherence_of(self._run, needed=True)
         scores = {key: held[key] for key in self.dialogues if key in held}
@@ -466,6 +515,17 @@ def _last_votes(votes: Iterable[PairVote], unused: Unused) -> Iterable[PairVote]
             unused.add(ANSWERED_AGAIN, earlier.place)
         last[vote.pair_id, vote.rater] = vote
     yield from last.values()
+
+
+def _from_one(label: Label) -> Label:
+    """A label on levels from 0, put on levels from 1."""
+    return replace(
+        label,
+        level=None if label.level is None else label.level + 1,
+        each=tuple(level + 1 for level in label.each),
+        mean=None if label.mean is None else label.mean + 1,
+        raters={name: level + 1 for name, level in label.raters.items()},
+    )
 
 
 def preference_of(pair: PreferencePair) -> float | None:

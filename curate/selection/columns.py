@@ -292,6 +292,8 @@ def dimensions_of_column(name: str) -> tuple[str, ...]:
     """
     if "adherence" in STAGES_OF.get(name, ()) and len(STAGES_OF[name]) == 1:
         return ("adherence",)
+    if name.startswith(METRIC_PREFIX):
+        return (name.removesuffix("_expected"),)
     rubric = (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS)
     if name == "verdict":
         return ("verdict", "good", *rubric)

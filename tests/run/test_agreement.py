@@ -495,6 +495,7 @@ def test_a_dimension_that_is_not_for_use_is_warned_of_and_marked_wherever_the_da
         ("adherent", {"adherence"}),
         ("n_off_role_turns", {"adherence"}),
         ("overall_score", set()),
+        ("metric_tool_use_expected", {"metric_tool_use"}),
         ("n_turns", set()),
         ("label_helpfulness", set()),
         ("p_good", set()),

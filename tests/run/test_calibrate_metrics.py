@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from curate.cli import app
 from curate.errors import UsageError
 from curate.recipe import Recipe
+from curate.run.agreement import measure_agreement
 from curate.run.calibrate import calibrate_with_gold, merged, write_calibration
 from curate.run.calibrate_metrics import metrics_of
 from curate.run.pipeline import run_recipe
@@ -238,3 +240,22 @@ def test_metrics_are_among_the_readings_of_p_good_where_the_run_has_them(
     without = measured(server, data, **sections, metrics=False)
     with pytest.raises(UsageError, match="by its metrics, was fitted to another judge"):
         run_recipe(without, out=tmp_path / "other")
+
+
+def test_agreement_is_measured_of_each_labelled_metric(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    absent = GoldRow("gold:x", "adherence", "violation", dialogue_id="chat-0")
+    made = measure_agreement(folder, [*labels(), absent])
+    grounding = made.report.dimensions["metric_grounding_fidelity"]
+    assert grounding.level_names == ("0", "1", "2", "3", "4", "5")
+    assert (grounding.labels, grounding.scale) == (N, "0-5")
+    assert sum(row[4] for row in grounding.confusion) == N  # the judge says 4 throughout
+    assert (grounding.spearman.value or 0) > 0.9
+    completed = made.report.dimensions["metric_task_completion"]
+    assert completed.level_names == ("fail", "pass")
+    assert made.report.fingerprints.keys() == {"metrics"}
+    assert made.unused.counts == {
+        "the run has no rubric judge": N,
+        "the run has no role adherence": 1,
+    }
