@@ -178,6 +178,8 @@ def keep_certificate(run: Path, certificate: Certificate) -> Certificate:
     asked |= {"of": held.of, "column": held.column, "draw": labels.draw}
     if certificate.test == "threshold":
         asked |= {"risk": certificate.risk, "confidence": certificate.confidence}
+    else:
+        asked["set"] = held.fingerprint
     earlier = [orjson.loads(line) for line in read_lines(path)] if path.is_file() else []
     others = sum(
         one != asked and (one["bad"], one["kind"]) == (certificate.bad, certificate.kind)

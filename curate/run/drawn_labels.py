@@ -33,6 +33,10 @@ REJECTED_PREFERRED = "better = 'rejected'"
 """What is bad of pairs where the user says nothing."""
 
 
+_REMARKS = frozenset({"note", "weakest_turn", "better", "chosen_text"})
+"""What a review file holds beside labels."""
+
+
 @dataclass(slots=True)
 class Labels:
     """People's labels, by member.
@@ -67,7 +71,8 @@ def read_labels(run: Path, gold: Path, rule: str | None, of: str | None) -> Labe
         UsageError: a file that is none of labels, labels of other dialogues, two of one rater, a rule that does not fit.
     """
     rows = read_rows(gold)
-    pairs = of in PAIR_SETS or (of is None and any("pair_id" in row for row in rows))
+    pairs = of in PAIR_SETS or (of is None and all(row.get("pair_id") for row in rows))
+    rows = _latest(rows)
     read = _pair_answers if pairs else _dialogue_answers
     answers, unused = read(run, gold, rows)
     check_answers(answers)
@@ -117,6 +122,15 @@ def is_held_out(content_hash: str, share: float) -> bool:
     return int.from_bytes(digest) < share * 2**64
 
 
+def _latest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of a review file, whose answers have a time, the last answer to each question; of other rows all."""
+    asked = ("id", "content", "pair_id", "turn", "dimension", "rater")
+    held: dict[Any, Mapping[str, Any]] = {}
+    for number, row in enumerate(sorted(rows, key=lambda row: str(row.get("time") or ""))):
+        held[tuple(row.get(name) for name in asked) if row.get("time") else number] = row
+    return list(held.values())
+
+
 def one_a_group(labels: Labels, members: pl.DataFrame) -> Labels:
     """Of each group one label: whoever labels what is at hand labels neighbours, which resemble each other."""
     held = members.filter(pl.col(UNIT).is_in(pl.Series(list(labels.bad)).implode()))
@@ -139,14 +153,20 @@ def _dialogue_answers(
             expected="`id` or `content`, `value`; where there are some `dimension`, `turn` and `rater`",
             fix=f"`curate sample {run}` writes one to be filled in",
         )
+    about_pairs = [row for row in rows if row.get("pair_id")]
+    rows = [row for row in rows if not row.get("pair_id")]
     held = [_gold_row(f"{gold.name}:{number}", row) for number, row in enumerate(rows, 1)]
     find, unused, answers = DialogueFinder(held, read_dialogues(run)), Unused(), []
+    if about_pairs:
+        unused.add("it is about a pair", gold.name, len(about_pairs))
     for row in held:
         found = find(row)
         if isinstance(found, str):
             unused.add(found, row.place)
         elif row.value is None or not str(row.value).strip():
             unused.add("no value", row.place)
+        elif row.dimension in _REMARKS:
+            unused.add(f"{row.dimension} is no label of a dialogue", row.place)
         else:
             answers.append(
                 Answer(found.content_hash, row.dimension, row.value, row.place, row.turn, row.rater)

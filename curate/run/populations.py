@@ -51,7 +51,7 @@ def read_members(run: Path, of: str, column: str | None = None) -> pl.DataFrame:
 
     Args:
         run: a finished run.
-        of: sft, scored (by all stages that ran, and not the worse side of the data), all, pairs, natural_pairs, or
+        of: sft (as the rules select it), scored (by all stages that ran, and not the worse side of the data), all, pairs, natural_pairs, or
             an SQL condition over the score table.
         column: of the score table, or of pairs one of `PAIR_SCORES`. Members without a value are left out.
 
@@ -80,7 +80,7 @@ def _dialogues(run: Path, of: str, column: str | None) -> pl.DataFrame:
     if column is not None:
         _check_score(table, column)
     if of == SFT:
-        keep = pl.Series([SFT in decision["sets"] for decision in read_decisions(run)])
+        keep = pl.Series([_selected_by_rules(decision) for decision in read_decisions(run)])
         if len(keep) != table.height:
             raise UsageError(
                 "the run selected nothing", got=run, expected="a run with a section `select`"
@@ -99,6 +99,16 @@ def _dialogues(run: Path, of: str, column: str | None) -> pl.DataFrame:
     score = [] if column is None else [pl.col(column).cast(pl.Float64).alias("score")]
     members = table.filter(keep).select(pl.col("content_hash").alias(UNIT), "id", "group", *score)
     return members.unique(UNIT, keep="first", maintain_order=True)
+
+
+def _selected_by_rules(decision: dict[str, Any]) -> bool:
+    """Whether the rules select a dialogue, whatever reviewers then decided.
+
+    A set that labels have changed is no set to be certified by them: the bad ones that were seen are gone, those that
+    were not are still there. What reviewers take out of the rules' set for being bad only lowers its share.
+    """
+    reviewed = decision.get("reviewed")
+    return SFT in decision["sets"] if reviewed is None else not reviewed["rule_reasons"]
 
 
 def _check_score(table: pl.DataFrame, column: str) -> None:

@@ -266,6 +266,40 @@ def test_a_stop_at_any_time_takes_labels_as_far_as_they_go(run: Path, tmp_path: 
     assert certificate.evidence >= 10
 
 
+def test_a_review_that_takes_bad_ones_out_does_not_certify_the_rest(
+    run: Path, tmp_path: Path
+) -> None:
+    gold = drawn(run)
+    call("certify", run, gold, "--risk", 0.06)
+    before = held_certificate(run)
+    index = pl.read_parquet(run / "scores.parquet", columns=["id", "content_hash"])
+    contents = dict(index.iter_rows())
+    with gold.open(newline="") as file:
+        names = [row["id"] for row in csv.DictReader(file)]
+    answers = [
+        {
+            "id": name, "content": contents[name], "dimension": dimension, "value": value, "rater": "x",
+            "time": f"2026-11-20T10:00:{second:02}Z",
+        }
+        for name in names
+        for dimension, value, second in (
+            ("accept", "accept", 1),
+            ("accept", "reject" if BAD[name] else "accept", 2),
+            ("note", "see there", 3),
+        )
+    ]  # fmt: skip
+    review = tmp_path / "review.jsonl"
+    review.write_text("".join(json.dumps(row) + "\n" for row in answers))
+    assert call("review", run, review).exit_code == 0
+    assert read_manifest(run).selected == SELECTED - before.labels.bad
+    done = call("certify", run, review, "--risk", 0.06)  # a review file is one of labels
+    after = held_certificate(run)
+    assert (done.exit_code, after.issued) == (1, False)
+    assert after.certified == before.certified
+    assert (after.labels.drawn, after.labels.bad) == (150, before.labels.bad)
+    assert after.labels.unused == {"note is no label of a dialogue": 150}
+
+
 def test_labels_of_unknown_origin_say_so_and_count_once_a_group(tmp_path: Path) -> None:
     write_chats(tmp_path, groups=N // 5)
     run = tmp_path / "run"
