@@ -122,10 +122,10 @@ def is_held_out(content_hash: str, share: float) -> bool:
     return int.from_bytes(digest) < share * 2**64
 
 
-def _latest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _latest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Of a review file, whose answers have a time, the last answer to each question; of other rows all."""
     asked = ("id", "content", "pair_id", "turn", "dimension", "rater")
-    held: dict[Any, Mapping[str, Any]] = {}
+    held: dict[Any, dict[str, Any]] = {}
     for number, row in enumerate(sorted(rows, key=lambda row: str(row.get("time") or ""))):
         held[tuple(row.get(name) for name in asked) if row.get("time") else number] = row
     return list(held.values())
