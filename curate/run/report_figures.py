@@ -195,7 +195,8 @@ _SCORED = {
 
 def _meanings(manifest: Manifest) -> dict[str, str]:
     """Every reason code in words, the recipe's own conditions as it writes them."""
-    conditions = (manifest.recipe.get("select") or {}).get("where") or {}
+    where = (manifest.recipe.get("select") or {}).get("where")
+    conditions = where if isinstance(where, Mapping) else {}  # else the defaults, by name
     return {
         **QUARANTINE_REASONS,
         **{str(name): f"not: {condition}" for name, condition in conditions.items()},

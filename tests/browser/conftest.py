@@ -15,6 +15,7 @@ from curate.run.report import write_report
 from tests.live import live_server
 from tests.run.test_pipeline import chat, recipe, write_rows
 
+AXE = Path(__file__).parents[2] / "curate/report/page/node_modules/axe-core/axe.min.js"
 SCRIPT = (
     "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script></script>"
 )
@@ -102,3 +103,16 @@ def page(context: BrowserContext) -> Iterator[Page]:
 def open_at(page: Page, file: Path, place: str = "overview") -> None:
     page.goto(f"{file.as_uri()}#/{place}")
     page.wait_for_selector("html[data-open]")
+
+
+def serious(page: Page) -> list[tuple[str, str, str]]:
+    """What axe finds to be serious or critical: rule, element, what to do."""
+    # By the debugger, which the page's own policy does not bind.
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run()")
+    return [
+        (one["id"], node["html"][:200], node["failureSummary"])
+        for one in found["violations"]
+        for node in one["nodes"]
+        if one["impact"] in ("serious", "critical")
+    ]

@@ -9,9 +9,8 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.conftest import HOSTILE, open_at
+from tests.browser.conftest import HOSTILE, open_at, serious
 
-AXE = Path(__file__).parents[2] / "curate/report/page/node_modules/axe-core/axe.min.js"
 PLACES = ("overview", "dialogues", "dialogue/chat-3", "dialogue/chat-3/2", "pairs", "threshold")
 
 
@@ -29,16 +28,7 @@ def test_axe_finds_nothing_serious(
     page.set_viewport_size({"width": width, "height": 844})
     open_at(page, file, place)
     page.wait_for_timeout(200)
-    # By the debugger, which the page's own policy does not bind.
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("axe.run()")
-    serious = [
-        (one["id"], node["html"][:200], node["failureSummary"])
-        for one in found["violations"]
-        for node in one["nodes"]
-        if one["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    assert serious(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from curate.run.read_back import read_manifest
-from tests.browser.conftest import open_at
+from tests.browser.conftest import open_at, serious
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -162,3 +162,40 @@ def test_a_review_is_imported_by_another_browser(page: Page, file: Path, tmp_pat
     page.get_by_label("Import").set_input_files(tmp_path / "r.jsonl")
     expect(page.locator(".review-bar")).to_contain_text("1 of 1 answers taken")
     expect(page.locator(".decision .on.good")).to_be_visible()
+
+
+def test_a_draw_is_shown_in_its_order_with_the_certificates_progress(
+    page: Page, file: Path, tmp_path: Path
+) -> None:
+    ids = [f"chat-{(7 * number) % 40}" for number in range(40)]
+    lines = [
+        json.dumps({"draw": "d", "id": name, "dimension": "accept", "value": None}) for name in ids
+    ]
+    (tmp_path / "labels.jsonl").write_text("\n".join(lines))
+    begin(page, file, "dialogues")
+    page.get_by_label("Import").set_input_files(tmp_path / "labels.jsonl")
+    expect(page.locator(".status")).to_have_text("40 dialogues of 316")
+    for number in range(33):
+        page.keyboard.press("Control+Enter")
+        expect(page.locator(".dialogue h2")).to_have_text(ids[number])
+        if number == 32:
+            expect(page.locator(".review-bar")).to_contain_text("evidence 9.84 of 10")
+        page.keyboard.press("1")
+        expect(page.locator(".decision .on.good")).to_be_visible()
+    # 33 clean labels certify, as the table of the docs has it.
+    expect(page.locator(".review-bar")).to_contain_text("33 accepted, 0 rejected")
+    expect(page.locator(".review-bar")).to_contain_text("reached, with 90 % confidence")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("is_decided", [False, True])
+def test_axe_finds_nothing_serious_in_a_review(
+    page: Page, file: Path, width: int, is_decided: bool
+) -> None:
+    begin(page, file, "dialogue/chat-1")
+    if is_decided:
+        page.keyboard.press("2")
+        expect(page.locator(".decision .on.bad")).to_be_visible()
+    page.set_viewport_size({"width": width, "height": 844})
+    assert serious(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -135,6 +135,14 @@ def test_split_files_hold_each_dialogue_once(
     assert sorted(pairs) == sorted(read.column("id", "pairs"))
 
 
+@pytest.mark.parametrize("select", [{"where": "auto"}, False])
+def test_a_run_without_conditions_of_its_own_has_a_report(tmp_path: Path, select: Any) -> None:
+    run = make_run(tmp_path, select=select)
+    read = ReadPage.of(write_report(run).files[0])
+    steps = [step["name"] for step in read.figures["funnel"]]
+    assert ("selected" in steps) is bool(select)
+
+
 def test_a_run_without_scores_is_refused(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run") as folder:
         folder.write_manifest({"format": 3, "name": "r", "status": "running", "started": ""})

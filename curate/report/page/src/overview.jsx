@@ -241,7 +241,7 @@ function Facts() {
 
 function Failures() {
   const checks = figures.judge_checks;
-  if (!checks) return <p>There is nothing to hold the judge against: it scored no dialogue.</p>;
+  if (!checks) return <p>The run has no scores of the rubric judge that could be held against each other.</p>;
   return (
     <>
       {checks.sentences.map((sentence) => <p key={sentence}><Plain>{sentence}</Plain>.</p>)}

@@ -4,7 +4,8 @@
 // what it replaces, when it was given and whether the judge's scores were hidden. A later answer to the same question by the
 // same reviewer takes the place of the earlier one; an answer that is taken back goes.
 import { computed, signal } from "@preact/signals";
-import { figures } from "./data.js";
+import { figures, rowOf } from "./data.js";
+import { drawn } from "./state.js";
 
 const PLACE = `curate-review:${figures.run.key}`;
 const FORM = 1;
@@ -84,16 +85,22 @@ export function exportFile() {
 // Take the answers of a file; of two to the same question the later one counts. Returns what was done, in words.
 export function importFile(text) {
   const rows = [];
+  const order = [];
   for (const [at, line] of text.split("\n").entries()) {
     if (!line.trim()) continue;
     try {
       const row = JSON.parse(line);
+      if (row.draw && !row.time) {
+        order.push(row.id);
+        continue;
+      }
       if (!row.content || !row.dimension || !row.rater || !row.time) throw new Error();
       rows.push(row);
     } catch {
       return `Nothing was taken: line ${at + 1} is no answer of a review.`;
     }
   }
+  if (order.length) return showDraw([...new Set(order)]);
   const next = new Map(answers.value);
   let taken = 0;
   for (const row of rows) {
@@ -105,6 +112,33 @@ export function importFile(text) {
   answers.value = next;
   keep();
   return `${taken} of ${rows.length} answers taken; the others are here already.`;
+}
+
+// Show the dialogues that `curate sample` drew, in its order, and those alone.
+function showDraw(ids) {
+  const found = ids.map(rowOf).filter((row) => row !== undefined);
+  if (found.length < ids.length) return `Nothing was taken: ${ids.length - found.length} of the ${ids.length} drawn dialogues are not in this file.`;
+  drawn.value = found;
+  return `The list holds the ${ids.length} dialogues of the draw, in its order.`;
+}
+
+const RISK = 0.1;
+const ERROR = 0.1;
+
+// How far the answers go towards a certificate that may stop at any time: at most 10 % bad, with 90 % confidence. Answers count
+// in the order of the draw, up to the first dialogue without one. E = product of p/a for a bad one and (1-p)/(1-a) for a good
+// one, p = a/3; certified where it reaches 1/d (a test martingale, Ville's inequality).
+export function progress(ids) {
+  const said = new Map([...answers.value.values()].filter((row) => row.dimension === "accept" && row.rater === (rater.value || "reviewer")).map((row) => [row.id, row.value]));
+  let [e, good, bad, isReached] = [1, 0, 0, false];
+  for (const id of ids) {
+    const value = said.get(id);
+    if (value === undefined) break;
+    if (value === "reject") (bad += 1), (e *= 1 / 3);
+    else (good += 1), (e *= (1 - RISK / 3) / (1 - RISK));
+    isReached ||= e >= 1 / ERROR;
+  }
+  return { e, good, bad, isReached, needed: 1 / ERROR };
 }
 
 addEventListener("beforeunload", (event) => {

@@ -1,9 +1,9 @@
 // The parts of the page with which a reviewer answers.
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
-import { go, rows, place } from "./state.js";
+import { drawn, go, rows, place } from "./state.js";
 import { rowOf, value as columnValue } from "./data.js";
-import { answer, answered, answers, blind, exportFile, importFile, isDecided, isKept, rater, reviewing, setBlind, setRater, unsaved } from "./review.js";
+import { answer, answered, answers, blind, exportFile, importFile, isDecided, isKept, progress, rater, reviewing, setBlind, setRater, unsaved } from "./review.js";
 import { Calls } from "./message.jsx";
 import { Plain, plural, spoken } from "./text.jsx";
 
@@ -27,9 +27,18 @@ export function ReviewBar() {
         <button onClick={() => (reviewing.value = false)}>Leave the review</button>
       </div>
       <p class="note" aria-live="polite">
-        {unsaved.value > 0 ? `${plural(unsaved.value, "change")} since the last export; ${isKept.value ? "kept in this browser" : "this browser keeps nothing, export before you leave"}.` : "All is exported."} {told.value}
+        {drawn.value && <Progress />}{unsaved.value > 0 ? `${plural(unsaved.value, "change")} since the last export; ${isKept.value ? "kept in this browser" : "this browser keeps nothing, export before you leave"}.` : "All is exported."} {told.value}
       </p>
     </div>
+  );
+}
+
+function Progress() {
+  const { e, good, bad, isReached, needed } = progress(drawn.value.map((row) => columnValue("id", row)));
+  return (
+    <>
+      In the order of the draw: {good} accepted, {bad} rejected; evidence {e.toFixed(2)} of {needed} that at most 10 % are bad{isReached ? " – reached, with 90 % confidence" : ""}. <button onClick={() => (drawn.value = null)}>Show all dialogues</button>{" "}
+    </>
   );
 }
 

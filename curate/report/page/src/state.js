@@ -31,6 +31,7 @@ export const filters = signal([]);
 export const sorting = signal({ column: "", down: false });
 export const words = signal("");
 export const hits = signal(null); // Set of rows, or null where nothing is searched
+export const drawn = signal(null); // rows of a draw in its order, or null where all are shown
 export const searched = signal(1); // share of the dialogues that has been searched
 
 let waiting = null;
@@ -75,7 +76,8 @@ export const rows = computed(() => {
   const found = [];
   const all = filters.value;
   const among = hits.value;
-  for (let row = 0; row < count(); row++) {
+  const from = drawn.value ?? Array.from({ length: count() }, (_, row) => row);
+  for (const row of from) {
     if ((among === null || among.has(row)) && all.every((filter) => holds(filter, row))) found.push(row);
   }
   const { column, down } = sorting.value;
