@@ -139,7 +139,7 @@ def test_a_pair_shows_both_sides_and_where_they_differ(page: Page, file: Path) -
 
 def test_the_threshold_prints_the_line_of_the_recipe(page: Page, file: Path) -> None:
     open_at(page, file, "threshold")
-    page.get_by_label("Score", exact=True).select_option("n_turns")
+    page.locator("label", has_text="Score").locator("select").select_option("n_turns")
     slider = page.locator("#bound")
     slider.focus()
     page.keyboard.press("Home")

@@ -1,6 +1,6 @@
 // The parts of the page with which a reviewer answers.
 import { signal } from "@preact/signals";
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 import { drawn, go, rows, place } from "./state.js";
 import { rowOf, value as columnValue } from "./data.js";
 import { answer, answered, answers, blind, exportFile, importFile, isDecided, isKept, progress, rater, reviewing, setBlind, setRater, unsaved } from "./review.js";
@@ -56,9 +56,12 @@ let choose = null;
 export const decide = (isGood) => reviewing.value && choose?.(isGood ? "accept" : "reject");
 
 export function Decision({ dialogue, decided }) {
-  useEffect(() => {
-    choose = (value) => answer(dialogue, { dimension: "accept", value, old: decided });
-    return () => (choose = null);
+  // With the dialogue on the screen, not after it: a key may come at once.
+  useLayoutEffect(() => {
+    const own = (choose = (value) => answer(dialogue, { dimension: "accept", value, old: decided }));
+    return () => {
+      if (choose === own) choose = null;
+    };
   }, [dialogue, decided]);
   if (!reviewing.value) return null;
   const said = answered(dialogue, "accept");
