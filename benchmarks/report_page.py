@@ -176,8 +176,8 @@ def resident(pid: int) -> float:
     return max(sizes, default=0) / 1000
 
 
-def opened(file: Path, count: int) -> dict[str, float]:
-    """One opening in a browser of its own."""
+def opened(file: Path, middle: int) -> dict[str, float]:
+    """One opening in a browser of its own; `middle`: a dialogue whose text is there."""
     from playwright.sync_api import expect, sync_playwright
 
     chromium = os.environ.get("CURATE_CHROMIUM", "/usr/bin/chromium")
@@ -192,7 +192,7 @@ def opened(file: Path, count: int) -> dict[str, float]:
         found = {"open_s": time.perf_counter() - began}
         found["renderer_mb"] = resident(os.getpid())
         began = time.perf_counter()
-        page.evaluate(f"location.hash = '#/dialogue/chat-{count // 2}'")
+        page.evaluate(f"location.hash = '#/dialogue/chat-{middle}'")
         page.wait_for_selector(".turn")
         found["dialogue_s"] = time.perf_counter() - began
         found["longest_frame_ms"] = page.evaluate(SCROLL)
@@ -228,7 +228,8 @@ def main() -> None:
             "raw_mb": (run / DIALOGUES).stat().st_size / 1e6,
             "left_out": written.left_out,
         }
-        times = [opened(written.files[0], given.dialogues) for _ in range(3)]
+        shown = given.dialogues - written.left_out
+        times = [opened(written.files[0], shown // 2) for _ in range(3)]
     figures |= {name: statistics.median(time[name] for time in times) for name in times[0]}
     print(
         json.dumps({"dialogues": given.dialogues, "load": os.getloadavg()[0]} | figures, indent=2)

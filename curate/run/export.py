@@ -35,7 +35,7 @@ from curate.run.outputs import (
     export_parts,
     read_pairs,
 )
-from curate.run.reviews import Reviews
+from curate.run.reviews import REVIEWED, Reviews
 from curate.run.scoring import Scores
 from curate.selection.columns import NOT_SCORED, REJECTED_SIDES
 from curate.selection.config import Removal
@@ -134,7 +134,8 @@ class _Turns:
         self.config = config
         self.scores = scores
         self.hashes = read_index(run).select("content_hash").collect().to_series()
-        removed = _has_reason(decided, get_args(Removal))
+        # What people reject is not trained on in part either.
+        removed = _has_reason(decided, (*get_args(Removal), REVIEWED))
         selected = decided["reasons"].list.len() == 0
         self.to_salvage = self.to_label = None
         if config.salvage is not None:

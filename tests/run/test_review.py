@@ -256,3 +256,17 @@ def test_files_may_come_in_any_order_and_parts(answers: list[ReviewAnswer], cut:
         accepts, rejects = votes.count("accept"), votes.count("reject")
         assert (found is None) == (accepts == rejects)
         assert found is None or found[0] == (accepts > rejects)
+
+
+def test_nothing_of_a_rejected_dialogue_is_trained_on_in_part(tmp_path: Path) -> None:
+    run = make_run(tmp_path, export={"trainers": ["trl"], "salvage": {}, "kto_turns": {}})
+
+    def rows_of(name: str) -> int:
+        return sum(counts.get(name, 0) for counts in read_manifest(run).exports.values())
+
+    assert rows_of("kto_turns") > 0
+    hashes = {dialogue.id: dialogue.content_hash for dialogue in read_dialogues(run)}
+    some = {"dimension": "accept", "value": "reject", "rater": "a", "time": "2026"}
+    answers = [{"id": name, "content": content} | some for name, content in hashes.items()]
+    review_run(run, write(tmp_path / "r.jsonl", *answers))
+    assert (rows_of("sft"), rows_of("sft_salvaged"), rows_of("kto_turns")) == (0, 0, 0)
