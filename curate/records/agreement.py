@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -250,3 +251,40 @@ def why_not(held: DimensionAgreement) -> str:
     more = held.gate.more_dialogues
     few = "too few labels to tell" if more is None else f"about {more:,} more would tell"
     return f"{shown} on {of}: {few}"
+
+
+def agreement_sentence(
+    dimensions: Mapping[str, DimensionAgreement], shares: Iterable[CorrectedShare]
+) -> str:
+    """What was found, in one plain sentence, and one for each share that could be corrected."""
+
+    def named(state: str, shown: Callable[[str, DimensionAgreement], str]) -> str:
+        return ", ".join(
+            shown(name, held) for name, held in dimensions.items() if held.gate.state == state
+        )
+
+    def passing(name: str, held: DimensionAgreement) -> str:
+        shown = f"{name} once it is calibrated" if held.only_calibrated else name
+        return f"{shown} (kappa at least {held.gate.lower:.2f})"
+
+    def failing(name: str, held: DimensionAgreement) -> str:
+        return f"{name} (kappa at most {held.gate.upper:.2f})"
+
+    def waiting(name: str, held: DimensionAgreement) -> str:
+        more = held.gate.more_dialogues
+        return name if more is None else f"{name} (about {more:,} more dialogues)"
+
+    parts = []
+    if passed := named("pass", passing):
+        parts.append(f"the judge is shown to agree with people on {passed}")
+    if failed := named("fail", failing):
+        parts.append(
+            f"it is shown not to on {failed}"
+            if parts
+            else f"the judge is shown not to agree with people on {failed}"
+        )
+    if open_ones := named("not_enough_labels", waiting):
+        parts.append(f"there are too few labels to tell on {open_ones}")
+    text = "; ".join(parts)
+    told = [text, *(share.described for share in shares if not share.refused)]
+    return " ".join(f"{one[0].upper()}{one[1:]}." for one in told)

@@ -7,7 +7,7 @@ scores are brought together, and what was found is kept in the run folder. No mo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,22 +27,27 @@ from curate.records import (
     Judgment,
     Manifest,
     MetricsScore,
-    PreferencePair,
     StageName,
 )
-from curate.records.agreement import Agreement, CorrectedShare, DimensionAgreement, SliceBy
+from curate.records.agreement import (
+    Agreement,
+    CorrectedShare,
+    DimensionAgreement,
+    SliceBy,
+    agreement_sentence,
+)
 from curate.records.readings import METRIC, conversation_value, metric_value, turn_value
 from curate.run.agreement_marks import write_marks
 from curate.run.calibrate_metrics import highest_levels, metrics_of, one_judge
 from curate.run.ingest import read_dialogues
 from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, read_pairs
+from curate.run.pair_votes import preference_of, votes_by_pair
 from curate.run.read_back import read_manifest
 from curate.run.run_scores import adherence_of, judgments_of, rubric_judge
 from curate.run.trust_reports import write_trust_report
 from curate.selection.table import facts_row
 from curate.trust.corrected_share import ShareName, Trials, correct_share, counted
 from curate.trust.gold import (
-    ANSWERED_AGAIN,
     Gold,
     GoldRow,
     Item,
@@ -125,7 +130,7 @@ def measure_agreement(
             expected="labels of dialogues, turns or pairs that the judge scored",
         )
     report = Agreement(
-        sentence=_sentence(join.dimensions, join.shares),
+        sentence=agreement_sentence(join.dimensions, join.shares),
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         fingerprints={stage: manifest.fingerprints[stage] for stage in join.judges},
         gold=gold,
@@ -402,23 +407,8 @@ class _Join:
             for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS)
             for pair in read_pairs(self._run, name)
         }
-        by_pair: dict[str, Votes] = defaultdict(lambda: Votes(""))
-        for vote in _last_votes(votes, unused):
-            held = by_pair[vote.pair_id]
-            held.place = held.place or vote.place
-            rater = vote.rater or f"#{len(held.by_rater)}"
-            if rater in held.by_rater:
-                raise UsageError(
-                    "one rater gives one pair two values",
-                    got=f"pair {vote.pair_id} by {rater}, the second in {vote.place}",
-                    expected="one row a rater and pair",
-                    fix="keep the row that counts; people who share a name need names of their own",
-                )
-            held.by_rater[rater] = vote.chosen_is_better
-            if vote.rater is not None:
-                held.named.add(rater)
         items = []
-        for pair_id, held in by_pair.items():
+        for pair_id, held in votes_by_pair(votes, unused).items():
             pair = known.get(pair_id)
             preferred = None if pair is None else preference_of(pair)
             if pair is None or preferred is None:
@@ -504,19 +494,6 @@ class _Join:
         return {by: value for by, value in found.items() if value}
 
 
-def _last_votes(votes: Iterable[PairVote], unused: Unused) -> Iterable[PairVote]:
-    """Of votes with a time the last of each rater and pair; the others are counted."""
-    last: dict[tuple[str, str], PairVote] = {}
-    for vote in sorted(votes, key=lambda vote: vote.time or ""):
-        if vote.rater is None or vote.time is None:
-            yield vote
-            continue
-        if earlier := last.get((vote.pair_id, vote.rater)):
-            unused.add(ANSWERED_AGAIN, earlier.place)
-        last[vote.pair_id, vote.rater] = vote
-    yield from last.values()
-
-
 def _from_one(label: Label) -> Label:
     """A label on levels from 0, put on levels from 1."""
     return replace(
@@ -526,18 +503,6 @@ def _from_one(label: Label) -> Label:
         mean=None if label.mean is None else label.mean + 1,
         raters={name: level + 1 for name, level in label.raters.items()},
     )
-
-
-def preference_of(pair: PreferencePair) -> float | None:
-    """Above 0 where the judge prefers the chosen side, below 0 the other; None where it did not say."""
-    check = pair.check
-    if check is None:
-        return None
-    if check.preference is not None:
-        return check.preference or None
-    if check.preferred_first is None or check.preferred_first is not check.preferred_second:
-        return None
-    return 1.0 if check.preferred_first else -1.0
 
 
 def _adherence_answer(record: AdherenceScore | None, turn: int | None) -> tuple[bool, float] | str:
@@ -569,40 +534,3 @@ def _length(dialogue: Dialogue) -> str:
     if turns <= 4:
         return "1-4 turns"
     return "5-10 turns" if turns <= 10 else "over 10 turns"
-
-
-def _sentence(
-    dimensions: Mapping[str, DimensionAgreement], shares: Iterable[CorrectedShare]
-) -> str:
-    """What was found, in one plain sentence, and one for each share that could be corrected."""
-
-    def named(state: str, shown: Callable[[str, DimensionAgreement], str]) -> str:
-        return ", ".join(
-            shown(name, held) for name, held in dimensions.items() if held.gate.state == state
-        )
-
-    def passing(name: str, held: DimensionAgreement) -> str:
-        shown = f"{name} once it is calibrated" if held.only_calibrated else name
-        return f"{shown} (kappa at least {held.gate.lower:.2f})"
-
-    def failing(name: str, held: DimensionAgreement) -> str:
-        return f"{name} (kappa at most {held.gate.upper:.2f})"
-
-    def waiting(name: str, held: DimensionAgreement) -> str:
-        more = held.gate.more_dialogues
-        return name if more is None else f"{name} (about {more:,} more dialogues)"
-
-    parts = []
-    if passed := named("pass", passing):
-        parts.append(f"the judge is shown to agree with people on {passed}")
-    if failed := named("fail", failing):
-        parts.append(
-            f"it is shown not to on {failed}"
-            if parts
-            else f"the judge is shown not to agree with people on {failed}"
-        )
-    if open_ones := named("not_enough_labels", waiting):
-        parts.append(f"there are too few labels to tell on {open_ones}")
-    text = "; ".join(parts)
-    told = [text, *(share.described for share in shares if not share.refused)]
-    return " ".join(f"{one[0].upper()}{one[1:]}." for one in told)

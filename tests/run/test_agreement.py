@@ -33,8 +33,8 @@ from curate.records import (
     PreferencePair,
     TrustKind,
 )
-from curate.run.agreement import preference_of
 from curate.run.agreement_marks import filter_warnings, pair_warning
+from curate.run.pair_votes import preference_of
 from curate.run.pipeline import RunResult, run_recipe
 from curate.run.read_back import read_manifest
 from curate.run.run_scores import judgments_of

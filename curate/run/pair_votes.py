@@ -1,0 +1,59 @@
+"""Which side of a run's pairs people call better, and which the judge prefers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from curate.errors import UsageError
+from curate.records import PreferencePair
+from curate.trust.gold import ANSWERED_AGAIN, PairVote, Unused, Votes
+
+
+def votes_by_pair(votes: Sequence[PairVote], unused: Unused) -> dict[str, Votes]:
+    """The votes on each pair, by its id; yes is for the chosen side.
+
+    Raises:
+        UsageError: one rater gives one pair two votes, without times that say which is the last.
+    """
+    by_pair: dict[str, Votes] = defaultdict(lambda: Votes(""))
+    for vote in _last_votes(votes, unused):
+        held = by_pair[vote.pair_id]
+        held.place = held.place or vote.place
+        rater = vote.rater or f"#{len(held.by_rater)}"
+        if rater in held.by_rater:
+            raise UsageError(
+                "one rater gives one pair two values",
+                got=f"pair {vote.pair_id} by {rater}, the second in {vote.place}",
+                expected="one row a rater and pair",
+                fix="keep the row that counts; people who share a name need names of their own",
+            )
+        held.by_rater[rater] = vote.chosen_is_better
+        if vote.rater is not None:
+            held.named.add(rater)
+    return dict(by_pair)
+
+
+def _last_votes(votes: Iterable[PairVote], unused: Unused) -> Iterable[PairVote]:
+    """Of votes with a time the last of each rater and pair; the others are counted."""
+    last: dict[tuple[str, str], PairVote] = {}
+    for vote in sorted(votes, key=lambda vote: vote.time or ""):
+        if vote.rater is None or vote.time is None:
+            yield vote
+            continue
+        if earlier := last.get((vote.pair_id, vote.rater)):
+            unused.add(ANSWERED_AGAIN, earlier.place)
+        last[vote.pair_id, vote.rater] = vote
+    yield from last.values()
+
+
+def preference_of(pair: PreferencePair) -> float | None:
+    """Above 0 where the judge prefers the chosen side, below 0 the other; None where it did not say."""
+    check = pair.check
+    if check is None:
+        return None
+    if check.preference is not None:
+        return check.preference or None
+    if check.preferred_first is None or check.preferred_first is not check.preferred_second:
+        return None
+    return 1.0 if check.preferred_first else -1.0
