@@ -167,6 +167,25 @@ def test_strata_have_known_chances(run: Path) -> None:
     assert all(abs(part.drawn / part.size - 0.1) < 0.01 for part in draw.strata)
 
 
+def test_a_stratified_draw_certifies_and_members_it_could_not_draw_count_as_bad(
+    run: Path, tmp_path: Path
+) -> None:
+    gold = drawn(run, "--by", "label_score", n=200)
+    assert call("certify", run, gold, "--risk", 0.2, "--out", tmp_path / "c").exit_code == 0
+    even = held_certificate(run)
+    assert even.labels.drawn == 200
+    assert "stratified" in call("certify", run, gold, "--anytime").output
+    # a fifth of all scored dialogues was not in the SFT set that was drawn from
+    call("certify", run, gold, "--risk", 0.2, "--of", "label_score >= 0.4")
+    wider = held_certificate(run)
+    assert not wider.issued
+    outside = sum(score == 0.4 for score in SCORES)
+    assert wider.certified.size == SELECTED + outside
+    assert wider.bound >= outside / wider.certified.size + even.bound * SELECTED / (
+        SELECTED + outside
+    ) - 0.01  # fmt: skip
+
+
 def test_the_file_asks_what_the_purpose_needs(run: Path) -> None:
     out = run.parent / "a.jsonl"
     call("sample", run, "-n", 2, "--for", "agreement", "--out", out)
