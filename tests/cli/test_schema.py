@@ -49,7 +49,11 @@ from curate.records import (
     MetricsScore,
     PairCheck,
     PreferencePair,
+    ProbeLine,
+    ProbeOutcome,
+    ProbeReport,
     QuarantinedRow,
+    ReviewAnswer,
     RubricScores,
     StageCounts,
     ThresholdStep,
@@ -79,6 +83,42 @@ LINEAGE = Lineage(source="s", file="f", rows=(1, 2), part="chosen")
 READING = LabelReading(mean=3.5, spread=0.5, coverage=0.9, probabilities={"3": 0.5, "4": 0.5})
 
 EXAMPLES: dict[str, BaseModel] = {
+    "review-answer": ReviewAnswer(
+        id="a",
+        content="0" * 32,
+        dimension="accept",
+        value="reject",
+        rater="ann",
+        time="2026-11-20T10:00:00Z",
+    ),
+    "probe": ProbeReport(
+        sentence="The judge sees planted flaws.",
+        made="2026-11-20T10:00:00+00:00",
+        fingerprints={"judge": "f1"},
+        identity=IDENTITY,
+        source="the sample",
+        seed=42,
+        cases=312,
+        dialogues=32,
+        kinds={"evasion": 24},
+        planted_by={"edit": 312},
+        changed=0.5,
+        asked=900,
+        lines=(
+            ProbeLine(
+                name="detection",
+                section="finding",
+                unit="share",
+                meaning="the untouched twin has the higher score",
+                state="pass",
+                n=312,
+                value=0.8,
+                interval=(0.7, 0.9),
+                against=0.5,
+            ),
+        ),
+    ),
+    "probe-outcome": ProbeOutcome(line="detection", case="c", group="0", value=1.0, against=0.5),
     "dialogue": Dialogue(
         id="a",
         messages=(USER, CALLED, Message(role="tool", content="1", tool_call_id="1"), SAID),
@@ -333,6 +373,10 @@ EXAMPLES: dict[str, BaseModel] = {
 }
 
 
+OPEN = frozenset({"review-answer"})
+"""Records that people's files hold, whose further columns are left alone."""
+
+
 def decoded(record: BaseModel, **options: Any) -> Any:
     return orjson.loads(record.model_dump_json(**options))
 
@@ -350,7 +394,7 @@ def test_a_schema_is_valid_and_says_what_it_is(name: str) -> None:
     assert schema["$id"] == f"urn:curate-dialogues:schema:{name}"
     assert schema["title"] == name
     assert schema["description"]
-    assert schema["additionalProperties"] is False
+    assert schema.get("additionalProperties") is (None if name in OPEN else False)
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -360,7 +404,7 @@ def test_what_is_written_is_read_back_as_the_same_record(name: str) -> None:
     assert load_record(RECORDS[name], decoded(record, exclude_defaults=True)) == record
 
 
-@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize("name", [name for name in RECORDS if name not in OPEN])
 def test_an_unknown_key_is_refused(name: str) -> None:
     with pytest.raises(CurateError, match="surprise"):
         validate_record(name, decoded(EXAMPLES[name]) | {"surprise": 1})
