@@ -80,8 +80,10 @@ const DOES = {
   "?": () => (helping.value = true),
   Escape: () => place.value.view === "dialogue" && go("dialogues"),
   "/": () => {
-    if (!["dialogues", "dialogue"].includes(place.value.view)) go("dialogues");
-    setTimeout(() => document.getElementById("search")?.focus());
+    const focus = () => document.getElementById("search")?.focus();
+    if (document.getElementById("search")) return focus();
+    go("dialogues");
+    setTimeout(focus);
   },
 };
 const MOVES = new Set(["j", "k", "ArrowDown", "ArrowUp", "n", "p", "w"]);
