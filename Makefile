@@ -17,6 +17,8 @@ quickstart: $(VENV)/.base
 		printf '\nthe first row of runs/quickstart/export/trl/%s.jsonl begins:\n' $$file; \
 		head -c 400 runs/quickstart/export/trl/$$file.jsonl; echo ' ...'; \
 	done
+	@printf '\nthe whole run as a page:\n'
+	@$(BIN)/curate report runs/quickstart
 
 # Can quickstart's judge tell a reply from the same one with a planted flaw? It cannot, and gets no curve: exit code 2.
 twins: $(VENV)/.base

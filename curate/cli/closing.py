@@ -313,7 +313,7 @@ def _next_step(manifest: Manifest) -> str:
         return "the same command goes on where it stopped"
     if manifest.quarantined > manifest.rows_used:
         return "most rows were not read; quarantine.jsonl has each with its reason"
-    return "`curate show RUN` lists the dialogues and all that was measured"
+    return "`curate report RUN` shows all of it in a browser, `curate show RUN` here"
 
 
 def _spent(manifest: Manifest) -> str:
