@@ -11,7 +11,6 @@ from rich.table import Table
 
 from curate.cli.console import OUT, print_json
 from curate.errors import UsageError
-from curate.records.readings import METRIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -260,6 +259,8 @@ def _shares(text: str) -> dict[str, dict[int, float]]:
 
 
 def _show(found: Fitted, whole: Calibration, kept: Sequence[str], out: Path) -> None:
+    from curate.records.readings import METRIC
+
     made = found.calibration
     if made.identity is not None:
         judge = made.identity
