@@ -27,6 +27,12 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "VllmConfig": {"model": "m"},
     "TransformersConfig": {"model": "m"},
     "ScriptedConfig": {"replies": []},
+    "Cascade": {
+        "cascade": [
+            {"engine": "scripted", "replies": ["5"]},
+            {"engine": "scripted", "replies": ["5"]},
+        ]
+    },
     "MetricChoice": {"metric": "safety"},
     "OwnMetric": {
         "name": "tone",
