@@ -139,7 +139,7 @@ def test_a_threshold_that_nobody_fitted_is_said_until_one_is_applied(tmp_path: P
         "Role adherence: turn_threshold 0.5 was never calibrated for this judge."
     )
     assert manifest.role_threshold in closing(plain)
-    assert manifest.role_threshold in _measured(manifest)
+    assert manifest.role_threshold in _measured(manifest, None)
     (tmp_path / "mine.json").write_text(
         json.dumps(calibration(identity=manifest.identities["adherence"]))
     )
