@@ -304,8 +304,10 @@ def card_sentence(lines: Sequence[ProbeLine], cases: int) -> str:
     if where.value is not None:
         said.append(f"and named the turn in {_percent(where)}")
     tail = f"{' '.join(said)}."
-    if found.state != "pass":
+    if found.state == "fail":
         tail += " That is no better than chance: its scores do not show flaws."
+    elif found.state != "pass":
+        tail += " That may be chance: so few cases cannot tell."
     moved = [
         line for line in lines if line.section in ("steadiness", "hidden") and line.state == "fail"
     ]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from curate.records import ProbeOutcome
+from curate.records import ProbeLine, ProbeOutcome
+from curate.records.probe import ProbeState
 from curate.trust.probe_card import (
     LEAST_DIALOGUES,
     RULES,
@@ -148,3 +149,25 @@ def test_two_cards_are_compared_case_by_case() -> None:
     assert line.difference == pytest.approx(line.first - line.second)
     (half,) = compare_lines(first, second[:20])
     assert half.n == 20
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("pass", "higher in 60% (0% to 100%"),
+        ("fail", "no better than chance: its scores do not show flaws"),
+        ("unclear", "may be chance: so few cases cannot tell"),
+    ],
+)
+def test_the_sentence_does_not_take_too_few_cases_for_a_judge_without_worth(
+    state: ProbeState, words: str
+) -> None:
+    def line(name: str, state: ProbeState, value: float | None) -> ProbeLine:
+        return ProbeLine(
+            name=name, section="finding", unit="share", meaning="", state=state, value=value
+        )
+
+    lines = [line("detection", state, 0.6), line("weakest_turn", "not_run", None)]
+    sentence = card_sentence(lines, 52)
+    assert words in sentence
+    assert ("That " in sentence) == (state != "pass")
