@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from curate.cli.console import OUT, print_json
+from curate.cli.console import OUT, Scales, print_json
 from curate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _STATES = {"pass": "yes", "fail": "no", "not_enough_labels": "not known"}
 _WIDTH = 24
-"""Of a slice's name: a role can be long."""
+"""Characters of a slice's name that are shown: a role can be long."""
 
 
 def agreement(
@@ -39,12 +39,7 @@ def agreement(
             "rejected) are of the run's pairs.",
         ),
     ] = None,
-    scale: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Ends of the labels' scale, as 0-2 or helpfulness=0-2, or words from worst to best."
-        ),
-    ] = None,
+    scale: Scales = None,
     dimension: Annotated[
         str | None,
         typer.Option(help="Without GOLD: dimension that the data's own labels (--label) are of."),
@@ -273,7 +268,7 @@ def _show_unused(unused: Unused, rows: int) -> None:
 
 
 def _advice(report: Agreement) -> str:
-    """What to do about the dimensions that are not for use."""
+    """Say what to do about the dimensions that are not for use."""
     return " ".join(_steps(report))
 
 

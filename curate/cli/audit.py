@@ -116,7 +116,7 @@ def _named(check: AuditCheck) -> str:
 
 
 def _show_idle(console: Console, checks: Sequence[AuditCheck]) -> None:
-    """What could not be looked at, those with one reason in one line."""
+    """List what could not be looked at, those with one reason in one line."""
     reasons: dict[str, list[str]] = {}
     for check in checks:
         if check.status in ("not_run", "not_enough_data"):

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from curate.cli.console import OUT, print_json
+from curate.cli.console import OUT, Scales, print_json
 from curate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,12 +38,7 @@ def calibrate(
             "judge to be asked about, or pair_id and better (chosen or rejected) of a run.",
         ),
     ] = None,
-    scale: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Ends of the labels' scale, as 0-2 or helpfulness=0-2, or words from worst to best."
-        ),
-    ] = None,
+    scale: Scales = None,
     shares: Annotated[
         str | None,
         typer.Option(

@@ -61,7 +61,7 @@ def show_run(console: Console, result: RunResult, *, verbose: bool = False) -> N
 
 
 def show_end(console: Console, result: RunResult) -> None:
-    """What went wrong, what to do next, and how the run ended."""
+    """Print what went wrong, what to do next, and how the run ended."""
     manifest, folder = result.manifest, result.folder
     for sentence in filter(None, (manifest.levels, manifest.role_threshold)):
         console.print(f"[dim]note: {escape(sentence)}[/dim]")

@@ -44,6 +44,12 @@ ERR = _Console(stderr=True, highlight=False, emoji=False)
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="Override: key.path=value. Repeatable.")
 ]
+Scales = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Ends of the labels' scale, as 0-2 or helpfulness=0-2, or words from worst to best."
+    ),
+]
 Limit = Annotated[int | None, typer.Option(min=1, help="Read only the first rows of each source.")]
 
 

@@ -39,7 +39,7 @@ def diff(
 
 
 def show_diff(console: Console, found: RunDiff) -> None:
-    """What is different, causes first; the sentence last."""
+    """Print what is different, causes first; the sentence last."""
     table = found.dialogues
     console.print(f"{escape(found.first)} -> {escape(found.second)}", soft_wrap=True)
     console.print(

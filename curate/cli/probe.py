@@ -311,7 +311,7 @@ def _card_of(
 
 
 def show_comparison(compared: ProbeComparison, sides: tuple[Path, Path]) -> None:
-    """What tells two judges apart, line by line, and the sentence of it."""
+    """Print what tells two judges apart, line by line, and the sentence of it."""
     for name, path, judge in zip("AB", sides, (compared.first, compared.second), strict=True):
         said = f"{name}: {path} ({judge.model}, {judge.engine}, mode {judge.mode})"
         OUT.print(escape(said), soft_wrap=True)

@@ -83,7 +83,7 @@ def show_judged(
 
 
 def _opinion_line(opinion: Mapping[str, Any]) -> str:
-    """What one judge of several said."""
+    """Return the opinion of one judge of several, in a line."""
     said = opinion["verdict"] or f"unscored ({opinion['reason']})"
     if opinion["weakest_turn"] is not None:
         said += f", weakest turn {opinion['weakest_turn']}"
@@ -198,7 +198,7 @@ def show_pairs(console: Console, pairs: Iterable[StoredPair]) -> None:
 
 
 def _figures(check: Mapping[str, Any]) -> str:
-    """What verification measured of a pair."""
+    """Return the figures that verification measured of a pair."""
     parts = [
         f"{name} {check[key]:+.2f}"
         for key, name in (

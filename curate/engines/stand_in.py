@@ -24,7 +24,7 @@ FREE_REPLY_TOKENS = 100
 _SENTENCE = "a sentence of the usual length about what went wrong in it"
 
 LookUp = Callable[[str, Request], tuple[Request, Completion | None]]
-"""Of a model's role and a request: the request as it is sent, and the reply that is kept of it, if one is."""
+"""From a model's role and a request: the request as it is sent, and the reply kept of it, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)

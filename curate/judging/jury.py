@@ -40,7 +40,7 @@ _OF_ALL: dict[JuryRule, Callable[[Sequence[float]], float]] = {
     "minimum": min,
     "vote": statistics.fmean,
 }
-"""What a rule makes of expectations."""
+"""A rule: expectations of several judges to one."""
 
 
 def combine(

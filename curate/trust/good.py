@@ -26,6 +26,26 @@ _RIDGE = 0.3
 """Inverse of the penalty, as scikit-learn's C."""
 
 
+def refuse_too_few_verdicts(is_good: Sequence[bool], fitted: str, readings: str) -> None:
+    """Refuse to fit to fewer than 20 verdicts of people, or fewer than 5 of one kind.
+
+    Args:
+        is_good: what people say of each dialogue.
+        fitted, readings: what is fitted to them and what the dialogues have, for the error.
+
+    Raises:
+        UsageError: too few.
+    """
+    good = sum(is_good)
+    bad = len(is_good) - good
+    if len(is_good) < LEAST_LABELS or min(good, bad) < LEAST_OF_A_KIND:
+        raise UsageError(
+            f"too few verdicts of people for {fitted}",
+            got=f"{len(is_good)} labelled dialogues with {readings}, {good} good and {bad} not",
+            expected=f"{LEAST_LABELS} or more, {LEAST_OF_A_KIND} of each kind",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class LabelledDialogue:
     """A dialogue's readings by name (None where it has no such), and whether people find it good."""
@@ -51,21 +71,14 @@ def fit_good(
     Raises:
         UsageError: too few labels, too few of one kind, or no reading that differs.
     """
-    good = sum(held.is_good for held in dialogues)
-    bad = len(dialogues) - good
-    if len(dialogues) < LEAST_LABELS or min(good, bad) < LEAST_OF_A_KIND:
-        raise UsageError(
-            "too few verdicts of people for p_good",
-            got=f"{len(dialogues)} labelled dialogues with readings, {good} good and {bad} not",
-            expected=f"{LEAST_LABELS} or more, {LEAST_OF_A_KIND} of each kind",
-        )
+    labels = [held.is_good for held in dialogues]
+    refuse_too_few_verdicts(labels, "p_good", "readings")
     names = _telling(dialogues)
     if not names:
         raise UsageError(
             "no reading differs between the labelled dialogues",
             expected="a judge that tells them apart",
         )
-    labels = [held.is_good for held in dialogues]
     groups = [held.group for held in dialogues]
     predicted, without = [0.0] * len(labels), [0.0] * len(labels)
     for fold in grouped_folds(groups):

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 from curate.errors import UsageError
 from curate.records.calibration import MetricWeights
 from curate.trust.agreement import auc, bootstrap_interval
+from curate.trust.good import refuse_too_few_verdicts
 from curate.trust.levels import grouped_folds
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-LEAST_LABELS = 20
-LEAST_OF_A_KIND = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +42,9 @@ def fit_metric_weights(
     Raises:
         UsageError: too few labels, too few of one kind, or no metric that rises with what people find good.
     """
-    good = sum(held.is_good for held in dialogues)
-    if len(dialogues) < LEAST_LABELS or min(good, len(dialogues) - good) < LEAST_OF_A_KIND:
-        raise UsageError(
-            "too few verdicts of people for weights of metrics",
-            got=f"{len(dialogues)} labelled dialogues with metrics, {good} good and {len(dialogues) - good} not",
-            expected=f"{LEAST_LABELS} or more, {LEAST_OF_A_KIND} of each kind",
-        )
-    names = [*given]
     labels = [held.is_good for held in dialogues]
+    refuse_too_few_verdicts(labels, "weights of metrics", "metrics")
+    names = [*given]
     weights = _fit(dialogues, names)
     if weights is None:
         raise UsageError(
@@ -74,7 +66,7 @@ def fit_metric_weights(
         fitted=weights,
         given=dict(given),
         labels=len(labels),
-        good=good,
+        good=sum(labels),
         auc_fitted=auc_fitted,
         auc_given=auc_given,
         gain=_gain(fitted, plain, labels, [held.group for held in dialogues]),

@@ -23,7 +23,7 @@ from curate.trust.plant_sentences import (
     UNSAFE,
 )
 
-PlantKind = Literal[
+TwinKind = Literal[
     "other_reply",
     "evasion",
     "changed_amounts",
@@ -36,10 +36,10 @@ PlantKind = Literal[
     "truncated_half",
     "negation",
     "repetition",
-    "tone_break",
-    "unsafe_advice",
-    "misread_result",
 ]
+"""What twins are planted with."""
+PlantKind = Literal[TwinKind, "tone_break", "unsafe_advice", "misread_result"]
+"""What the probe may plant, too."""
 
 LENGTH_SLACK = 0.1
 """Most by which a twin's length may differ from the original's, as a share of it."""

@@ -13,25 +13,11 @@ import random
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from curate.dialogue import Dialogue, Message
-from curate.trust.plants import LEAST_CHARACTERS, Place, degrade
+from curate.trust.plants import LEAST_CHARACTERS, Place, TwinKind, degrade
 
-TwinKind = Literal[
-    "other_reply",
-    "evasion",
-    "changed_amounts",
-    "dropped_constraint",
-    "contradiction",
-    "role_break",
-    "wrong_tool",
-    "wrong_argument",
-    "sycophancy",
-    "truncated_half",
-    "negation",
-    "repetition",
-]
 TWIN_KINDS: tuple[TwinKind, ...] = get_args(TwinKind)
 
 _PER_DIALOGUE = 2
