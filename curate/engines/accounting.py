@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from curate.engines.base import Completion, Usage
@@ -34,12 +34,8 @@ class Tally:
 
     def add(self, other: Tally) -> None:
         """Add another's counts to these."""
-        self.requests += other.requests
-        self.hits += other.hits
-        self.sent += other.sent
-        self.prompt_tokens += other.prompt_tokens
-        self.cached_tokens += other.cached_tokens
-        self.completion_tokens += other.completion_tokens
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.faults.update(other.faults)
 
     def add_call(self, completion: Completion) -> None:
@@ -52,15 +48,10 @@ class Tally:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for the manifest."""
-        return {
-            "requests": self.requests,
-            "hits": self.hits,
-            "sent": self.sent,
-            "prompt_tokens": self.prompt_tokens,
-            "cached_tokens": self.cached_tokens,
-            "completion_tokens": self.completion_tokens,
-            "faults": dict(self.faults),
-        }
+        return {name: getattr(self, name) for name in _COUNTS} | {"faults": dict(self.faults)}
+
+
+_COUNTS = tuple(field.name for field in fields(Tally) if field.name != "faults")
 
 
 @dataclass(slots=True)

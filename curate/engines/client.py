@@ -497,5 +497,5 @@ class Recorded:
 
 
 def is_kept(completion: Completion) -> bool:
-    """Whether a completion is a reply, which is never asked for twice."""
+    """Tell whether a completion is a reply, which is never asked for twice."""
     return completion.fault is None or completion.fault.kind == "refused"

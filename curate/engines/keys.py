@@ -77,7 +77,7 @@ def looks_like_key(value: str) -> bool:
 
 
 def _places(data: Any) -> Iterator[tuple[str, ...]]:
-    """Where a key stands: the keys of the mappings, and the indices of the lists, that lead to it."""
+    """Yield where an API key stands: the keys of the mappings, and the indices of the lists, that lead to it."""
     waiting: list[tuple[tuple[str, ...], Any, bool]] = [((), data, False)]
     while waiting:
         place, value, is_named = waiting.pop()

@@ -187,7 +187,7 @@ class Trunk:
     )
 
     def derived(self, owner: Hashable, make: Callable[[str], T]) -> T:
-        """What `make` gives for the text, made once for each owner."""
+        """Return what `make` gives for the text, made once for each owner."""
         if owner not in self._derived:
             self._derived[owner] = make(self.text)
         value: T = self._derived[owner]

@@ -117,7 +117,9 @@ class LlamaCppEngine:
 
     def _call(self, body: dict[str, Any]) -> dict[str, Any] | Completion:
         if self._server is None:
-            raise EngineError("the engine was asked after it had been closed")
+            raise EngineError(
+                "the engine was asked after it had been closed", expected="an engine that is open"
+            )
         try:
             reply: dict[str, Any] = self._server.handle_chat_completions(body)
             return reply
@@ -141,7 +143,11 @@ class LlamaCppEngine:
         if completion.fault is not None or not completion.first_token:
             await self.close()
             detail = completion.fault.detail if completion.fault else "no log-probabilities"
-            raise EngineError(f"the model {self.identity.model} does not answer", got=detail)
+            raise EngineError(
+                f"the model {self.identity.model} does not answer",
+                got=detail,
+                fix="check that the file is a whole GGUF file of a chat model, and that there is memory for `context`",
+            )
 
 
 def to_body(request: Request, *, begun: str, template_kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -290,7 +296,11 @@ def _ask_server(
         response = connection.getresponse()
         reply = response.read()
         if response.status != 200:
-            raise EngineError(f"llama.cpp does not answer {path}", got=reply[:200])
+            raise EngineError(
+                f"llama.cpp does not answer {path}",
+                got=reply[:200],
+                fix="take a newer xllamacpp, or another model file",
+            )
         found: dict[str, Any] = orjson.loads(reply)
         return found
     finally:

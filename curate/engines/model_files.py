@@ -81,7 +81,7 @@ def _download(config: LlamaCppConfig) -> Path:
 
 
 def hash_model(path: Path) -> str:
-    """What tells one model file from another.
+    """Return what tells one model file from another.
 
     Files up to 512 MiB are hashed whole (`sha256:`). Larger ones would hold up each start, so their
     size, first and last 16 MiB are hashed (`sha256-ends:`): metadata and the first and last tensors.
@@ -115,7 +115,7 @@ def find_folder(model: str) -> Path | None:
 
 
 def hash_checkpoint(folder: Path) -> str:
-    """What tells one checkpoint from another: a hash over its config and its weight files.
+    """Return what tells one checkpoint from another: a hash over its config and its weight files.
 
     Large files are hashed at both ends, see `hash_model`; the tokenizer is described apart.
     """

@@ -135,7 +135,7 @@ class OpenAIEngine:
             await endpoint.close()
 
     async def _answer(self, group: Sequence[Request]) -> list[Completion]:
-        """What goes in one HTTP call."""
+        """Make one HTTP call."""
         if self.dialect.label_lists and self.prompts is not None and is_label_read(group[0]):
             return await self._read_labels(group, self.prompts)
         [request] = group
@@ -173,7 +173,7 @@ class OpenAIEngine:
         return [answers[index] for index in range(len(group))]
 
     async def count_tokens(self, text: str, affinity: str) -> int | Completion:
-        """How many tokens the server makes of a text, by its `/tokenize`; or a fault."""
+        """Count the tokens that the server makes of a text, by its `/tokenize`; or a fault."""
         field = "content" if self.dialect.flavour == "llamacpp" else "prompt"
         body = {"model": self._config.model, field: text}
         reply = await self._exchange("/tokenize", body, affinity)

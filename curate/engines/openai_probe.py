@@ -17,14 +17,13 @@ from typing import Any
 import orjson
 
 from curate.engines.base import Capability, Completion, Fault, Request
-from curate.engines.endpoints import BrokenReplyError, Endpoint
+from curate.engines.endpoints import BrokenReplyError, Endpoint, Limiter
 from curate.engines.layout import Trunk
-from curate.engines.limiter import Limiter
 from curate.engines.open import OpenAIConfig
 from curate.engines.openai import OpenAIEngine, read_key
 from curate.engines.openai_requests import CONTINUING, Dialect, read_message, to_body
 from curate.engines.prompt_length import PromptRoom
-from curate.engines.structured import BadReply, read_object
+from curate.engines.structured import BadReply, closed_object, read_object
 from curate.engines.tokens import PromptTokens, load_tokenizer
 from curate.errors import EngineError, UsageError
 
@@ -40,12 +39,7 @@ _HELLO = Request(
     labels=("yes", "no"),
 )
 # A word that no model says by chance, so that the schema must have made it.
-_SCHEMA = {
-    "type": "object",
-    "properties": {"answer": {"enum": ["qx7-plover"]}},
-    "required": ["answer"],
-    "additionalProperties": False,
-}
+_SCHEMA = closed_object({"answer": {"enum": ["qx7-plover"]}})
 _SCHEMA_HELLO = Request(Trunk("Greet me, in JSON."), max_tokens=64, schema=_SCHEMA)
 
 
@@ -211,7 +205,7 @@ def _check_model_name(config: OpenAIConfig, endpoint: Endpoint, facts: ServerFac
 def _name_warning(
     config: OpenAIConfig, endpoint: Endpoint, facts: ServerFacts, served: str
 ) -> str | None:
-    """What to tell of a server that does not list the name it answered to, or replies under another one."""
+    """Warn of a server that does not list the name it answered to, or replies under another one."""
     asked, said = config.model.casefold(), served.casefold()
     if config.model in facts.models:
         if asked in said or said in asked:  # a path, an owner or a date besides, or nothing said
@@ -392,7 +386,7 @@ async def _try_tokens(
 
 
 def _describe(engine: OpenAIEngine, config: OpenAIConfig) -> dict[str, str | bool]:
-    """What was found out, in words for `curate doctor`."""
+    """Describe the findings for `curate doctor`."""
     known = engine.capabilities
     width = "fewer when refused" if config.is_adaptive else "fixed"
     return {

@@ -159,7 +159,7 @@ _FIRST_TOKENS = TypeAdapter(
 
 
 def is_label_read(request: Request) -> bool:
-    """Whether only the first token's distribution is wanted."""
+    """Tell whether only the first token's distribution is wanted."""
     return bool(request.labels) and request.max_tokens == 1 and not request.schema
 
 

@@ -1,4 +1,4 @@
-"""E-mail addresses, telephone numbers and card numbers in a text: one finder for redaction and for the push scan.
+"""Personal data in a text: one finder for redaction and for the push scan.
 
 - An **e-mail address** is looked for from its `@` outwards.
 - A **card number** has the prefix and length of an issuer and a right check digit, in any groups of digits that
@@ -8,6 +8,7 @@
   code in any spelling; without a country code in groups, of some countries: behind a leading 0 in any groups, else
   in the groups that the country writes. A bare run of digits without a country code may be an order number, a date
   is none.
+- **National ids** and **names** are found where they are asked for: `national_ids`, `personal_names`.
 
 Each is linear in the text: groups of digits are found once, and only a bounded number of them is put together.
 """
@@ -18,11 +19,18 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
-PersonalData = Literal["email", "phone", "card"]
-KINDS: tuple[PersonalData, ...] = get_args(PersonalData)
-REGIONS = ("US", "GB", "DE", "FR", "NL", "AU", "IN", "JP")
+from curate.engines.national_ids import find_ids
+from curate.engines.personal_names import find_names
+
+PersonalData = Literal["email", "phone", "card", "id", "name"]
+KINDS: tuple[PersonalData, ...] = ("email", "phone", "card")
+"""What is looked for unless other kinds are named."""
+REGIONS = (
+    *("US", "GB", "DE", "FR", "NL", "AU", "IN", "JP", "ES", "IT", "BE"),
+    *("PL", "SE", "DK", "NO", "FI", "CH", "BR", "CL", "MX", "CN", "CA"),
+)
 """Countries whose telephone numbers are known without a country code, unless others are named."""
 
 
@@ -50,6 +58,10 @@ def find_personal_data(
     found: list[Found] = []
     if "email" in kinds:
         found += _emails(text)
+    if "id" in kinds:
+        found += (Found(*place, "id") for place in find_ids(text))
+    if "name" in kinds:
+        found += (Found(*place, "name") for place in find_names(text))
     if "card" in kinds or "phone" in kinds:
         chains = list(_without(_chains(text), _UUID.finditer(text)))
         # Cards before telephones: a card number holds what looks like one.
@@ -63,19 +75,19 @@ def find_personal_data(
     return _apart(found)
 
 
-def replace_personal_data(text: str, kinds: Collection[PersonalData], shape: str = "[{}]") -> str:
-    """The text with each thing found replaced by its kind, `[phone]`; `shape` says how that looks."""
+def replace_personal_data(text: str, kinds: Collection[PersonalData]) -> str:
+    """The text with each thing found replaced by its kind: `[phone]`."""
     parts, at = [], 0
     for start, end, kind in find_personal_data(text, kinds):
-        parts += [text[at:start], shape.format(kind)]
+        parts += [text[at:start], f"[{kind}]"]
         at = end
     return "".join([*parts, text[at:]]) if parts else text
 
 
 def _apart(found: list[Found]) -> list[Found]:
-    order = {"email": 0, "card": 1, "phone": 2}
+    order = {kind: at for at, kind in enumerate(("email", "id", "card", "phone", "name"))}
     kept: list[Found] = []
-    for one in sorted(found, key=lambda one: (one.start, order[one.kind])):
+    for one in sorted(found, key=lambda one: (one.start, -one.end, order[one.kind])):
         if not kept or one.start >= kept[-1].end:
             kept.append(one)
     return kept
@@ -86,11 +98,17 @@ def _apart(found: list[Found]) -> list[Found]:
 _AT = re.compile(
     r"(?:@|\\u0040)(?:[^\W_][\w-]{0,62}\.){1,10}(?:xn--[a-zA-Z0-9-]{2,59}|[^\W\d_]{2,63})"
 )
-_LOCAL = frozenset(".+%'-_")
+_SPELLED = re.compile(
+    r"[^\W_][\w.+-]{0,63}[ ]?[\[(]\s?(?:at|AT|ät)\s?[\])][ ]?"
+    r"[^\W_][\w-]{0,62}(?:(?:\.|[ ]?[\[(]\s?(?:dot|DOT|punkt)\s?[\])][ ]?)[^\W_][\w-]{1,62}){1,4}"
+)
+"""An address that its writer hides from programs: `ann [at] shop [dot] org`."""
+_LOCAL = frozenset(".+%'-_\"")
 _LONGEST_LOCAL = 128
 
 
 def _emails(text: str) -> Iterator[Found]:
+    yield from (Found(*match.span(), "email") for match in _SPELLED.finditer(text))
     for match in _AT.finditer(text):
         start = match.start()
         least = max(0, start - _LONGEST_LOCAL)
@@ -294,14 +312,13 @@ class _Telephones:
     def __init__(self, regions: tuple[str, ...]) -> None:
         import phonenumbers
 
-        self._library = phonenumbers
         with_zero: list[str] = []
         self._others: list[tuple[str, str, re.Pattern[str]]] = []
         for region in regions:
             plan = phonenumbers.PhoneMetadata.metadata_for_region(region)
             if plan is None:
                 raise ValueError(region)
-            if plan.national_prefix == "0":
+            if plan.national_prefix == "0" and _is_written_with_zero(region):
                 with_zero.append(_numbers_of(region))
             else:
                 prefix = plan.national_prefix or ""
@@ -312,7 +329,7 @@ class _Telephones:
         """Numbers among the groups of a chain."""
         at = 0
         while at < len(chain):
-            last = None if chain[at].start in taken else self._last_group(text, chain, at)
+            last = self._last_group(text, chain, at, taken)
             if last is None:
                 at += 1
                 continue
@@ -322,13 +339,15 @@ class _Telephones:
             yield Found(start, chain[last].end, "phone")
             at = last + 1
 
-    def _last_group(self, text: str, chain: Sequence[_Group], first: int) -> int | None:
+    def _last_group(
+        self, text: str, chain: Sequence[_Group], first: int, taken: Collection[int]
+    ) -> int | None:
         start = chain[first].start
         is_international = _PLUS.search(text[max(0, start - 3) : start]) is not None
         digits, best = "", None
         for last in range(first, min(first + _MOST_GROUPS, len(chain))):
             digits += chain[last].digits
-            if len(digits) > _LONGEST_PHONE:
+            if len(digits) > _LONGEST_PHONE or chain[last].start in taken:
                 break
             if len(digits) < 7:
                 continue
@@ -380,6 +399,14 @@ class _Telephones:
         if len(groups) > _MOST_WRITTEN or not pattern.fullmatch(digits):
             return False
         return [len(group.digits) for group in groups] == _written(region, digits)
+
+
+def _is_written_with_zero(region: str) -> bool:
+    import phonenumbers
+
+    example: Any = phonenumbers.example_number(region)
+    shown = phonenumbers.format_number(example, phonenumbers.PhoneNumberFormat.NATIONAL)
+    return shown.lstrip("(").startswith("0")
 
 
 @lru_cache(maxsize=4096)

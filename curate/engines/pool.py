@@ -7,12 +7,11 @@ else, so that a run and the Python API cannot differ in it.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
 from curate.engines.accounting import Accounting
 from curate.engines.base import Ask, Capability, Engine, EngineIdentity
@@ -22,21 +21,7 @@ from curate.engines.open import EngineConfig, OpenAIConfig, open_engine
 from curate.engines.personal_data import PersonalData
 from curate.engines.redaction import redactor
 from curate.errors import EngineError
-from curate.records import StageName
-
-
-class Described(Protocol):
-    """What a stage is planned from: an engine, or what is known of one that is open elsewhere."""
-
-    @property
-    def identity(self) -> EngineIdentity:
-        """All that determines a reply, but the request."""
-        ...
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """What the engine can do."""
-        ...
+from curate.records import EngineRecord, StageName
 
 
 @dataclass(frozen=True)
@@ -49,6 +34,23 @@ class EngineFacts:
     warnings: tuple[str, ...] = ()
     served: str = ""
     """The model that a server says its replies come from; empty for a model in this process."""
+
+    @property
+    def record(self) -> EngineRecord:
+        """What the manifest keeps of it."""
+        held = self.identity
+        return EngineRecord(
+            engine=held.engine,
+            model=held.model,
+            revision=held.revision,
+            quantisation=held.quantisation,
+            detail=held.detail,
+            capabilities=tuple(sorted(self.capabilities)),
+        )
+
+
+Described = Engine | EngineFacts
+"""What a stage is planned from: an engine, or what is known of one that is open elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,23 @@ class ModelFacts:
         """What a user should know of the engines, each once."""
         return tuple(dict.fromkeys(text for facts in self._each for text in facts.warnings))
 
+    def records(self, judges: Iterable[str]) -> dict[str, EngineRecord]:
+        """What the manifest keeps of each, by role; `judges` are the roles of all that score by the rubric."""
+        by_role = {
+            "judge": self.judge,
+            "policy": self.policy,
+            "reviser": self.reviser,
+            "metrics": self.metrics,
+            **dict(zip(judges, self.judges, strict=True)),
+        }
+        return {role: facts.record for role, facts in by_role.items()}
+
     @property
     def _each(self) -> tuple[EngineFacts, ...]:
         return *self.judges, self.judge, self.policy, self.reviser, self.metrics
 
     def open_dialogues(self, stage: StageName) -> int:
-        """How many dialogues of a stage are best kept open: as many as its models like together."""
+        """Return the number of dialogues of a stage that are best kept open: as many as its models like together."""
         if stage is StageName.METRICS:
             return self.metrics.open_dialogues
         if stage in (StageName.JUDGE, StageName.PERSONA):
@@ -95,37 +108,8 @@ def _facts(engine: Engine) -> EngineFacts:
 
 
 def warnings_of(engine: Engine) -> tuple[str, ...]:
-    """What an engine found out on opening that a user should know; most have nothing to say."""
+    """Return what an engine found out on opening that a user should know; most have nothing to say."""
     return tuple(getattr(engine, "warnings", ()))
-
-
-class ModelsByRole(Protocol):
-    """Judge, policy, reviser and who scores metrics: a `ModelPool`, or the `ModelFacts` of one that is open elsewhere."""
-
-    @property
-    def judge(self) -> Described:
-        """Scores and compares."""
-        ...
-
-    @property
-    def judges(self) -> Sequence[Described]:
-        """All that score by the rubric: the judge alone, a jury, or a cascade's two."""
-        ...
-
-    @property
-    def policy(self) -> Described:
-        """Writes resamples."""
-        ...
-
-    @property
-    def reviser(self) -> Described:
-        """Writes revisions."""
-        ...
-
-    @property
-    def metrics(self) -> Described:
-        """Scores by weighted metrics."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +131,13 @@ class Asks:
         return cls(ask, ask, ask, ask, ask, ask)
 
     def of_judge(self, index: int) -> Asks:
-        """The same, with one of several judges as the judge."""
+        """The same, with one of several judges as the judge, who scores metrics as well."""
         if not self.judges:
             return self
         judge, again = self.judges[index]
-        return replace(self, judge=judge, judge_again=again, judges=())
+        return replace(
+            self, judge=judge, judge_again=again, metrics=judge, metrics_again=again, judges=()
+        )
 
     def with_judges(self, change: Callable[[Ask], Ask]) -> Asks:
         """The same, with every judge's ask changed."""
@@ -161,6 +147,15 @@ class Asks:
             judge_again=change(self.judge_again),
             judges=tuple((change(judge), change(again)) for judge, again in self.judges),
         )
+
+
+Opener = Callable[[str, EngineConfig], Awaitable[Engine]]
+"""Opens the model of a role from its config."""
+
+
+async def open_role(_: str, config: EngineConfig) -> Engine:
+    """Open a model whatever its role."""
+    return await open_engine(config)
 
 
 class ModelPool:
@@ -174,6 +169,7 @@ class ModelPool:
         judges: all that score by the rubric, by role, the judge among them as `judge`; the judge alone where empty.
         redact: kinds of personal data that are taken out of what a model elsewhere is sent. Of an engine that was
             given open it is not known where its model is, so it counts as one.
+        opener: opens the model of a role from its config.
 
     Raises:
         UsageError, EngineError: on entering, as `open_engine`.
@@ -188,7 +184,9 @@ class ModelPool:
         metrics: Engine | EngineConfig | None = None,
         judges: Mapping[str, Engine | EngineConfig] = MappingProxyType({}),
         redact: Collection[PersonalData] = (),
+        opener: Opener = open_role,
     ) -> None:
+        self._opener = opener
         policy = judge if policy is None else policy
         self._judges = tuple(judges) or ("judge",)
         self._given = {
@@ -212,7 +210,7 @@ class ModelPool:
                     continue
                 key = config.model_dump_json(exclude={"prices"})
                 if key not in opened:
-                    opened[key] = await open_engine(config)
+                    opened[key] = await self._opener(role, config)
                     stack.push_async_callback(opened[key].close)
                 self._engines[role] = opened[key]
             self._stack = stack.pop_all()
@@ -248,7 +246,7 @@ class ModelPool:
 
     @property
     def facts(self) -> ModelFacts:
-        """What the engines are, without them."""
+        """Facts about the engines, without them."""
         return ModelFacts(
             judge=_facts(self.judge),
             policy=_facts(self.policy),
@@ -325,6 +323,10 @@ class ModelPool:
                 accounting.damaged += 0 if cache is None else cache.damaged
 
 
+ModelsByRole = ModelPool | ModelFacts
+"""Judge, policy, reviser and who scores metrics: open here, or what is known of those that are open elsewhere."""
+
+
 def check_served(facts: EngineFacts, first: str) -> None:
     """Refuse a server that serves another model than the one whose replies are kept.
 
@@ -349,7 +351,7 @@ _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)([MB])(?![a-z0-9])", re.IGNORECASE
 
 
 def trust_warning(identity: EngineIdentity) -> str | None:
-    """What to say of a judge whose name tells that it is small; None where it is not, or does not tell.
+    """Warn of a judge whose name tells that it is small; None where it is not, or does not tell.
 
     Below 1 billion parameters verdicts are noise. Up to 8 billion a judge can rank dialogues, and agrees
     with people too little for its thresholds to be taken on trust.

@@ -2,26 +2,35 @@
 
 For tests of the stages, and for replaying a recording where there is no model. A script that runs out
 raises, because a made-up reply would look like a judgment.
+
+A recording of a run (`record_runs`) opens with a line that says who replied, when and by which command. Its engine has that
+model's identity and capabilities, so a run asks it exactly what the model was asked, rows and calibrations serve both, and a
+warning of the run says that the replies were recorded.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
+import zstandard
 
-from curate.engines.base import Capability, Completion, EngineIdentity, Fault, Request
+from curate.engines.base import Capability, Completion, Engine, EngineIdentity, Fault, Request
 from curate.engines.replies import completion_from_json, completion_to_json
 from curate.errors import EngineError, UsageError
-from curate.storage.files import atomic_file
+from curate.storage.files import atomic_file, write_atomically
+from curate.storage.store import Store
 
 Reply = Completion | str | Fault
 DEFAULT_CAPABILITIES = frozenset(
     {Capability.JSON_SCHEMA, Capability.PREFILL, Capability.SEED, Capability.PARALLEL}
 )
+
+_DISTRIBUTIONS = frozenset({Capability.TOP_LOGPROBS, Capability.LABEL_LOGPROBS})
 
 
 class ScriptedEngine:
@@ -29,7 +38,7 @@ class ScriptedEngine:
 
     Args:
         replies: a list of texts, completions or faults, consumed in the order of the calls; a function
-            of the request; or the path of a file that `write_recording` wrote.
+            of the request; or the path of a file that `write_recording` or `record_runs` wrote.
         capabilities: what the engine claims to have; without TOP_LOGPROBS first tokens are withheld.
         model: name in the identity.
         open_dialogues: how many dialogues a driver should keep open.
@@ -38,6 +47,7 @@ class ScriptedEngine:
 
     Attributes:
         requests: all requests, in the order they came; empty where they are not kept.
+        warnings: that the replies were recorded, where the file says by whom.
 
     Raises:
         EngineError: from `complete`, when there is no reply left for a request.
@@ -62,13 +72,14 @@ class ScriptedEngine:
         self.capabilities = frozenset(capabilities)
         self.open_dialogues = open_dialogues
         self.context_tokens = context_tokens
-        revision = ""
+        self.identity = EngineIdentity("scripted", model)
+        self.warnings: tuple[str, ...] = ()
+        self._known_by = _NOBODY
         if isinstance(replies, (Path, str)):
-            revision = self._load(Path(replies))
+            self._load(Path(replies))
         elif not callable(replies):
             self._queue.extend(replies)
         self._given = len(self._queue)
-        self.identity = EngineIdentity("scripted", model, revision)
 
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer from the script.
@@ -82,7 +93,7 @@ class ScriptedEngine:
             if self._keep_requests:
                 self.requests.append(request)
             completion = _as_completion(self._reply(request))
-            if Capability.TOP_LOGPROBS not in self.capabilities and completion.first_token:
+            if completion.first_token and not self.capabilities & _DISTRIBUTIONS:
                 raise EngineError(
                     "the script gives first-token log-probabilities, which the engine says it has not",
                     fix="add Capability.TOP_LOGPROBS to its capabilities",
@@ -96,11 +107,18 @@ class ScriptedEngine:
     def _reply(self, request: Request) -> Reply:
         if self._function is not None:
             return self._function(request)
-        recorded = self._recorded.get(request_digest(request))
+        recorded = self._recorded.get(request.key(self._known_by))
         if recorded is not None:
             return recorded
         if not self._queue:
             question = str(request.messages[-1].get("content") or "") if request.messages else ""
+            if self.warnings:
+                raise EngineError(
+                    "the recording has no reply for this request: data, recipe or prompts are not those that were recorded",
+                    got=f"purpose {request.purpose!r}, ending {question[-120:]!r}",
+                    fix="take the recipe as it came; or name a model that runs: "
+                    "--set models.judge='{engine: …}' --set models.policy='{engine: …}'",
+                )
             raise EngineError(
                 f"the script has no reply for request {self._asked}",
                 got=f"purpose {request.purpose!r}, ending {question[-120:]!r}",
@@ -109,18 +127,30 @@ class ScriptedEngine:
             )
         return self._queue.pop(0)
 
-    def _load(self, path: Path) -> str:
+    def _load(self, path: Path) -> None:
         try:
             data = path.read_bytes()
-        except OSError as error:
+            if path.suffix == ".zst":
+                data = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data)).read()
+        except (OSError, zstandard.ZstdError) as error:
             raise UsageError(
-                f"the recorded replies cannot be read: {path}", got=error.strerror
+                f"the recorded replies cannot be read: {path}",
+                got=error.strerror if isinstance(error, OSError) else error,
+                fix="check models: replies names a JSONL file that can be read",
             ) from error
+        self.identity = EngineIdentity(
+            "scripted",
+            self.identity.model,
+            hashlib.blake2b(data, digest_size=16).hexdigest(),
+        )
         for number, line in enumerate(data.splitlines(), start=1):
             if not line.strip():
                 continue
             try:
                 row: dict[str, Any] = orjson.loads(line)
+                if number == 1 and "recorded" in row:
+                    self._pose_as(row["recorded"])
+                    continue
                 digest = row.pop("request", None)
                 completion = completion_from_json(row)
             except (ValueError, TypeError, AttributeError, KeyError) as error:
@@ -133,12 +163,27 @@ class ScriptedEngine:
                 self._queue.append(completion)
             else:
                 self._recorded[digest] = completion
-        return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+    def _pose_as(self, recorded: Mapping[str, Any]) -> None:
+        """Take over who replied, from the first line of what `record_runs` wrote."""
+        described = dict(recorded["identity"])
+        detail = tuple((name, value) for name, value in described.pop("detail"))
+        self.identity = self._known_by = EngineIdentity(**described, detail=detail)
+        self.capabilities = frozenset(map(Capability, recorded["capabilities"]))
+        self.open_dialogues = recorded["open_dialogues"]
+        self.context_tokens = recorded["context_tokens"]
+        self.warnings = (
+            f"Recorded replies: {self.identity.model} gave them on {recorded['date']}, and no model runs now. "
+            f"How they were made: {recorded['command']}",
+        )
+
+
+_NOBODY = EngineIdentity("", "")
 
 
 def request_digest(request: Request) -> str:
-    """What a recording knows a request by: its key without an engine's identity."""
-    return request.key(EngineIdentity("", ""))
+    """Identify a request in a recording: by its key without an engine's identity."""
+    return request.key(_NOBODY)
 
 
 def write_recording(path: Path, calls: Iterable[tuple[Request, Completion]]) -> None:
@@ -147,6 +192,43 @@ def write_recording(path: Path, calls: Iterable[tuple[Request, Completion]]) -> 
         for request, completion in calls:
             row = {"request": request_digest(request), **completion_to_json(completion)}
             out.write(orjson.dumps(row) + b"\n")
+
+
+def record_runs(
+    replies: Iterable[Path], out: Path, engine: Engine, *, date: str, command: str
+) -> int:
+    """Write the replies that runs kept as a recording that is replayed under the name of who gave them.
+
+    Args:
+        replies: each run's `replies.sqlite`.
+        out: the file; compressed where it ends with `.zst`.
+        engine: who gave them; other engines' replies in the store are no use to it.
+        date: when they were given.
+        command: what makes them again.
+
+    Returns:
+        How many there are.
+    """
+    identity = engine.identity
+    described = {name: getattr(identity, name) for name in identity.__slots__}
+    header = {
+        "identity": described,
+        "capabilities": sorted(engine.capabilities),
+        "open_dialogues": engine.open_dialogues,
+        "context_tokens": engine.context_tokens,
+        "date": date,
+        "command": command,
+    }
+    kept: dict[str, bytes] = {}
+    for path in replies:
+        with Store(path) as store:
+            kept |= {key: reply for _, key, reply in store.items() if " " not in key}
+    rows = [{"request": key, **orjson.loads(kept[key])} for key in sorted(kept)]
+    data = b"".join(orjson.dumps(row) + b"\n" for row in [{"recorded": header}, *rows])
+    write_atomically(
+        out, zstandard.ZstdCompressor(19).compress(data) if out.suffix == ".zst" else data
+    )
+    return len(rows)
 
 
 def _as_completion(reply: Reply) -> Completion:

@@ -109,7 +109,7 @@ def plain_text(request: Request) -> str:
 
 
 def settled(work: Awaitable[T]) -> T:
-    """What a coroutine comes to that waits for nobody but stand-ins."""
+    """Return the result of a coroutine that waits for nobody but stand-ins."""
     steps = work.__await__()
     try:
         next(steps)

@@ -63,6 +63,22 @@ def read_object(completion: Completion, schema: Mapping[str, Any]) -> dict[str, 
     return value
 
 
+def closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON schema of an object that has these keys, all of them and no other."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def as_shown(value: Any, characters: int = 60) -> str:
+    """A value of a reply as a message to the judge names it, shortened."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= characters else text[: characters - 1] + "…"
+
+
 def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema in the form strict modes ask for: objects closed, all their keys required.
 
@@ -116,24 +132,12 @@ class SeveralObjectsError(ValueError):
     """There is more than one, and none is the reply."""
 
 
-class KeyTwiceError(ValueError):
-    """A key stands twice in an object.
-
-    Args:
-        key: which.
-    """
-
-    def __init__(self, key: str) -> None:
-        super().__init__(f"the key {key!r} stands twice")
-        self.key = key
-
-
 def only_object(text: str) -> dict[str, Any]:
     """The one JSON object in a text; fences and prose around it are passed over.
 
     Raises:
-        NoObjectError, SeveralObjectsError, KeyTwiceError: as they say.
-        ValueError: the object is broken; the message says how, positions counted from its start.
+        NoObjectError, SeveralObjectsError: as they say.
+        ValueError: the object is broken or has a key twice; the message says how, positions counted from its start.
     """
     start = _OBJECT_START.search(text)
     if start is None:
@@ -186,7 +190,8 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         names = [name for name, _ in pairs]
-        raise KeyTwiceError(next(name for name in names if names.count(name) > 1))
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} stands twice")
     return value
 
 

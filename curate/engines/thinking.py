@@ -35,7 +35,7 @@ class Thought:
 
 
 def begun_reply(request: Request, special: re.Pattern[str], *, opens_thought: bool) -> str:
-    """What a reply is made to begin with: the thought in its marks and, unless there is a schema, the prefill.
+    """Return the text that a reply is made to begin with: the thought in its marks and, unless there is a schema, the prefill.
 
     A schema forces the start of the reply by itself, see `Request.prefill`.
 

@@ -77,7 +77,7 @@ class TokenTree:
         return len(self._tokens)
 
     def shared_with(self, ids: Sequence[int]) -> int:
-        """How many tokens of `ids`, from the start, the tree holds."""
+        """Count the tokens of `ids`, from the start, that the tree holds."""
         slot = -1
         for count, token in enumerate(ids):
             slot = self._children.get((slot, token), -1)
@@ -185,7 +185,7 @@ class TokenTree:
         return logits
 
     def _masks(self, start: int, stop: int) -> Any:
-        """What the tokens `start..stop` see, as additive 4-D masks: one, or one a kind of layer."""
+        """Make the attention masks of the tokens `start..stop`, as additive 4-D masks: one, or one a kind of layer."""
         import torch
 
         sees = torch.zeros(stop - start, stop, dtype=torch.bool)

@@ -144,7 +144,7 @@ class PromptTokens:
         return self._render(self._taken_apart(request), request.tools) + start
 
     def _start(self, request: Request) -> str:
-        """What the reply is made to begin with."""
+        """Return the text that the reply is made to begin with."""
         return begun_reply(request, self._special, opens_thought=self.opens_thought)
 
     def prompt_ids(self, request: Request) -> list[int]:
@@ -215,7 +215,7 @@ class PromptTokens:
         return found
 
     def _spellings(self, text: str) -> set[str]:
-        """How a vocabulary may write a text: as it is, with SentencePiece's blank, as mapped bytes."""
+        """List the ways a vocabulary may write a text: as it is, with SentencePiece's blank, as mapped bytes."""
         spellings = {text, text.replace(" ", "\u2581")}
         if getattr(self.tokenizer, "is_fast", False):
             from tokenizers.pre_tokenizers import ByteLevel
@@ -273,12 +273,14 @@ class PromptTokens:
         return text
 
     def _take_apart(self) -> tuple[str, str, Callable[[str], str] | None]:
-        """What the template puts before and behind a user message, and what it does to its ends."""
+        """Find what the template puts before and behind a user message, and what it does to its ends."""
         try:
             rendered = self._render([{"role": "user", "content": _SENTINEL}])
         except PromptRefused as error:
             raise UsageError(
-                "the chat template fails on a single user message", got=str(error.__cause__)
+                "the chat template fails on a single user message",
+                got=str(error.__cause__),
+                fix="take a tokenizer with the template of a chat model",
             ) from error
         self.opens_thought = rendered.rstrip().endswith(OPENING)
         head, found, tail = rendered.partition(_SENTINEL)
@@ -292,7 +294,7 @@ class PromptTokens:
         return "", "", None
 
     def _joins_exactly(self) -> bool:
-        """Whether a text's ids are those of its segments, one after the other."""
+        """Tell whether a text's ids are those of its segments, one after the other."""
         # The newline alone and as it is written in byte-level and byte-fallback vocabularies.
         crossing = tuple(f"{newline}{start}" for newline in ("\n", "Ċ", "<0x0A>") for start in "[<")
         if any(part in token for token in self._vocabulary for part in crossing):

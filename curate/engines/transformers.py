@@ -113,7 +113,9 @@ class TransformersEngine:
     async def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer siblings together, each token they share read once."""
         if self._model is None:
-            raise EngineError("the engine was asked after it had been closed")
+            raise EngineError(
+                "the engine was asked after it had been closed", expected="an engine that is open"
+            )
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._answer, list(requests))
 

@@ -39,6 +39,7 @@ async def open_transformers(config: TransformersConfig) -> TransformersEngine:
         raise EngineError(
             f"the model {config.model} does not answer",
             got=completion.fault.detail if completion.fault else None,
+            fix="check that the folder holds a causal model with its tokenizer, and that there is memory for it",
         )
     return engine
 

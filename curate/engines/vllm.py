@@ -83,7 +83,9 @@ class VllmEngine:
             EngineError: the process that runs the model has died, or the engine has been closed.
         """
         if self._llm is None:
-            raise EngineError("the engine was asked after it had been closed")
+            raise EngineError(
+                "the engine was asked after it had been closed", expected="an engine that is open"
+            )
         tasks = [asyncio.create_task(self._answer(request)) for request in requests]
         self._running.update(tasks)
         for task in tasks:
@@ -93,7 +95,10 @@ class VllmEngine:
         completions: list[Completion] = []
         for outcome in outcomes:
             if isinstance(outcome, asyncio.CancelledError):
-                raise EngineError("the engine was closed while it was asked")
+                raise EngineError(
+                    "the engine was closed while it was asked",
+                    expected="an engine that stays open until its last reply",
+                )
             if isinstance(outcome, BaseException):
                 raise outcome
             completions.append(outcome)
@@ -261,7 +266,9 @@ def _start(settings: Any, config: VllmConfig) -> Any:
     from vllm.v1.engine.async_llm import AsyncLLM
 
     try:
-        return AsyncLLM.from_vllm_config(settings, disable_log_stats=_is_quiet(config))
+        return AsyncLLM.from_vllm_config(
+            settings, disable_log_stats=(bool(config.engine_args.get("disable_log_stats", True)))
+        )
     except (RuntimeError, ValueError, OSError) as error:
         raise EngineError(
             f"vLLM cannot load {config.model}",
@@ -269,10 +276,6 @@ def _start(settings: Any, config: VllmConfig) -> Any:
             fix="its own message stands above; where memory is short, lower context or raise "
             "gpu_memory_utilization; from a Python script, run under `if __name__ == '__main__':`",
         ) from error
-
-
-def _is_quiet(config: VllmConfig) -> bool:
-    return bool(config.engine_args.get("disable_log_stats", True))
 
 
 def _said(error: BaseException) -> str:

@@ -43,7 +43,7 @@ class FirstRows:
     """
 
     def __init__(self, stage: StageName, *, keep_going: bool = False) -> None:
-        self._stage = stage
+        self.stage = stage
         self._reason = ""
         self._count = 0
         self._is_settled = keep_going
@@ -68,7 +68,7 @@ class FirstRows:
         if self._count == FIRST_ROWS:
             advice = _ADVICE.get(reason, "`curate show` prints what became of one dialogue")
             raise EngineError(
-                f"the first {FIRST_ROWS} rows of the stage '{self._stage}' all came to nothing for one reason: "
+                f"the first {FIRST_ROWS} rows of the stage '{self.stage}' all came to nothing for one reason: "
                 f"{reason}",
                 got=f"lastly: {detail[:300]}" if detail else None,
                 fix=f"{advice}. Then run again with --retry unscored: what was received is kept. --keep-going "

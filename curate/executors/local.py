@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class LocalExecutor:
-    """Stages in this process; see `work.Executor`."""
+    """Stages in this process; see `opening.Executor`."""
 
     models: ModelFacts
     asks: Asks
@@ -30,7 +30,7 @@ class LocalExecutor:
     async def run(
         self, stage: Stage[Any], items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]
     ) -> None:
-        """As `work.Runner.run`; as many dialogues are open as the engines that are asked like best."""
+        """As `opening.Runner.run`; as many dialogues are open as the engines that are asked like best."""
         open_at_once = self.models.open_dialogues(stage.name)
 
         async def work(item: WorkItem) -> Any:
@@ -45,7 +45,7 @@ class AskingNobody:
     async def run(
         self, stage: Stage[Any], items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]
     ) -> None:
-        """As `work.Runner.run`."""
+        """As `opening.Runner.run`."""
         nobody = Asks.of(_refuse)
 
         async def work(item: WorkItem) -> Any:

@@ -6,10 +6,13 @@ uvloop comes with the `openai` extra (not on Windows): its loop and sockets cost
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import gc
 import signal
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -22,9 +25,51 @@ looking at each 700, as Python does by itself, took a quarter of the CPU time of
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end in a loop of its own; what `asyncio.run` does.
 
+    Where a loop runs already, as in a notebook, it is run in a thread.
+
     Raises:
         KeyboardInterrupt: Ctrl-C, or a SIGTERM that stands for it; what the coroutine holds has been closed.
     """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _run(work)
+    return _run_in_thread(work)
+
+
+def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
+    begun: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
+    is_interrupted = threading.Event()
+
+    async def known() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        begun.append((asyncio.get_running_loop(), task))
+        if is_interrupted.is_set():
+            task.cancel()
+        return await work
+
+    context, outcome = contextvars.copy_context(), Future[T]()
+
+    def thread() -> None:
+        try:
+            outcome.set_result(context.run(_run, known()))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    try:
+        threading.Thread(target=thread, name="curate").start()
+        return outcome.result()
+    except KeyboardInterrupt:
+        is_interrupted.set()
+        for loop, task in begun:
+            with contextlib.suppress(RuntimeError):  # it has ended meanwhile
+                loop.call_soon_threadsafe(task.cancel)
+        outcome.exception()  # waits until the work has closed what it holds
+        raise
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
     young, *older = gc.get_threshold()
     if young:  # 0 is a collector that somebody switched off
         gc.set_threshold(max(young, _YOUNG_OBJECTS), *older)
@@ -41,7 +86,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _only_sigterm_interrupts() -> bool:
-    """Whether Ctrl-C is ignored, as in a script's background, and SIGTERM is not left to the system."""
+    """Tell whether Ctrl-C is ignored, as in a script's background, and SIGTERM is not left to the system."""
     if threading.current_thread() is not threading.main_thread():
         return False
     ignores = signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -16,8 +16,7 @@ row), and differs in what matters here:
 - its rows come when their block is done: in that run up to a second late for blocks of five rows of 0.1 s.
   Here a row is in the run folder as soon as it is made, and no block's end leaves slots empty.
 
-A killed actor: Ray starts it again. The calls that died with it come back here as errors; what it had
-received and not handed over is taken from its machine's disk (`keeper.sweep`); then its dialogues are given
+A killed actor: Ray starts it again. The calls that died with it come back here as errors; its dialogues are given
 out again, to any actor, and find all their received replies in the reply log.
 """
 
@@ -25,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -37,12 +35,11 @@ from curate.engines.base import EngineIdentity
 from curate.engines.pool import ModelFacts, check_served
 from curate.errors import BudgetReached, CurateError, EngineError, first_line
 from curate.executors.feed import MOST_LOSSES, Feed
-from curate.executors.keeper import Batch, Keeper, checked, sweep
 from curate.executors.ray_cluster import count_workers, joined, losses
 from curate.executors.ray_worker import Worker
+from curate.executors.shared_reply_log import Keeper
 from curate.recipe import Recipe
 from curate.stages import Stage, WorkItem
-from curate.storage.files import write_atomically
 
 _AHEAD = 4
 _PATIENCE = 600.0
@@ -56,21 +53,17 @@ class _Actor:
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
-        self.process: tuple[str, int] | None = None  # node, process id
+        self.is_open = False
         self.deaths = 0
-        self.sweeping: asyncio.Task[None] | None = None
         self.reviving: asyncio.Task[None] | None = None
 
 
 class RayExecutor:
-    """Stage functions in actors; see `work.Executor`. Made by `open_ray`."""
+    """Stage functions in actors; see `opening.Executor`. Made by `open_ray`."""
 
-    def __init__(
-        self, ray: Any, recipe: Recipe, spool: Path, accounting: Accounting, budget: Budget
-    ) -> None:
+    def __init__(self, ray: Any, recipe: Recipe, accounting: Accounting, budget: Budget) -> None:
         self._ray = ray
         self._recipe = recipe
-        self._spool = spool
         self._accounting = accounting
         self._budget = budget
         self._actors: list[_Actor] = []
@@ -90,27 +83,24 @@ class RayExecutor:
         Raises:
             CurateError: the reply log cannot be used, a model cannot be opened.
         """
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
         ray, config = self._ray, self._recipe.executor
-        self._here = ray.get_runtime_context().get_node_id()
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         # Workers get its name: with a handle among its arguments Ray could not start one again once it
         # has dropped them.
         name = f"curate-keeper-{secrets.token_hex(8)}"
-        self._keeper = (
-            ray.remote(Keeper)
-            .options(name=name, num_cpus=0, scheduling_strategy=self._on(self._here))
-            .remote(replies, self._spool, self._budget)
-        )
+        options = {"name": name, "num_cpus": 0, "scheduling_strategy": here}
+        log = Path.cwd() / replies  # its process is in another folder
+        self._keeper = ray.remote(Keeper).options(**options).remote(log, self._budget)
         worker = ray.remote(Worker).options(
             num_cpus=config.cpus_per_worker,
             num_gpus=config.gpus_per_worker,
             max_restarts=-1,
             max_concurrency=_CALLS,
         )
-        arguments = (self._recipe, name, self._spool, Path.cwd())
+        arguments = (self._recipe, name, Path.cwd())
         self._actors = [_Actor(worker.remote(*arguments)) for _ in range(workers)]
-        # Every process before this run is gone: what it left is taken over before the first question.
-        nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-        await asyncio.gather(*(self._sweep(node) for node in nodes))
         for actor in self._actors:
             actor.reviving = asyncio.create_task(self._revive(actor))
         ready = [actor.reviving for actor in self._actors if actor.reviving]
@@ -127,7 +117,7 @@ class RayExecutor:
     async def run(
         self, stage: Stage[Any], items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]
     ) -> None:
-        """As `work.Runner.run`; each actor has as many dialogues open as its models like best."""
+        """As `opening.Runner.run`; each actor has as many dialogues open as its models like best."""
         slots = self.models.open_dialogues(stage.name)
         feed = Feed(stage.name, items, len(self._actors), _AHEAD * slots * len(self._actors))
         reached: list[BudgetReached] = []
@@ -168,9 +158,8 @@ class RayExecutor:
                 row = await actor.handle.work.remote(stage.name, stage.fingerprint, item)
             except self._lost as error:
                 if actor.reviving is None or actor.reviving.done():
-                    actor.sweeping = asyncio.create_task(self._bury(actor, error))
+                    _bury(actor, error)
                     actor.reviving = asyncio.create_task(self._revive(actor))
-                await _finished(actor.sweeping)
                 feed.give_back(item)
                 await _finished(actor.reviving)
                 continue
@@ -184,23 +173,8 @@ class RayExecutor:
                 done(item, row)
             feed.finish()
 
-    async def _bury(self, actor: _Actor, error: Exception) -> None:
-        """Take what a dead actor left; then its dialogues may be given to others."""
-        actor.deaths += 1
-        if actor.deaths >= MOST_LOSSES:
-            raise EngineError(
-                f"a worker died {actor.deaths} times and finished no dialogue in between",
-                got=first_line(error),
-                fix="look for the reason in Ray's logs (memory, most often) and run again",
-            )
-        if actor.process is not None:
-            node, process = actor.process
-            actor.process = None
-            await self._sweep(node, process)
-
     async def _revive(self, actor: _Actor) -> None:
         """Wait until an actor can work; refuse one whose models are others than the run's."""
-        await _finished(actor.sweeping)
         until = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -216,10 +190,10 @@ class RayExecutor:
                 await asyncio.sleep(_POLL)
         if isinstance(started, CurateError):
             raise started
-        actor.process = (started.node, started.process)
+        actor.is_open = True
         if self._models is None:
-            self._models = started.models
-        expected, got = _what_scores(self._models), _what_scores(started.models)
+            self._models = started
+        expected, got = _what_scores(self._models), _what_scores(started)
         if got != expected:
             raise EngineError(
                 "two workers have opened different models; their scores do not compare",
@@ -227,26 +201,6 @@ class RayExecutor:
                 expected=expected,
                 fix="put the same files and versions on every machine",
             )
-
-    async def _sweep(self, node: str, dead: int | None = None) -> None:
-        """Move what dead processes on a machine left to the keeper."""
-        if node == self._here:
-            swept = await self._keeper.sweep.remote(dead)
-        else:
-            on_node = self._ray.remote(_sweep_there).options(
-                num_cpus=0, scheduling_strategy=self._on(node)
-            )
-            try:
-                swept = await on_node.remote(self._spool, self._keeper, dead)
-            except self._ray.exceptions.RayError:
-                return  # the machine is gone, and its disk with it
-        if isinstance(swept, CurateError):
-            raise swept
-
-    def _on(self, node: str) -> Any:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        return NodeAffinitySchedulingStrategy(node, soft=False)
 
     async def _collect(self) -> None:
         """Bring counts and budget of this process up to date."""
@@ -266,7 +220,7 @@ class RayExecutor:
         calls = [
             asyncio.ensure_future(getattr(actor.handle, method).remote())
             for actor in self._actors
-            if actor.process
+            if actor.is_open
         ]
         if calls:
             await asyncio.wait(calls, timeout=_SETTLE_SECONDS)
@@ -285,9 +239,6 @@ class RayExecutor:
         for actor in self._actors:
             ray.kill(actor.handle)
         try:
-            for actor in self._actors:
-                if actor.process is not None and actor.process[0] == self._here:
-                    await self._keeper.sweep.remote(actor.process[1])
             await self._keeper.close.remote()
         except self._lost:
             return  # its logs hold what it held, and the next run reads them
@@ -312,9 +263,8 @@ async def open_ray(
         EngineError: a model cannot be opened.
     """
     with joined(recipe.executor) as ray:
-        replies, spool = _places(replies)
         workers = count_workers(ray, recipe.executor)
-        executor = RayExecutor(ray, recipe, spool, accounting, budget)
+        executor = RayExecutor(ray, recipe, accounting, budget)
         try:
             await executor.start(replies, workers)
             yield executor
@@ -322,32 +272,20 @@ async def open_ray(
             await executor.close()
 
 
-def _places(replies: Path) -> tuple[Path, Path]:
-    """The reply log's path for other processes, and the folder of its spools on any machine.
-
-    Nobody else can know the folder's name beforehand, and a later run has to: it stands beside the log.
-    """
-    replies = replies.resolve()
-    kept = replies.with_name(f"{replies.name}.spools")
-    if not kept.exists():
-        write_atomically(kept, secrets.token_hex(16).encode())
-    return replies, Path(tempfile.gettempdir()) / f"curate-{kept.read_text('ascii')}"
-
-
-def _sweep_there(spool: Path, keeper: Any, dead: int | None) -> int | CurateError:
-    """`sweep` on another machine than the keeper's."""
-    import ray
-
-    try:
-        return sweep(
-            spool, lambda some: checked(ray.get(keeper.exchange.remote(Batch("", some)))), dead
+def _bury(actor: _Actor, error: Exception) -> None:
+    """Count a death."""
+    actor.is_open = False
+    actor.deaths += 1
+    if actor.deaths >= MOST_LOSSES:
+        raise EngineError(
+            f"a worker died {actor.deaths} times and finished no dialogue in between",
+            got=first_line(error),
+            fix="look for the reason in Ray's logs (memory, most often) and run again",
         )
-    except CurateError as error:
-        return error
 
 
 def _what_scores(models: ModelFacts) -> list[tuple[EngineIdentity, list[str], str]]:
-    """What must be the same on every machine; how many dialogues are open need not be."""
+    """Return what must be the same on every machine; how many dialogues are open need not be."""
     return [
         (facts.identity, sorted(facts.capabilities), facts.served)
         for facts in (*models.judges, models.judge, models.policy, models.reviser, models.metrics)

@@ -95,7 +95,7 @@ def count_workers(ray: Any, config: ExecutorConfig) -> int:
 
 
 def losses(ray: Any) -> tuple[type[Exception], ...]:
-    """What Ray raises when the process or the machine that was at work is gone."""
+    """Return the errors that Ray raises when the process or the machine that was at work is gone."""
     errors = ray.exceptions
     return (
         errors.RayActorError,

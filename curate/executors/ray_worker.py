@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,19 +14,10 @@ from typing import Any
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.pool import Asks, ModelFacts
 from curate.errors import CurateError, first_line
-from curate.executors.keeper import Batch, KeeperAnswer, KeptReplies, Spool
+from curate.executors.shared_reply_log import Counts, KeptReplies, Wish
 from curate.recipe import Recipe
 from curate.records import StageName
 from curate.stages import Stages, WorkItem, bind_stages, make_row, model_pool
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """An actor that is ready: what its models are, and where it runs."""
-
-    models: ModelFacts
-    node: str
-    process: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +33,20 @@ class _Opened:
 class Worker:
     """The actor: engines, and the stage functions bound to them. Opened by the first call."""
 
-    def __init__(self, recipe: Recipe, keeper: str, spool: Path, folder: Path) -> None:
+    def __init__(self, recipe: Recipe, keeper: str, folder: Path) -> None:
         if folder.is_dir():
             os.chdir(folder)  # paths in the recipe are meant from there
         self._recipe = recipe
         self._keeper = keeper
-        self._spool = spool
         self._stack = AsyncExitStack()
         self._opening: asyncio.Task[_Opened] | None = None
 
-    async def start(self) -> Started | CurateError:
-        """Open the engines, once; an error comes back as a value, so that it stays what it is."""
-        import ray
-
+    async def start(self) -> ModelFacts | CurateError:
+        """Open the engines, once, and say what they are; an error is a value, so that it stays what it is."""
         try:
-            opened = await self._opened()
+            return (await self._opened()).models
         except CurateError as error:
             return error
-        return Started(opened.models, ray.get_runtime_context().get_node_id(), os.getpid())
 
     async def work(self, name: StageName, fingerprint: str, item: WorkItem) -> Any:
         """The row of an item, or the CurateError that stops the run.
@@ -80,7 +69,7 @@ class Worker:
         """Close the engines; what comes after this is not kept."""
         kept = (await self._opened()).kept
         await self._stack.aclose()
-        await kept.close()
+        await kept.settle()
 
     async def _opened(self) -> _Opened:
         if self._opening is None:
@@ -91,20 +80,20 @@ class Worker:
         import ray
 
         models = await self._stack.enter_async_context(model_pool(self._recipe))
-        accounting, keeper = Accounting(), ray.get_actor(self._keeper)
+        keeper = ray.get_actor(self._keeper)
 
-        async def exchange(batch: Batch) -> KeeperAnswer:
+        async def exchange(counts: Counts, wishes: Sequence[Wish]) -> list[Any]:
             try:
-                answer: KeeperAnswer = await keeper.exchange.remote(batch)
+                answers: list[Any] = await keeper.exchange.remote(counts, wishes)
             except ray.exceptions.RayActorError as error:
                 raise CurateError(
                     "the process that holds the reply log has died",
                     got=first_line(error),
                     fix="run again; what was received is kept",
                 ) from error
-            return answer
+            return answers
 
-        limits = Budget(**self._recipe.budget.model_dump())
-        kept = KeptReplies(exchange, Spool(self._spool), accounting, limits)
-        asks = models.asks(kept, accounting, kept)
+        counts = Counts(secrets.token_hex(8), Accounting())
+        kept = KeptReplies(exchange, counts, Budget(**self._recipe.budget.model_dump()))
+        asks = models.asks(kept, counts.accounting, kept)
         return _Opened(models.facts, bind_stages(self._recipe, models), asks, kept)

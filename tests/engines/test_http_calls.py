@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from curate.engines import endpoints
-from curate.engines.endpoints import BrokenReplyError, Endpoint
-from curate.engines.limiter import Limiter
+from curate.engines.endpoints import BrokenReplyError, Endpoint, Limiter
 
 
 def make_endpoint(url, *, use_proxy=False):

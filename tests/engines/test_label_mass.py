@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.engines.base import Completion
-from curate.engines.label_mass import logsumexp, read_labels
+from curate.engines.chat_completions import logsumexp, read_labels
 
 
 @given(st.lists(st.floats(-30, 0), min_size=1, max_size=20))

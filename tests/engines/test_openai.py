@@ -5,11 +5,12 @@ import pytest
 from aiohttp import web
 
 from curate.engines.base import Capability, Request
+from curate.engines.endpoints import Limiter
 from curate.engines.layout import Trunk
-from curate.engines.limiter import Limiter
 from curate.engines.open import OpenAIConfig, open_engine
 from curate.engines.openai_requests import Dialect, read_message, read_retry_after, to_body
 from curate.errors import EngineError, UsageError
+from tests.faults import Reset, Truncated
 from tests.servers import CountingServer, answer_by_hash, chat_completion
 
 KEY = "sk-secret-0123456789abcdef"
@@ -209,26 +210,6 @@ def respond(status: int, body, **headers):
 async def hang(body):
     await asyncio.sleep(5)
     return "late"
-
-
-class Truncated(web.Response):
-    """Promises more than it sends, then hangs up."""
-
-    async def prepare(self, request):
-        request.transport.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n"
-            b'{"choices": [{"message": {"content": "half'
-        )
-        request.transport.close()
-        return await super().prepare(request)
-
-
-class Reset(web.Response):
-    """Hangs up without a word."""
-
-    async def prepare(self, request):
-        request.transport.abort()
-        return await super().prepare(request)
 
 
 @pytest.mark.parametrize(

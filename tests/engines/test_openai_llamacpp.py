@@ -19,8 +19,8 @@ import xllamacpp
 
 from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, Request
+from curate.engines.chat_completions import read_labels
 from curate.engines.client import Client
-from curate.engines.label_mass import read_labels
 from curate.engines.layout import Trunk
 from curate.engines.model_files import find_model
 from curate.engines.open import LlamaCppConfig, OpenAIConfig, open_engine

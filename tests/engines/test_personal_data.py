@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
-from curate.engines.personal_data import find_personal_data, passes_luhn
+from curate.engines.personal_data import PersonalData, find_personal_data, passes_luhn
+from tests.engines.personal_corpus import IDS
 from tests.growth import growth
 
+EVERY_KIND = get_args(PersonalData)
 FOUND = {
     "email": [
         "ana.ruiz+shop@example.co.uk",
@@ -107,11 +111,50 @@ def test_what_is_none_is_left_alone(text: str) -> None:
 
 
 def test_national_numbers_are_those_of_the_regions() -> None:
-    assert [one.kind for one in find_personal_data("612 34 56 78", regions=["ES"])] == ["phone"]
-    assert find_personal_data("612 34 56 78") == []
+    assert [one.kind for one in find_personal_data("691 234 5678", regions=["GR"])] == ["phone"]
+    assert find_personal_data("691 234 5678") == []
     assert find_personal_data("0171-5512345", regions=["US"]) == []
     with pytest.raises(ValueError, match="XX"):
         find_personal_data("0171-5512345", regions=["XX"])
+
+
+@pytest.mark.parametrize(
+    ("country", "text"), [(country, text) for country, texts in IDS.items() for text in texts]
+)
+def test_a_published_id_is_found_and_none_with_another_check_digit(country: str, text: str) -> None:
+    (found,) = find_personal_data(f"It is {text}, please.", ["id"])
+    assert text.endswith(f"It is {text}, please."[found.start : found.end])
+    if country in ("US", "DK"):  # their numbers have no check digit
+        return
+    if country == "CN":
+        other = text[:-1] + ("1" if text[-1] in "xX" else "X")
+    else:
+        at = max(place for place, sign in enumerate(text) if sign.isdigit())
+        other = f"{text[:at]}{(int(text[at]) + 1) % 10}{text[at + 1 :]}"
+    if country != "GB" or "NHS" in text:  # a National Insurance number has none
+        assert find_personal_data(f"It is {other}, please.", ["id"]) == []
+
+
+def test_ids_and_names_are_looked_for_where_they_are_asked_for() -> None:
+    text = "My name is Mei Davis, 123-45-6789."
+    assert find_personal_data(text) == []
+    assert [one.kind for one in find_personal_data(text, ["id", "name"])] == ["name", "id"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Hi, my name is Mei Davis. It is Mei, really.", ["Mei Davis", "Mei"]),
+        ("Dear Mr. van der Berg, thanks", ["Berg"]),
+        ("Ich heiße Jürgen Müller-Lüdenscheidt und warte", ["Jürgen Müller-Lüdenscheidt"]),
+        ('{"first_name": "Ivan", "tool_name": "search"}', ["Ivan"]),
+        ("Best regards,\nAna Ruiz", ["Ana Ruiz"]),
+        ("Dear Customer, the name is required. I am sorry. Miss it not.", []),
+        ("The file name: report.txt, host name = db", []),
+    ],
+)
+def test_a_name_is_found_where_the_text_says_that_it_is_one(text: str, names: list[str]) -> None:
+    assert [text[one.start : one.end] for one in find_personal_data(text, ["name"])] == names
 
 
 def test_the_check_digit() -> None:
@@ -142,7 +185,15 @@ def test_the_check_digit() -> None:
         "11111111-2222-3333-4444-",
         r"\t",
         r"\u0040",
+        "DE89 ",
+        "My name is ",
+        "Ann van der ",
+        "a [at] ",
+        "A",
     ],
 )
 def test_any_text_is_searched_in_linear_time(worst: str) -> None:
-    assert growth(lambda size: find_personal_data(worst * (size // len(worst))), 8_000) < 30
+    assert (
+        growth(lambda size: find_personal_data(worst * (size // len(worst)), EVERY_KIND), 8_000)
+        < 30
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.engines.base import Request
+from curate.engines.client import Accounting, Client
 from curate.engines.layout import Chat, Trunk
-from curate.engines.open import OpenAIConfig
+from curate.engines.open import OpenAIConfig, open_engine
 from curate.engines.redaction import redact_request, redactor
 from curate.recipe import parse_recipe
 from curate.run.pipeline import run_recipe
+from tests.engines.personal_corpus import ALL as CORPUS_KINDS
+from tests.engines.personal_corpus import cases, is_found, look_alikes
 from tests.live import live_server
 from tests.servers import Body, answer_by_hash
 
@@ -69,6 +73,29 @@ def test_redacting_twice_changes_nothing_more(text: str) -> None:
     assert redact(redact(text)) == redact(text)
 
 
+async def test_of_what_people_write_in_many_countries_a_server_receives_next_to_nothing() -> None:
+    """The figures are those of docs/reliability.md: `python -m tests.engines.personal_corpus`."""
+    made, alike = cases(), [*look_alikes()]
+    lines = [*(case.sentence.format(case.text) for case in made), *alike]
+    with live_server() as server:
+        config = OpenAIConfig(model="fake-judge", base_url=server.base_url)
+        engine = await open_engine(config)
+        before = len(server.requests)
+        try:
+            ask = Client(engine, None, accounting=Accounting(), redact=redactor(CORPUS_KINDS))
+            await ask([Request(Trunk("\n".join(lines)), max_tokens=1)])
+        finally:
+            await engine.close()
+        (body,) = server.requests[before:]
+    received = body["messages"][0]["content"].split("\n")
+    assert len(received) == len(lines)
+    found = Counter(
+        case.kind for case, line in zip(made, received, strict=False) if is_found(case, line)
+    )
+    assert found == {"email": 125, "card": 125, "phone": 119, "id": 125}
+    assert received[len(made) :] == alike
+
+
 def every_string() -> Request:
     """A request with personal data in each of its strings."""
     phone, card, email = "0171-5512345", "4111 1111 1111 1111", "ann@shop.org"
@@ -115,9 +142,6 @@ def every_string() -> Request:
 
 
 async def test_a_server_receives_no_personal_data_in_any_string() -> None:
-    from curate.engines.client import Accounting, Client
-    from curate.engines.open import open_engine
-
     with live_server() as server:
         config = OpenAIConfig(model="fake-judge", base_url=server.base_url)
         engine = await open_engine(config)

@@ -1,9 +1,10 @@
 import pytest
 
 from curate.engines.base import Capability, Completion, Engine, Fault, Request
+from curate.engines.cache import ReplyCache
 from curate.engines.layout import Trunk
 from curate.engines.open import ScriptedConfig, open_engine
-from curate.engines.scripted import ScriptedEngine, write_recording
+from curate.engines.scripted import ScriptedEngine, record_runs, write_recording
 from curate.errors import EngineError, UsageError
 
 
@@ -83,3 +84,37 @@ async def test_it_is_an_ordinary_engine():
     assert (engine.open_dialogues, engine.context_tokens) == (2, 9)
     await engine.close()
     await engine.close()
+
+
+@pytest.mark.parametrize("name", ["replies.jsonl", "replies.jsonl.zst"])
+async def test_a_runs_replies_are_replayed_under_the_name_of_who_gave_them(tmp_path, name):
+    live = ScriptedEngine(
+        [],
+        model="judge-7b",
+        capabilities={Capability.LABEL_LOGPROBS, Capability.BATCH},
+        open_dialogues=7,
+        context_tokens=512,
+    )
+    reply = Completion(first_token=(("1", -0.5),), exact_labels=True)
+    with ReplyCache(tmp_path / "replies.sqlite") as cache:
+        await cache.put({make_request("a", labels=("1",)).key(live.identity): reply})
+        cache.first_served(live.identity.key, "judge-7b")
+    made = {"date": "2026-01-02", "command": "curate run mine.yaml"}
+    assert record_runs([tmp_path / "replies.sqlite"], tmp_path / name, live, **made) == 1
+    engine = await open_engine(ScriptedConfig(replies=tmp_path / name))
+    assert await engine.complete([make_request("a", labels=("1",))]) == [reply]
+    for known in ("identity", "capabilities", "open_dialogues", "context_tokens"):
+        assert getattr(engine, known) == getattr(live, known)
+    assert engine.warnings == (
+        "Recorded replies: judge-7b gave them on 2026-01-02, and no model runs now. How they were made: "
+        "curate run mine.yaml",
+    )
+    with pytest.raises(EngineError, match="are not those that were recorded"):
+        await engine.complete([make_request("b")])
+
+
+def test_a_recording_that_is_not_compressed_as_its_name_says_is_refused(tmp_path):
+    path = tmp_path / "r.jsonl.zst"
+    path.write_text("{}")
+    with pytest.raises(UsageError, match="cannot be read"):
+        ScriptedEngine(path)

@@ -191,7 +191,7 @@ def test_a_missing_package_names_its_extra(monkeypatch):
         return real(name, *rest, **named)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(UsageError, match=r"curate-dialogues\[transformers\]"):
+    with pytest.raises(UsageError, match=r"pip install .*\[transformers\]"):
         load_tokenizer("anything")
 
 

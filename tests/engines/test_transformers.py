@@ -17,7 +17,7 @@ import orjson
 import pytest
 
 from curate.engines.base import Capability, Completion, Request
-from curate.engines.label_mass import read_labels
+from curate.engines.chat_completions import read_labels
 from curate.engines.layout import Chat, Trunk
 from curate.engines.open import TransformersConfig, open_engine
 from curate.errors import EngineError, UsageError

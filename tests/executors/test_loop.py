@@ -72,3 +72,31 @@ def test_sigterm_cancels_what_ignores_ctrl_c():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def test_it_runs_within_a_loop_as_in_a_notebook():
+    async def cell() -> str:
+        return run(name_the_loop())
+
+    assert asyncio.run(cell())
+
+
+def test_ctrl_c_within_a_loop_ends_the_work():
+    ended = []
+
+    async def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.append("closed what it held")
+            raise
+
+    async def cell() -> None:
+        # A kernel leaves Ctrl-C to Python's own handler while a cell runs.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        run(work())
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(cell())
+    assert ended

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -63,15 +62,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "chats.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
-
-
-@pytest.fixture
-def spools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where workers keep what they have not handed over; the names tell their process ids."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
 
 
 def chat(number: int, turns: int) -> dict[str, Any]:
@@ -134,12 +124,6 @@ def counted(server: CountingServer) -> Iterator[Callable[[], dict[str, int]]]:
     yield counts
 
 
-def living(spools: Path) -> set[int]:
-    """Process ids of workers."""
-    ids = {int(lock.stem.rsplit("-", 2)[1]) for lock in spools.glob("*/*.lock")}
-    return {process for process in ids if Path(f"/proc/{process}").exists()}
-
-
 @pytest.fixture(scope="module")
 def local(
     server: CountingServer, data: Path, tmp_path_factory: pytest.TempPathFactory
@@ -153,7 +137,6 @@ def test_same_rows_and_counts_as_in_one_process(
     server: CountingServer,
     data: Path,
     tmp_path: Path,
-    spools: Path,
     local: RunResult,
 ) -> None:
     with counted(server) as counts:
@@ -165,18 +148,18 @@ def test_same_rows_and_counts_as_in_one_process(
     assert result.manifest.tokens_in == local.manifest.tokens_in
     for name, stage in local.manifest.stages.items():
         assert result.manifest.stages[name].requests == stage.requests
-    assert not living(spools)
+    assert not workers_on(cluster, 0) + workers_on(cluster, 1)
 
 
-def workers_on(cluster: Cluster, machine: int, spools: Path) -> list[int]:
+def workers_on(cluster: Cluster, machine: int) -> list[int]:
     """Process ids of the workers that a machine's raylet started."""
     node = [cluster.head_node, *cluster.worker_nodes][machine]
     raylet = node.all_processes["raylet"][0].process.pid
-    parents = {
-        process: int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-        for process in living(spools)
-    }
-    return [process for process, parent in parents.items() if parent == raylet]
+    children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split()
+    named = {child: Path(f"/proc/{child}/cmdline") for child in children}
+    with contextlib.suppress(OSError):  # one may end meanwhile
+        return [int(child) for child, line in named.items() if b"::Worker" in line.read_bytes()]
+    return []
 
 
 @pytest.mark.parametrize(("stage", "machine"), [("judge", 1), ("fork", 0)])
@@ -185,7 +168,6 @@ def test_a_killed_worker_loses_nothing_and_repeats_only_calls_in_flight(
     server: CountingServer,
     data: Path,
     tmp_path: Path,
-    spools: Path,
     local: RunResult,
     stage: str,
     machine: int,
@@ -199,7 +181,7 @@ def test_a_killed_worker_loses_nothing_and_repeats_only_calls_in_flight(
             while not killed:
                 assert time.monotonic() < until
                 time.sleep(0.02)
-                killed.extend(workers_on(cluster, machine, spools))
+                killed.extend(workers_on(cluster, machine))
             os.kill(killed[0], signal.SIGKILL)
 
     with counted(server) as counts:
@@ -207,7 +189,7 @@ def test_a_killed_worker_loses_nothing_and_repeats_only_calls_in_flight(
         asked = counts()
     assert killed
     assert contents(tmp_path / "ray") == contents(local.folder)
-    # The killed worker had no more calls than this open; one more would be a reply it had received.
+    # The killed worker had no more calls than this open; one more would be a reply that is in the log.
     assert sum(asked.values()) - len(asked) <= IN_FLIGHT
     assert max(asked.values()) <= 2
 
@@ -217,7 +199,6 @@ def test_a_budget_of_calls_holds_over_all_workers_and_the_run_goes_on(
     server: CountingServer,
     data: Path,
     tmp_path: Path,
-    spools: Path,
     local: RunResult,
 ) -> None:
     with counted(server) as counts:
@@ -233,7 +214,7 @@ def test_a_budget_of_calls_holds_over_all_workers_and_the_run_goes_on(
 
 
 def test_an_error_in_a_worker_is_the_error_of_the_run(
-    cluster: Cluster, server: CountingServer, data: Path, tmp_path: Path, spools: Path
+    cluster: Cluster, server: CountingServer, data: Path, tmp_path: Path
 ) -> None:
     wrong = recipe(server, data, executor=RAY).model_dump(mode="json")
     wrong["models"]["judge"]["model"] = "another"

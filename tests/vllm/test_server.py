@@ -21,8 +21,8 @@ from curate.adherence.config import AdherenceConfig
 from curate.dialogue import Dialogue
 from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, Completion, Request
+from curate.engines.chat_completions import read_labels
 from curate.engines.client import Client
-from curate.engines.label_mass import read_labels
 from curate.engines.layout import Trunk
 from curate.engines.open import OpenAIConfig, open_engine
 from curate.engines.openai import OpenAIEngine

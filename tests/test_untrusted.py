@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from curate.cli.console import _Console
-from curate.publishing.untrusted import visible
+from curate.untrusted import visible
 
 HOSTILE = "\x1b[2Ja\u202egpj.exe\x9b1m\u2066b\u2028c\ufeff\x07\x7f\U000e0041"
 

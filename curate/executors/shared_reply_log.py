@@ -1,0 +1,157 @@
+"""One reply log and one budget for stage functions that run in other processes, on any machine.
+
+The run's `ReplyCache` has one owner, a `Keeper` on the machine that holds the run folder; a `KeptReplies`
+in each worker stands where the cache would. A call is in flight until its reply is in the log: only then does a
+stage get it. So a kill of a worker, or of its machine, repeats calls in flight and nothing more.
+
+Everything goes through one call, `Keeper.exchange`. While one is under way the next is collected, so a busy worker
+makes few large exchanges and an idle one a quick small one. A worker's counts travel along as running totals: the last
+word of each worker counts, and nothing is counted twice. Nothing here knows how the call travels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from curate.engines.accounting import Accounting, Budget
+from curate.engines.base import Completion, Usage
+from curate.engines.cache import ReplyCache
+from curate.engines.open import Prices
+from curate.engines.replies import completion_to_json, read_reply
+from curate.errors import CurateError
+
+Wish = tuple[str, Any]
+"""`put` with keys and replies as JSON, `get` with keys, or `call` for leave to start one."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Running totals of one worker: its process, by a name that no other ever had, and what it used."""
+
+    owner: str
+    accounting: Accounting
+    used: Budget = field(default_factory=Budget)
+
+
+class Keeper:
+    """Owner of a run's reply log and budget, called by one thread.
+
+    Args:
+        replies: the SQLite file of the `ReplyCache`.
+        budget: limits, and what was used before.
+    """
+
+    def __init__(self, replies: Path, budget: Budget) -> None:
+        self._cache = ReplyCache(replies)
+        self._budget = budget
+        self._counts: dict[str, Counts] = {}
+
+    def exchange(self, counts: Counts, wishes: Sequence[Wish]) -> list[Any]:
+        """Keep, look up and grant, in order; an answer a wish, an error as a value."""
+        before = self._counts.get(counts.owner, Counts(counts.owner, Accounting())).used
+        self._budget.used_tokens += counts.used.used_tokens - before.used_tokens
+        self._budget.used_money += counts.used.used_money - before.used_money
+        self._counts[counts.owner] = Counts(counts.owner, counts.accounting, replace(counts.used))
+        return [self._answer(kind, value) for kind, value in wishes]
+
+    def _answer(self, kind: str, value: Any) -> Any:
+        try:
+            if kind == "put":
+                return self._cache.store.put(value)
+            return self._budget.start_call() if kind == "call" else self._cache.store.get(value)
+        except CurateError as error:
+            return error
+
+    def first_served(self, identity: str, served: str) -> str | CurateError:
+        """As `ReplyCache.first_served`; an error as a value."""
+        try:
+            return self._cache.first_served(identity, served)
+        except CurateError as error:
+            return error
+
+    def totals(self) -> tuple[Accounting, Budget]:
+        """All workers' counts added up, and the budget as it is."""
+        total = Accounting(damaged=self._cache.damaged)
+        for counts in self._counts.values():
+            total.merge(counts.accounting)
+        return total, self._budget
+
+    def close(self) -> None:
+        """Close the reply log."""
+        self._cache.close()
+
+
+class KeptReplies:
+    """A worker's side: the `Replies` and the `CallBudget` of its askers, both behind one keeper.
+
+    Args:
+        exchange: carries counts and wishes to the keeper.
+        counts: the worker's; sent along as they stand.
+        limits: the run's budget, for its limits only.
+    """
+
+    def __init__(
+        self,
+        exchange: Callable[[Counts, Sequence[Wish]], Awaitable[list[Any]]],
+        counts: Counts,
+        limits: Budget,
+    ) -> None:
+        self._exchange = exchange
+        self._counts = counts
+        self._is_limited = {limits.calls, limits.tokens, limits.money} != {None}
+        self._wishes: list[tuple[Wish, asyncio.Future[Any]]] = []
+        self._sending: asyncio.Task[None] | None = None
+
+    async def put(self, replies: Mapping[str, Completion]) -> None:
+        """Keep replies; they are in the reply log when this was awaited."""
+        items = replies.items()
+        entries = [(key, orjson.dumps(completion_to_json(reply))) for key, reply in items]
+        await self._wish("put", entries)
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, Completion]:
+        """The replies that are there, of those asked for, whichever worker got them."""
+        kept = await self._wish("get", list(keys))
+        read = {key: read_reply(reply) for key, reply in kept.items()}
+        return {key: reply for key, reply in read.items() if reply is not None}
+
+    def start_call(self) -> Awaitable[None] | None:
+        """Take a call from the run's budget; when awaited, raises BudgetReached."""
+        return self._wish("call", None) if self._is_limited else None
+
+    def add_usage(self, usage: Usage, prices: Prices | None) -> None:
+        """Count what a reply used; the keeper hears of it with the next exchange."""
+        self._counts.used.add_usage(usage, prices)
+
+    async def settle(self) -> None:
+        """Tell the keeper the counts as they stand."""
+        await self._exchange(self._counts, [])
+
+    def _wish(self, kind: str, value: Any) -> asyncio.Future[Any]:
+        answered = asyncio.get_running_loop().create_future()
+        self._wishes.append(((kind, value), answered))
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send())
+        return answered
+
+    async def _send(self) -> None:
+        await asyncio.sleep(0)  # siblings that ask in the same moment travel together
+        while self._wishes:
+            waiting, self._wishes = self._wishes, []
+            try:
+                answers = await self._exchange(self._counts, [wish for wish, _ in waiting])
+            except Exception as error:  # whatever it was, those who wait must hear of it
+                answers = [error] * len(waiting)
+            for (_, answered), answer in zip(waiting, answers, strict=True):
+                if answered.done():
+                    continue  # whoever waited was cancelled
+                if isinstance(answer, Exception):
+                    answered.set_exception(answer)
+                else:
+                    answered.set_result(answer)
+        self._sending = None

@@ -1,0 +1,355 @@
+"""The stages that make and verify pairs.
+
+Rooms do not import each other, so what a fork needs of the judge is handed to it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from curate.adherence.config import AdherenceConfig
+from curate.adherence.joint_score import combine_turns
+from curate.adherence.llm import score_turn as score_role_of_turn
+from curate.dialogue import Dialogue
+from curate.engines.base import Ask, Capability
+from curate.engines.pool import Asks, Described, ModelsByRole
+from curate.engines.stand_in import Expected, LookUp, StandIn, settled
+from curate.judging.cascade import CascadeRule
+from curate.judging.config import (
+    RubricConfig,
+)
+from curate.judging.factuality import FactualityConfig, claims_of_turn
+from curate.judging.factuality import prompt_version as factuality_prompts
+from curate.judging.rubric import describe_issue, score_turn
+from curate.pairs.config import ForkConfig, NaturalConfig, VerifyConfig
+from curate.pairs.expected import ask_as_a_fork, ask_as_a_verification, with_a_bad_turn
+from curate.pairs.fork import fork_dialogue
+from curate.pairs.judge_functions import ForkAsks, JudgeAsks, joint_asks
+from curate.pairs.natural import verify_natural
+from curate.pairs.pair_prompts import PROMPT_VERSION as FORK_PROMPTS
+from curate.pairs.prefix import with_messages
+from curate.recipe import judge_roles
+from curate.records import (
+    AdherenceTurn,
+    CutPoints,
+    JudgeIdentity,
+    PreferencePair,
+    ScoringMode,
+    StageName,
+    TurnClaims,
+    TurnReading,
+    Unscored,
+)
+from curate.records.calibration_file import OtherJudge, described
+from curate.stages.joint_stages import adherence_by, joint_adherence, rubric_stage, scorers
+from curate.stages.scoring_stages import (
+    adherence_stage,
+    as_asked,
+    judge_stage,
+    settle_adherence,
+    wordless,
+)
+from curate.stages.stage import (
+    Forks,
+    Judged,
+    Measured,
+    Stage,
+    WorkItem,
+    asks_about,
+    code_version,
+    label_of,
+)
+from curate.storage.stage_rows import fingerprint
+
+
+def fork_stage(
+    config: ForkConfig,
+    judging: RubricConfig,
+    judged: Stage[Judged],
+    models: ModelsByRole,
+    adherence: AdherenceConfig | Literal[False] = False,
+    measured: Stage[Measured] | None = None,
+    facts: FactualityConfig | Literal[False] = False,
+    cascade: CascadeRule | None = None,
+) -> Stage[Forks]:
+    """Forking bound to its judge: a jury verifies together, of a cascade the large judge alone; all judge a whole
+    dialogue anew. What is said in words is the lead judge's.
+
+    `measured` are the metrics of this run, whose poor ones name turns to fork at; `facts` is how it looks at claims,
+    of which a chosen side may not have a smaller share that is true.
+
+    `adherence` is how a judge scores role adherence in this run; without it the role is not checked.
+    `where` is left out of the fingerprint: a changed condition admits other dialogues and leaves the
+    forks that exist as they are.
+    """
+    lead = judge_stage(judging, models.judge)
+    resolved = as_asked(judging, lead.mode)
+    whole = rubric_stage(wordless(judging), models.judges, cascade)
+    several = scorers(models, cascade)
+    verifier = bind_verifier(judging, several, adherence)
+    check_curve(config, verifier.identity, "fork")
+
+    def forking(dialogue: Dialogue, asks: Asks) -> ForkAsks:
+        judge, policy, reviser = (
+            asks_about(dialogue, ask, stage=StageName.FORK)
+            for ask in (asks.judge, asks.policy, asks.reviser)
+        )
+
+        async def issue(part: Dialogue, turn: int) -> str:
+            return await describe_issue(part, turn, judge, resolved)
+
+        def mark(ask: Ask) -> Ask:
+            return asks_about(dialogue, ask, stage=StageName.FORK)
+
+        async def rejudge(part: Dialogue) -> Judged:
+            row = await whole.run(WorkItem(part), asks.with_judges(mark))
+            return row if judged.calibrated is None else judged.calibrated.apply(row)
+
+        async def score_facts(part: Dialogue, turn: int) -> TurnClaims | Unscored:
+            return await claims_of_turn(part, turn, judge, facts or FactualityConfig())
+
+        return ForkAsks(
+            judging=replace(
+                verifier.asks(asks.with_judges(mark)), score_facts=score_facts if facts else None
+            ),
+            policy=policy,
+            reviser=reviser,
+            describe_issue=issue,
+            rejudge=rejudge,
+            policy_id=label_of(models.policy.identity),
+            reviser_id=label_of(models.reviser.identity),
+        )
+
+    async def run(item: WorkItem, asks: Asks) -> Forks:
+        if item.judgment is None:
+            raise ValueError("a fork needs the dialogue's judgment")
+        return await fork_dialogue(
+            item.dialogue, item.judgment, forking(item.dialogue, asks), config, item.faults
+        )
+
+    def expected(dialogue: Dialogue, at: int, _: LookUp) -> list[Expected]:
+        found = settled(judged.run(WorkItem(dialogue), Asks.of(StandIn())))
+        if isinstance(found, Unscored) or not found.per_turn:
+            return []
+        calls: list[Expected] = []
+        roles = judge_roles(len(models.judges), is_cascade=cascade is not None)
+        judge, policy, reviser, *judges = (
+            StandIn(name, asked=calls, gives_last=True)
+            for name in ("judge", "policy", "reviser", *roles)
+        )
+        each = tuple((one, one) for one in judges) if len(judges) > 1 else ()
+        asks = forking(dialogue, Asks(judge, judge, policy, reviser, judge, judge, each))
+        settled(ask_as_a_fork(dialogue, with_a_bad_turn(found, at, config), asks, config))
+        return calls
+
+    rows_fingerprint = fingerprint(
+        config.model_dump(mode="json", exclude={"where", "certificate"}),
+        judged.result,
+        models.policy.identity.key,
+        models.reviser.identity.key,
+        FORK_PROMPTS,
+        code_version("curate.pairs"),
+        *verifier.marks,
+        *([] if measured is None else [measured.result]),
+        *([facts.model_dump(mode="json"), factuality_prompts()] if facts else []),
+    )
+    return Stage(StageName.FORK, rows_fingerprint, pair_identity(verifier.identity), run, expected)
+
+
+def natural_stage(
+    config: NaturalConfig,
+    judging: RubricConfig | Literal[False],
+    models: ModelsByRole,
+    adherence: AdherenceConfig | Literal[False] = False,
+    cascade: CascadeRule | None = None,
+) -> Stage[PreferencePair]:
+    """Verification of natural pairs bound to its judge: a jury together, of a cascade the large one.
+
+    `judging` and `adherence` are how the judge scores in this run; the rubric's defaults where it is left out.
+    Which pairs are found is not in the fingerprint: the rows of pairs that are found again are kept.
+    """
+    rubric = judging or RubricConfig()
+    several = scorers(models, cascade)
+    judged = rubric_stage(rubric, several)
+    verifier = bind_verifier(rubric, several, adherence)
+    verification = config.verification
+    if verification is not None:
+        check_curve(verification, verifier.identity, "natural.verify")
+
+    def bound(dialogue: Dialogue, asks: Asks) -> JudgeAsks:
+        return verifier.asks(
+            asks.with_judges(lambda ask: asks_about(dialogue, ask, stage=StageName.NATURAL))
+        )
+
+    async def run(item: WorkItem, asks: Asks) -> PreferencePair:
+        if item.pair is None:
+            raise ValueError("nothing to verify without a pair")
+        judge = bound(item.dialogue, asks)
+        return await verify_natural(item.pair, item.dialogue, judge, config)
+
+    def expected(dialogue: Dialogue, _: int, __: LookUp) -> list[Expected]:
+        turn = next((turn for turn in reversed(dialogue.turns) if turn.in_rubric), None)
+        place = None if turn is None else turn.last_assistant_text
+        if turn is None or place is None or verification is None:
+            return []
+        rejected = dialogue.messages[place]
+        chosen = rejected.model_copy(update={"content": f"{rejected.content} granted"})
+        prompt = with_messages(dialogue, dialogue.messages[:place])
+        calls: list[Expected] = []
+        roles = judge_roles(len(several), is_cascade=False)
+        each = tuple(
+            (one, one) for role in roles if (one := StandIn(role, asked=calls, gives_last=True))
+        )
+        asks = replace(Asks.of(each[0][0]), judges=each if len(each) > 1 else ())
+        judge = bound(prompt, asks)
+        settled(ask_as_a_verification(prompt, chosen, rejected, turn.number, judge, verification))
+        return calls
+
+    rows_fingerprint = fingerprint(
+        None if verification is None else verification.model_dump(mode="json"),
+        config.may_be_fine,
+        judged.result,
+        FORK_PROMPTS,
+        code_version("curate.pairs"),
+        *verifier.marks,
+    )
+    identity = pair_identity(verifier.identity)
+    return Stage(StageName.NATURAL, rows_fingerprint, identity, run, expected)
+
+
+def pair_identity(judge: JudgeIdentity) -> JudgeIdentity:
+    """Who compares two sides: the rubric's judge, with the prompts of both rooms.
+
+    Without the options that mean nothing for sides: each is scored as the last turn, wording by wording.
+    """
+    sampling = {name: value for name, value in judge.sampling.items() if name != "paraphrases"}
+    return judge.model_copy(
+        update={
+            "prompt_version": f"{judge.prompt_version} {FORK_PROMPTS}",
+            "sampling": sampling,
+        }
+    )
+
+
+def check_curve(config: VerifyConfig, judge: JudgeIdentity, section: str) -> None:
+    """Refuse a curve that was fitted to another judge's readings.
+
+    Raises:
+        UsageError: names what differs, before anything is asked.
+    """
+    if config.curve is None:
+        return
+    other = OtherJudge.between(described(config.curve.identity), described(pair_identity(judge)))
+    if other is not None:
+        fix = "fit it with this judge: curate calibrate RECIPE --twins 60"
+        raise other.refused(f"{section}.curve", fix)
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """Who verifies pairs: one judge, or a jury.
+
+    Attributes:
+        identity: of what its rubric's scores come to.
+        asks: binds it to the models.
+        marks: what else its answers depend on, for a fingerprint.
+    """
+
+    identity: JudgeIdentity
+    asks: Callable[[Asks], JudgeAsks]
+    marks: tuple[Any, ...]
+
+
+def bind_verifier(
+    judging: RubricConfig,
+    engines: Sequence[Described],
+    adherence: AdherenceConfig | Literal[False] = False,
+) -> Verifier:
+    """Bind what verification asks of one judge, or of a jury.
+
+    Args:
+        judging: how judges score by the rubric.
+        engines: of all that verify.
+        adherence: how they score role adherence; False where the role is not checked.
+    """
+    levels = judging.calibration.levels if judging.calibration else {}
+    plain = judging.model_copy(update={"calibration": None})
+    resolved = [as_asked(judging, judge_stage(plain, engine).mode) for engine in engines]
+    roles = [settle_adherence(adherence, engine)[:2] if adherence else None for engine in engines]
+    if len(engines) == 1:
+        (engine,), (config,), (role,) = engines, resolved, roles
+
+        def alone(asks: Asks) -> JudgeAsks:
+            return bind_judge(asks.judge, config, engine, role[0] if role else None, levels)
+
+        marks: tuple[Any, ...] = (
+            () if role is None else tuple(one.model_dump(mode="json") for one in role)
+        )
+        return Verifier(judge_stage(plain, engine).identity, alone, marks)
+    rules = judging.jury_rules
+    scored = adherence_by(adherence, engines, rules["adherence"]) if adherence else None
+    joint = None
+    if adherence:
+        each = [
+            adherence_stage(adherence.model_copy(update={"calibration": None}), e) for e in engines
+        ]
+        joint = joint_adherence(adherence, each, rules["adherence"])[0]
+
+    def joined(turns: Sequence[AdherenceTurn]) -> AdherenceTurn:
+        assert joint is not None
+        return combine_turns(turns, rules["adherence"], joint)
+
+    def jury(asks: Asks) -> JudgeAsks:
+        judges = tuple(
+            bind_judge(asks.of_judge(at).judge, config, engine, role[0] if role else None)
+            for at, (engine, config, role) in enumerate(zip(engines, resolved, roles, strict=True))
+        )
+        return joint_asks(judges, rules, levels, None if joint is None else joined)
+
+    marks = (rules, *([] if scored is None else [scored.fingerprint]))
+    return Verifier(rubric_stage(plain, engines).identity, jury, marks)
+
+
+def bind_judge(
+    ask: Ask,
+    judging: RubricConfig,
+    engine: Described,
+    adherence: AdherenceConfig | None = None,
+    levels: Mapping[str, CutPoints] | None = None,
+) -> JudgeAsks:
+    """Bind what verification asks of a judge.
+
+    Args:
+        ask: the judge's, marked as being about the dialogue.
+        judging: its mode resolved.
+        engine: who answers.
+        adherence: how it scores role adherence, its mode resolved; None where that is not checked.
+        levels: cut points by dimension, where its levels are calibrated.
+    """
+    score_role = None
+    if adherence is not None:
+
+        async def score_role(part: Dialogue, turn: int) -> AdherenceTurn:
+            return await score_role_of_turn(part, turn, ask, adherence)
+
+    async def rescore(part: Dialogue, turn: int, wording: int) -> TurnReading | Unscored:
+        return await score_turn(part, turn, ask, judging, wording=wording)
+
+    return JudgeAsks(
+        judge=ask,
+        score_turn=rescore,
+        judge_id=label_of(engine.identity),
+        judge_mode=_letter_mode(judging, engine),
+        levels=levels or {},
+        score_role=score_role,
+    )
+
+
+def _letter_mode(judging: RubricConfig, engine: Described) -> ScoringMode | None:
+    """Decide how letters are read: with whole JSON scores, too, from the first token where the engine can."""
+    can_read = engine.capabilities & {Capability.TOP_LOGPROBS, Capability.LABEL_LOGPROBS}
+    if judging.mode == "auto" or (judging.mode == "json" and can_read):
+        return None
+    return judging.mode

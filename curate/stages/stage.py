@@ -1,0 +1,286 @@
+"""What a stage is, and how it makes the row of an item."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from itertools import compress
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from curate.dialogue import Dialogue, Message
+from curate.engines.base import Ask, Completion, EngineIdentity, Request
+from curate.engines.pool import Asks
+from curate.engines.stand_in import Expected, LookUp, StandIn, nothing_kept, settled
+from curate.errors import CurateError
+from curate.pairs.prefix import pair_id
+from curate.records import (
+    AdherenceScore,
+    FactualityScore,
+    JudgeIdentity,
+    Judgment,
+    MetricsScore,
+    PairCheck,
+    PreferencePair,
+    ScoringMode,
+    StageName,
+    Unscored,
+    UnscoredReason,
+)
+from curate.records.reasons import DropReason
+from curate.storage.files import disk_error
+from curate.storage.stage_rows import fingerprint
+
+R = TypeVar("R")
+Scored = AdherenceScore | Unscored
+Judged = Judgment | Unscored
+Measured = MetricsScore | Unscored
+Checked = FactualityScore | Unscored
+Forks = list[PreferencePair]
+Row = Judged | Scored | Measured | Checked | PreferencePair | Forks
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DETAIL_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """What a row is made of; it pickles.
+
+    Attributes:
+        dialogue: which the row is about.
+        judgment: of that dialogue; needed by `fork`, nothing else reads it.
+        faults: by turn what poor metrics found; read by `fork` alone.
+        pair: to be verified, the dialogue being its prompt; needed by `natural`, nothing else reads it.
+        again: the judge's kept replies about this dialogue could not be used, ask anew.
+        turns: the turns that `again` is said of, the replies about the others being kept; empty: all.
+    """
+
+    dialogue: Dialogue
+    judgment: Judgment | None = None
+    faults: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    again: bool = False
+    turns: frozenset[int] = frozenset()
+    pair: PreferencePair | None = None
+
+    @property
+    def key(self) -> str:
+        """Key of the row: 32 hex digits."""
+        return self.dialogue.content_hash if self.pair is None else self.pair.pair_id
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated(Generic[R]):
+    """What a calibration makes of a stage's rows once they are there; no model calls.
+
+    Attributes:
+        apply: the judge's own row in, the calibrated one out.
+        identity: stands in the calibrated rows.
+        fingerprint: names the folder of the calibrated rows.
+    """
+
+    apply: Callable[[R], R]
+    identity: JudgeIdentity
+    fingerprint: str
+
+
+Expects = Callable[[Dialogue, int, LookUp], list[Expected]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage(Generic[R]):
+    """A stage ready to run.
+
+    Attributes:
+        name: which stage.
+        fingerprint: names the folder of its rows; changes with whatever would change a row.
+        identity: who scores, and how.
+        run: makes the row of an item; the asks decide about kept replies and retries.
+        expects: as `expected_load`.
+        mode: the resolved scoring mode, of the rubric judge and of metrics.
+        warning: something the user must hear, once.
+        calibrated: what is made of its rows before anything reads them; None where they stay.
+        judges: who scores, of a jury or a cascade; empty where it is one judge.
+    """
+
+    name: StageName
+    fingerprint: str
+    identity: JudgeIdentity
+    run: Callable[[WorkItem, Asks], Awaitable[R]]
+    expects: Expects
+    mode: ScoringMode | None = None
+    warning: str | None = None
+    calibrated: Calibrated[R] | None = None
+    judges: tuple[JudgeIdentity, ...] = ()
+
+    def expected_load(
+        self, dialogue: Dialogue, *, at: int = 0, look_up: LookUp = nothing_kept
+    ) -> list[Expected]:
+        """The calls that a dialogue's row is expected to take, in order; pure, no model calls.
+
+        Of `fork` those of a fork that gives a pair; of `natural` those of a pair that passes, its chosen side like
+        the dialogue's last answer.
+
+        Args:
+            dialogue: what the row is about.
+            at: counts round the turns to fork at.
+            look_up: answers of `judge` and `adherence` that need no call.
+        """
+        return self.expects(dialogue, at, look_up)
+
+    @property
+    def result(self) -> str:
+        """Fingerprint of the rows that others read."""
+        return self.fingerprint if self.calibrated is None else self.calibrated.fingerprint
+
+
+async def make_row(stage: Stage[Any], item: WorkItem, asks: Asks) -> Row:
+    """The row of an item; where a bug keeps it from being made, an unscored one that says so.
+
+    A bug costs one dialogue, not the run, and its row is owed again by the next run (`staging.is_settled`).
+
+    Raises:
+        CurateError: what ends a run, such as a budget, a model that cannot be reached or a full disk.
+    """
+    try:
+        row: Row = await stage.run(item, past_kept_replies(item, asks))
+        return row
+    except CurateError:
+        raise
+    except Exception as error:  # broad on purpose
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise disk_error(Path(error.filename or "."), error) from error
+        return _unmade(stage.name, item, f"{type(error).__name__}: {error}"[:_DETAIL_CHARS])
+
+
+def past_kept_replies(item: WorkItem, asks: Asks) -> Asks:
+    """The asks for an item; those of one that is asked again pass over the kept replies that it names."""
+    if not item.again:
+        return asks
+    if not item.turns:
+        return replace(asks, judge=asks.judge_again, metrics=asks.metrics_again)
+
+    async def ask(requests: Sequence[Request]) -> list[Completion]:
+        is_again = [not item.turns.isdisjoint(request.turns) for request in requests]
+        answers: dict[bool, Iterator[Completion]] = {}
+        for again, judge in ((False, asks.judge), (True, asks.judge_again)):
+            if again in is_again:
+                asked = compress(requests, (one == again for one in is_again))
+                answers[again] = iter(await judge(list(asked)))
+        return [next(answers[again]) for again in is_again]
+
+    return replace(asks, judge=ask)
+
+
+def _unmade(stage: StageName, item: WorkItem, detail: str) -> Row:
+    check = PairCheck(unscored=UnscoredReason.INTERNAL_ERROR)
+    if item.pair is not None:
+        detail = f"{item.pair.detail}; {UnscoredReason.INTERNAL_ERROR}: {detail}".removeprefix("; ")
+        changed = {"drop_reason": DropReason.UNSCORED, "detail": detail, "check": check}
+        return item.pair.model_copy(update=changed)
+    dialogue = item.dialogue
+    if stage is not StageName.FORK:
+        return Unscored.of(dialogue, stage, UnscoredReason.INTERNAL_ERROR, detail)
+    rejected = Message(role="assistant")
+    salt = f"{dialogue.id}/{dialogue.content_hash}/{UnscoredReason.INTERNAL_ERROR}"
+    return [
+        PreferencePair(
+            pair_id=pair_id((), dialogue.tools, None, rejected, salt=salt),
+            dialogue_id=dialogue.id,
+            content_hash=dialogue.content_hash,
+            source="none",
+            basis="judge",
+            turn=item.judgment.weakest_turn if item.judgment else None,
+            prompt=(),
+            tools=dialogue.tools,
+            chosen=None,
+            rejected=rejected,
+            drop_reason=DropReason.UNSCORED,
+            detail=f"{UnscoredReason.INTERNAL_ERROR}: {detail}",
+            check=check,
+            lineage=dialogue.lineage,
+        )
+    ]
+
+
+def calls_as_it_runs(
+    run: Callable[[WorkItem, Asks], Awaitable[object]], role: str = "judge"
+) -> Expects:
+    """The calls of a stage that asks one model, the same whatever is answered."""
+
+    def expected(dialogue: Dialogue, _: int, look_up: LookUp) -> list[Expected]:
+        stand_in = StandIn(role, look_up=look_up)
+        settled(run(WorkItem(dialogue), Asks.of(stand_in)))
+        return stand_in.asked
+
+    return expected
+
+
+@cache
+def code_version(package: str) -> str:
+    """Hash of a room's source and prompts, subfolders included: what changed makes its rows anew (from kept replies)."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, source in _sources(resources.files(package)):
+        digest.update(name.encode() + b"\n" + source)
+    return digest.hexdigest()
+
+
+def _sources(folder: Traversable, inside: str = "") -> Iterator[tuple[str, bytes]]:
+    """Name below the folder and content of each Python file and prompt in it, by name."""
+    for entry in sorted(folder.iterdir(), key=lambda item: item.name):
+        if entry.is_dir():
+            yield from _sources(entry, f"{inside}{entry.name}/")
+        elif entry.name.endswith((".py", ".md")):
+            yield inside + entry.name, entry.read_bytes()
+
+
+def stage_fingerprint(room: str, config: dict[str, Any], identity: JudgeIdentity) -> str:
+    """Return the fingerprint of rows that a config, who scores and the code of a room and of the engines determine."""
+    return fingerprint(
+        config,
+        identity.model_dump(mode="json"),
+        code_version(f"curate.{room}"),
+        code_version("curate.engines"),
+    )
+
+
+def identity_of(engine: EngineIdentity, mode: str, prompts: str) -> JudgeIdentity:
+    """Who scores: an engine in a mode, by prompts of a version."""
+    return JudgeIdentity(
+        engine=engine.engine,
+        model=engine.model,
+        revision=engine.revision,
+        quantisation=engine.quantisation,
+        mode=mode,
+        prompt_version=prompts,
+        sampling={"temperature": 0.0, **dict(engine.detail)},
+    )
+
+
+def asks_about(dialogue: Dialogue, ask: Ask, *, stage: StageName | None = None) -> Ask:
+    """The same ask, its requests marked as being about a dialogue, so that one server gets them all.
+
+    With a stage they are accounted to it, whatever stage wrote them.
+    """
+    affinity = dialogue.content_hash
+
+    def mark(request: Request) -> Request:
+        if stage is None:
+            return replace(request, affinity=affinity)
+        purpose = f"{stage}.{request.purpose.partition('.')[2]}"
+        return replace(request, affinity=affinity, purpose=purpose)
+
+    async def marked(requests: Sequence[Request]) -> list[Completion]:
+        return await ask([mark(request) for request in requests])
+
+    return marked
+
+
+def label_of(identity: EngineIdentity) -> str:
+    """An engine in a word: `engine:model@revision`."""
+    revision = f"@{identity.revision[:12]}" if identity.revision else ""
+    return f"{identity.engine}:{identity.model}{revision}"
