@@ -1,0 +1,57 @@
+"""`curate verify`: whether a run is what its kept replies give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from curate.cli.console import ERR, OUT, print_json
+from curate.run import exit_codes
+
+if TYPE_CHECKING:
+    from curate.run.file_differences import Difference
+
+_NAMED = 5
+
+
+def verify(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Make a run again from its kept replies and say what differs; no model calls.
+
+    Scores, verdicts, levels, sets, pairs, exports, hashes and certificates are made anew in a temporary place by the
+    run's own code. Exit code 1 where something differs.
+    """
+    from curate.cli.progress import RunProgress
+    from curate.run.verify import verify_run
+
+    with RunProgress(ERR) as progress:
+        found = verify_run(run, progress=progress)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        for difference in found.differences:
+            OUT.print(_told(difference), soft_wrap=True)
+        for stage, count in found.no_reply.items():
+            OUT.print(
+                f"{stage}: {count:,} rows say that calls failed; there is no reply to make them from"
+            )
+        for text in found.not_verified:
+            OUT.print(f"taken as it is: {escape(text)}", soft_wrap=True)
+        OUT.print(escape(found.sentence), soft_wrap=True)
+    if found.differences:
+        raise typer.Exit(exit_codes.FAILED)
+
+
+def _told(difference: Difference) -> str:
+    rows = f" in {difference.rows:,} rows" if difference.rows > 1 else ""
+    parts = [f"[red]{escape(difference.place)}[/red] {escape(difference.problem)}{rows}"]
+    for names, most in ((difference.units, _NAMED), (difference.fields, _NAMED)):
+        if names:
+            more = ", …" if len(names) > most else ""
+            parts.append(escape(", ".join(names[:most])) + more)
+    return ": ".join(parts)

@@ -1,0 +1,130 @@
+"""Two versions of a file of a run, or of a stage's rows, held against each other: which rows differ, and in what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import Any
+
+import orjson
+import polars as pl
+from pydantic import Field
+
+from curate.dialogue import Frozen
+from curate.storage.files import damaged, read_frames, read_lines, readable
+from curate.trust.run_diff import changed_keys
+
+_NAMED = 20
+_BATCH = 20_000
+_IDS = ("pair_id", "dialogue_id", "id")
+
+
+class Difference(Frozen):
+    """What is not as it should be in one place of a run."""
+
+    place: str = Field(description="File below the run folder, stage, or key of the manifest.")
+    problem: str = Field(description="What is wrong, in words.")
+    rows: int = Field(0, description="How many rows it is true of; 0 where no rows are meant.")
+    units: tuple[str, ...] = Field(
+        (), description="Ids of the first of them, or their numbers as `row 3`."
+    )
+    fields: tuple[str, ...] = Field((), description="What differs in them.")
+
+
+class Tally:
+    """Counts the rows of one place that differ, naming the first."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        self._place, self._problem = place, problem
+        self._rows = 0
+        self._units: list[str] = []
+        self._fields: dict[str, None] = {}
+
+    def add(self, unit: str, fields: Iterable[str] = ()) -> None:
+        """Count one row."""
+        self._rows += 1
+        if len(self._units) < _NAMED:
+            self._units.append(unit)
+            self._fields |= dict.fromkeys(islice(fields, _NAMED))
+
+    def differences(self) -> Iterator[Difference]:
+        """What was counted, if anything."""
+        if self._rows:
+            yield Difference(
+                place=self._place,
+                problem=self._problem,
+                rows=self._rows,
+                units=tuple(self._units),
+                fields=tuple(self._fields)[:_NAMED],
+            )
+
+
+def file_differences(kept: Path, made: Path, place: str) -> Iterator[Difference]:
+    """What a file says otherwise than the same file as it was made again; nothing where both say the same.
+
+    Args:
+        kept: JSONL, JSON or Parquet, as it lies in the run.
+        made: as it comes out now.
+        place: the file's name in what is told.
+    """
+    if not kept.is_file():
+        yield Difference(place=place, problem="is missing")
+        return
+    if kept.read_bytes() == made.read_bytes():
+        return
+    tally = Tally(place, "differs from what the kept replies give")
+    if kept.suffix == ".json":
+        old, new = (orjson.loads(path.read_bytes()) for path in (kept, made))
+        yield value_difference(old, new, place)
+        return
+    rows = _frame_rows if kept.suffix == ".parquet" else _lines
+    for number, (old, new) in enumerate(zip_longest(rows(kept), rows(made)), start=1):
+        if old != new:
+            tally.add(_unit(new or old, number), different_fields(old, new))
+    yield from tally.differences()
+
+
+def value_difference(kept: Any, made: Any, place: str) -> Difference:
+    """Two JSON values that are not the same."""
+    fields = tuple(different_fields(kept, made))
+    problem = "differs from what the kept replies give"
+    return Difference(place=place, problem=problem, fields=fields[:_NAMED])
+
+
+def different_fields(kept: Any, made: Any) -> Iterator[str]:
+    """The dotted keys that two JSON values say differently."""
+    if isinstance(kept, Mapping) and isinstance(made, Mapping):
+        yield from changed_keys(kept, made)
+    elif kept is None:
+        yield "a row is missing"
+    elif made is None:
+        yield "a row is too much"
+
+
+def _unit(row: Any, number: int) -> str:
+    if isinstance(row, Mapping):
+        held = row.get("dialogue") if isinstance(row.get("dialogue"), Mapping) else row
+        for name in _IDS:
+            if held is not None and isinstance(held.get(name), str):
+                return str(held[name])
+    return f"row {number}"
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            yield orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise damaged(f"{path}:{number}", error) from error
+
+
+def _frame_rows(path: Path) -> Iterator[dict[str, Any]]:
+    # As JSON, in which a NaN is what another NaN is.
+    for frame in read_frames(path, _BATCH):
+        with readable(path):
+            yield from map(orjson.loads, _as_lines(frame))
+
+
+def _as_lines(frame: pl.DataFrame) -> list[bytes]:
+    return [line for line in frame.write_ndjson().encode().splitlines() if line]

@@ -1,0 +1,155 @@
+"""Whatever curate reads back, changed at random: a named error or a sound reading, never a traceback, never a hang.
+
+A few seeds each in every run of the tests; `make soak` takes `CURATE_MUTATIONS` of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from curate.errors import CurateError
+from curate.recipe import load_recipe
+from curate.run.diff import diff_runs
+from curate.run.ingest import read_sources
+from curate.run.pipeline import open_sources
+from curate.run.read_back import read_judged, read_manifest, read_table
+from curate.run.reviews import read_answers
+from curate.run.trust_reports import trust_sentences
+from curate.run.verify import verify_run
+from curate.trust.gold import labels_in_file, split_labels
+from tests.mutation import mutate
+from tests.run.test_damage import complaint
+from tests.run.test_verify import finished, server  # noqa: F401 (fixtures)
+
+MUTATIONS = int(os.environ.get("CURATE_MUTATIONS", "24"))
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted(ROOT.glob("recipes/**/*.yaml"))
+SECONDS = 60  # generous on a busy machine; a hang takes for ever
+
+
+@contextmanager
+def no_hang(what: str) -> Iterator[None]:
+    """What takes longer is an error."""
+
+    def stop(_: int, __: FrameType | None) -> None:
+        raise AssertionError(f"hangs on {what}")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_mutated_recipes_and_mappings(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    refused = 0
+    for seed in range(4 * MUTATIONS):
+        draw = random.Random(f"recipe {seed}")
+        source = draw.choice(RECIPES)
+        path.write_bytes(mutate(source.read_bytes(), draw))
+        with no_hang(f"seed {seed} of {source.name}"):
+            said = complaint(lambda: load_recipe(path))
+        refused += said is not None
+    assert refused > MUTATIONS
+
+
+GOLD = {
+    "gold.csv": b"id,dimension,value,turn,rater\n"
+    + b"".join(b"chat-%d,helpfulness,%d,%d,ann\n" % (n, n % 5 + 1, n % 3 + 1) for n in range(30)),
+    "gold.jsonl": b"".join(
+        json.dumps({"id": f"chat-{n}", "dimension": "good", "value": n % 2 == 0}).encode() + b"\n"
+        for n in range(30)
+    ),
+    "votes.jsonl": b"".join(
+        json.dumps({"pair_id": f"p{n}", "better": "chosen", "rater": "bob"}).encode() + b"\n"
+        for n in range(30)
+    ),
+}
+ANSWER = {
+    "kind": "review_answer",
+    "id": "chat-1",
+    "content": "0" * 32,
+    "dimension": "accept",
+    "value": "accept",
+    "rater": "ann",
+    "time": "2026-01-01T00:00:00Z",
+}
+
+
+def test_mutated_labels_and_review_files(tmp_path: Path) -> None:
+    files: dict[str, tuple[bytes, Callable[[Path], object]]] = {
+        name: (data, lambda path: split_labels(labels_in_file(path))) for name, data in GOLD.items()
+    }
+    files["answers.jsonl"] = (json.dumps(ANSWER).encode() + b"\n") * 20, read_answers
+    for seed in range(2 * MUTATIONS):
+        draw = random.Random(f"labels {seed}")
+        name = draw.choice(list(files))
+        data, read = files[name]
+        path = tmp_path / name
+        path.write_bytes(mutate(data, draw))
+        with no_hang(f"seed {seed} of {name}"):
+            complaint(lambda: read(path))  # noqa: B023 (called at once)
+
+
+def test_every_row_of_a_mutated_source_is_accounted_for(tmp_path: Path) -> None:
+    sample = (ROOT / "recipes/sample/support.jsonl").read_bytes()
+    path = tmp_path / "chats.jsonl"
+    read = 0
+    for seed in range(MUTATIONS):
+        path.write_bytes(mutate(sample, random.Random(f"source {seed}")))
+        with no_hang(f"seed {seed}"):
+            try:
+                sources = open_sources(
+                    load_recipe(ROOT / "recipes/quickstart.yaml", [f"source={{path: {path}}}"])
+                )
+                reports = read_sources(sources, tmp_path / "run", role=None, scenario=None)
+            except CurateError:
+                continue
+        read += 1
+        tally = reports[0].tally
+        assert tally.rows_in == tally.rows_used + tally.quarantined
+        lines = (tmp_path / "run/quarantine.jsonl").read_bytes().splitlines()
+        assert len(lines) == tally.quarantined
+    assert read > MUTATIONS / 4
+
+
+def test_every_file_of_a_run_corrupted_at_random(finished: Path, tmp_path: Path) -> None:  # noqa: F811
+    """Each reader either reads it or names it; nothing is repaired behind the reader's back."""
+    names = [
+        str(path.relative_to(finished))
+        for path in sorted(finished.rglob("*"))
+        if path.is_file() and path.name != ".lock" and path.stat().st_size
+    ]
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    for seed in range(MUTATIONS):
+        draw = random.Random(f"run {seed}")
+        name = draw.choice(names)
+        whole = (run / name).read_bytes()
+        (run / name).write_bytes(mutate(whole, draw))
+        readers: list[Callable[[], object]] = [
+            lambda: list(read_table(run)),
+            lambda: read_judged(run, "chat-2"),
+            lambda: diff_runs(finished, run),
+            lambda: trust_sentences(run, read_manifest(run).fingerprints),
+        ]
+        if seed % 4 == 0:
+            readers.append(lambda: verify_run(run))
+        for reader in readers:
+            with no_hang(f"seed {seed} of {name}"):
+                said = complaint(reader)
+            if said is not None:
+                assert said.fix or said.expected or said.got, f"{name}: {said}"
+        for beside in run.glob("replies.sqlite-*"):
+            beside.unlink()
+        (run / name).write_bytes(whole)

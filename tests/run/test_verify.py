@@ -1,0 +1,295 @@
+"""`curate verify`: a run is what its kept replies give, and any single change of it is found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import polars as pl
+import pytest
+from aiohttp import web
+from typer.testing import CliRunner
+
+from curate.cli import app
+from curate.errors import UsageError
+from curate.recipe import Recipe
+from curate.run.pipeline import run_recipe
+from curate.run.verify import Verification, verify_run
+from curate.storage.stage_rows import StageRows
+from tests.live import live_server
+from tests.run.test_pipeline import chat, recipe, write_rows
+from tests.servers import Body, CountingServer, answer_by_hash
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[CountingServer]:
+    with live_server() as running:
+        yield running
+
+
+def preference(number: int) -> dict[str, Any]:
+    start = [{"role": "user", "content": f"What is chat {number} about?"}]
+    sides = {
+        name: [*start, {"role": "assistant", "content": f"It is {name} number {number}."}]
+        for name in ("chosen", "rejected")
+    }
+    return {"id": f"pref-{number}", **sides}
+
+
+def every_stage(server: CountingServer, folder: Path, chats: int = 8, **sections: Any) -> Recipe:
+    """A recipe that has all stages, on data with dialogues and natural pairs."""
+    dialogues = write_rows(folder / "chats.jsonl", [chat(n, turns=1 + n % 3) for n in range(chats)])
+    pairs = write_rows(folder / "pairs.jsonl", [preference(n) for n in range(4)])
+    return recipe(
+        server,
+        dialogues,
+        source=[{"path": str(dialogues)}, {"path": str(pairs)}],
+        metrics={},
+        factuality={},
+        fork={"resamples": 1, "where": "1 = 1"},
+        natural={"verify": True},
+        select={"where": {"any": "1 = 1"}, "split": {"validation": 0.2}},
+        export={"trainers": ["trl"]},
+        **sections,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(server: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of every stage, with a certificate."""
+    folder = tmp_path_factory.mktemp("verified")
+    run = folder / "run"
+    result = run_recipe(every_stage(server, folder), out=run)
+    assert result.exit_code == 0
+    ids = pl.read_parquet(run / "scores.parquet")["id"].to_list()
+    gold = folder / "gold.csv"
+    gold.write_text("id,value\n" + "".join(f"{one},4\n" for one in ids))
+    asked = ["--bad", "human < 3", "--risk", "0.3", "--confidence", "0.7"]
+    arguments = ["certify", str(run), str(gold), *asked, "--out", str(folder / "c.json")]
+    certified = CliRunner().invoke(app, arguments)
+    assert certified.exit_code == 0, certified.output
+    return run
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def places(found: Verification) -> set[str]:
+    return {difference.place for difference in found.differences}
+
+
+def test_a_run_is_what_its_kept_replies_give(run: Path, server: CountingServer) -> None:
+    before, asked = contents(run), len(server.requests)
+    found = verify_run(run)
+    assert found.differences == ()
+    assert found.rows.keys() == {"judge", "adherence", "metrics", "factuality", "fork", "natural"}
+    assert found.rows["judge"] == 16
+    assert found.certificates == 1
+    assert not found.no_reply
+    assert "no model was asked" in found.sentence
+    assert len(server.requests) == asked
+    assert contents(run) == before
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(run)): path.read_bytes()
+        for path in run.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def change_row(stage: str, change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
+    """One row of a stage, as an editor who knows the format would change it."""
+
+    def plant(run: Path) -> None:
+        [table] = run.glob(f"{stage}/*/rows.parquet")
+        rows = StageRows(table.parent, dump=orjson.dumps, load=orjson.loads)
+        held = dict(rows.read())
+        key = next(iter(held))
+        change(held[key])
+        rows.append(key, held[key])
+        rows.compact(list(held))
+        rows.close()
+
+    return plant
+
+
+def change_reply(run: Path) -> None:
+    """One reply of the judge gives a score another probability, and its checksum fits."""
+    with sqlite3.connect(run / "replies.sqlite") as base:
+        query = "SELECT key, value FROM kept WHERE number = 3"
+        [(key, value)] = base.execute(query).fetchall()
+        reply = orjson.loads(value)
+        reply["first_token"][0][1] -= 0.5
+        changed = orjson.dumps(reply)
+        row = (changed, zlib.crc32(changed, zlib.crc32(key)))
+        base.execute("UPDATE kept SET value = ?, checksum = ? WHERE number = 3", row)
+
+
+def lose_reply(run: Path) -> None:
+    with sqlite3.connect(run / "replies.sqlite") as base:
+        base.execute("DELETE FROM kept WHERE number = 40")
+
+
+def change_score_table(run: Path) -> None:
+    path = run / "scores.parquet"
+    table = pl.read_parquet(path)
+    first = pl.int_range(pl.len()) == 0
+    table.with_columns(mean_score=pl.when(first).then(4.99).otherwise("mean_score")).write_parquet(
+        path
+    )
+
+
+def change_line(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def plant(run: Path) -> None:
+        path = run / name
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+
+    return plant
+
+
+def drop_line(name: str) -> Callable[[Path], None]:
+    def plant(run: Path) -> None:
+        lines = (run / name).read_text().splitlines(keepends=True)
+        (run / name).write_text("".join(lines[1:]))
+
+    return plant
+
+
+def raise_margin(run: Path) -> None:
+    path = run / "pairs/natural_pairs.jsonl"
+    first, *others = path.read_bytes().splitlines(keepends=True)
+    pair = orjson.loads(first)
+    pair["check"]["margin"] = 3.25
+    path.write_bytes(orjson.dumps(pair) + b"\n" + b"".join(others))
+
+
+def better_label(run: Path) -> None:
+    [path] = (run / "trust" / "labels").iterdir()
+    path.write_text(path.read_text().replace('"value":"4"', '"value":"1"', 1))
+
+
+def accept(run: Path) -> None:
+    first = json.loads((run / "dialogues.jsonl").read_text().splitlines()[0])
+    rows = {row["id"]: row for row in pl.read_parquet(run / "scores.parquet").iter_rows(named=True)}
+    answer = {
+        "kind": "review_answer",
+        "id": first["id"],
+        "content": rows[first["id"]]["content_hash"],
+        "dimension": "accept",
+        "value": "reject",
+        "rater": "ann",
+        "time": "2026-01-01T00:00:00Z",
+    }
+    (run / "review").mkdir(exist_ok=True)
+    (run / "review" / "answers.jsonl").write_text(json.dumps(answer) + "\n")
+
+
+def set_verdict(row: dict[str, Any]) -> None:
+    row["verdict"] = "excellent" if row["verdict"] != "excellent" else "poor"
+
+
+def set_first_score(row: dict[str, Any]) -> None:
+    scores = row["per_turn"][0]
+    scores["score"] = 1 - (scores["score"] or 0)
+
+
+IN_WHAT_WAS_MADE = {
+    "judge": change_row("judge", set_verdict),
+    "adherence": change_row("adherence", set_first_score),
+    "metrics": change_row("metrics", lambda row: row.update(overall_score=1.5)),
+    "scores.parquet": change_score_table,
+    "pairs/natural_pairs.jsonl": raise_margin,
+    "select/sft.jsonl": drop_line("select/sft.jsonl"),
+    "export/trl/sft.jsonl": change_line("export/trl/sft.jsonl", "Answer 1", "Answer 7"),
+    "manifest.json": change_line("manifest.json", '"selected": ', '"selected": 1'),
+    "trust/certificate.json": better_label,
+}
+
+
+def test_each_planted_change_of_what_was_made_is_found(run: Path) -> None:
+    for plant in IN_WHAT_WAS_MADE.values():
+        plant(run)
+    found = verify_run(run)
+    assert places(found) == IN_WHAT_WAS_MADE.keys()
+    by_place = {difference.place: difference for difference in found.differences}
+    assert by_place["judge"].units == ("chat-0",)
+    assert by_place["judge"].fields == ("verdict",)
+    assert by_place["scores.parquet"].fields == ("mean_score",)
+    assert by_place["pairs/natural_pairs.jsonl"].fields == ("check.margin",)
+    assert by_place["manifest.json"].fields == ("selected",)
+    assert "labels.bad" in by_place["trust/certificate.json"].fields
+    assert by_place["judge"].rows == by_place["export/trl/sft.jsonl"].rows == 1
+
+
+@pytest.mark.parametrize(
+    ("plant", "place"),
+    [
+        pytest.param(change_reply, "judge", id="a reply"),
+        pytest.param(lose_reply, "judge", id="a lost reply"),
+        pytest.param(
+            change_line("dialogues.jsonl", "Answer 1", "Answer 7"),
+            "dialogues.parquet",
+            id="a dialogue",
+        ),
+        pytest.param(accept, "select/decisions.jsonl", id="an answer of a reviewer"),
+    ],
+)
+def test_a_planted_change_of_what_it_is_made_from_is_found(
+    plant: Callable[[Path], None], place: str, run: Path
+) -> None:
+    plant(run)
+    found = verify_run(run)
+    assert place in places(found), found.differences
+    assert place in found.sentence
+
+
+def test_a_row_whose_call_failed_stands_without_a_reply(tmp_path: Path) -> None:
+    """A call that failed leaves no reply: its row claims none, and is taken as it is."""
+
+    def answer(body: Body) -> Any:
+        if "chat 2" in str(body["messages"]):
+            told = {"error": {"message": "this model's maximum context length is 10 tokens"}}
+            return web.json_response(told, status=400)
+        if "chat 3" in str(body["messages"]):
+            return web.json_response({"error": {"message": "no such thing"}}, status=400)
+        return answer_by_hash(body)
+
+    data = write_rows(tmp_path / "chats.jsonl", [chat(n, turns=3) for n in range(5)])
+    with live_server(answer=answer) as server:
+        run_recipe(recipe(server, data), out=tmp_path / "run")
+    found = verify_run(tmp_path / "run")
+    assert found.differences == ()
+    assert found.no_reply == {"judge": 2, "adherence": 2}
+
+
+def test_the_command_says_what_differs(run: Path) -> None:
+    same = CliRunner().invoke(app, ["verify", str(run), "--json"])
+    assert same.exit_code == 0
+    assert Verification.model_validate_json(same.stdout).differences == ()
+    change_row("judge", set_verdict)(run)
+    other = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["verify", str(run)])
+    assert other.exit_code == 1
+    assert "judge differs" in other.stdout
+    assert "chat-0: verdict" in other.stdout
+    assert other.stdout.splitlines()[-1] == "The run is not what its kept replies give: judge."
+
+
+def test_a_run_that_cannot_be_verified_is_refused(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a run folder"):
+        verify_run(tmp_path)
+    (run / "replies.sqlite").unlink()
+    with pytest.raises(UsageError, match="nothing to make the run's scores from"):
+        verify_run(run)
+    assert not (run / "replies.sqlite").exists()
