@@ -11,12 +11,14 @@ from typing import Any
 import polars as pl
 
 _DIGITS = 4
+CONTENT_SIGNS = 8
+"""Of a content hash: enough to see that a dialogue is not as it was reviewed."""
 
 
 def encoded(values: Sequence[Any]) -> dict[str, Any]:
     """A column for the page; floats are rounded to four digits after the point, lists are values as a whole."""
     if not values or all(isinstance(value, (int, float, type(None))) for value in values):
-        return {"v": [_rounded(value) for value in values]}
+        return {"v": [rounded(value) for value in values]}
     places: dict[Any, int] = {}
     codes = []
     for value in values:
@@ -39,5 +41,6 @@ def kind_of(dtype: pl.DataType) -> str:
     return "list" if isinstance(dtype, pl.List) else "text"
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
+    """A number as a column has it."""
     return round(value, _DIGITS) if isinstance(value, float) else value

@@ -10,9 +10,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -89,6 +91,24 @@ def page(
     for number, body in enumerate(bodies):
         yield _element(f"chunk-{number}", "application/octet-stream", body)
     yield b"<script>" + script + b"</script>\n</body>\n</html>\n"
+
+
+def unpacked_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """All data that a page holds: its figures, its columns, and each dialogue."""
+    with path.open("rb") as file:
+        for line in file:
+            match = _DATA.match(line)
+            if match is None:
+                continue
+            kind, content = match.groups()
+            if kind == b"json":
+                yield orjson.loads(content)
+            else:
+                for row in zlib.decompress(base64.b64decode(content)).split(b"\n"):
+                    yield orjson.loads(row)
+
+
+_DATA = re.compile(rb'<script type="application/(json|octet-stream)" id="[\w-]+">(.*)</script>$')
 
 
 def _element(name: str, kind: str, content: bytes) -> bytes:

@@ -74,7 +74,7 @@ def diff_runs(first: Path, second: Path) -> RunDiff:
         CurateError: a file is damaged.
     """
     before, after = read_manifest(first), read_manifest(second)
-    dialogues = compare_tables(_table(first), _table(second))
+    dialogues = compare_tables(score_table_of(first), score_table_of(second))
     if not dialogues.both:
         raise UsageError(
             "the runs have no dialogue in common",
@@ -109,7 +109,13 @@ def diff_runs(first: Path, second: Path) -> RunDiff:
     )
 
 
-def _table(run: Path) -> pl.DataFrame:
+def score_table_of(run: Path) -> pl.DataFrame:
+    """The score table of a run with the column `sets`, its verdicts as text.
+
+    Raises:
+        UsageError: the run has no scores yet.
+        CurateError: it is damaged.
+    """
     path = run / SCORES
     if not path.is_file():
         raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")

@@ -116,3 +116,19 @@ def serious(page: Page) -> list[tuple[str, str, str]]:
         for node in one["nodes"]
         if one["impact"] in ("serious", "critical")
     ]
+
+
+def check_accessible(page: Page, width: int) -> None:
+    """What is shown, at this width: axe finds nothing serious, and nothing reaches past the window."""
+    page.set_viewport_size({"width": width, "height": 844})
+    page.wait_for_timeout(200)
+    assert serious(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def check_accessible_place(page: Page, file: Path, place: str, width: int, scheme: str) -> None:
+    """`check_accessible` of a place of a page that is opened at this width, light or dark."""
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.set_viewport_size({"width": width, "height": 844})
+    open_at(page, file, place)
+    check_accessible(page, width)

@@ -1,11 +1,13 @@
 // The dialogues of the run: searched, filtered and sorted on the left, one of them on the right.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { choices, columnNamed, count, figures, pairCount, pairValue, rowOf, value } from "./data.js";
+import { choices, columnNamed, count, draw, figures, pairCount, pairValue, rowOf, value } from "./data.js";
 import { Strip } from "./charts.jsx";
-import { Dialogue, Verdict } from "./dialogue.jsx";
+import { RowChange } from "./compare.jsx";
+import { Dialogue } from "./dialogue.jsx";
 import { List } from "./list.jsx";
-import { isDecided, isHidden, reviewing } from "./review.js";
-import { ReviewBar } from "./review.jsx";
+import { isDecided, isHidden, isPairHidden, reviewing } from "./review.js";
+import { ReviewBar, titleOf } from "./review.jsx";
+import { Verdict } from "./scores.jsx";
 import { filters, go, hits, place, replacePlace, rows, searchFor, searched, sorting, words } from "./state.js";
 import { Plain, digits, plural, spoken } from "./text.jsx";
 
@@ -15,11 +17,11 @@ export function Browser() {
   return (
     <div class={`browser ${id === null ? "" : "has-open"}`}>
       <div class="side-pane">
-        <ReviewBar />
+        {!figures.diff && <ReviewBar />}
         <Search />
-        <Filters />
+        {!draw && <Filters />}
         <p class="status" aria-live="polite">
-          {plural(rows.value.length, "dialogue")} of {count().toLocaleString("en")}
+          {plural(rows.value.length, draw?.of_pairs ? "pair" : "dialogue")} of {count().toLocaleString("en")}
           {searched.value < 1 && `, ${Math.floor(100 * searched.value)} % searched`}
         </p>
         <List rows={rows.value} current={current} height={74} label="dialogues" draw={(row) => <Row row={row} />} pick={(row) => go("dialogue", value("id", row))} />
@@ -37,15 +39,16 @@ export function Browser() {
 }
 
 function Row({ row }) {
+  if (figures.diff) return <RowChange row={row} />;
   const score = ["mean_score", "adherence", "overall_score"].map((name) => [name, value(name, row)]).filter(([, held]) => held !== null);
   const verdict = value("verdict", row);
   const unscored = value("judge_unscored", row);
-  if (isHidden(value("id", row))) return <><span class="row-top"><strong><Plain>{value("id", row)}</Plain></strong></span><span class="row-text"><Plain>{value("first_words", row)}</Plain></span><span class="row-end"><small>not decided</small></span></>;
+  if (isHidden(value("id", row))) return <><span class="row-top"><strong><Plain>{titleOf(row)}</Plain></strong></span><span class="row-text"><Plain>{value("first_words", row)}</Plain></span><span class="row-end"><small>{isDecided(value("id", row)) ? "answered" : "not decided"}</small></span></>;
   return (
     <>
       <span class="row-top"><strong><Plain>{value("id", row)}</Plain></strong>{verdict ? <Verdict verdict={verdict} /> : unscored && <span class="badge">unscored</span>}</span>
       <span class="row-text"><Plain>{value("first_words", row)}</Plain></span>
-      <span class="row-end"><Strip row={row} /><small>{reviewing.value && isDecided(value("id", row)) && "decided  "}{score.map(([name, held]) => `${spoken(name)} ${digits(held)}`).join("  ")}</small></span>
+      <span class="row-end"><Strip row={row} /><small>{reviewing.value && isDecided(value("id", row)) && "decided · "}{score.map(([name, held]) => `${spoken(name)} ${digits(held)}`).join(" · ")}</small></span>
     </>
   );
 }
@@ -144,10 +147,11 @@ export function Pairs() {
 function PairRow({ at }) {
   const dropped = pairValue("dropped", at);
   const probability = pairValue("probability", at);
+  if (isPairHidden(pairValue("id", at))) return <><span class="row-top"><strong><Plain>{pairValue("dialogue", at)}</Plain></strong></span><span class="row-end"><small>not compared</small></span></>;
   return (
     <>
       <span class="row-top"><strong><Plain>{pairValue("dialogue", at)}</Plain></strong>{dropped ? <span class="badge bad">{spoken(dropped)}</span> : <span class="badge good">passed</span>}</span>
-      <span class="row-end"><small>{pairValue("kind", at)}, {pairValue("source", at)}{pairValue("turn", at) !== null && `, turn ${pairValue("turn", at)}`}</small><small>{probability !== null ? `p ${digits(probability)}` : pairValue("preference", at) !== null ? `log-odds ${digits(pairValue("preference", at))}` : ""}</small></span>
+      <span class="row-end"><small>{pairValue("source", at) === "none" ? "no other reply" : `${pairValue("kind", at)}, ${pairValue("source", at)}`}{pairValue("turn", at) !== null && `, turn ${pairValue("turn", at)}`}</small><small>{probability !== null ? `p ${digits(probability)}` : pairValue("preference", at) !== null ? `log-odds ${digits(pairValue("preference", at))}` : ""}</small></span>
     </>
   );
 }

@@ -4,6 +4,8 @@ import { bytesOf, unpackedText } from "./packed.js";
 const element = (name) => document.getElementById(name);
 
 export const figures = JSON.parse(element("figures").textContent);
+// Where the file holds what `curate sample` drew: what is asked of it, and what it is drawn from.
+export const draw = figures.draw ?? null;
 
 let dialogues = {};
 let pairColumns = {};

@@ -1,14 +1,14 @@
 // A dialogue turn by turn, each with its scores and what was found there.
 import { useEffect, useState } from "preact/hooks";
-import { dialogueAt, figures, rowOf, value } from "./data.js";
+import { Compared } from "./compare.jsx";
+import { dialogueAt, draw, figures, rowOf, value } from "./data.js";
 import { Message } from "./message.jsx";
 import { Pair } from "./pair.jsx";
 import { isHidden } from "./review.js";
-import { BlindPair, Decision, PairReview, TurnReview, isPairOpen } from "./review.jsx";
+import { BlindPair, Decision, PairReview, TurnReview, isPairOpen, titleOf } from "./review.jsx";
+import { Adherence, ConversationLevel, Findings, Metrics, Reason, TurnScores, Verdict, byTurn, leastOf, untrue } from "./scores.jsx";
 import { address, place, showOnly } from "./state.js";
 import { Plain, Text, digits, plural, spoken } from "./text.jsx";
-
-export const Verdict = ({ verdict }) => <span class={`badge verdict-${verdict}`}>{verdict}</span>;
 
 export function Dialogue({ id, target }) {
   const row = rowOf(id);
@@ -28,16 +28,28 @@ export function Dialogue({ id, target }) {
   if (row === undefined) return <p class="pane-note">There is no dialogue <Plain>{id}</Plain> in this file.{figures.parts.length > 0 && " It may be in another part."}</p>;
   if (!held || held.row !== row) return <p class="pane-note">Reading …</p>;
   if (held.error) return <p class="pane-note">The dialogue cannot be read: {String(held.error)}</p>;
-  return <Whole row={row} id={id} dialogue={held.dialogue} />;
+  const View = figures.diff ? Compared : Whole;
+  return <View row={row} id={id} target={target} dialogue={held.dialogue} />;
 }
 
-function Whole({ row, id, dialogue }) {
+function Whole({ row, id, target, dialogue }) {
   const judgment = dialogue?.judge;
+  const pair = place.value.view === "pairs" && dialogue?.pairs?.find((one) => one.pair_id === target);
+  if (pair && isPairOpen(pair)) {
+    return (
+      <article class="dialogue">
+        <header><h2><a href={address("pairs", id, target)}><Plain>{id}</Plain></a></h2></header>
+        <Role dialogue={{ ...dialogue, adherence: undefined }} />
+        {before(dialogue, pair).map((message, at) => <Message key={at} message={message} />)}
+        <BlindPair dialogue={dialogue} pair={pair} />
+      </article>
+    );
+  }
   const hidden = isHidden(id);
   if (hidden && dialogue) {
     return (
       <article class="dialogue">
-        <header><h2><a href={address("dialogue", id)}><Plain>{id}</Plain></a></h2></header>
+        <header><h2><a href={address("dialogue", id)}><Plain>{titleOf(row)}</Plain></a></h2></header>
         <Decision dialogue={dialogue} decided={decided(row)} />
         <Role dialogue={{ ...dialogue, adherence: undefined }} />
         <Body dialogue={{ ...dialogue, judge: undefined, adherence: undefined, metrics: undefined, factuality: undefined, pairs: (dialogue.pairs ?? []).filter((pair) => pair.chosen) }} known={dialogue} id={id} />
@@ -82,26 +94,7 @@ function Unscored({ row, dialogue }) {
   });
 }
 
-function ConversationLevel({ judgment }) {
-  const level = judgment?.conversation_level;
-  if (!level) return null;
-  return (
-    <dl class="levels">
-      {Object.entries(level).map(([name, entry]) => (
-        <div key={name}>
-          <dt>{spoken(name)}</dt>
-          <dd><Level score={entry.score} reading={entry.reading} /> {entry.note && <Plain>{entry.note}</Plain>}</dd>
-        </div>
-      ))}
-    </dl>
-  );
-}
-
-const Level = ({ score, reading }) => (
-  <span class={`level level-${score}`} title={reading?.mean ? `expectation ${digits(reading.mean)}` : undefined}>{score}</span>
-);
-
-function Role({ dialogue }) {
+export function Role({ dialogue }) {
   if (!dialogue) return null;
   const adherence = dialogue.adherence;
   const reasons = [...(adherence?.per_turn ?? []), ...(adherence?.conversation ? [{ turn: null, ...adherence.conversation }] : [])];
@@ -111,7 +104,7 @@ function Role({ dialogue }) {
   return (
     <>
       {adherence?.session_score !== undefined && (
-        <p>Role adherence {digits(adherence.session_score)} (95 % {digits(adherence.interval[0])} to {digits(adherence.interval[1])}), {adherence.adherent ? "adherent" : "not adherent"}.</p>
+        <p><Adherence record={adherence} />.</p>
       )}
       {adherence?.conversation?.reason && <Reason reason={adherence.conversation.reason} />}
       {dialogue.role_definition && <details open={marks.length > 0}><summary>Role{marks.length > 0 && `, ${plural(marks.length, "violation")} marked`}</summary><Text text={dialogue.role_definition} marks={marks} /></details>}
@@ -123,17 +116,9 @@ function Role({ dialogue }) {
   );
 }
 
-const Reason = ({ reason }) => (
-  <p class={reason.violation ? "issue" : "note"}>
-    role{reason.violation ? `, ${reason.violation}` : ""}: <Plain>{reason.text}</Plain>
-    {reason.role_words && <> (<q><Plain>{reason.role_words}</Plain></q>)</>}{reason.fault && ` [${reason.fault}]`}
-  </p>
-);
-
 // `known`: the dialogue with what the judge says, where `dialogue` has it hidden.
 function Body({ dialogue, known = dialogue, id }) {
   const recorded = new Map((known.judge?.per_turn ?? []).map((turn) => [turn.turn, turn.scores]));
-  const byTurn = (record) => new Map((record?.per_turn ?? []).map((turn) => [turn.turn, turn]));
   const [scores, roles, facts] = [byTurn(dialogue.judge), byTurn(dialogue.adherence), byTurn(dialogue.factuality)];
   const weakest = dialogue.judge?.weakest_turn ?? null;
   const firstTurn = dialogue.turns[0]?.[1] ?? dialogue.messages.length;
@@ -151,69 +136,47 @@ function Body({ dialogue, known = dialogue, id }) {
           facts={facts.get(number)} isWeakest={weakest === number} faults={poor.filter((metric) => metric.turns?.includes(number))}
           unscored={dialogue.judge?.unscored_turns?.find((turn) => turn.turn === number)} pairs={pairs.filter((pair) => pair.turn === number)} />
       ))}
-      {loose.map((pair) => <Either key={pair.pair_id} dialogue={known} pair={pair} />)}
+      {loose.map((pair) => <Either key={pair.pair_id} dialogue={known} id={id} pair={pair} />)}
     </>
   );
 }
 
-const Either = ({ dialogue, pair }) => (isPairOpen(dialogue, pair) ? <BlindPair dialogue={dialogue} pair={pair} /> : <><Pair pair={pair} /><PairReview dialogue={dialogue} pair={pair} /></>);
+// The messages before a pair's replies: the dialogue's own next one is often one of its sides.
+function before(dialogue, pair) {
+  const [, start, stop] = dialogue.turns.find(([number]) => number === pair.turn) ?? [0, 0, 0];
+  const reply = dialogue.messages.slice(start, stop).findIndex(({ role }) => role === "assistant");
+  return dialogue.messages.slice(0, start + Math.max(0, reply));
+}
+
+function Either({ dialogue, id, pair }) {
+  if (draw) return <BlindPair dialogue={dialogue} pair={pair} />;
+  if (isPairOpen(pair)) return <p class="note"><a href={address("pairs", id, pair.pair_id)}>A pair to compare</a>, by itself: the reply above is often one of its sides.</p>;
+  return <><Pair pair={pair} /><PairReview dialogue={dialogue} pair={pair} /></>;
+}
 
 function Turn({ number, id, dialogue, recorded, messages, scores, role, facts, isWeakest, faults, unscored, pairs }) {
-  const least = scores ? Math.min(...Object.values(scores.scores)) : null;
-  const words = (facts?.claims ?? []).filter((claim) => claim.label === "false").map((claim) => ({ words: claim.words, kind: "untrue", title: "judged false" }));
+  const least = leastOf(scores);
   const current = place.value.turn === String(number);
   return (
     <section class={`turn ${least ? `edge-${least}` : ""} ${current ? "current" : ""}`} id={`turn-${number}`} aria-label={`turn ${number}`}>
       <h3>
         <a href={address("dialogue", id, number)}>Turn {number}</a>
-        {scores && Object.entries(scores.scores).map(([name, score]) => (
-          <span class="score" key={name}>{spoken(name)} <Level score={score} reading={scores.readings?.[name]} /></span>
-        ))}
-        {role && <span class="score">role <span class={`level level-${role.score === null || role.score === undefined ? "none" : Math.min(5, Math.floor(role.score * 5) + 1)}`}>{role.score === null || role.score === undefined ? spoken(role.unscored ?? "unscored") : digits(role.score)}</span></span>}
-        {isWeakest && <span class="badge bad">weakest turn</span>}
+        <TurnScores scores={scores} role={role} isWeakest={isWeakest} />
       </h3>
       {unscored && <p class="note">unscored: {spoken(unscored.reason)} <Plain>{unscored.detail}</Plain></p>}
       <div class="turn-body">
-        <div class="said">{messages.map((message, at) => <Message key={at} message={message} marks={message.role === "assistant" ? words : []} />)}</div>
+        <div class="said">{messages.map((message, at) => <Message key={at} message={message} marks={message.role === "assistant" ? untrue(facts) : []} />)}</div>
         <div class="found">
-          {(scores?.issues ?? []).map((issue, at) => <p class="issue" key={at}><Plain>{issue}</Plain></p>)}
-          {role?.reason && <Reason reason={role.reason} />}
-          {faults.map((metric) => <p class="issue" key={metric.name}>{spoken(metric.name)}: <Plain>{spoken(metric.failure_code)}</Plain></p>)}
-          {(facts?.claims ?? []).map((claim, at) => <p key={at} class={claim.label === "false" ? "issue" : "note"}>{spoken(claim.label)}{claim.evidence ? ` (${spoken(claim.evidence)})` : ""}: <Plain>{claim.words}</Plain></p>)}
+          <Findings scores={scores} role={role} faults={faults} facts={facts} />
         </div>
       </div>
       <TurnReview dialogue={dialogue} turn={number} scores={recorded} />
-      {pairs.map((pair) => <Either key={pair.pair_id} dialogue={dialogue} pair={pair} />)}
+      {pairs.map((pair) => <Either key={pair.pair_id} dialogue={dialogue} id={id} pair={pair} />)}
     </section>
   );
 }
 
-function Metrics({ record, id }) {
-  const shown = (metric) => (metric.score === null || metric.score === undefined ? `n/a (${spoken(metric.na)})` : metric.scale === "binary" ? ["fail", "pass"][metric.score] : `${metric.score} of 5`);
-  const [low, high] = record.overall_range;
-  return (
-    <details class="metrics" open>
-      <summary>Metrics: {digits(record.overall_score, 1)} of 100, {record.passed ? "pass" : "fail"} (threshold {digits(record.pass_threshold)}; {digits(low, 1)} to {digits(high, 1)} with weights changed by up to 20 %)</summary>
-      <div class="wide" tabindex="0" role="region" aria-label="metrics of this dialogue">
-      <table class="plain">
-        <thead><tr><th scope="col">metric</th><th scope="col">score</th><th scope="col">share</th><th scope="col">what went wrong</th><th scope="col">turns</th></tr></thead>
-        <tbody>
-          {record.metrics.map((metric) => (
-            <tr key={metric.name}>
-              <th scope="row">{spoken(metric.name)}</th><td>{shown(metric)}</td><td>{(100 * metric.share).toFixed(0)} %</td>
-              <td><Plain>{spoken(metric.failure_code ?? "")}</Plain></td>
-              <td>{(metric.turns ?? []).map((turn) => <a key={turn} href={address("dialogue", id, turn)}>{turn} </a>)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-      </div>
-      {record.calls && <p class="note">Tool calls: {record.calls.matches?.length ?? 0} of {record.calls.expected} expected were made, {record.calls.unexpected?.length ?? 0} others{record.calls.in_order ? "" : ", not in the expected order"}.</p>}
-    </details>
-  );
-}
-
-function Columns({ row }) {
+export function Columns({ row }) {
   const held = figures.columns.map((column) => ({ ...column, held: value(column.name, row) })).filter((column) => column.held !== null && column.name !== "id");
   const show = (one) => (Array.isArray(one) ? one.join(", ") : typeof one === "number" ? digits(one, 3) : String(one));
   return (
@@ -226,7 +189,7 @@ function Columns({ row }) {
   );
 }
 
-function Origin({ dialogue }) {
+export function Origin({ dialogue }) {
   const { lineage, metadata, labels, hash, collisions, judge } = dialogue;
   return (
     <details>

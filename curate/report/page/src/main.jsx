@@ -1,8 +1,9 @@
 // The page: opens the columns, shows the view that the address names, and listens to keys.
-import { render } from "preact";
+import { options, render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Browser, Pairs, step, stepTurn } from "./browser.jsx";
-import { figures, openColumns, pairCount } from "./data.js";
+import { Changes } from "./compare.jsx";
+import { draw, figures, openColumns, pairCount } from "./data.js";
 import { Overview } from "./overview.jsx";
 import { reviewing } from "./review.js";
 import { decide, nextOpen } from "./review.jsx";
@@ -11,7 +12,7 @@ import { Plain } from "./text.jsx";
 import { Threshold } from "./threshold.jsx";
 import { signal } from "@preact/signals";
 
-const VIEWS = [
+const VIEWS = draw ? [["dialogues", "Review", Browser]] : figures.diff ? [["overview", "What changed", Changes], ["dialogues", "Dialogues", Browser]] : [
   ["overview", "Overview", Overview],
   ["dialogues", "Dialogues", Browser],
   ["pairs", "Pairs", Pairs],
@@ -24,6 +25,7 @@ const KEYS = [
   ["/", "search"],
   ["o, d", "overview, dialogues"],
   ["1, 2", "in a review: accept, reject"],
+  ["1, 2, 3", "in a draw of pairs: A, B, neither"],
   ["Ctrl Enter", "in a review: the next dialogue without a decision"],
   ["Esc", "leave a field, back to the list"],
   ["?", "these keys"],
@@ -49,7 +51,7 @@ function Help() {
 function Page() {
   const { view } = place.value;
   const shown = view === "dialogue" ? "dialogues" : view;
-  const View = VIEWS.find(([name]) => name === shown)?.[2] ?? Overview;
+  const View = VIEWS.find(([name]) => name === shown)?.[2] ?? VIEWS[0][2];
   return (
     <>
       <header class="top">
@@ -65,6 +67,14 @@ function Page() {
   );
 }
 
+// The next key may be typed before a drawing that is put off: what it is typed into must be there.
+const drawnAtOnce = (change) => {
+  const later = options.debounceRendering;
+  options.debounceRendering = (draw) => draw();
+  change();
+  options.debounceRendering = later;
+};
+
 const DOES = {
   j: () => step(1),
   ArrowDown: () => step(1),
@@ -73,17 +83,16 @@ const DOES = {
   n: () => stepTurn(1),
   p: () => stepTurn(-1),
   w: () => stepTurn("weakest"),
-  o: () => go("overview"),
+  o: () => !draw && go("overview"),
   d: () => go("dialogues"),
-  1: () => decide(true),
-  2: () => decide(false),
+  1: () => decide(0),
+  2: () => decide(1),
+  3: () => decide(2),
   "?": () => (helping.value = true),
   Escape: () => place.value.view === "dialogue" && go("dialogues"),
   "/": () => {
-    const focus = () => document.getElementById("search")?.focus();
-    if (document.getElementById("search")) return focus();
-    go("dialogues");
-    setTimeout(focus);
+    if (!document.getElementById("search")) drawnAtOnce(() => go("dialogues"));
+    document.getElementById("search")?.focus();
   },
 };
 const MOVES = new Set(["j", "k", "ArrowDown", "ArrowUp", "n", "p", "w"]);

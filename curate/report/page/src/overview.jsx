@@ -177,15 +177,16 @@ function Relations() {
   const [y, setY] = useState(first("mean_helpfulness", "overall_score", "adherence"));
   const pick = (value, set, label) => <label>{label} <select value={value} onChange={(event) => set(event.target.value)}>{columns.map((name) => <option key={name} value={name}>{name}</option>)}</select></label>;
   const { lengths } = figures;
+  const longest = lengths ? lengths.counts.findLastIndex((row) => row.some(Boolean)) + 1 : 0;
   return (
     <>
       {columns.length > 0 && <><p class="choices">{pick(y, setY, "Show")} {pick(x, setX, "by")}</p><Relation x={x} y={y} /></>}
       {lengths && (
         <>
           <h3>Length of a reply against helpfulness</h3>
-          <CountTable corner="characters" columns={["helpfulness 1", "2", "3", "4", "5"]} counts={lengths.counts}
-            rows={lengths.lengths.map((low, at) => (at + 1 < lengths.lengths.length ? `${low} to ${lengths.lengths[at + 1] - 1}` : `${low} and more`))} />
-          <p class="note">{plural(lengths.turns, "turn")}{lengths.correlation !== null && `; rank correlation ${lengths.correlation.toFixed(2)} (Spearman)`}. The darker a cell, the larger its share of the row.</p>
+          <CountTable corner="characters" columns={["1", "2", "3", "4", "5"]} counts={lengths.counts.slice(0, longest)}
+            rows={lengths.lengths.map((low, at) => (at + 1 < lengths.lengths.length ? `${low} to ${lengths.lengths[at + 1] - 1}` : `${low} and more`)).slice(0, longest)} />
+          <p class="note">{plural(lengths.turns, "turn")}{lengths.correlation !== null && `; rank correlation ${lengths.correlation.toFixed(2)} (Spearman)`}. A column a score of helpfulness; the darker a cell, the larger its share of the row.</p>
         </>
       )}
     </>
@@ -250,7 +251,7 @@ function Failures() {
           <thead><tr>{["known way to fail", "figure", "at most", "", "what was measured"].map((name, at) => (name ? <th scope="col" key={at}>{name}</th> : <td key={at} />))}</tr></thead>
           <tbody>{checks.modes.map((mode) => (
             <tr key={mode.name}><th scope="row">{mode.name}</th><td>{mode.figure}</td><td>{mode.threshold}</td><td><span class={`badge ${mode.status === "warn" ? "bad" : mode.status === "pass" ? "good" : ""}`}>{mode.status}</span></td>
-              <td><Plain>{mode.detail}</Plain>{mode.status === "warn" && mode.dialogues.length > 0 && <>: {mode.dialogues.map((id) => <a key={id} href={address("dialogue", id)}><Plain>{id}</Plain> </a>)}</>}</td></tr>
+              <td class="told"><Plain>{mode.detail}</Plain>{mode.status === "warn" && mode.dialogues.length > 0 && <>: {mode.dialogues.map((id) => <a key={id} href={address("dialogue", id)}><Plain>{id}</Plain> </a>)}</>}</td></tr>
           ))}</tbody>
         </table>
       </div>
@@ -273,7 +274,7 @@ function PairChecks() {
           <div class="wide" tabindex="0" role="region" aria-label={KINDS[kind] ?? kind}>
             <table class="plain">
               <thead><tr>{["check", "figure", "at most", "", "what was measured"].map((name, at) => (name ? <th scope="col" key={at}>{name}</th> : <td key={at} />))}</tr></thead>
-              <tbody>{report.checks.map((check) => <tr key={check.name}><th scope="row">{spoken(check.name)}</th><td>{digits(check.figure)}</td><td>{digits(check.threshold)}</td><td><span class={`badge ${check.status === "warn" ? "bad" : check.status === "pass" ? "good" : ""}`}>{spoken(check.status)}</span></td><td><Plain>{check.detail}</Plain></td></tr>)}</tbody>
+              <tbody>{report.checks.map((check) => <tr key={check.name}><th scope="row">{spoken(check.name)}</th><td>{digits(check.figure)}</td><td>{digits(check.threshold)}</td><td><span class={`badge ${check.status === "warn" ? "bad" : check.status === "pass" ? "good" : ""}`}>{spoken(check.status)}</span></td><td class="told"><Plain>{check.detail}</Plain></td></tr>)}</tbody>
             </table>
           </div>
           <div class="grid">{Object.entries(report.mixes).map(([name, mix]) => <figure key={name}><figcaption>{spoken(name)}</figcaption><Bars of={report.pairs} rows={Object.entries(mix).slice(0, 12).map(([label, number]) => ({ label, count: number }))} /></figure>)}</div>

@@ -19,7 +19,7 @@ export function Pair({ pair }) {
   return (
     <section class={`pair ${pair.drop_reason ? "dropped" : "passed"}`} id={`pair-${pair.pair_id}`} aria-label={`pair ${pair.pair_id}`}>
       <h4>
-        Pair, {pair.basis === "judge" ? `made by ${pair.source}` : `held by the data (${pair.basis})`}:{" "}
+        Pair, {pair.source === "none" ? "no other reply made" : pair.basis === "judge" ? `made by ${pair.source}` : `held by the data (${pair.basis})`}:{" "}
         {pair.drop_reason ? <span class="badge bad" title={meaning}>dropped: {spoken(pair.drop_reason)}</span> : <span class="badge good">passed</span>}
         {pair.turn !== undefined && <small> turn {pair.turn}</small>}
       </h4>

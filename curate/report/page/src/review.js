@@ -4,8 +4,8 @@
 // what it replaces, when it was given and whether the judge's scores were hidden. A later answer to the same question by the
 // same reviewer takes the place of the earlier one; an answer that is taken back goes.
 import { computed, signal } from "@preact/signals";
-import { figures, rowOf } from "./data.js";
-import { drawn } from "./state.js";
+import { anytime, anytimeBound, goodToCome } from "./audit.js";
+import { count, draw, figures, rowOf, value } from "./data.js";
 
 const PLACE = `curate-review:${figures.run.key}`;
 const FORM = 1;
@@ -19,8 +19,8 @@ function stored() {
 }
 
 const begun = stored();
-export const reviewing = signal(false);
-export const blind = signal(begun.blind ?? true);
+export const reviewing = signal(draw !== null);
+export const blind = signal(draw !== null || (begun.blind ?? true));
 export const rater = signal(begun.rater ?? "");
 export const answers = signal(new Map(begun.answers ?? []));
 export const unsaved = signal(begun.unsaved ?? 0);
@@ -34,6 +34,17 @@ function keep() {
     isKept.value = false;
   }
 }
+
+const LEVELS = ["1", "2", "3", "4", "5"];
+// What is asked of a dialogue, of each of its turns or of a pair: name, choices, of_turns.
+export const QUESTIONS = draw?.questions ?? [
+  { name: "accept", choices: ["accept", "reject"] },
+  { name: "coherence", choices: LEVELS },
+  { name: "task_completion", choices: [...LEVELS, "n/a"] },
+  { name: "repair_handling", choices: [...LEVELS, "n/a"] },
+  ...["context_use", "helpfulness", "safety"].map((name) => ({ name, choices: LEVELS, of_turns: true })),
+];
+const rated = () => rater.value || "reviewer";
 
 const keyOf = (row) => JSON.stringify([row.content, row.pair_id ?? null, row.turn ?? null, row.dimension, row.rater]);
 
@@ -49,8 +60,8 @@ export function setBlind(isOn) {
 // Answer a question about a dialogue, one of its turns or pairs; an empty value takes the answer back.
 export function answer(dialogue, { dimension, value, turn = null, old = null, pair = null }) {
   const row = {
-    id: dialogue.id, content: dialogue.hash, turn, dimension, value, rater: rater.value || "reviewer", old,
-    time: new Date().toISOString(), blind: blind.value, form: FORM,
+    id: dialogue.id, content: dialogue.hash, turn, dimension, value, rater: rated(), old,
+    time: new Date().toISOString(), blind: blind.value, form: FORM, ...(draw ? { draw: draw.id } : {}),
     ...(pair ? { pair_id: pair, ...(dimension === "better" ? { better: value } : {}) } : {}),
   };
   const next = new Map(answers.value);
@@ -62,20 +73,31 @@ export function answer(dialogue, { dimension, value, turn = null, old = null, pa
 }
 
 export function answered(dialogue, dimension, turn = null, pair = null) {
-  const held = answers.value.get(keyOf({ content: dialogue.hash, turn, dimension, pair_id: pair, rater: rater.value || "reviewer" }));
+  const held = answers.value.get(keyOf({ content: dialogue.hash, turn, dimension, pair_id: pair, rater: rated() }));
   return held?.value ?? null;
 }
 
-const decidedIds = computed(() => new Set([...answers.value.values()].filter((row) => row.dimension === "accept" && row.rater === (rater.value || "reviewer")).map((row) => row.id)));
-export const isDecided = (id) => decidedIds.value.has(id);
-// Whether what the judge says of a dialogue is to be kept from the reviewer.
-export const isHidden = (id) => reviewing.value && blind.value && !isDecided(id);
+// What an answer is about, as the table names it: of a draw by its content or the pair, since an id may say too much.
+const unitOf = (row) => (draw ? (draw.of_pairs ? row.pair_id : row.content) : row.id);
+const ASKED = new Set(draw ? QUESTIONS.map(({ name }) => name) : ["accept"]);
+const answerCounts = computed(() => {
+  const counts = new Map();
+  for (const row of answers.value.values()) if (row.rater === rated() && ASKED.has(row.dimension)) counts.set(unitOf(row), (counts.get(unitOf(row)) ?? 0) + 1);
+  return counts;
+});
+// Whether the reviewer has said all that is asked; of a report whether to accept.
+export const isDecided = (id) => (answerCounts.value.get(id) ?? 0) >= (draw ? value("asked", rowOf(id)) : 1);
+const answeredPairs = computed(() => new Set([...answers.value.values()].filter((row) => row.dimension === "better" && row.rater === rated()).map((row) => row.pair_id)));
+// Whether the reviewer is not to know yet which side of a pair is which; of a draw never.
+export const isPairHidden = (id) => draw !== null || (reviewing.value && blind.value && !answeredPairs.value.has(id));
+// Whether what the judge says of a dialogue is to be kept from the reviewer; a draw's file does not hold it.
+export const isHidden = (id) => draw !== null || (reviewing.value && blind.value && !isDecided(id));
 
 export function exportFile() {
   const text = [...answers.value.values()].map((row) => `${JSON.stringify(row)}\n`).join("");
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([text], { type: "application/x-ndjson" }));
-  link.download = `review-${figures.run.name}.jsonl`;
+  link.download = `${draw ? "labels" : "review"}-${figures.run.name}.jsonl`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
   unsaved.value = 0;
@@ -85,22 +107,18 @@ export function exportFile() {
 // Take the answers of a file; of two to the same question the later one counts. Returns what was done, in words.
 export function importFile(text) {
   const rows = [];
-  const order = [];
   for (const [at, line] of text.split("\n").entries()) {
     if (!line.trim()) continue;
     try {
       const row = JSON.parse(line);
-      if (row.draw && !row.time) {
-        order.push(row.id);
-        continue;
-      }
       if (!row.content || !row.dimension || !row.rater || !row.time) throw new Error();
       rows.push(row);
     } catch {
       return `Nothing was taken: line ${at + 1} is no answer of a review.`;
     }
   }
-  if (order.length) return showDraw([...new Set(order)]);
+  const others = rows.filter((row) => !isHere(row));
+  if (others.length) return `Nothing was taken: ${others.length} of ${rows.length} answers are about dialogues that this file does not have, or has with other content (${others[0].id}).`;
   const next = new Map(answers.value);
   let taken = 0;
   for (const row of rows) {
@@ -114,32 +132,42 @@ export function importFile(text) {
   return `${taken} of ${rows.length} answers taken; the others are here already.`;
 }
 
-// Show the dialogues that `curate sample` drew, in its order, and those alone.
-function showDraw(ids) {
-  const found = ids.map(rowOf).filter((row) => row !== undefined);
-  if (found.length < ids.length) return `Nothing was taken: ${ids.length - found.length} of the ${ids.length} drawn dialogues are not in this file.`;
-  drawn.value = found;
-  return `The list holds the ${ids.length} dialogues of the draw, in its order.`;
+// A dialogue of another part of the report may well be of the run.
+function isHere(row) {
+  const at = rowOf(unitOf(row));
+  if (at === undefined) return figures.parts.length > 0;
+  return row.content.startsWith(value("content", at));
 }
 
-const RISK = 0.1;
-const ERROR = 0.1;
 
-// How far the answers go towards a certificate that may stop at any time: at most 10 % bad, with 90 % confidence. Answers count
-// in the order of the draw, up to the first dialogue without one. E = product of p/a for a bad one and (1-p)/(1-a) for a good
-// one, p = a/3; certified where it reaches 1/d (a test martingale, Ville's inequality).
-export function progress(ids) {
-  const said = new Map([...answers.value.values()].filter((row) => row.dimension === "accept" && row.rater === (rater.value || "reviewer")).map((row) => [row.id, row.value]));
-  let [e, good, bad, isReached] = [1, 0, 0, false];
-  for (const id of ids) {
-    const value = said.get(id);
-    if (value === undefined) break;
-    if (value === "reject") (bad += 1), (e *= 1 / 3);
-    else (good += 1), (e *= (1 - RISK / 3) / (1 - RISK));
-    isReached ||= e >= 1 / ERROR;
+// What all reviewers say of a unit: as `curate certify` counts it, as many noes as yeses are a no.
+const isBad = (said) => {
+  if (draw.of_pairs) {
+    const count = (side) => said.filter((one) => one === side).length;
+    return count("rejected") > count("chosen") && count("rejected") >= count("tie");
   }
-  return { e, good, bad, isReached, needed: 1 / ERROR };
-}
+  return 2 * said.filter((one) => ["accept", "good", "excellent"].includes(one)).length <= said.length;
+};
+
+// How far the answers go towards a certificate that may stop at any time: a share of bad ones and a confidence that were said with the draw. They count in
+// the order of the draw, up to the last one; a unit without an answer before it counts as bad.
+export const progress = computed(() => {
+  if (!draw?.audit) return null;
+  const { dimensions, size, apart, risk, confidence } = draw.audit;
+  const error = 1 - confidence;
+  const said = new Map();
+  for (const row of answers.value.values()) if (dimensions.includes(row.dimension)) said.set(unitOf(row), [...(said.get(unitOf(row)) ?? []), row.value]);
+  const order = Array.from({ length: count() }, (_, row) => row).filter((row) => !apart.includes(row)).map((row) => value("id", row));
+  const last = order.findLastIndex((id) => said.has(id));
+  const seen = order.slice(0, last + 1);
+  const bad = seen.map((id) => !said.has(id) || isBad(said.get(id)));
+  const { evidence } = anytime(bad, risk, error, size);
+  return {
+    evidence, needed: 1 / error, isReached: evidence >= 1 / error, bound: anytimeBound(bad, error, size),
+    good: bad.filter((one) => !one).length, bad: seen.filter((id, at) => said.has(id) && bad[at]).length,
+    missing: seen.filter((id) => !said.has(id)).length, more: goodToCome(bad, risk, error, size),
+  };
+});
 
 addEventListener("beforeunload", (event) => {
   if (unsaved.value > 0 && !isKept.value) event.preventDefault();

@@ -1,11 +1,11 @@
 // The parts of the page with which a reviewer answers.
 import { signal } from "@preact/signals";
 import { useLayoutEffect, useState } from "preact/hooks";
-import { drawn, go, rows, place } from "./state.js";
-import { rowOf, value as columnValue } from "./data.js";
-import { answer, answered, answers, blind, exportFile, importFile, isDecided, isKept, progress, rater, reviewing, setBlind, setRater, unsaved } from "./review.js";
+import { go, rows, place } from "./state.js";
+import { count, draw, rowOf, value as columnValue } from "./data.js";
+import { QUESTIONS, answer, answered, answers, blind, exportFile, importFile, isDecided, isKept, isPairHidden, progress, rater, reviewing, setBlind, setRater, unsaved } from "./review.js";
 import { Calls } from "./message.jsx";
-import { Plain, plural, spoken } from "./text.jsx";
+import { Plain, digits, plural, spoken } from "./text.jsx";
 
 const told = signal("");
 
@@ -21,26 +21,40 @@ export function ReviewBar() {
     <div class="review-bar">
       <div class="choices">
         <label>Reviewer <input value={rater.value} placeholder="your name" onInput={(event) => setRater(event.target.value.trim())} /></label>
-        <label><input type="checkbox" checked={blind.value} onChange={(event) => setBlind(event.target.checked)} /> hide the judge's scores until I have decided</label>
+        {!draw && <label><input type="checkbox" checked={blind.value} onChange={(event) => setBlind(event.target.checked)} /> hide the judge's scores until I have decided</label>}
         <button onClick={exportFile} disabled={!answers.value.size}>Export {plural(answers.value.size, "answer")}</button>
         <label class="file">Import <input type="file" accept=".jsonl" onChange={open} /></label>
-        <button onClick={() => (reviewing.value = false)}>Leave the review</button>
+        {!draw && <button onClick={() => (reviewing.value = false)}>Leave the review</button>}
       </div>
+      {draw && <Progress />}
       <p class="note" aria-live="polite">
-        {drawn.value && <Progress />}{unsaved.value > 0 ? `${plural(unsaved.value, "change")} since the last export; ${isKept.value ? "kept in this browser" : "this browser keeps nothing, export before you leave"}.` : "All is exported."} {told.value}
+        {unsaved.value > 0 ? `${plural(unsaved.value, "change")} since the last export; ${isKept.value ? "kept in this browser" : "this browser keeps nothing, export before you leave"}.` : "All is exported."} {told.value}
       </p>
     </div>
   );
 }
 
+// Of a draw: how much of it is answered, and where it is for a certificate what the answers prove so far.
 function Progress() {
-  const { e, good, bad, isReached, needed } = progress(drawn.value.map((row) => columnValue("id", row)));
+  const done = Array.from({ length: count() }, (_, row) => columnValue("id", row)).filter(isDecided).length;
+  const found = progress.value;
   return (
-    <>
-      In the order of the draw: {good} accepted, {bad} rejected; evidence {e.toFixed(2)} of {needed} that at most 10 % are bad{isReached ? " – reached, with 90 % confidence" : ""}. <button onClick={() => (drawn.value = null)}>Show all dialogues</button>{" "}
-    </>
+    <div class="progress" aria-live="polite">
+      <p><strong>{done.toLocaleString("en")} of {count().toLocaleString("en")}</strong> answered.{draw.by && ` Drawn in parts by ${draw.by}: only the labels of all of them certify.`}</p>
+      {found && (
+        <>
+          <p>{found.good} good, {found.bad} bad{found.missing > 0 && `, ${found.missing} passed over, which count as bad`}: evidence {digits(found.evidence)} of {digits(found.needed)} that at most {digits(100 * draw.audit.risk)} % of the {draw.audit.size.toLocaleString("en")} {draw.named} are bad.</p>
+          <div class="meter" aria-hidden="true"><span style={{ width: `${Math.min(100, (100 * Math.max(0, Math.log(found.evidence))) / Math.log(found.needed))}%` }} /></div>
+          <p>{found.isReached ? <strong>Reached, with {digits(100 * draw.audit.confidence)} % confidence: you may stop here, and certify with --anytime. </strong> : found.more !== null && `${plural(found.more, "more good one")} without a bad one would do. `}
+            Shown so far: at most {digits(100 * found.bound, 1)} % are bad.</p>
+        </>
+      )}
+    </div>
   );
 }
+
+// What a reviewer is shown as a dialogue's name; in a draw its place.
+export const titleOf = (row) => (draw ? `${(row + 1).toLocaleString("en")} of ${count().toLocaleString("en")}` : columnValue("id", row));
 
 // The next dialogue of the list that has no decision.
 export function nextOpen() {
@@ -52,31 +66,38 @@ export function nextOpen() {
 }
 
 let choose = null;
-// Decide about the dialogue that is open, by a key.
-export const decide = (isGood) => reviewing.value && choose?.(isGood ? "accept" : "reject");
+// Answer about what is open by a key: the first choice, the second or the third.
+export const decide = (number) => reviewing.value && choose?.(number);
 
-export function Decision({ dialogue, decided }) {
+function useKeys(act, ...changes) {
   // With the dialogue on the screen, not after it: a key may come at once.
   useLayoutEffect(() => {
-    const own = (choose = (value) => answer(dialogue, { dimension: "accept", value, old: decided }));
+    choose = act;
     return () => {
-      if (choose === own) choose = null;
+      if (choose === act) choose = null;
     };
-  }, [dialogue, decided]);
+  }, changes);
+}
+
+export function Decision({ dialogue, decided }) {
+  const asked = QUESTIONS.filter((question) => !question.of_turns && question.name !== "better");
+  const accepting = asked.find(({ name }) => name === "accept");
+  const say = (value) => answer(dialogue, { dimension: "accept", value, old: decided });
+  if (!draw?.of_pairs) useKeys((number) => accepting && number < 2 && say(accepting.choices[number]), dialogue, decided);
   if (!reviewing.value) return null;
   const said = answered(dialogue, "accept");
   const weakest = answered(dialogue, "weakest_turn");
   const numbers = dialogue.turns.map(([number]) => number).filter((number) => number > 0);
-  const toggle = (value) => answer(dialogue, { dimension: "accept", value: said === value ? null : value, old: decided });
+  const toggle = (value) => say(said === value ? null : value);
   return (
     <section class="decision" aria-label="your decision">
       <div class="choices">
-        <button class={said === "accept" ? "on good" : ""} aria-pressed={said === "accept"} onClick={() => toggle("accept")}>Accept <kbd>1</kbd></button>
-        <button class={said === "reject" ? "on bad" : ""} aria-pressed={said === "reject"} onClick={() => toggle("reject")}>Reject <kbd>2</kbd></button>
-        <label>Weakest turn <select value={weakest ?? ""} onChange={(event) => answer(dialogue, { dimension: "weakest_turn", value: event.target.value === "" ? null : Number(event.target.value), old: dialogue.judge?.weakest_turn ?? null })}>
+        {accepting && <button class={said === "accept" ? "on good" : ""} aria-pressed={said === "accept"} onClick={() => toggle("accept")}>Accept <kbd>1</kbd></button>}
+        {accepting && <button class={said === "reject" ? "on bad" : ""} aria-pressed={said === "reject"} onClick={() => toggle("reject")}>Reject <kbd>2</kbd></button>}
+        {!draw && <label>Weakest turn <select value={weakest ?? ""} onChange={(event) => answer(dialogue, { dimension: "weakest_turn", value: event.target.value === "" ? null : Number(event.target.value), old: dialogue.judge?.weakest_turn ?? null })}>
           <option value="">not said</option>{numbers.map((number) => <option key={number} value={number}>{number}</option>)}
-        </select></label>
-        {["coherence", "task_completion", "repair_handling"].map((name) => <Score key={name} dialogue={dialogue} dimension={name} old={dialogue.judge?.conversation_level?.[name]?.score ?? null} />)}
+        </select></label>}
+        {asked.filter(({ name }) => name !== "accept").map((question) => <Score key={question.name} dialogue={dialogue} question={question} old={dialogue.judge?.conversation_level?.[question.name]?.score ?? null} />)}
         <button onClick={nextOpen}>Next without a decision <kbd>Ctrl Enter</kbd></button>
       </div>
       <label class="note-field">Note <textarea rows="2" value={answered(dialogue, "note") ?? ""} onInput={(event) => answer(dialogue, { dimension: "note", value: event.target.value })} /></label>
@@ -85,35 +106,39 @@ export function Decision({ dialogue, decided }) {
 }
 
 // What a score should be; empty where the reviewer says nothing.
-export function Score({ dialogue, dimension, turn = null, old = null }) {
-  if (!reviewing.value) return null;
-  const levels = ["1", "2", "3", "4", "5", ...(["task_completion", "repair_handling"].includes(dimension) ? ["n/a"] : [])];
-  const set = (event) => answer(dialogue, { dimension, turn, old, value: event.target.value === "" ? null : event.target.value === "n/a" ? "n/a" : Number(event.target.value) });
+function Score({ dialogue, question, turn = null, old = null }) {
+  const { name, choices } = question;
+  const set = ({ target: { value } }) => answer(dialogue, { dimension: name, turn, old, value: value === "" ? null : /^\d$/.test(value) ? Number(value) : value });
   return (
-    <label class="score-field">{spoken(dimension)} <select value={answered(dialogue, dimension, turn) ?? ""} onChange={set}>
-      <option value="">–</option>{levels.map((level) => <option key={level} value={level}>{level}</option>)}
+    <label class="score-field">{spoken(name)} <select value={answered(dialogue, name, turn) ?? ""} onChange={set}>
+      <option value="">–</option>{choices.map((one) => <option key={one} value={one}>{one}</option>)}
     </select></label>
   );
 }
 
-export const TurnReview = ({ dialogue, turn, scores }) => reviewing.value && turn > 0 && (
-  <div class="choices turn-review">Yours: {["context_use", "helpfulness", "safety"].map((name) => <Score key={name} dialogue={dialogue} dimension={name} turn={turn} old={scores?.[name] ?? null} />)}</div>
-);
+export function TurnReview({ dialogue, turn, scores }) {
+  const asked = QUESTIONS.filter((question) => question.of_turns);
+  if (!reviewing.value || turn < 1 || !asked.length) return null;
+  return <div class="choices turn-review">Yours: {asked.map((question) => <Score key={question.name} dialogue={dialogue} question={question} turn={turn} old={scores?.[question.name] ?? null} />)}</div>;
+}
 
 // Which side comes first says nothing: it follows from the pair's id alone.
 const isTurned = (id) => [...id].reduce((sum, sign) => (sum * 31 + sign.codePointAt(0)) >>> 0, 7) % 2 === 1;
 
-export const isPairOpen = (dialogue, pair) => reviewing.value && blind.value && pair.chosen && answered(dialogue, "better", pair.turn ?? null, pair.pair_id) === null;
+export const isPairOpen = (pair) => pair.chosen && isPairHidden(pair.pair_id);
 
-// Both sides without a word of which is which, until one is called better.
+// Both sides without a word of which is which, until one is called better; in a draw for ever.
 export function BlindPair({ dialogue, pair }) {
-  const order = isTurned(pair.pair_id) ? ["rejected", "chosen"] : ["chosen", "rejected"];
-  const choose = (value) => answer(dialogue, { dimension: "better", value, turn: pair.turn ?? null, pair: pair.pair_id, old: pair.drop_reason ? "dropped" : "chosen" });
+  const order = [...(pair.swapped ?? isTurned(pair.pair_id) ? ["rejected", "chosen"] : ["chosen", "rejected"]), "tie"];
+  const turn = pair.turn ?? null;
+  const said = answered(dialogue, "better", turn, pair.pair_id);
+  const say = (value) => answer(dialogue, { dimension: "better", value: said === value ? null : value, turn, pair: pair.pair_id, old: draw ? null : pair.drop_reason ? "dropped" : "chosen" });
+  if (draw) useKeys((number) => say(order[number]), dialogue, said);
   return (
     <section class="pair" id={`pair-${pair.pair_id}`} aria-label="pair, sides hidden">
       <h4>Which reply is better?</h4>
-      <div class="sides">{order.map((name, at) => <div class="side" key={name}><h5>{"AB"[at]}</h5><div class="text" dir="auto"><Plain>{pair[name].content ?? ""}</Plain></div><Calls calls={pair[name].tool_calls} /></div>)}</div>
-      <p class="choices"><button onClick={() => choose(order[0])}>A is better</button><button onClick={() => choose(order[1])}>B is better</button><button onClick={() => choose("tie")}>Neither</button></p>
+      <div class="sides">{order.slice(0, 2).map((name, at) => <div class="side" key={name}><h5>{"AB"[at]}</h5><div class="text" dir="auto"><Plain>{pair[name].content ?? ""}</Plain></div><Calls calls={pair[name].tool_calls} /></div>)}</div>
+      <p class="choices">{["A is better", "B is better", "Neither"].map((title, at) => <button key={title} class={said === order[at] ? "on good" : ""} aria-pressed={said === order[at]} onClick={() => say(order[at])}>{title} {draw && <kbd>{at + 1}</kbd>}</button>)}</p>
     </section>
   );
 }

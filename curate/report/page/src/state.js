@@ -1,6 +1,6 @@
 // What the page shows: the place in the address, filters, sorting and the rows that follow from them.
 import { computed, signal } from "@preact/signals";
-import { columnNamed, count, search, value } from "./data.js";
+import { columnNamed, count, draw, search, value } from "./data.js";
 
 const plain = (text) => {
   try {
@@ -11,19 +11,29 @@ const plain = (text) => {
 };
 const placeOf = (hash) => {
   const [view, id, turn] = hash.replace(/^#\/?/, "").split("/");
-  return { view: view || "overview", id: id ? plain(id) : null, turn: turn ? plain(turn) : null };
+  return { view: view || (draw ? "dialogues" : "overview"), id: id ? plain(id) : null, turn: turn ? plain(turn) : null };
 };
 
 export const place = signal(placeOf(location.hash));
-addEventListener("hashchange", () => (place.value = placeOf(location.hash)));
+let followed = location.hash;
+const follow = () => {
+  if (location.hash === followed) return;
+  followed = location.hash;
+  place.value = placeOf(followed);
+};
+addEventListener("hashchange", follow);
 
 // The address of a view; of a dialogue; of one of its turns or pairs.
 export const address = (...parts) => `#/${parts.filter((part) => part !== undefined && part !== null).map(encodeURIComponent).join("/")}`;
-export const go = (view, id, turn) => (location.hash = address(view, id, turn));
+// At once: the next key may come before the browser says that the address has changed.
+export const go = (view, id, turn) => {
+  location.hash = address(view, id, turn);
+  follow();
+};
 // Without a step of its own in the browser's history: for going through a list.
 export const replacePlace = (view, id) => {
   history.replaceState(null, "", address(view, id));
-  place.value = placeOf(location.hash);
+  follow();
 };
 
 // [{column, values} | {column, low, high, missing}]; a row is shown where all hold.
@@ -31,7 +41,6 @@ export const filters = signal([]);
 export const sorting = signal({ column: "", down: false });
 export const words = signal("");
 export const hits = signal(null); // Set of rows, or null where nothing is searched
-export const drawn = signal(null); // rows of a draw in its order, or null where all are shown
 export const searched = signal(1); // share of the dialogues that has been searched
 
 let waiting = null;
@@ -76,8 +85,7 @@ export const rows = computed(() => {
   const found = [];
   const all = filters.value;
   const among = hits.value;
-  const from = drawn.value ?? Array.from({ length: count() }, (_, row) => row);
-  for (const row of from) {
+  for (let row = 0; row < count(); row++) {
     if ((among === null || among.has(row)) && all.every((filter) => holds(filter, row))) found.push(row);
   }
   const { column, down } = sorting.value;

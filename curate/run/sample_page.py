@@ -1,0 +1,161 @@
+"""A draw as a page to answer in: the report's program, with just the dialogues or pairs that were drawn, in their order.
+
+The judge's scores are not in the file, nor what the data says of its dialogues, so whoever labels cannot see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import polars as pl
+
+from curate.dialogue import Dialogue
+from curate.records import TURN_DIMENSIONS, Draw, Manifest, PreferencePair
+from curate.report.columns import CONTENT_SIGNS, encoded
+from curate.report.page import chunks, page
+from curate.run.populations import UNIT, is_of_pairs, named_set, used_to_fit
+from curate.run.question import Question
+from curate.run.sample_files import drawn_dialogues, drawn_pairs, in_order
+from curate.storage.files import atomic_file
+from curate.trust.bad_rule import BETTER
+from curate.trust.gold import GOOD
+from curate.trust.labelling_tools import choices
+
+_FIRST_WORDS = 80
+_DIALOGUE = {
+    *("id", "messages", "role_definition", "scenario", "tools", "evidence", "expected_outcomes")
+}
+
+
+def write_sample_page(
+    manifest: Manifest,
+    run: Path,
+    draw: Draw,
+    table: pl.DataFrame,
+    dimensions: Sequence[str],
+    question: Question,
+    out: Path,
+) -> int:
+    """Write the page.
+
+    Args:
+        manifest: of the run.
+        run: its folder.
+        draw: as it is recorded.
+        table: a row for each that could have been drawn, see `sample_files.write_sample`.
+        dimensions: asked of each; `better` of pairs.
+        question: what the answers are to certify.
+        out: the file.
+
+    Returns:
+        How many dialogues or pairs are in it.
+    """
+    bodies = list(
+        _pairs(run, draw, table) if is_of_pairs(draw.of) else _dialogues(run, table, dimensions)
+    )
+    packed = list(chunks(orjson.dumps(body) for body, _ in bodies))
+    units = [unit for unit, _ in in_order(table)]
+    columns: dict[str, list[Any]] = {
+        # not the dialogues' own ids, which may say what is not to be known (a pair's side, a source)
+        "id": units,
+        "asked": [asked for _, asked in bodies],
+        "content": [body["hash"][:CONTENT_SIGNS] for body, _ in bodies],
+        "first_words": [_first_words(body["messages"]) for body, _ in bodies],
+    }
+    figures = {
+        "run": {"key": draw.id, "name": manifest.name},
+        "draw": _described(manifest, draw, table, units, dimensions, question),
+        "columns": [],
+        "meanings": {},
+        "chunks": [count for count, _ in packed],
+        "parts": [],
+        "left_out": 0,
+    }
+    with atomic_file(out) as file:
+        for piece in page(
+            f"{manifest.name}: {len(bodies)} to answer",
+            figures,
+            {"dialogues": {name: encoded(held) for name, held in columns.items()}, "pairs": {}},
+            (chunk for _, chunk in packed),
+        ):
+            file.write(piece)
+    return len(bodies)
+
+
+def _described(
+    manifest: Manifest,
+    draw: Draw,
+    table: pl.DataFrame,
+    units: Sequence[str],
+    dimensions: Sequence[str],
+    question: Question,
+) -> dict[str, Any]:
+    """What the page says of the draw; `audit` where its answers can certify while they come in."""
+    of_pairs = is_of_pairs(draw.of)
+    apart = used_to_fit(manifest, of_pairs)
+    telling = [name for name in dimensions if name in (*GOOD, BETTER)]
+    audit = {
+        "dimensions": telling,
+        "risk": question.risk,
+        "confidence": question.confidence,
+        "size": int((~table[UNIT].is_in(pl.Series(list(apart), dtype=pl.String).implode())).sum()),
+        "apart": [row for row, unit in enumerate(units) if unit in apart],
+    }
+    return {
+        "id": draw.id,
+        "purpose": draw.purpose,
+        "of_pairs": of_pairs,
+        "named": named_set(draw.of),
+        "by": draw.by,
+        "questions": [
+            {"name": name, "choices": choices(name), "of_turns": name in TURN_DIMENSIONS}
+            for name in dimensions
+        ],
+        "audit": audit if draw.purpose == "certify" and draw.by is None and telling else None,
+    }
+
+
+def _dialogues(
+    run: Path, table: pl.DataFrame, dimensions: Sequence[str]
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each dialogue, and how many questions are asked about it."""
+    of_turns = sum(name in TURN_DIMENSIONS for name in dimensions)
+    for dialogue in drawn_dialogues(run, table):
+        turns = sum(turn.in_rubric for turn in dialogue.turns)
+        yield _body(dialogue), of_turns * turns + len(dimensions) - of_turns
+
+
+def _body(dialogue: Dialogue) -> dict[str, Any]:
+    body = dialogue.model_dump(mode="json", exclude_defaults=True, include=_DIALOGUE)
+    body["hash"] = dialogue.content_hash
+    body["turns"] = [(turn.number, turn.start, turn.stop) for turn in dialogue.turns]
+    return body
+
+
+def _pairs(run: Path, draw: Draw, table: pl.DataFrame) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each pair as a dialogue that ends where its sides begin."""
+    for pair, swapped in drawn_pairs(run, draw, table):
+        yield _pair_body(pair, swapped), 1
+
+
+def _pair_body(pair: PreferencePair, swapped: bool) -> dict[str, Any]:
+    sides = pair.model_dump(
+        mode="json", exclude_defaults=True, include={"pair_id", "turn", "chosen", "rejected"}
+    )
+    held = pair.model_dump(mode="json", exclude_defaults=True, include={"prompt", "tools"})
+    return {
+        "id": pair.dialogue_id,
+        "hash": pair.content_hash,
+        "messages": held["prompt"],
+        "tools": held.get("tools", []),
+        "turns": [],
+        "pairs": [sides | {"swapped": swapped}],
+    }
+
+
+def _first_words(messages: Sequence[dict[str, Any]]) -> str:
+    texts = (m.get("content", "") for m in messages if m["role"] == "user")
+    return " ".join(next(filter(str.strip, texts), "").split())[:_FIRST_WORDS]
