@@ -13,23 +13,22 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
 from pydantic import Field
 
-from curate.adherence.config import AdherenceConfig, resolve_output_mode
+from curate.adherence.config import resolve_output_mode
 from curate.dialogue import Frozen
 from curate.engines.base import Capability, Engine
 from curate.engines.open import EngineConfig, open_engine
 from curate.engines.pool import warnings_of
-from curate.errors import CurateError
-from curate.judging.config import RubricConfig, resolve_mode, scoring_mode
-from curate.judging.metrics import MetricsConfig
+from curate.errors import PACKAGE, CurateError, requirement
+from curate.judging.config import resolve_mode, scoring_mode
 from curate.recipe import Recipe
 from curate.records import StageName
 
-PACKAGE = "curate-dialogues"
 _SHOWN = ("json_schema", "label_logprobs", "top_logprobs", "prefill", "token_prompts", "seed")
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)(.*?)(?:;(.*))?$")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
@@ -169,7 +168,7 @@ async def _examine_engine(
 
 
 def _facts(engine: Engine) -> dict[str, str]:
-    """What an engine tells beyond the protocol, if it does."""
+    """Return what an engine tells beyond the protocol, if it does."""
     facts: Mapping[str, str | bool] = getattr(engine, "facts", {})
     return {
         name: ("yes" if value else "no") if isinstance(value, bool) else value
@@ -177,60 +176,38 @@ def _facts(engine: Engine) -> dict[str, str]:
     }
 
 
-_NO_LOGPROBS = "the engine gives no log-probabilities"
-
-
 def modes(
     recipe: Recipe, capabilities: frozenset[Capability], roles: Sequence[str] = ("judge",)
 ) -> tuple[ModeReport, ...]:
-    """How each judging stage would ask an engine that can do this and has these roles, and why so."""
+    """Describe how each judging stage would ask an engine that can do this and has these roles, and why."""
     found = []
-    if recipe.judge and {*roles} & {*recipe.models.judges_by_role, "judge"}:
-        found.append(_judge_mode(recipe.judge, capabilities))
-    if recipe.judged_adherence and "judge" in roles:
-        found.append(_adherence_mode(recipe.judged_adherence, capabilities))
-    measures = "judge" if recipe.models.metrics is None else "metrics"
-    if recipe.metrics and measures in roles:
-        found.append(_metrics_mode(recipe.metrics, capabilities))
+    judge, adherence, metrics = recipe.judge, recipe.judged_adherence, recipe.metrics
+    if judge and {*roles} & {*recipe.models.judges_by_role, "judge"}:
+        settle = partial(resolve_mode, judge, capabilities)
+        found.append(_mode(StageName.JUDGE, judge.mode, settle, capabilities))
+    if adherence and "judge" in roles:
+        mode, warning = resolve_output_mode(adherence, capabilities)
+        settled = _mode(StageName.ADHERENCE, adherence.output_mode, lambda: mode, capabilities)
+        why = f"{settled.why}; {warning}" if warning else settled.why
+        found.append(settled.model_copy(update={"why": why}))
+    if metrics and ("judge" if recipe.models.metrics is None else "metrics") in roles:
+        settle = partial(scoring_mode, metrics.mode, capabilities, "metrics")
+        found.append(_mode(StageName.METRICS, metrics.mode, settle, capabilities))
     return tuple(found)
 
 
-def _judge_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> ModeReport:
+def _mode(
+    stage: StageName, asked: str, settle: Callable[[], str], capabilities: frozenset[Capability]
+) -> ModeReport:
+    """The mode that `settle` comes to, and why so; None where it refuses the one that is asked for."""
     try:
-        mode = resolve_mode(config, capabilities)
+        mode = settle()
     except CurateError as error:
-        return ModeReport(stage=StageName.JUDGE, mode=None, why=str(error))
-    if config.mode != "auto":
-        why = "as the recipe says"
-    elif mode == "tokens":
-        why = "the engine gives log-probabilities"
-    else:
-        why = _NO_LOGPROBS
-    return ModeReport(stage=StageName.JUDGE, mode=mode, why=why + _exactness(mode, capabilities))
-
-
-def _adherence_mode(config: AdherenceConfig, capabilities: frozenset[Capability]) -> ModeReport:
-    mode, warning = resolve_output_mode(config, capabilities)
-    if mode == config.output_mode:
-        why = "as the recipe says"
-    elif mode == "continuous":
-        why = "the engine gives log-probabilities"
-    else:
-        why = _NO_LOGPROBS
-    why += _exactness(mode, capabilities)
-    return ModeReport(
-        stage=StageName.ADHERENCE, mode=mode, why=why + (f"; {warning}" if warning else "")
-    )
-
-
-def _metrics_mode(config: MetricsConfig, capabilities: frozenset[Capability]) -> ModeReport:
-    try:
-        mode = scoring_mode(config.mode, capabilities, "metrics")
-    except CurateError as error:
-        return ModeReport(stage=StageName.METRICS, mode=None, why=str(error))
-    gives = "the engine gives log-probabilities" if mode == "tokens" else _NO_LOGPROBS
-    why = gives if config.mode == "auto" else "as the recipe says"
-    return ModeReport(stage=StageName.METRICS, mode=mode, why=why + _exactness(mode, capabilities))
+        return ModeReport(stage=stage, mode=None, why=str(error))
+    reads = mode in ("tokens", "continuous")
+    gives = f"the engine gives {'' if reads else 'no '}log-probabilities"
+    why = "as the recipe says" if mode == asked else gives
+    return ModeReport(stage=stage, mode=mode, why=why + _exactness(mode, capabilities))
 
 
 def _exactness(mode: str, capabilities: frozenset[Capability]) -> str:
@@ -244,12 +221,12 @@ def _exactness(mode: str, capabilities: frozenset[Capability]) -> str:
 def extras() -> list[Extra]:
     """The optional parts that the installed package declares, with what is there of each."""
     try:
-        requirements = distribution(PACKAGE).requires or []
+        declared = distribution(PACKAGE).requires or []
     except PackageNotFoundError:
         return []
     found: dict[str, dict[str, str | None]] = {}
-    for requirement in requirements:
-        match = _REQUIREMENT.match(requirement)
+    for line in declared:
+        match = _REQUIREMENT.match(line)
         extra = _EXTRA.search(match.group(3) or "") if match else None
         if match and extra:
             package = match.group(1)
@@ -258,7 +235,7 @@ def extras() -> list[Extra]:
         Extra(
             name=name,
             packages=packages,
-            install=f"pip install '{PACKAGE}[{name}]'" if None in packages.values() else None,
+            install=f"pip install '{requirement(name)}'" if None in packages.values() else None,
         )
         for name, packages in found.items()
     ]
@@ -294,7 +271,7 @@ def examine_machine(
 
 
 def examine_folder(folder: Path) -> Folder:
-    """Whether a run folder can be written, or made, and how much room there is."""
+    """Check whether a run folder can be written, or made, and how much room there is."""
     existing = folder
     while not existing.exists():
         existing = existing.parent

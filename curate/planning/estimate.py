@@ -13,7 +13,7 @@ import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
@@ -26,11 +26,11 @@ from curate.engines.accounting import cost_of
 from curate.engines.base import Completion, EngineIdentity, Request, Usage
 from curate.engines.cache import ReplyCache
 from curate.engines.open import EngineConfig
-from curate.engines.pool import ModelsByRole
+from curate.engines.pool import Described, ModelsByRole
 from curate.engines.redaction import Redact, redact_request, redactor
 from curate.engines.stand_in import FREE_REPLY_TOKENS, Expected, LookUp, nothing_kept
 from curate.errors import CurateError
-from curate.planning.metering import Load, Meter, TokenCounter, token_counter
+from curate.planning.metering import Load, Meter, TokenCounter, summed, token_counter
 from curate.recipe import Recipe
 from curate.records import (
     Estimate,
@@ -45,9 +45,6 @@ from curate.statistics import student_t
 from curate.storage.files import readable
 
 SAMPLE = 50
-ASSUMED_FORK_SHARE = 0.25
-"""Share of dialogues that are forked, where no earlier run tells."""
-
 Loads = Mapping[str, Load]
 """What one dialogue asks in one stage, by model role."""
 
@@ -74,45 +71,43 @@ class Reservoir:
 
 
 @dataclass(frozen=True, slots=True)
-class ForkShare:
-    """Share of the dialogues that are forked, in [0, 1], and where that is known from."""
+class AssumedShare:
+    """Rows for each dialogue, forked ones or natural pairs to verify, and where that is known from."""
 
-    value: float = ASSUMED_FORK_SHARE
-    source: str = "assumed; no earlier run tells"
-
-
-@dataclass(frozen=True, slots=True)
-class PairShare:
-    """Natural pairs to verify for each dialogue, and where that is known from."""
-
-    value: float = 0.5
-    source: str = "assumed, as chosen/rejected rows give them; no earlier run tells"
+    value: float
+    source: str
 
 
-def last_pair_share(folder: Path) -> PairShare:
+FORK_SHARE = AssumedShare(0.25, "assumed; no earlier run tells")
+PAIR_SHARE = AssumedShare(0.5, "assumed, as chosen/rejected rows give them; no earlier run tells")
+
+
+def last_pair_share(folder: Path) -> AssumedShare:
     """The share that the last run of a folder verified."""
     manifest = last_manifest(folder)
     natural = None if manifest is None else manifest.stages.get(StageName.NATURAL)
     if manifest is None or natural is None or not manifest.dialogues:
-        return PairShare()
-    return PairShare(natural.rows / manifest.dialogues, f"as in the last run of {folder}")
+        return PAIR_SHARE
+    return AssumedShare(natural.rows / manifest.dialogues, f"as in the last run of {folder}")
 
 
-def last_fork_share(recipe: Recipe, folder: Path) -> ForkShare:
+def last_fork_share(recipe: Recipe, folder: Path) -> AssumedShare:
     """The share of dialogues that `fork.where` admits in the scores an earlier run left in the folder."""
     scores = folder / "scores.parquet"
     if not recipe.fork or not scores.is_file():
-        return ForkShare()
+        return FORK_SHARE
     try:
         with readable(scores):
             table = pl.read_parquet(scores)
     except CurateError:
-        return ForkShare(source=f"assumed; {scores} is damaged, and is made anew by a run")
+        return replace(
+            FORK_SHARE, source=f"assumed; {scores} is damaged, and is made anew by a run"
+        )
     if not len(table):
-        return ForkShare()
+        return FORK_SHARE
     admitted = matches(table, recipe.fork.where)
     share = table["content_hash"].is_in(list(admitted)).mean()
-    return ForkShare(float(share), f"as in the last scores of {folder}")  # type: ignore[arg-type]
+    return AssumedShare(float(share), f"as in the last scores of {folder}")  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +124,7 @@ class Owed:
 
 
 class Kept(Protocol):
-    """What is there before a run starts; `curate.run.owed.KeptRows`."""
+    """What is there before a run starts; `curate.run.rows_left.KeptRows`."""
 
     @property
     def replies(self) -> Path | None:
@@ -137,7 +132,7 @@ class Kept(Protocol):
         ...
 
     def owed(self, stage: StageName, fingerprint: str) -> Owed:
-        """What of a stage, by its fingerprint, has no row yet."""
+        """Return the part of a stage, by its fingerprint, that has no row yet."""
         ...
 
 
@@ -148,8 +143,8 @@ def estimate(
     models: ModelsByRole,
     *,
     rates: Rates | None = None,
-    fork_share: ForkShare | None = None,
-    pair_share: PairShare | None = None,
+    fork_share: AssumedShare = FORK_SHARE,
+    pair_share: AssumedShare = PAIR_SHARE,
 ) -> Estimate:
     """Estimate the stages that ask models.
 
@@ -163,7 +158,6 @@ def estimate(
         pair_share: natural pairs to verify for each dialogue, if the recipe verifies them.
     """
     counter = token_counter(models.judge)
-    fork_share, pair_share = fork_share or ForkShare(), pair_share or PairShare()
     persona = min(1.0, recipe.judge.persona_check / total) if recipe.judge and total else 0.0
     shares = {
         StageName.PERSONA: persona,
@@ -193,7 +187,8 @@ def estimate(
     if recipe.judge and cascade is not None:
         told = "as its fit tells" if cascade.fit else "no fit tells how many"
         assumptions.append(
-            f"the cascade's second judge is asked about {cascade.expected_share:.0%} of the dialogues ({told})"
+            f"the cascade's second judge is asked about {cascade.expected_share:.0%} of the dialogues ({told}), and "
+            "alone for whatever else is scored: a cascade divides the rubric"
         )
     if recipe.judge and recipe.judge.text == "auto":
         assumptions.append("words are asked for about every dialogue, as if none were excellent")
@@ -229,7 +224,8 @@ def estimate_left(
         look_up = nothing_kept
         if kept.replies is not None:
             cache = opened.enter_context(ReplyCache(kept.replies))
-            asked = dict(zip(recipe.models.judges_by_role, models.judges, strict=True))
+            judges: Sequence[Described] = models.judges
+            asked = dict(zip(recipe.models.judges_by_role, judges, strict=True))
             by_role = {
                 role: (model.identity, _redaction(recipe, recipe.models.of_role(role)))
                 for role, model in {
@@ -248,7 +244,7 @@ def estimate_left(
             loads = _loads(stage, some, counter, look_up) if owed.count else []
             parts[stage.name.value] = _Scale(len(loads), owed.count), loads
     stages = {
-        name: scale.stage([sum(of.values(), Load()) for of in loads])
+        name: scale.stage([summed(of.values()) for of in loads])
         for name, (scale, loads) in parts.items()
     }
 
@@ -266,7 +262,7 @@ def estimate_left(
     )
     seconds = None
     if rates is not None:
-        seconds = whole.prefilled_tokens / rates.prefill + whole.completion_tokens / rates.decode
+        seconds = rates.seconds(whole.prefilled_tokens, whole.completion_tokens)
     return Estimate(
         dialogues=total,
         sampled=len(sample),
@@ -288,10 +284,8 @@ def _scaled_up(
     rates: Rates | None,
     assumptions: list[str],
 ) -> Estimate:
-    each = [
-        [sum(loads.values(), Load()) for loads in per_dialogue] for per_dialogue in stages.values()
-    ]
-    whole = [sum(loads, Load()) for loads in zip(*each, strict=True)]
+    each = [[summed(loads.values()) for loads in per_dialogue] for per_dialogue in stages.values()]
+    whole = [summed(loads) for loads in zip(*each, strict=True)]
     scale = _Scale(sampled, total)
     cached, uncached = (
         _costs(recipe, stages, sampled, with_cache=with_cache) for with_cache in (True, False)
@@ -299,9 +293,7 @@ def _scaled_up(
     seconds = None
     if rates is not None:
         assumptions.append(f"{rates.source}; the machine does nothing else")
-        seconds = [
-            load.prefilled / rates.prefill + load.completion / rates.decode for load in whole
-        ]
+        seconds = [rates.seconds(load.prefilled, load.completion) for load in whole]
     return Estimate(
         dialogues=total,
         sampled=sampled,
@@ -362,7 +354,7 @@ def _loads(
     counter: TokenCounter,
     look_up: LookUp = nothing_kept,
 ) -> list[Loads]:
-    """What each dialogue asks in a stage. What all dialogues share is in the cache from the start."""
+    """Return the calls of each dialogue in a stage. What all dialogues share is in the cache from the start."""
     meters: dict[str, Meter] = defaultdict(lambda: Meter(counter))
     loads: list[Loads] = []
     for at, dialogue in enumerate([*sample[-1:], *sample]):

@@ -5,23 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple
 
 from curate.engines.base import Request
 from curate.engines.stand_in import CHARACTERS_PER_TOKEN, Expected, plain_text
-
-
-@runtime_checkable
-class Tokens(Protocol):
-    """What `engines.tokens.PromptTokens` offers: the prompt as the model gets it, and its token ids."""
-
-    def prompt_text(self, request: Request) -> str:
-        """The rendered prompt."""
-        ...
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a rendered text."""
-        ...
+from curate.engines.tokens import PromptTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +37,7 @@ BY_CHARACTERS = TokenCounter(
 def token_counter(engine: object) -> TokenCounter:
     """The engine's own tokenizer where it is at hand in this process, else 4 characters a token."""
     prompts = getattr(engine, "prompts", None)
-    if not isinstance(prompts, Tokens):
+    if not isinstance(prompts, PromptTokens):
         return BY_CHARACTERS
     encode = prompts.encode
     return TokenCounter(
@@ -57,8 +45,7 @@ def token_counter(engine: object) -> TokenCounter:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(NamedTuple):
     """What is asked of one model; tokens may be fractions of one when they are guessed."""
 
     requests: float = 0
@@ -66,22 +53,14 @@ class Load:
     prefilled: float = 0
     completion: float = 0
 
-    def __add__(self, other: Load) -> Load:
-        return Load(
-            self.requests + other.requests,
-            self.prompt + other.prompt,
-            self.prefilled + other.prefilled,
-            self.completion + other.completion,
-        )
-
     def times(self, factor: float) -> Load:
         """The load of so many of it."""
-        return Load(
-            self.requests * factor,
-            self.prompt * factor,
-            self.prefilled * factor,
-            self.completion * factor,
-        )
+        return Load(*(part * factor for part in self))
+
+
+def summed(loads: Iterable[Load]) -> Load:
+    """The load of all of them."""
+    return Load(*map(sum, zip(*loads, Load(), strict=True)))
 
 
 @dataclass(slots=True)
@@ -94,12 +73,12 @@ class Meter:
 
     def load(self, calls: Iterable[Expected]) -> Load:
         """The load of calls that follow those counted before."""
-        total = Load()
-        for call in calls:
-            prompt, prefilled = self.measure(self.counter.render(call.request))
-            reply = 1.0 if call.request.labels else self.counter.count(call.reply.text)
-            total += Load(1, prompt, prefilled, reply).times(call.share)
-        return total
+        return summed(self._load(call) for call in calls)
+
+    def _load(self, call: Expected) -> Load:
+        prompt, prefilled = self.measure(self.counter.render(call.request))
+        reply = 1.0 if call.request.labels else self.counter.count(call.reply.text)
+        return Load(1, prompt, prefilled, reply).times(call.share)
 
     def measure(self, text: str) -> tuple[float, float]:
         """Tokens of a prompt, and of what it does not share with the start of the one before it.

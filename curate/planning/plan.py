@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,19 @@ from curate.executors.opening import call_on_worker
 from curate.planning.doctor import examine_folder
 from curate.planning.estimate import (
     SAMPLE,
-    ForkShare,
+    AssumedShare,
     Reservoir,
     estimate,
     estimate_left,
 )
-from curate.planning.rates import Measured, measure_rates, rates_of
+from curate.planning.rates import Measured, known_rates, measure_rates
 from curate.recipe import Recipe
 from curate.records import SCORING, Estimate, JudgeIdentity, Rates
+from curate.run.agreement_marks import current_agreement, mark_warnings
 from curate.run.ingest import sample_sources
-from curate.run.owed import KeptRows, Reused, reuse_gaps, taken_over_gaps, told_of_gaps
+from curate.run.outputs import SCORES
 from curate.run.pipeline import open_sources
-from curate.run.read_back import read_manifest
+from curate.run.rows_left import KeptRows, Reused, reuse_gaps, taken_over_gaps, told_of_gaps
 from curate.sources import Source
 from curate.stages import bind_stages, model_pool
 from curate.storage.stage_rows import KeyLog
@@ -62,7 +63,8 @@ class Assumptions:
 class Plan:
     """What a run would do. Everything in it was checked; nothing was judged.
 
-    `left` is what of the estimate is still to be done; None where nothing is kept from before.
+    `left` is what of the estimate is still to be done; None where nothing is kept from before. `fingerprints` are those
+    of the scores that would be read, by stage.
     """
 
     recipe: Recipe
@@ -74,6 +76,7 @@ class Plan:
     warnings: list[str]
     left: Estimate | None = None
     measured: Measured | None = None
+    fingerprints: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for `--json`."""
@@ -129,11 +132,22 @@ async def make_plan(
         plan.warnings.extend(told_of_gaps(recipe, taken_over_gaps(recipe, kept, reused), None))
         return plan
     if assumed.fork_share is not None:
-        kept.fork_share = ForkShare(assumed.fork_share, "as given")
+        kept.fork_share = AssumedShare(assumed.fork_share, "as given")
     if recipe.executor.kind == "ray":
         kept = kept.settled()
-    given = (plan, sample, kept, reused, _known_rates(assumed), assumed.measure)
-    return await call_on_worker(recipe, _with_models, *given)
+    given = (
+        plan,
+        sample,
+        kept,
+        reused,
+        known_rates(assumed.rates, assumed.rates_from),
+        assumed.measure,
+    )
+    plan = await call_on_worker(recipe, _with_models, *given)
+    agreement = current_agreement(folder, plan.fingerprints)
+    if agreement is not None and (folder / SCORES).is_file():
+        plan.warnings.extend(mark_warnings(recipe, agreement, pl.scan_parquet(folder / SCORES)))
+    return plan
 
 
 async def _with_models(
@@ -151,6 +165,7 @@ async def _with_models(
         stages = bind_stages(recipe, models)
         for stage in (stage for stage in stages if stage.name in SCORING):
             plan.identities[stage.name.value] = stage.identity
+            plan.fingerprints[stage.name.value] = stage.result
             plan.warnings.extend([stage.warning] if stage.warning else [])
         measured = await measure_rates(recipe, sample.kept, models.judge) if measure else None
         rates = measured.rates if measured else rates
@@ -174,17 +189,6 @@ async def _with_models(
             ),
             left=left,
         )
-
-
-def _known_rates(assumed: Assumptions) -> Rates | None:
-    if assumed.rates_from is None:
-        return assumed.rates
-    rates = rates_of(read_manifest(assumed.rates_from), str(assumed.rates_from))
-    if rates is None:
-        raise UsageError(
-            "the run tells no rates", got=assumed.rates_from, expected="a run that asked a model"
-        )
-    return rates
 
 
 def _read(

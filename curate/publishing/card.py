@@ -10,36 +10,33 @@ import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from importlib.metadata import version
 from typing import Any, Final
 
 import yaml
 
-from curate.errors import CurateError, UsageError
+from curate.errors import PACKAGE, CurateError, UsageError, installed_from, requirement
 from curate.publishing.judgments import BINS, DialogueCounts
-from curate.publishing.places import published, shortened
+from curate.publishing.local_paths import published, shortened
+from curate.publishing.measured import Measured, first_sentence, measured_parts
 from curate.publishing.published_tables import PublishedFile
 from curate.publishing.run_funnel import Step
 from curate.publishing.scan import Findings
-from curate.publishing.untrusted import visible
 from curate.records import (
     CONVERSATION_DIMENSIONS,
-    SCORING,
     TURN_DIMENSIONS,
     VERDICTS,
-    Agreement,
-    Calibration,
-    CutPoints,
-    Figure,
     JudgeIdentity,
     Manifest,
     MetricsReport,
 )
+from curate.report.charts import Panel, curve, distributions
 from curate.trust.failure_modes import mode_rows
 from curate.trust.judge_checks import described
+from curate.untrusted import visible
 
 _SIZES: Final = (
     (1_000, "n<1K"),
@@ -61,6 +58,8 @@ _DESCRIBED: Final = {
     "judgments": "the scores of every dialogue of the run, selected or not, without its text; joined by `dialogue_id`. "
     "A score that could not be had is null, and `unscored` says why",
 }
+SCORE_PLOT: Final = "plots/scores.svg"
+ADHERENCE_PLOT: Final = "plots/adherence.svg"
 _TRAINED: Final = ("sft", "dpo", "dpo_natural")
 """Configs that TRL loads."""
 
@@ -80,7 +79,10 @@ class CardFacts:
         licences: identifiers of the Hub, at least one; see `check_licences`.
         languages: ISO 639 codes; may be empty.
         findings: what the scan of the tables found; all of it was allowed, or the push stops.
-        agreement: of the judge with people, where it was measured on this run.
+        measured: what was measured of the judge on this run.
+        plots: the pictures' paths in the repository.
+        report: that of the report, where it is pushed.
+        redacted: rows in which something was replaced, by kind of finding.
     """
 
     repo: str
@@ -93,7 +95,10 @@ class CardFacts:
     licences: Sequence[str]
     languages: Sequence[str]
     findings: Findings
-    agreement: Agreement | None = None
+    measured: Measured = field(default_factory=Measured)
+    plots: Collection[str] = ()
+    report: str = ""
+    redacted: Mapping[str, int] = field(default_factory=dict)
 
 
 def make_card(facts: CardFacts) -> str:
@@ -105,13 +110,13 @@ def make_card(facts: CardFacts) -> str:
     manifest = facts.manifest
     page = _template().render(
         title=facts.title,
-        version=version("curate-dialogues"),
+        version=version(PACKAGE),
+        install=_install(),
         manifest=manifest,
-        measured=_measured(manifest, facts.agreement),
-        agreement=_agreement_rows(facts.agreement),
-        shares=[f"{share.described}." for share in facts.agreement.shares]
-        if facts.agreement
-        else [],
+        measured=first_sentence(manifest, facts.measured.agreement),
+        parts=list(measured_parts(manifest, facts.measured)),
+        plots=facts.plots,
+        report=facts.report,
         names=_names(facts.files),
         described=_DESCRIBED,
         configs=_configs(facts.files),
@@ -126,6 +131,7 @@ def make_card(facts: CardFacts) -> str:
         failure_modes=mode_rows(checks.failure_modes) if (checks := manifest.judge_checks) else [],
         sources=_sources(facts),
         recipe=yaml.safe_dump(published(manifest.recipe), sort_keys=False, allow_unicode=True),
+        redacted=[f"{name} ({count:,})" for name, count in sorted(facts.redacted.items())],
         findings=[f"{name} ({count:,})" for name, count in sorted(facts.findings.counts.items())],
     )
     card = visible(f"---\n{front_matter(facts)}---\n\n{page}")
@@ -176,7 +182,11 @@ def check_card(card: str) -> None:
         read = MetadataConfigs.from_dataset_card_data(data)
         read.get_default_config_name()
     except (ValueError, TypeError) as error:
-        raise CurateError("the card's front matter is not valid", got=error) from error
+        raise CurateError(
+            "the card's front matter is not valid",
+            got=error,
+            fix="check --title, --license and --language",
+        ) from error
     if not read or not data.license or not data.size_categories:
         raise CurateError(
             "the card's front matter is not whole",
@@ -244,64 +254,11 @@ def is_language(code: str) -> bool:
     return _LANGUAGE.fullmatch(code) is not None
 
 
-def _measured(manifest: Manifest, agreement: Agreement | None) -> str:
-    """How far the judge agrees with people by its report or its calibration, else that nobody knows."""
-    if not any(stage in manifest.fingerprints for stage in SCORING):
-        return "No judge scored this data."
-    if agreement is not None:
-        marked = ", ".join(agreement.not_for_use)
-        not_for_use = f" Not for filtering by: {marked}." if marked else ""
-        of_levels = f"{manifest.levels} {manifest.role_threshold}".rstrip()
-        return f"{agreement.sentence}{not_for_use} {of_levels}".rstrip()
-    judge = manifest.recipe.get("judge")
-    calibration = judge.get("calibration") if isinstance(judge, dict) else None
-    if calibration and (levels := Calibration.model_validate(calibration).levels):
-        found = [_agreement(name, cuts) for name, cuts in levels.items() if cuts.labels]
-        if found:
-            return (
-                "Quadratic-weighted kappa of the judge with people, each by levels fitted to other dialogues than "
-                f"those it is measured on: {'; '.join(found)}. {manifest.levels} "
-                f"{manifest.role_threshold}"
-            ).rstrip()
-    return (
-        "The judge of this data was never measured against human ratings. Its scores, verdicts and the pairs it "
-        "preferred are one model's opinion; nothing in this run says how far people would agree. "
-        f"{manifest.role_threshold}"
-    ).rstrip()
-
-
-def _agreement_rows(report: Agreement | None) -> list[tuple[str, ...]]:
-    """A row a dimension: labels, kappa of the run's levels, the people among themselves, whether it is for use."""
-    if report is None:
-        return []
-    return [
-        (
-            name,
-            f"{held.labels:,} of {held.dialogues:,} dialogues",
-            _figure(held.levels.kappa),
-            _figure(held.spearman),
-            _figure(held.levels.bias),
-            _figure(held.alpha),
-            f"not for use: {report.not_for_use[name]}" if name in report.not_for_use else "yes",
-        )
-        for name, held in report.dimensions.items()
-    ]
-
-
-def _figure(held: Figure) -> str:
-    if held.value is None:
-        return "-"
-    ends = "" if held.interval is None else " ({:.2f} to {:.2f})".format(*held.interval)
-    return f"{held.value:.2f}{ends}"
-
-
-def _agreement(name: str, cuts: CutPoints) -> str:
-    kappa = cuts.after
-    value = "not defined" if kappa.value is None else f"{kappa.value:.2f}"
-    ends = (
-        "" if kappa.interval is None else f" ({kappa.interval[0]:.2f} to {kappa.interval[1]:.2f})"
-    )
-    return f"{name} {value}{ends}, {cuts.labels:,} labels of {cuts.dialogues:,} dialogues"
+def _install() -> str:
+    """Where to get curate, as far as this installation tells; the place of a clone on this machine is not told."""
+    if installed_from()[1]:
+        return "`pip install -e .` in a clone of its repository"
+    return f"`pip install '{requirement()}'`"
 
 
 def _names(files: Iterable[PublishedFile]) -> list[str]:
@@ -342,6 +299,43 @@ def _scores(tally: DialogueCounts) -> list[dict[str, Any]]:
             said = f"{of}: role adherence, by the tenth it begins with."
             parts.append({"said": said, "heads": heads, "rows": rows})
     return parts
+
+
+def score_plots(manifest: Manifest, tally: DialogueCounts) -> dict[str, str]:
+    """Pictures of how scores are distributed and of role adherence by reply, by path in the repository."""
+    plots = {}
+    levels = ("1", "2", "3", "4", "5")
+    scores = tally.scores.get("all", {})
+    panels = [
+        Panel(
+            f"{name.replace('_', ' ')} ({'turns' if name in TURN_DIMENSIONS else 'dialogues'})",
+            levels,
+            [scores[name][level] for level in levels],
+            [tally.scores.get("sft", {}).get(name, Counter())[level] for level in levels],
+        )
+        for name in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS)
+        if name in scores
+    ]
+    if "all" in tally.adherence:
+        selected = tally.adherence.get("sft", Counter())
+        panels.append(
+            Panel(
+                "role adherence (dialogues)",
+                [f".{at}" for at in range(BINS)],
+                [tally.adherence["all"][at] for at in range(BINS)],
+                [selected[at] for at in range(BINS)],
+            )
+        )
+    if panels:
+        plots[SCORE_PLOT] = distributions(
+            "Scores", panels, ("all that were scored", "those in sft")
+        )
+    positions = manifest.adherence.positions if manifest.adherence else ()
+    points = [(one.position, one.mean, one.interval) for one in positions if one.mean is not None]
+    if len(points) > 1:
+        title = "Role adherence by reply, mean and 95 %"
+        plots[ADHERENCE_PLOT] = curve(title, points, "n-th reply")
+    return plots
 
 
 def _metrics(report: MetricsReport | None) -> list[dict[str, Any]]:

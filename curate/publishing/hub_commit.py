@@ -15,13 +15,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from curate.errors import CurateError, UsageError, first_line
+from curate.errors import PACKAGE, CurateError, UsageError, first_line
 
 _NAME = re.compile(r"[A-Za-z0-9][\w-]*(?:\.[\w-]+)*/\w(?:[\w.-]*\w)?")
 _LONGEST_NAME = 96
 
-OWNED = ("sft/", "dpo/", "dpo_natural/", "judgments/")
-"""Folders whose Parquet files are all ours: those that a push does not bring are of an earlier one."""
+REPORT = "curate-report.html"
+_OWNED = re.compile(
+    rf"(?:sft|dpo|dpo_natural|judgments)/.*\.parquet|plots/.*\.svg|{re.escape(REPORT)}"
+)
+"""Files that are all ours: those that a push does not bring are of an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +91,8 @@ def push_files(
         )
     api = HfApi(
         endpoint=endpoint,
-        library_name="curate-dialogues",
-        library_version=version("curate-dialogues"),
+        library_name=PACKAGE,
+        library_version=version(PACKAGE),
     )
     return _Push(api, repo, branch, message).go(files, public=public)
 
@@ -232,11 +235,7 @@ class _Push:
 
 def _stale(present: Iterable[str], files: Mapping[str, Path]) -> list[str]:
     """Files of an earlier push that this one does not bring."""
-    return sorted(
-        name
-        for name in present
-        if name.startswith(OWNED) and name.endswith(".parquet") and name not in files
-    )
+    return sorted(name for name in present if _OWNED.fullmatch(name) and name not in files)
 
 
 @contextmanager
@@ -294,7 +293,11 @@ def _explain(error: Exception, repo: str) -> CurateError:
             fix="push again, later where the Hub is down: what was uploaded is not sent twice",
         )
     if isinstance(cause, ValueError):
-        return CurateError(f"the Hub refused the push to {repo}", got=str(cause))
+        return CurateError(
+            f"the Hub refused the push to {repo}",
+            got=str(cause),
+            fix="do what it says; nothing was changed there",
+        )
     return CurateError(
         f"the Hub cannot be reached; nothing was committed to {repo}",
         got=f"{type(cause).__name__}: {got}",

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from curate.errors import CurateError
-from curate.publishing.places import shortened
+from curate.publishing.local_paths import shortened
 from curate.publishing.published_tables import PublishedFile, Shards, Split, has_split
+from curate.publishing.row_cleaning import RowCleaner
 from curate.records import CONVERSATION_DIMENSIONS, SCORING, TURN_DIMENSIONS, Manifest, StageName
 from curate.run.ingest import read_index
 from curate.run.read_back import read_decisions, stage_records
@@ -87,7 +88,7 @@ class DialogueCounts:
 
 
 def write_judgments(
-    run: Path, manifest: Manifest, folder: Path, *, shard_bytes: int
+    run: Path, manifest: Manifest, folder: Path, *, shard_bytes: int, cleaner: RowCleaner
 ) -> tuple[list[PublishedFile], DialogueCounts]:
     """Write the table, and count it; no file where neither a judge nor adherence scored anything.
 
@@ -103,7 +104,7 @@ def write_judgments(
         shards: dict[Split, Shards] = {}
         if stages:
             for side in splits:
-                file = Shards(folder, "judgments", side, schema, shard_bytes)
+                file = Shards(folder, "judgments", side, schema, shard_bytes, cleaner)
                 shards[side] = opened.enter_context(file)
         held: dict[Split, list[dict[str, Any]]] = {side: [] for side in splits}
         for row in _rows(run, manifest):

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal, get_args
 
-import orjson
 import polars as pl
 
 from curate.errors import CurateError, UsageError
-from curate.publishing.places import shortened
+from curate.publishing.json_columns import as_json, is_json
+from curate.publishing.local_paths import shortened
+from curate.publishing.row_cleaning import RowCleaner
 from curate.storage.files import make_file, make_folder, readable
 
 Config = Literal["sft", "dpo", "dpo_natural", "judgments"]
@@ -86,11 +86,19 @@ class Shards:
         split: opens the files' names.
         schema: of all files.
         shard_bytes: a file that has grown to this is closed.
+        cleaner: what rows pass before they are written.
     """
 
     def __init__(
-        self, folder: Path, config: Config, split: Split, schema: Any, shard_bytes: int
+        self,
+        folder: Path,
+        config: Config,
+        split: Split,
+        schema: Any,
+        shard_bytes: int,
+        cleaner: RowCleaner,
     ) -> None:
+        self._cleaner = cleaner
         self._folder = folder
         self._config: Config = config
         self._split: Split = split
@@ -101,7 +109,8 @@ class Shards:
         self.files: list[PublishedFile] = []
 
     def write(self, table: Any) -> None:
-        """Add rows; a row group of their own."""
+        """Add rows, those that the cleaner lets out; a row group of their own."""
+        table = self._cleaner.clean(self._config, table)
         if self._writer is None:
             self._open()
         self._writer.write_table(table)
@@ -128,17 +137,12 @@ class Shards:
     def __enter__(self) -> Shards:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None and not self._rows:
+    def __exit__(self, *error: object) -> None:
+        if error[1] is None and not self._rows:
             self._open()  # a split without rows is a file without rows: it can be loaded
         if self._writer is not None:
             self._close()
-        if error is None:
+        if error[1] is None:
             self.files = [self._finished(at, rows) for at, rows in enumerate(self._rows)]
 
     def _finished(self, at: int, rows: int) -> PublishedFile:
@@ -154,6 +158,7 @@ def write_exported(
     *,
     exported: Collection[str],
     shard_bytes: int,
+    cleaner: RowCleaner,
 ) -> list[PublishedFile]:
     """Write the exported rows of a run, train and (where the run split) validation; `[]` without any row.
 
@@ -162,7 +167,7 @@ def write_exported(
         folder: of the push.
         config: `sft`; `dpo` for pairs that the judge made and verified, `dpo_natural` for those the data held.
         exported: the training files that the run wrote for TRL.
-        shard_bytes: see `Shards`.
+        shard_bytes, cleaner: see `Shards`.
 
     Raises:
         UsageError: they were not written as Parquet.
@@ -177,7 +182,7 @@ def write_exported(
     form = _Form(config, files)
     written: list[PublishedFile] = []
     for split, side, shards in sides:
-        with Shards(folder, config, split, form.schema, shard_bytes) as made:
+        with Shards(folder, config, split, form.schema, shard_bytes, cleaner) as made:
             for table in _rows(side, config, shards, form):
                 made.write(table)
         written += made.files
@@ -224,7 +229,7 @@ class _Form:
         for name in dict.fromkeys(name for schema in schemas for name in schema.names):
             types = [schema.field(name).type for schema in schemas if name in schema.names]
             # Plain structs where all files have them, else the type that holds every message.
-            kind = next((kind for kind in types if _is_json(kind)), types[0])
+            kind = next((kind for kind in types if is_json(kind)), types[0])
             self.columns.append((name, kind))
         special = {
             "turn": pa.int64(),
@@ -243,31 +248,12 @@ class _Form:
         for name, kind in self.columns:
             if name not in batch.schema.names:
                 columns.append(pa.nulls(batch.num_rows, kind))
-            elif _is_json(kind) and not _is_json(batch.schema.field(name).type):
-                columns.append(_as_json(batch[name].to_pylist(), kind))
+            elif is_json(kind) and not is_json(batch.schema.field(name).type):
+                columns.append(as_json(batch[name].to_pylist(), kind))
             else:
                 columns.append(batch[name])
         known = beside.to_arrow().cast(self.beside)
         return pa.Table.from_arrays([*columns, *known.columns], schema=self.schema)
-
-
-def _is_json(kind: Any) -> bool:
-    import pyarrow as pa
-
-    inner = getattr(kind, "value_type", kind)
-    return isinstance(inner, pa.JsonType)
-
-
-def _as_json(rows: list[list[Any]], kind: Any) -> Any:
-    """Lists of structs as lists of Arrow's JSON type."""
-    import pyarrow as pa
-
-    items = [orjson.dumps(item).decode() for row in rows for item in row]
-    stops = [0]
-    for row in rows:
-        stops.append(stops[-1] + len(row))
-    values = pa.ExtensionArray.from_storage(kind.value_type, pa.array(items, pa.string()))
-    return pa.ListArray.from_arrays(pa.array(stops, pa.int32()), values, type=kind)
 
 
 def _rows(side: Path, config: Exported, shards: Sequence[Path], form: _Form) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""A push from run folder to Hub: tables, funnel, scan, card, and then one commit.
+"""A push from run folder to Hub: tables, funnel, pictures, scan, card, and then one commit.
 
 All of it but the commit happens in `<run>/push/`, where the card and the tables can be looked at before
 anything is sent: `files/` is what goes out, `findings.jsonl` what the scan found.
@@ -7,12 +7,14 @@ anything is sent: `files/` is what goes out, `findings.jsonl` what the scan foun
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import yaml
 
 from curate.engines.personal_data import REGIONS
 from curate.errors import CurateError, UsageError
@@ -22,22 +24,27 @@ from curate.publishing.card import (
     check_licences,
     is_language,
     make_card,
+    score_plots,
 )
-from curate.publishing.hub_commit import Pushed, check_name, push_files
+from curate.publishing.hub_commit import REPORT, Pushed, check_name, push_files
 from curate.publishing.judgments import DialogueCounts, write_judgments
+from curate.publishing.local_paths import published_figures, rerunnable
+from curate.publishing.measured import Measured, measured_plots
 from curate.publishing.published_tables import EXPORTED, TRAINER, PublishedFile, write_exported
+from curate.publishing.row_cleaning import RowCleaner
 from curate.publishing.run_funnel import Step, make_funnel
 from curate.publishing.scan import Detector, Findings, check_allowed, scan_files
 from curate.records import Manifest
-from curate.run.agreement_marks import current_agreement
 from curate.run.ingest import INDEX, read_index
 from curate.run.read_back import read_manifest
+from curate.run.report import write_report
+from curate.sources.pushed_recipe import RECIPE
 from curate.storage.files import atomic_file, disk_error, make_folder, readable, write_atomically
 from curate.storage.run_folder import RunFolder
 
 SHARD_BYTES = 500_000_000
 CARD = "README.md"
-_ROW_IDS = ("pair_id", "dialogue_id")
+_ROW_IDS = ("pair_id", "dialogue_id", "id")
 _TRAINERS_COLUMNS = {
     "sft": ("messages", "tools"),
     "dpo": ("prompt", "chosen", "rejected", "tools"),
@@ -54,12 +61,15 @@ class PushOptions:
         licences: of the data, as the Hub names them; those of the recipe's sources by default.
         languages: ISO 639 codes; what the dialogues say of themselves by default.
         title: the run's name by default.
-        allow: kinds of findings that may go out: `email`, `phone`, `card`, `secret`, `secret:<rule>`.
+        allow: kinds of findings that may go out: `email`, `phone`, `card`, `id`, `secret`, `secret:<rule>`.
+        redact: kinds that are replaced by their name in brackets, in the rows that have them.
+        leave_out: kinds whose rows do not go out.
         phone_regions: countries whose telephone numbers are known without country code.
         branch: main by default.
         message: of the commit.
         shard_bytes: size at which a new Parquet file is begun.
         endpoint: of the Hub; what `HF_ENDPOINT` says by default.
+        report: push the run's report beside the rows, with the text of every dialogue in it.
     """
 
     public: bool = False
@@ -67,11 +77,14 @@ class PushOptions:
     languages: tuple[str, ...] = ()
     title: str | None = None
     allow: tuple[str, ...] = ()
+    redact: tuple[str, ...] = ()
+    leave_out: tuple[str, ...] = ()
     phone_regions: tuple[str, ...] = REGIONS
     branch: str | None = None
     message: str | None = None
     shard_bytes: int = SHARD_BYTES
     endpoint: str | None = None
+    report: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +98,14 @@ class Prepared:
         manifest: of the run.
         card: the text of README.md.
         tables: the Parquet files.
+        pages: the card's pictures, the recipe, and the report where it was asked for: path in the repository to the file.
         funnel: where every row went.
         tally: counts of the judgments.
         languages: of the card; may be empty.
         licences: of the card.
         findings: what the scan found in tables and card.
         findings_file: all of it, masked, a JSON line each.
+        redacted: rows in which something was replaced, by kind.
     """
 
     run: Path
@@ -99,18 +114,20 @@ class Prepared:
     manifest: Manifest
     card: str
     tables: tuple[PublishedFile, ...]
+    pages: Mapping[str, Path]
     funnel: tuple[Step, ...]
     tally: DialogueCounts
     languages: tuple[str, ...]
     licences: tuple[str, ...]
     findings: Findings
     findings_file: Path
+    redacted: Counter[str]
 
     @property
     def files(self) -> dict[str, Path]:
         """Everything that goes out: path in the repository to the file on disk."""
         card = self.run / "push" / "files" / CARD
-        return {CARD: card, **{table.name: table.path for table in self.tables}}
+        return {CARD: card, **{table.name: table.path for table in self.tables}, **self.pages}
 
     @property
     def blocked_by(self) -> list[str]:
@@ -135,7 +152,13 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
 
     options = options or PushOptions()
     check_name(repo)
-    check_allowed(options.allow)
+    check_allowed((*options.allow, *options.redact, *options.leave_out))
+    if options.report and (options.redact or options.leave_out):
+        raise UsageError(
+            "the report holds every dialogue as it is: nothing is replaced in it or left out",
+            got="--report with --redact or --leave-out",
+            expected="one or the other, or the kinds allowed by --allow",
+        )
     manifest = read_manifest(run)
     if manifest.status not in ("done", "unscored"):
         raise UsageError(
@@ -146,18 +169,29 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
     licences = check_licences(options.licences, manifest.recipe.get("source") or manifest.sources)
     languages = check_languages(options.languages) or _languages(run)
     detector = Detector(options.phone_regions)
+    cleaner = RowCleaner(detector, options.redact, options.leave_out)
     folder = run / "push"
     with RunFolder(run):
         try:
             shutil.rmtree(folder, ignore_errors=True)
             files = folder / "files"
             make_folder(files)
-            tables, tally = _tables(run, manifest, files, options.shard_bytes)
-            funnel = make_funnel(run, manifest, tally, tables)
+            tables, tally = _tables(run, manifest, files, options.shard_bytes, cleaner)
+            funnel = make_funnel(run, manifest, tally, tables, cleaner.left_out)
+            measured = Measured.of(run, manifest)
+            pages = _plots(files, score_plots(manifest, tally) | measured_plots(measured))
+            pages[RECIPE] = files / RECIPE
+            kept = rerunnable(manifest.recipe)
+            # A text in one line, so that the scan, which reads lines, sees it whole.
+            text = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=10**6)
+            write_atomically(pages[RECIPE], text.encode())
+            if options.report:
+                pages[REPORT] = files / REPORT
+                write_report(run, files / REPORT, edit=published_figures)
             found = folder / "findings.jsonl"
             with atomic_file(found) as out:
-                of_tables = {table.name: table.path for table in tables}
-                findings = scan_files(of_tables, detector, out, row_ids=_ROW_IDS)
+                scanned = {table.name: table.path for table in tables} | pages
+                findings = scan_files(scanned, detector, out, row_ids=_ROW_IDS)
                 facts = CardFacts(
                     repo=repo,
                     title=options.title or manifest.name,
@@ -169,7 +203,10 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
                     licences=licences,
                     languages=languages,
                     findings=findings,
-                    agreement=current_agreement(run, manifest.fingerprints),
+                    measured=measured,
+                    plots=pages.keys(),
+                    report=REPORT if options.report else "",
+                    redacted=cleaner.redacted,
                 )
                 card = make_card(facts)
                 write_atomically(files / CARD, card.encode())
@@ -194,12 +231,14 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
         manifest=manifest,
         card=card,
         tables=tuple(tables),
+        pages=pages,
         funnel=tuple(funnel),
         tally=tally,
         languages=languages,
         licences=licences,
         findings=findings,
         findings_file=found,
+        redacted=cleaner.redacted,
     )
 
 
@@ -215,7 +254,7 @@ def send(prepared: Prepared) -> Pushed:
             "nothing was pushed: the scan found what may not go out unseen",
             got=", ".join(f"{counts[name]} {name}" for name in blocked),
             expected="none, or each kind allowed by name",
-            fix=f"look at {prepared.findings_file}, then take these rows out of the source, or give "
+            fix=f"look at {prepared.findings_file}, then --redact or --leave-out the rows, or give "
             + " ".join(f"--allow {name}" for name in blocked),
         )
     options = prepared.options
@@ -230,7 +269,7 @@ def send(prepared: Prepared) -> Pushed:
 
 
 def _tables(
-    run: Path, manifest: Manifest, folder: Path, shard_bytes: int
+    run: Path, manifest: Manifest, folder: Path, shard_bytes: int, cleaner: RowCleaner
 ) -> tuple[list[PublishedFile], DialogueCounts]:
     exported = manifest.exports.get(TRAINER)
     if exported is None:
@@ -242,9 +281,13 @@ def _tables(
     rows = [
         table
         for config in EXPORTED
-        for table in write_exported(run, folder, config, exported=exported, shard_bytes=shard_bytes)
+        for table in write_exported(
+            run, folder, config, exported=exported, shard_bytes=shard_bytes, cleaner=cleaner
+        )
     ]
-    judgments, tally = write_judgments(run, manifest, folder, shard_bytes=shard_bytes)
+    judgments, tally = write_judgments(
+        run, manifest, folder, shard_bytes=shard_bytes, cleaner=cleaner
+    )
     if not (tables := [*rows, *judgments]):
         raise UsageError(
             "there is nothing to push: the run selected no dialogue, made no pair and scored nothing",
@@ -252,6 +295,15 @@ def _tables(
             fix="see why with `curate show`",
         )
     return tables, tally
+
+
+def _plots(folder: Path, plots: Mapping[str, str]) -> dict[str, Path]:
+    """Write the pictures; path in the repository to the file."""
+    pages = {name: folder / name for name in plots}
+    for name, path in pages.items():
+        make_folder(path.parent)
+        write_atomically(path, plots[name].encode())
+    return pages
 
 
 def _trainers_columns(tables: list[PublishedFile]) -> Mapping[str, list[str]]:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from curate.errors import CurateError
 from curate.export.counts import refusals
@@ -45,7 +46,11 @@ class Step:
 
 
 def make_funnel(
-    run: Path, manifest: Manifest, tally: DialogueCounts, files: Iterable[PublishedFile]
+    run: Path,
+    manifest: Manifest,
+    tally: DialogueCounts,
+    files: Iterable[PublishedFile],
+    left_out: Mapping[str, Counter[str]] = MappingProxyType({}),
 ) -> list[Step]:
     """The steps of a run, from its source to what is pushed.
 
@@ -54,6 +59,7 @@ def make_funnel(
         manifest: its manifest.
         tally: what the table of judgments counted.
         files: what is pushed.
+        left_out: rows that were left out of the push by config and kind of finding.
 
     Raises:
         CurateError: a step does not add up: the folder's files are of different runs.
@@ -101,9 +107,10 @@ def make_funnel(
                     tally.sets["sft"],
                     {f"sft, {split}": pushed["sft", split] for split in ("train", "validation")},
                     _not_carried(exports, "sft"),
+                    _left_out(left_out, "sft"),
                 )
             )
-    steps += _pair_steps(run, manifest, exports, pushed)
+    steps += _pair_steps(run, manifest, exports, pushed, left_out)
     for step in steps:
         if not step.adds_up:
             raise CurateError(
@@ -128,6 +135,7 @@ def _pair_steps(
     manifest: Manifest,
     exports: list[dict[str, int]],
     pushed: Counter[tuple[str, str]],
+    left_out: Mapping[str, Counter[str]],
 ) -> list[Step]:
     made, held = _dropped(run)
     carried = {
@@ -167,7 +175,8 @@ def _pair_steps(
     if any({"dpo", "dpo_natural"} & counts.keys() for counts in exports):
         whole = manifest.pairs + manifest.natural_pairs
         not_carried = _not_carried(exports, "dpo", "dpo_natural")
-        steps.append(_step("pairs and natural pairs", whole, carried, not_carried))
+        left = _left_out(left_out, "dpo", "dpo_natural")
+        steps.append(_step("pairs and natural pairs", whole, carried, not_carried, left))
     return [step for step in steps if step.whole]
 
 
@@ -193,6 +202,11 @@ def _not_carried(exports: list[dict[str, int]], *files: str) -> dict[str, int]:
             if name in files:
                 found.update(reasons)
     return _prefixed("not carried", found)
+
+
+def _left_out(left_out: Mapping[str, Counter[str]], *configs: str) -> dict[str, int]:
+    found = sum((left_out.get(config, Counter()) for config in configs), Counter[str]())
+    return _prefixed("left out of the push", found)
 
 
 def _reasons(manifest: Manifest, key: str) -> Counter[str]:

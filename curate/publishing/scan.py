@@ -12,20 +12,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, get_args
+from typing import IO, Any, Literal, NamedTuple
 
 import orjson
 
-from curate.engines.personal_data import REGIONS, find_personal_data
+from curate.engines.personal_data import REGIONS, PersonalData, find_personal_data
 from curate.errors import UsageError, missing_extra
+from curate.report.page import unpacked_rows
 
-Kind = Literal["secret", "email", "phone", "card"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+Kind = Literal["secret"] | PersonalData
+_PERSONAL: tuple[PersonalData, ...] = ("email", "phone", "card", "id")
+KINDS: tuple[Kind, ...] = ("secret", *_PERSONAL)
 
 _EXAMPLES = 5  # masked examples kept of each rule
 _BATCH = 1_000  # rows of a Parquet file held at once
@@ -43,6 +45,16 @@ class Match(NamedTuple):
     kind: Kind
     rule: str
     text: str
+
+    @property
+    def name(self) -> str:
+        """What options call it: `email`, or `secret:<rule>`."""
+        return f"secret:{self.rule}" if self.kind == "secret" else self.kind
+
+
+def is_among(name: str, names: Collection[str]) -> bool:
+    """Whether names of findings hold one; `secret` is every rule's."""
+    return name in names or name.partition(":")[0] in names
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +86,7 @@ class Findings:
 
     def not_allowed(self, allow: Collection[str]) -> list[str]:
         """Names of what was found and is not allowed; `secret` allows every rule's."""
-        return sorted(
-            name
-            for name in self.counts
-            if name not in allow and name.partition(":")[0] not in allow
-        )
+        return sorted(name for name in self.counts if not is_among(name, allow))
 
     def merge(self, other: Findings) -> None:
         """Take in what was found elsewhere."""
@@ -139,7 +147,7 @@ class Detector:
         for found in self._secrets.scan(text.encode("utf-8", "replace")):
             if found.visible:
                 yield Match("secret", found.rule_id, found.secret)
-        for start, end, kind in find_personal_data(text, regions=self._regions):
+        for start, end, kind in find_personal_data(text, _PERSONAL, self._regions):
             if kind != "email" or not _NOBODY.search(text[start:end].lower()):
                 yield Match(kind, kind, text[start:end])
 
@@ -195,7 +203,7 @@ def texts(value: Any, key: str = "") -> Iterator[str]:
 def scan_files(
     files: Mapping[str, Path], detector: Detector, out: IO[bytes], *, row_ids: Collection[str]
 ) -> Findings:
-    """Scan every row of Parquet files and every line of text files.
+    """Scan every row of Parquet files, all that a report holds, and every paragraph of text files.
 
     Args:
         files: path in the repository to the file on disk.
@@ -205,7 +213,7 @@ def scan_files(
     """
     findings = Findings()
     for name, path in files.items():
-        rows = _parquet_rows(path) if path.suffix == ".parquet" else _lines(path)
+        rows = _READERS.get(path.suffix, _lines)(path)
         for at, row in enumerate(rows):
             number, matches = detector.find_in_row(row)
             findings.texts += number
@@ -227,7 +235,7 @@ def mask(kind: Kind, text: str) -> str:
     if kind == "email":
         name, _, domain = flat.partition("@")
         return f"{name[0]}…@{domain[0]}….{domain.rsplit('.', 1)[-1]}"
-    if kind in ("phone", "card"):
+    if kind in ("phone", "card", "id"):
         return re.sub(r"\d", "•", flat[:-2]) + flat[-2:]
     return f"{flat[:4]}… ({len(text)} characters)"
 
@@ -249,3 +257,9 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     # Whole paragraphs: a key in PEM form goes over several lines.
     for part in path.read_text(encoding="utf-8").split("\n\n"):
         yield {"": part}
+
+
+_READERS: dict[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
+    ".parquet": _parquet_rows,
+    ".html": unpacked_rows,
+}

@@ -7,24 +7,4 @@ from curate.sources.input_files import SkippedFile
 from curate.sources.mapping import Mapping
 from curate.sources.mapping_parts import CallMapping, MessageMapping
 from curate.sources.source import Source, open_rows, open_source
-from curate.sources.unit_result import REASONS
-from curate.sources.units import RowCounts, Unit
-
-__all__ = [
-    "FORMATS",
-    "REASONS",
-    "CallMapping",
-    "Columns",
-    "Detection",
-    "Format",
-    "Mapping",
-    "MessageMapping",
-    "RowCounts",
-    "Shape",
-    "SkippedFile",
-    "Source",
-    "SourceConfig",
-    "Unit",
-    "open_rows",
-    "open_source",
-]
+from curate.sources.unit_result import RowCounts, Unit

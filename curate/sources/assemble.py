@@ -16,8 +16,7 @@ from curate.dialogue import Dialogue, Lineage, Message, RoleOrigin, leading_syst
 from curate.records import QuarantinedRow
 from curate.sources.config import RoleFrom, SourceConfig
 from curate.sources.raw_rows import RawRow
-from curate.sources.unit_result import Draft, RowFault, UnitResult
-from curate.sources.units import Unit
+from curate.sources.unit_result import Draft, RowFault, Unit, UnitResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from pydantic import Field, field_validator, model_validator
 
 from curate.dialogue import Role
 from curate.records.config import Config
-from curate.sources.conditions import Conditions
 from curate.sources.mapping import Mapping
-from curate.sources.speakers import Roles
+from curate.sources.messages import Roles
+from curate.sources.selectors import Conditions
 
 Shape = Literal[
     "auto",

@@ -7,7 +7,7 @@ detection says so instead of choosing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,28 +44,26 @@ class Format:
     over: frozenset[str] = frozenset()
 
 
-def _is_messages(row: Row) -> bool:
-    return looks_like_messages(row.get("messages"), ("role",), ("content",))
-
-
-def _is_sharegpt(row: Row) -> bool:
-    return looks_like_messages(
-        row.get("conversations"), ("from", "role"), ("value", "content", "text")
-    ) or looks_like_messages(row.get("messages"), ("from",), ("value",))
-
-
-def _is_conversation(row: Row) -> bool:
-    value = row.get("conversation")
-    return looks_like_messages(
-        value, ("role", "from"), ("content", "value")
-    ) or looks_like_messages(value, ("input",), ("output",))
-
-
-def _is_card(row: Row) -> bool:
-    return any(
-        looks_like_messages(row.get(key), ("role",), ("text", "content"))
-        for key in ("dialogue", "dialog")
+def _holds(*ways: tuple[Sequence[str], Sequence[str], Sequence[str]]) -> Matches:
+    """Tell whether a row has messages in one of these ways: under one of the keys, with one of the roles and contents."""
+    return lambda row: any(
+        looks_like_messages(row.get(key), roles, contents)
+        for keys, roles, contents in ways
+        for key in keys
     )
+
+
+_MESSAGES = _holds((("messages",), ("role",), ("content",)))
+_SHAREGPT = _holds(
+    (("conversations",), ("from", "role"), ("value", "content", "text")),
+    (("messages",), ("from",), ("value",)),
+)
+_CONVERSATION = _holds(
+    (("conversation",), ("role", "from"), ("content", "value")),
+    (("conversation",), ("input",), ("output",)),
+)
+_CARD = _holds((("dialogue", "dialog"), ("role",), ("text", "content")))
+_TRAJECTORY = _holds((TRAJECTORY_KEYS, ("role",), ("content",)))
 
 
 def _is_gaussia(row: Row) -> bool:
@@ -136,17 +134,11 @@ def _is_history(row: Row) -> bool:
     return looks_like_messages(value, USER_KEYS, REPLY_KEYS) and "role" not in value[0]
 
 
-def _is_trajectory(row: Row) -> bool:
-    return any(
-        looks_like_messages(row.get(key), ("role",), ("content",)) for key in TRAJECTORY_KEYS
-    )
-
-
 FORMATS: tuple[Format, ...] = (
-    Format("messages", _is_messages, read_message_list, frozenset(("alpaca", "hh"))),
-    Format("sharegpt", _is_sharegpt, read_message_list, frozenset(("alpaca", "hh"))),
-    Format("conversation", _is_conversation, read_message_list, frozenset(("alpaca",))),
-    Format("card", _is_card, read_message_list),
+    Format("messages", _MESSAGES, read_message_list, frozenset(("alpaca", "hh"))),
+    Format("sharegpt", _SHAREGPT, read_message_list, frozenset(("alpaca", "hh"))),
+    Format("conversation", _CONVERSATION, read_message_list, frozenset(("alpaca",))),
+    Format("card", _CARD, read_message_list),
     Format("gaussia", _is_gaussia, read_gaussia),
     Format(
         "preference",
@@ -160,7 +152,7 @@ FORMATS: tuple[Format, ...] = (
     Format("oasst", _is_oasst, read_nested, frozenset(("alpaca", "turns_table"))),
     Format("history", _is_history, read_history, frozenset(("alpaca",))),
     Format("turns_table", lambda row: find_columns(row, Columns()) is not None, None),
-    Format("trajectory", _is_trajectory, read_trajectory, frozenset(("messages", "alpaca"))),
+    Format("trajectory", _TRAJECTORY, read_trajectory, frozenset(("messages", "alpaca"))),
 )
 NAMES = tuple(known.name for known in FORMATS)
 

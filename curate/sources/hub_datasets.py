@@ -100,6 +100,6 @@ class Rows:
 
 
 def is_pandas(rows: object) -> TypeGuard[Any]:
-    """Whether rows are a pandas frame; pandas is not imported for it."""
+    """Tell whether rows are a pandas frame; pandas is not imported for it."""
     pandas: Any = sys.modules.get("pandas")
     return pandas is not None and isinstance(rows, pandas.DataFrame)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from curate.errors import UsageError
+from curate.sources.sample import recipes_folder
 from curate.storage.yaml_text import parse_yaml
 
 PREFIX = "hub:"
-_PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,9 @@ def hub_recipes() -> list[HubRecipe]:
     """Return the ready recipes, sorted by name.
 
     Raises:
-        UsageError: neither the package nor its checkout holds them.
+        UsageError: as `recipes_folder`.
     """
-    for folder in (_PACKAGE / "hub_recipes", _PACKAGE.parent / "recipes" / "hub"):
-        if folder.is_dir():
-            return [_read(path) for path in sorted(folder.glob("*.yaml"))]
-    raise UsageError(
-        "the ready recipes are missing",
-        got=_PACKAGE,
-        fix="install curate again, or from a whole checkout",
-    )
+    return [_read(path) for path in sorted((recipes_folder() / "hub").glob("*.yaml"))]
 
 
 def find_hub_recipe(wanted: str) -> HubRecipe:

@@ -15,19 +15,20 @@ from pydantic import Field, model_validator
 
 from curate.dialogue import Message, Role, ToolCall, split_thinking
 from curate.records.config import Config
-from curate.sources.conditions import Conditions, first_failing
 from curate.sources.fields import as_texts
 from curate.sources.mapping_parts import Answers, CallMapping, Join, MessageMapping
 from curate.sources.messages import (
     READ_KEYS,
     ROLE_KEYS,
+    Roles,
+    Speakers,
     read_arguments,
     read_calls,
     read_messages,
     read_tools,
+    speaker_name,
 )
-from curate.sources.selectors import Parse, Selector, first_key, select
-from curate.sources.speakers import Roles, Speakers, speaker_name
+from curate.sources.selectors import Conditions, Parse, Selector, first_failing, first_key, select
 from curate.sources.transcripts import split_at_marks, split_at_names
 from curate.sources.unit_result import (
     Draft,
@@ -353,7 +354,7 @@ class Mapping(Config):
         }
 
     def _metadata(self, row: Row, items: list[Any]) -> dict[str, Any]:
-        """What no selector names, and what `metadata` and `constants` say."""
+        """Collect what no selector names, and what `metadata` and `constants` say."""
         each = self.each.values() if isinstance(self.each, dict) else (self.each,)
         sides = self.answers.of if self.answers else ()
         fields = (getattr(self, name) for name in _ROW_SELECTORS)

@@ -6,8 +6,7 @@ from pydantic import Field, model_validator
 
 from curate.dialogue import Role
 from curate.records.config import Config
-from curate.sources.conditions import Conditions
-from curate.sources.selectors import Selector
+from curate.sources.selectors import Conditions, Selector
 
 
 class CallMapping(Config):

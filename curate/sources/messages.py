@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import orjson
+from pydantic import BeforeValidator
 
 from curate.dialogue import Message, Role, ToolCall, split_thinking
-from curate.sources.unit_result import UnreadableError, scalar_id, text_of, type_name
+from curate.sources.unit_result import UnreadableError, first_value, scalar_id, text_of, type_name
 
 ROLES: dict[str, Role] = {
     "system": "system",
@@ -122,9 +123,9 @@ def read_message(raw: dict[str, Any]) -> list[Message]:
     Raises:
         UnreadableError: see `read_messages`.
     """
-    said_role = next((raw[key] for key in ROLE_KEYS if raw.get(key) is not None), None)
+    said_role = first_value(raw, ROLE_KEYS)
     role = read_role(said_role)
-    content = next((raw[key] for key in CONTENT_KEYS if raw.get(key) is not None), None)
+    content = first_value(raw, CONTENT_KEYS)
     if isinstance(said_role, str) and said_role.strip().lower() in CALL_ROLES:
         return [Message(role="assistant", tool_calls=tuple(read_calls(content, "the call")))]
     parts = _read_content(content)
@@ -132,7 +133,10 @@ def read_message(raw: dict[str, Any]) -> list[Message]:
     if role == "assistant":
         calls += read_calls(raw.get("function_call"), "function_call")
     text = _joined(parts.texts)
-    reasoning = [*parts.reasoning, *_said_reasoning(raw)]
+    reasoning = [
+        *parts.reasoning,
+        *([text_of(raw.get(key), key) for key in REASONING_KEYS if raw.get(key) is not None]),
+    ]
     if role == "assistant":
         text, thoughts = split_thinking(text)
         reasoning += [thoughts] if thoughts else []
@@ -163,10 +167,6 @@ def read_role(said: Any) -> Role:
     return role
 
 
-def _said_reasoning(raw: dict[str, Any]) -> list[str]:
-    return [text_of(raw.get(key), key) for key in REASONING_KEYS if raw.get(key) is not None]
-
-
 def _read_content(content: Any) -> _Parts:
     parts = _Parts()
     if content is None:
@@ -191,7 +191,7 @@ def _read_part(part: Any, parts: _Parts) -> None:
     if not isinstance(part, dict):
         raise UnreadableError("bad_type", f"a content part is {type_name(part)}")
     kind = str(part.get("type") or "text")
-    body = next((part[key] for key in (kind, "value", "text") if part.get(key) is not None), None)
+    body = first_value(part, (kind, "value", "text"))
     if kind in TEXT_PARTS:
         parts.texts.append(text_of(body, "a text part"))
     elif kind in REASONING_PARTS:
@@ -207,18 +207,8 @@ def _read_part(part: Any, parts: _Parts) -> None:
 
 
 def _read_result(part: dict[str, Any]) -> Message:
-    body = next(
-        (part[key] for key in ("content", "value", "output", "text") if part.get(key) is not None),
-        None,
-    )
-    call_id = next(
-        (
-            part[key]
-            for key in ("tool_use_id", "tool_call_id", "call_id")
-            if part.get(key) is not None
-        ),
-        None,
-    )
+    body = first_value(part, ("content", "value", "output", "text"))
+    call_id = first_value(part, ("tool_use_id", "tool_call_id", "call_id"))
     return Message(
         role="tool",
         content=_joined(_read_content(body).texts),
@@ -251,14 +241,7 @@ def read_calls(raw: Any, where: str) -> list[ToolCall]:
         name = call.get("name")
         if not isinstance(name, str) or not name:
             raise UnreadableError("missing_field", f"{where} has no function name")
-        arguments = next(
-            (
-                call[key]
-                for key in ("arguments", "input", "kwargs", "parameters", "args")
-                if call.get(key) is not None
-            ),
-            None,
-        )
+        arguments = first_value(call, ("arguments", "input", "kwargs", "parameters", "args"))
         call_id = scalar_id(item.get("id") or item.get("tool_call_id") or item.get("call_id"))
         calls.append(ToolCall(name=name, arguments=read_arguments(arguments), id=call_id))
     return calls
@@ -318,3 +301,61 @@ def looks_like_messages(value: Any, roles: Sequence[str], contents: Sequence[str
 
 def _joined(texts: list[str]) -> str:
     return "\n".join(text for text in texts if text)
+
+
+RoleOrSkip = Literal["system", "user", "assistant", "tool", "skip"]
+
+
+def speaker_name(value: Any) -> str | None:
+    """A speaker as text: a name, a number, `true` or `false`; None for anything else."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return scalar_id(value)
+
+
+def _by_name(value: object) -> object:
+    """Speakers' names as text, which YAML may have read as numbers or as true and false."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        key if isinstance(key, str) else speaker_name(key) or key: role
+        for key, role in value.items()
+    }
+
+
+Roles = Annotated[dict[str, RoleOrSkip], BeforeValidator(_by_name)]
+
+
+@dataclass(slots=True)
+class Speakers:
+    """The speakers of one dialogue.
+
+    Attributes:
+        roles: roles of speakers by name; `skip` leaves one out.
+        in_order: roles of the others, in the order in which they first speak.
+    """
+
+    roles: Mapping[str, RoleOrSkip]
+    in_order: tuple[Role, ...] = ()
+    _met: dict[str, Role] = field(default_factory=dict)
+
+    def named(self, said: Any) -> RoleOrSkip | None:
+        """The role by name or by order; None where neither is given."""
+        name = speaker_name(said)
+        own = self.roles.get(name) if name is not None else None
+        if own is not None or name is None or not self.in_order:
+            return own
+        if name not in self._met:
+            if len(self._met) == len(self.in_order):
+                others = ", ".join(self._met)
+                raise UnreadableError("unknown_role", f"'{name}' speaks after {others}")
+            self._met[name] = self.in_order[len(self._met)]
+        return self._met[name]
+
+    def role(self, said: Any) -> RoleOrSkip:
+        """The role, by any vendor's name for it where it is not given.
+
+        Raises:
+            UnreadableError: `missing_field` or `unknown_role`.
+        """
+        return self.named(said) or read_role(said)

@@ -25,7 +25,7 @@ _EPSILON = 1e-9
 
 
 def mixed_sizes(sizes: Sequence[int], weights: Sequence[float | None]) -> list[int]:
-    """How many dialogues each source gives to the largest mixture with these shares.
+    """Count the dialogues that each source gives to the largest mixture with these shares.
 
     Args:
         sizes: dialogues there are, by source.

@@ -69,7 +69,7 @@ def _two_sides(row: Row, sides: dict[str, Callable[[], Side]], used: set[str]) -
 
 
 def _sides(row: Row) -> tuple[dict[str, Callable[[], Side]], set[str]]:
-    """How to read each side, and the keys that hold them.
+    """Return how to read each side, and the keys that hold them.
 
     Known forms: `chosen_messages`/`rejected_messages`; OpenAI's `input` with `preferred_output` and
     `non_preferred_output`; ms-swift's `messages` with `rejected_response` or `rejected_messages`;

@@ -61,7 +61,7 @@ class Proposal:
         return mapping_yaml(self.settings)
 
     def as_dict(self) -> dict[str, Any]:
-        """What `--json` says."""
+        """Return the proposal as `--json` prints it."""
         return {
             "mapping": self.settings,
             "found": self.found,
@@ -232,7 +232,7 @@ def share_read(mapping: Mapping | None, values: Sequence[Any]) -> float:
 
 
 def _beside(rows: Sequence[Row], candidate: Candidate) -> dict[str, Any]:
-    """What known names say of fields beside the messages: the id, the scenario."""
+    """Propose, by known names, fields beside the messages: the id, the scenario."""
     folded = {
         key.lower(): key
         for row in rows[:20]
@@ -258,13 +258,14 @@ def mapping_yaml(settings: dict[str, Any]) -> str:
     lines = []
     for key, value in settings.items():
         if key == "messages":
-            lines += ["messages:", *(f"  - {_flow(message)}" for message in value)]
+            lines += ["messages:", *(f"  - {flow(message)}" for message in value)]
         else:
-            lines.append(f"{key}: {_flow(value)}")
+            lines.append(f"{key}: {flow(value)}")
     return "\n".join(lines)
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
+    """A value as YAML in one line."""
     text = yaml.safe_dump(
         value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000
     )

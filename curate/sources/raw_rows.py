@@ -222,7 +222,7 @@ def _may_have_lost_digits(value: Any) -> bool:
 
 
 def _read_slowly(text: str) -> Any:
-    """What orjson cannot read, or not without loss."""
+    """Read what orjson cannot read, or not without loss."""
     return json.loads(text, parse_int=_whole, parse_constant=lambda _: None)
 
 

@@ -41,7 +41,7 @@ def laid_out(raws: Iterable[RawRow], rows: str) -> Iterator[RawRow]:
 
 
 def _step(key: str | None, value: Any, step: str | int | None) -> Iterator[tuple[str | None, Any]]:
-    """What one step of a selector leads to from a value, with its key where the step is `*`."""
+    """Yield the values that one step of a selector leads to, with its key where the step is `*`."""
     if step == "*":
         yield from (
             ((str(name), inner) for name, inner in value.items()) if isinstance(value, dict) else ()
@@ -81,7 +81,7 @@ class Joined:
     used: set[str] = field(default_factory=set)
 
     def reader(self, mapping: Mapping) -> Callable[[Row], UnitResult]:
-        """What reads a row of the source together with the other file's."""
+        """Make a reader of a row of the source together with the other file's."""
         return lambda row: mapping.read(self._with(row))
 
     def _with(self, row: Row) -> Row:

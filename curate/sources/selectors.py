@@ -1,5 +1,8 @@
 """Selectors: dotted paths into a row. `a.b`, `a[0]`, `a[*].b`, `["a.b"]` for a key with a dot in it, `.` for the
 value itself; keys may hold spaces.
+
+Conditions on them say which rows of a source, or items of a conversation, are read; what is left out is counted by
+condition.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
+
+from curate.records.config import Config
 
 STEP = re.compile(r"""\["([^"]*)"\]|\[(\*|-?\d+)\]|\.?([^.\[\]]+)""")
 Parse = Literal["json", "python"]
@@ -52,7 +57,7 @@ Selector = Annotated[str, AfterValidator(_check_selector)]
 
 
 def select(value: Any, selector: str, parse: Parse | None = None) -> Any:
-    """What a selector points at: None where it points nowhere, a list where it has `[*]`."""
+    """Return the value that a selector points at: None where it points nowhere, a list where it has `[*]`."""
     steps = parse_selector(selector)
     found = [value]
     for step in steps:
@@ -101,3 +106,55 @@ def selector_of(steps: Iterable[str | int | None]) -> str:
         else:
             text += f'["{step}"]'
     return text or "."
+
+
+Scalar = str | int | float | bool | None
+
+
+class Condition(Config):
+    """What a value has to be, where it is not said by a value or a list of values."""
+
+    min: float | None = Field(None, description="At least this number.")
+    max: float | None = Field(None, description="At most this number.")
+    none_of: tuple[Scalar, ...] = Field((), description="None of these; [null]: there is a value.")
+
+    def holds(self, value: Any) -> bool:
+        """Tell whether one value passes."""
+        if any(_same(value, other) for other in self.none_of):
+            return False
+        if self.min is None and self.max is None:
+            return True
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
+
+
+Wanted = Annotated[
+    Condition | tuple[Scalar, ...] | Scalar,
+    Field(description="The value, a list of which it is one, or a test such as {min: 2}."),
+]
+Conditions = dict[Selector, Wanted]
+"""By selector: what stands there. With `[*]` in it, every value has to pass."""
+
+
+def first_failing(conditions: Conditions, value: Any, parse: Parse | None = None) -> str | None:
+    """The selector of the first condition that a value does not meet, or None."""
+    for selector, wanted in conditions.items():
+        at = select(value, selector, parse)
+        several = None in parse_selector(selector)
+        if not all(_holds(wanted, one) for one in (at if several else (at,))):
+            return selector
+    return None
+
+
+def _holds(wanted: Condition | tuple[Scalar, ...] | Scalar, value: Any) -> bool:
+    if isinstance(wanted, Condition):
+        return wanted.holds(value)
+    if isinstance(wanted, tuple):
+        return any(_same(value, one) for one in wanted)
+    return _same(value, wanted)
+
+
+def _same(value: Any, other: Scalar) -> bool:
+    """Equal, where true is not 1."""
+    return isinstance(value, bool) == isinstance(other, bool) and bool(value == other)

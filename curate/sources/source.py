@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -17,7 +18,6 @@ import orjson
 from curate.dialogue import Dialogue
 from curate.errors import CurateError, SourceError, UsageError
 from curate.sources.assemble import Part, UnitMaker, capped
-from curate.sources.conditions import first_failing
 from curate.sources.config import RoleFrom, SourceConfig
 from curate.sources.detect import (
     SAMPLE,
@@ -45,10 +45,19 @@ from curate.sources.proposal import (
 )
 from curate.sources.raw_rows import RawRow, read_rows
 from curate.sources.row_layout import Joined, join_rows, laid_out
+from curate.sources.selectors import first_failing
 from curate.sources.trees import read_flat
 from curate.sources.turns_table import read_table
-from curate.sources.unit_result import Reader, Row, RowFault, UnitResult, UnreadableError, type_name
-from curate.sources.units import RowCounts, Unit
+from curate.sources.unit_result import (
+    Reader,
+    Row,
+    RowCounts,
+    RowFault,
+    Unit,
+    UnitResult,
+    UnreadableError,
+    type_name,
+)
 
 _ODD_ROW = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """What reading a row of a kind nobody foresaw can raise."""
@@ -165,7 +174,8 @@ def open_source(config: SourceConfig) -> Source:
         return _opened(config, (part,), ())
     files, skipped = list_files(config)
     parts = tuple(
-        Part(file.label, file.prefix, _file_rows(file.path, config.encoding)) for file in files
+        Part(file.label, file.prefix, partial(read_rows, file.path, config.encoding))
+        for file in files
     )
     return _opened(config, parts, skipped)
 
@@ -196,10 +206,6 @@ def _raw_row(number: int, row: Any) -> RawRow:
         reason = "bad_encoding" if "surrogate" in str(problem) else "unreadable"
         return RawRow(number, repr(row)[:10_000], reason, f"the row is not JSON: {problem}")
     return RawRow(number, row)
-
-
-def _file_rows(path: Any, encoding: str | None) -> Callable[[], Iterator[RawRow]]:
-    return lambda: read_rows(path, encoding)
 
 
 def _opened(
@@ -268,7 +274,7 @@ def _detect(
 
 
 def _reader(found: Detection, joined: Joined | None) -> Reader | None:
-    """What makes dialogues of a single row; None where rows have to be joined."""
+    """Return the function that makes dialogues of a single row; None where rows have to be joined."""
     if found.mapping is None:
         return format_named(found.shape).read
     return found.mapping.read if joined is None else joined.reader(found.mapping)

@@ -13,10 +13,9 @@ from statistics import fmean
 from typing import Any
 
 from curate.sources.chats import REPLY_KEYS, USER_KEYS
-from curate.sources.messages import ROLES
+from curate.sources.messages import ROLES, speaker_name
 from curate.sources.parties import guess_roles
 from curate.sources.selectors import Parse, parsed, selector_of
-from curate.sources.speakers import speaker_name
 from curate.sources.structure_objects import (
     ANSWERS,
     LIST_KEYS,
@@ -59,7 +58,7 @@ def candidates(rows: Sequence[Row]) -> Iterator[Candidate]:
 
 
 def _values(rows: Sequence[Row], parse: Parse | None) -> Iterator[tuple[Path, list[Any]]]:
-    """What stands at every path of keys, for the paths that half of the rows have; text parsed where it is to be."""
+    """Collect the values at every path of keys, for the paths that half of the rows have; text parsed where it is to be."""
     values: dict[Path, list[Any]] = {}
 
     def walk(value: Any, path: Path) -> None:
@@ -199,7 +198,7 @@ def _of_exchanges(path: Path, lists: list[list[Any]], rows: Sequence[Row]) -> It
 
 
 def _text_in(lists: list[list[Any]]) -> Path | None:
-    """Where the text of the items stands: nowhere below texts, or at a path within objects; None without text."""
+    """Find where the text of the items stands: nowhere below texts, or at a path within objects; None without text."""
     items = [item for value in lists for item in value]
     if _most(items, str):
         return () if reads_like_text(items) else None
@@ -264,7 +263,7 @@ def _of_transcripts(path: Path, texts: list[str]) -> Iterator[Candidate]:
 
 
 def row_selectors(value: Any) -> Iterable[str]:
-    """Where rows may be within a file that holds one object: its values, or those of a key."""
+    """List where rows may be within a file that holds one object: its values, or those of a key."""
     if not isinstance(value, dict):
         return
     if len(value) >= 2 and all(

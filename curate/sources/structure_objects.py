@@ -11,10 +11,9 @@ from statistics import fmean
 from typing import Any
 
 from curate.sources.chats import REPLY_KEYS, USER_KEYS
-from curate.sources.messages import CONTENT_KEYS, READ_KEYS, ROLE_KEYS, ROLES
+from curate.sources.messages import CONTENT_KEYS, READ_KEYS, ROLE_KEYS, ROLES, speaker_name
 from curate.sources.parties import ASSISTANTS, MOST_NAMES, USERS, guess_roles
 from curate.sources.selectors import select, selector_of
-from curate.sources.speakers import speaker_name
 
 SPEAKER_KEYS = frozenset(
     [
@@ -103,6 +102,8 @@ def of_objects(each: str | Raw, lists: list[list[Raw]]) -> Iterator[Candidate]:
             return
     if asked and replied:
         messages = [_message(asked, "user", items), _message(replied, "assistant", items)]
+        if _opens_without(replied, lists) and not _opens_without(asked, lists):
+            messages.reverse()  # an item is an answer and what the user says to it
         words = f"questions under '{selector_of(asked)}' and answers under '{selector_of(replied)}'"
         yield Candidate(
             {"each": each, "messages": messages}, words, ("roles are guessed from the keys",)
@@ -120,7 +121,7 @@ def _text_paths(paths: list[Path], items: list[Raw]) -> list[Path]:
 
 
 def text_path(items: list[Raw]) -> Path | None:
-    """Where the text of objects stands, most likely; None where none of them has one."""
+    """Find where the text of objects stands, most likely; None where none of them has one."""
     return next(iter(_text_paths(_scalar_paths(items), items)), None)
 
 
@@ -150,7 +151,7 @@ def _scalar_paths(items: list[Raw]) -> list[Path]:
 
 
 def at_path(item: Any, path: Path) -> Any:
-    """What stands at a path of keys, or None."""
+    """Return the value at a path of keys, or None."""
     for key in path:
         item = item.get(key) if isinstance(item, dict) else None
     return item
@@ -190,10 +191,14 @@ def _text_score(path: Path, items: list[Raw]) -> float:
 
 
 def is_named(path: Path, keys: Sequence[str], pattern: re.Pattern[str]) -> bool:
-    """True where a path's last key is one of `keys`, or a word in it fits the pattern."""
-    name = path[-1].lower()
-    parts = re.split(r"[_\s-]", name)
-    return name in keys or any(pattern.fullmatch(part) for part in parts)
+    """True where a path's last key is one of `keys`, or a word in any of its keys fits the pattern."""
+    parts = [part for key in path for part in re.split(r"[_\s-]", key.lower())]
+    return path[-1].lower() in keys or any(pattern.fullmatch(part) for part in parts)
+
+
+def _opens_without(path: Path, lists: list[list[Raw]]) -> bool:
+    """True where the first items of most lists have nothing at a path."""
+    return sum(not at_path(items[0], path) for items in lists) * 2 > len(lists)
 
 
 def is_speaker(path: Path, lists: list[list[Raw]]) -> bool:

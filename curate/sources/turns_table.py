@@ -12,8 +12,7 @@ from typing import Any
 
 from curate.sources.config import Columns
 from curate.sources.fields import read_fields
-from curate.sources.messages import read_messages
-from curate.sources.speakers import Speakers, speaker_name
+from curate.sources.messages import Speakers, read_messages, speaker_name
 from curate.sources.unit_result import (
     Draft,
     Row,

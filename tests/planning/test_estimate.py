@@ -21,11 +21,12 @@ from curate.engines.layout import Trunk
 from curate.engines.pool import Asks, ModelPool
 from curate.engines.scripted import ScriptedEngine
 from curate.engines.stand_in import Expected, StandIn, likely_instance, plain_text, settled
+from curate.engines.tokens import PromptTokens
 from curate.errors import EngineError, UsageError
 from curate.pairs.config import ForkConfig
 from curate.pairs.expected import with_a_bad_turn
-from curate.planning.actual import compare
-from curate.planning.estimate import ForkShare, Reservoir, estimate
+from curate.planning.estimate import AssumedShare, Reservoir, estimate
+from curate.planning.estimate_beside_actual import compare
 from curate.planning.metering import Meter, TokenCounter, token_counter
 from curate.planning.rates import measure_rates, parse_rates, rates_of
 from curate.recipe import Recipe, parse_recipe
@@ -152,7 +153,7 @@ def test_forks_are_counted_by_their_share_and_the_share_is_said() -> None:
     )
     some = [dialogue(index, turns=3) for index in range(6)]
     all_, half = (
-        foretell(forking, some, fork_share=ForkShare(value, "as given")) for value in (1.0, 0.5)
+        foretell(forking, some, fork_share=AssumedShare(value, "as given")) for value in (1.0, 0.5)
     )
     assert all_.stages["fork"].requests == pytest.approx(2 * half.stages["fork"].requests, abs=1)
     # Original and three candidates in three wordings of three scores, resamples and revision (the judge's words say
@@ -252,7 +253,7 @@ def test_a_fork_that_goes_all_the_way_asks_what_is_expected(
     assert sum(pair.drop_reason is None for pair in pairs) == 1
     expected = stages.fork.expected_load(some, at=1)
     assert prompts(call.request for call in expected) == prompts(engine.requests)
-    estimated = foretell(forking, [some], fork_share=ForkShare(1.0, "as given"))
+    estimated = foretell(forking, [some], fork_share=AssumedShare(1.0, "as given"))
     assert estimated.stages["fork"].requests == len(engine.requests)
     # the second of its turns is taken for the weakest, and prompts and replies are as long
     characters = sum(map(len, prompts(engine.requests)))
@@ -355,7 +356,10 @@ def test_counting_by_pieces_is_counting_the_whole(texts: list[str]) -> None:
 
 
 def test_the_engines_own_tokenizer_counts_where_there_is_one() -> None:
-    class Words:
+    class Words(PromptTokens):
+        def __init__(self) -> None:
+            """Without a tokenizer."""
+
         def prompt_text(self, request: Request) -> str:
             return "<user> " + plain_text(request)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from curate.run.pipeline import run_recipe
+from tests.cli.test_commands import ROOT
 from tests.hub_server import HubServer, hub_server
 from tests.live import live_server
 from tests.run.test_pipeline import chat, recipe, write_rows
@@ -128,3 +130,17 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
     with hub_server() as server:
         yield server
     close_session()
+
+
+@pytest.fixture
+def outside(hub: HubServer, tmp_path: Path) -> dict[str, str]:
+    """The environment of a process that talks to this Hub, with caches of its own."""
+    online = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "0")
+    own = {
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(tmp_path / "hf"),
+        "HF_TOKEN": "hf_test",
+        "HF_HUB_DISABLE_XET": "1",
+        "PYTHONPATH": str(ROOT),
+    }
+    return os.environ | online | own

@@ -6,7 +6,6 @@ Each is a process of its own, as users have it: the Hub's address is read when a
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -15,10 +14,13 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_commands import ROOT
-from tests.hub_server import HubServer
+from curate.publishing.hub_commit import REPORT
+from curate.run.read_back import read_manifest
+from tests.hub_server import HubServer, Repo
+from tests.live import live_server
 from tests.processes import curate
 from tests.publishing.test_push import SIDES, lines, rows_of
+from tests.run.test_pipeline import chat
 from tests.trainer_check.asking import tokenizer_folder
 
 REPO = "me/parcels"
@@ -36,20 +38,6 @@ TEMPLATE = (
     "{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-
-
-@pytest.fixture
-def outside(hub: HubServer, tmp_path: Path) -> dict[str, str]:
-    """The environment of a process that talks to this Hub, with caches of its own."""
-    online = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "0")
-    own = {
-        "HF_ENDPOINT": hub.url,
-        "HF_HOME": str(tmp_path / "hf"),
-        "HF_TOKEN": "hf_test",
-        "HF_HUB_DISABLE_XET": "1",
-        "PYTHONPATH": str(ROOT),
-    }
-    return os.environ | online | own
 
 
 def process(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -95,6 +83,13 @@ def test_a_run_goes_to_the_hub_and_comes_back_equal(
     assert "unchanged" in again.stdout
     assert len(hub.repos[REPO].history()) == 2
 
+    with_report = curate("push", run, REPO, "--report", env=outside)
+    assert with_report.returncode == 0, with_report.stderr
+    assert hub.files(REPO)[REPORT] == (run / f"push/files/{REPORT}").read_bytes()
+    without = curate("push", run, REPO, env=outside)
+    assert f"removed, of an earlier push: {REPORT}" in without.stdout
+    assert REPORT not in hub.files(REPO)
+
 
 def test_findings_stop_the_command_and_are_shown_masked(
     run: Path, hub: HubServer, outside: dict[str, str], edit_export: Any
@@ -130,6 +125,72 @@ def test_mistakes_end_with_their_code_and_say_what_to_do(
         assert words in " ".join(failed.stderr.split())
         assert "Traceback" not in failed.stderr
     assert hub.requests == []
+
+
+def test_a_pushed_recipe_is_run_again_with_files_and_servers_of_ones_own(
+    run: Path, hub: HubServer, outside: dict[str, str], tmp_path: Path
+) -> None:
+    assert curate("push", run, REPO, env=outside).returncode == 0
+    held = hub.files(REPO)["recipe.yaml"].decode()
+    assert "127.0.0.1" not in held
+    assert str(tmp_path) not in held
+    manifest = read_manifest(run)
+    files = [str(source["path"]) for source in manifest.recipe["source"]]
+    again = ["run", f"hf://{REPO}", "--out", str(tmp_path / "again")]
+    with live_server() as server:
+        own = ["--set", f"models.judge.base_url={server.base_url}"]
+        own += ["--set", f"models.policy.base_url={server.base_url}"]
+        there = [f"--set=source.{at}.path={path}" for at, path in enumerate(files)]
+        for options, words in [
+            ([], "models.judge: fake-judge"),
+            (own, "chats.jsonl, prefs.jsonl"),
+            ([*own, "--set", f"source.0.path={files[0]}"], "--set source.1.path=FILE"),
+        ]:
+            refused = curate(*again, *options, env=outside, cwd=tmp_path)
+            assert refused.returncode == 2
+            assert words in " ".join(refused.stderr.split())
+        assert server.requests == []
+        done = curate(*again, *own, *there, env=outside, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    made = read_manifest(tmp_path / "again")
+    for name in ("verdicts", "selected", "pairs", "natural_pairs", "dialogues"):
+        assert getattr(made, name) == getattr(manifest, name)
+
+
+def test_what_is_no_pushed_recipe_is_refused(hub: HubServer, outside: dict[str, str]) -> None:
+    hub.repos["me/bare"] = Repo(private=False)
+    hub.repos["me/bare"].commit("main", "first", {"a.txt": b"a"}, [])
+    for name, words in [
+        ("hf://me/none", "the Hub has no dataset me/none"),
+        ("hf://me/bare", "me/bare holds no recipe"),
+        ("hf://me", "expected: hf://owner/name"),
+        ("hf://me/bare@nowhere", "check HF_ENDPOINT, the network and the revision"),
+    ]:
+        refused = curate("run", name, env=outside)
+        assert refused.returncode in (1, 2)
+        assert words in " ".join(refused.stderr.split())
+        assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("streaming", [None, True, False])
+def test_a_set_on_the_hub_is_read_streamed_or_not(
+    hub: HubServer, outside: dict[str, str], tmp_path: Path, streaming: bool | None
+) -> None:
+    rows = b"".join(json.dumps(chat(n)).encode() + b"\n" for n in range(5))
+    hub.repos["me/chats"] = Repo(private=False)
+    hub.repos["me/chats"].commit("main", "first", {"train.jsonl": rows}, [])
+    settings = {"path": "me/chats", "limit": 3} | (
+        {} if streaming is None else {"streaming": streaming}
+    )
+    (tmp_path / "hub.yaml").write_text(json.dumps({"source": settings}))
+    done = curate("ingest", "--recipe", "hub.yaml", "--json", env=outside, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows_in"] == 3
+    fetched = [path for method, path in hub.requests if method == "GET" and "train.jsonl" in path]
+    assert fetched
+    # What is streamed is not kept; what is not streamed is, and read from there.
+    kept = list((tmp_path / "hf").rglob("*.arrow"))
+    assert bool(kept) == (streaming is False)
 
 
 def tiny_model(folder: Path) -> Path:

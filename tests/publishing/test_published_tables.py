@@ -10,11 +10,14 @@ import pyarrow.parquet as pq
 
 from curate.export.config import ExportConfig
 from curate.export.writing import ExportData, write_export
-from curate.publishing.places import published, shortened
+from curate.publishing.local_paths import published, shortened
 from curate.publishing.published_tables import Shards, write_exported
+from curate.publishing.row_cleaning import RowCleaner
+from curate.publishing.scan import Detector
 from tests.export.samples import dialogue, pair, tool_dialogue, tool_pair
 
 SCHEMA = pa.schema([("n", pa.int64())])
+CLEANER = RowCleaner(Detector())
 
 
 def table(*numbers: int) -> pa.Table:
@@ -22,7 +25,7 @@ def table(*numbers: int) -> pa.Table:
 
 
 def test_a_file_that_has_grown_is_closed_and_rows_keep_their_order(tmp_path: Path) -> None:
-    with Shards(tmp_path, "sft", "train", SCHEMA, shard_bytes=1) as shards:
+    with Shards(tmp_path, "sft", "train", SCHEMA, 1, CLEANER) as shards:
         for start in range(0, 9, 3):
             shards.write(table(start, start + 1, start + 2))
     assert [file.name for file in shards.files] == [
@@ -38,7 +41,7 @@ def test_a_file_that_has_grown_is_closed_and_rows_keep_their_order(tmp_path: Pat
 
 
 def test_a_split_without_rows_is_a_file_that_can_be_read(tmp_path: Path) -> None:
-    with Shards(tmp_path, "dpo", "validation", SCHEMA, shard_bytes=1) as shards:
+    with Shards(tmp_path, "dpo", "validation", SCHEMA, 1, CLEANER) as shards:
         pass
     [file] = shards.files
     assert (file.rows, pq.read_table(file.path).schema) == (0, SCHEMA)
@@ -50,7 +53,11 @@ def export(folder: Path, **data: Any) -> None:
 
 
 def written(run: Path, config: Any, **options: Any) -> list[Any]:
-    given = {"exported": ("sft", "dpo", "dpo_natural"), "shard_bytes": 10**6} | options
+    given = {
+        "exported": ("sft", "dpo", "dpo_natural"),
+        "shard_bytes": 10**6,
+        "cleaner": CLEANER,
+    } | options
     files = write_exported(run, run / "out", config, **given)
     return [pq.read_table(file.path) for file in files]
 

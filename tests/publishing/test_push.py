@@ -9,9 +9,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import orjson
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -20,14 +22,19 @@ from typer.testing import CliRunner
 from curate.cli import app
 from curate.errors import CurateError, RunLockedError, UsageError
 from curate.publishing.card import CardFacts, make_card
+from curate.publishing.json_columns import as_json, is_json
 from curate.publishing.judgments import DialogueCounts
 from curate.publishing.published_tables import PublishedFile
 from curate.publishing.push import Prepared, PushOptions, prepare_push, send
 from curate.publishing.scan import Findings
+from curate.records import Agreement, Manifest, ProbeLine, ProbeReport
+from curate.records.agreement import AgreementGate, DimensionAgreement, Figure, LevelFigures
 from curate.run.read_back import read_manifest
+from curate.run.trust_reports import write_trust_report
 from curate.storage.run_folder import RunFolder
 from tests.hub_server import HubServer
 from tests.publishing.conftest import make_run
+from tests.report.reading import ReadPage
 from tests.run.test_pipeline import lines
 
 REPO = "me/parcels"
@@ -233,10 +240,11 @@ def test_the_card_holds_the_recipe_and_no_place_on_this_machine(run: Path) -> No
     recipe["models"]["judge"]["api_key_env"] = "JUDGE_KEY_OF_ADA"
     recipe["reuse"] = "/home/ada/runs/first"
     edit_manifest(run, recipe=recipe, warnings=["3 dialogues have no row in /home/ada/runs/first."])
-    card = prepare_push(run, REPO).card
-    assert "not_worst: mean_helpfulness > 2" in card
-    for hidden in ("127.0.0.1", "JUDGE_KEY", "/home", str(run), str(run.parent), "pytest-of"):
-        assert hidden not in card
+    prepared = prepare_push(run, REPO)
+    for text in (prepared.card, prepared.files["recipe.yaml"].read_text()):
+        assert "not_worst: mean_helpfulness > 2" in text
+        for hidden in ("127.0.0.1", "JUDGE_KEY", "/home", str(run), str(run.parent), "pytest-of"):
+            assert hidden not in text
 
 
 def test_figures_of_the_card_are_those_of_the_table(run: Path) -> None:
@@ -267,6 +275,38 @@ def test_languages_can_be_given_and_are_left_out_where_nobody_knows(run: Path) -
     index = run / "dialogues.parquet"
     pl.read_parquet(index).with_columns(language=pl.lit(None, pl.String)).write_parquet(index)
     assert "language" not in front_matter(prepare_push(run, REPO).card)
+
+
+def plant(run: Path, at: int, text: str) -> None:
+    """Write a text into a message of one row of the export."""
+    path = run / "export/trl/sft.parquet"
+    table = pq.read_table(path)
+    rows = [[opened([item])[0] for item in row] for row in table["messages"].to_pylist()]
+    rows[at][0]["content"] = text
+    kind = table.schema.field("messages").type
+    column = as_json(rows, kind) if is_json(kind) else pa.array(rows, kind)
+    pq.write_table(table.set_column(0, "messages", column), path)
+
+
+def test_single_rows_are_redacted_or_left_out_by_kind_of_finding(run: Path) -> None:
+    plain = rows_of(prepare_push(run, REPO), "sft", "train")
+    plant(run, 0, "Write to ann@shop.org, please.")
+    plant(run, 1, "Call 0171-5512345, please.")
+    stopped = prepare_push(run, REPO)
+    assert stopped.blocked_by == ["email", "phone"]
+    options = PushOptions(redact=("email",), leave_out=("phone",))
+    prepared = prepare_push(run, REPO, options)
+    assert prepared.blocked_by == []
+    rows = rows_of(prepared, "sft", "train")
+    assert rows[0]["messages"][0]["content"] == "Write to [email], please."
+    assert rows[0]["messages"][1:] == plain[0]["messages"][1:]
+    assert rows[1:] == plain[2:]
+    [step] = [step for step in prepared.funnel if step.name == "selected"]
+    assert step.parts["left out of the push: phone"] == 1
+    assert step.adds_up
+    assert "email (1)" in prepared.card
+    with pytest.raises(UsageError, match="no such kind of finding"):
+        prepare_push(run, REPO, PushOptions(redact=("addresses",)))
 
 
 @pytest.mark.parametrize("name", ["parcels", "me/par cels", "me/a/b", "me/-x"])
@@ -405,6 +445,8 @@ def test_a_dry_run_ends_with_1_where_findings_stop_the_push(
     assert stopped.exit_code == 1
     assert "stops the push" in stopped.stdout
     assert "nothing was sent" in stopped.stdout
+    told = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert (told["findings"], told["stopped_by"], told["pushed"]) == ({"email": 1}, ["email"], None)
     assert CliRunner().invoke(app, [*command, "--allow", "email"]).exit_code == 0
     assert hub.requests == []
 
@@ -463,3 +505,128 @@ def test_no_name_in_the_card_steers_what_shows_it(run: Path) -> None:
     card = prepare_push(run, REPO).card
     assert not {"\u202e", "\x1b", "\x9b"} & set(card)
     assert "n␛[31m<U+202E>x" in card
+
+
+def test_the_report_goes_out_where_it_is_asked_for_and_names_no_places(
+    run: Path, tmp_path: Path
+) -> None:
+    edit_manifest(run, warnings=[f"Look at {run}/replies.sqlite."])
+    assert "curate-report.html" not in prepare_push(run, REPO).files
+    prepared = prepare_push(run, REPO, PushOptions(report=True))
+    text = prepared.files["curate-report.html"].read_text()
+    page = ReadPage(text.encode())
+    assert len(page.dialogues) == prepared.tally.dialogues
+    assert page.figures["run"]["warnings"] == ["Look at replies.sqlite."]
+    assert str(tmp_path) not in json.dumps(page.figures)
+    assert "127.0.0.1" not in json.dumps(page.figures)
+    assert "(curate-report.html)" in prepared.card
+    assert not prepared.findings.counts
+
+
+def test_the_report_is_scanned_with_what_it_holds_of_dialogues_that_were_not_selected(
+    run: Path,
+) -> None:
+    path = run / "dialogues.jsonl"
+    path.write_text(path.read_text().replace("chat 7", "chat 7 ann@lee-and-sons.org"))
+    assert not prepare_push(run, REPO).findings.counts["email"]
+    prepared = prepare_push(run, REPO, PushOptions(report=True))
+    places = {(one.file, one.row_id) for one in prepared.findings.examples["email"]}
+    assert ("curate-report.html", "chat-7") in places
+    assert prepared.blocked_by == ["email"]
+    assert "ann@lee" not in prepared.findings_file.read_text()
+
+
+@pytest.mark.parametrize("way", ["redact", "leave_out"])
+def test_a_report_is_refused_where_rows_are_to_be_cleaned(run: Path, way: str) -> None:
+    with pytest.raises(UsageError, match="every dialogue as it is"):
+        prepare_push(run, REPO, PushOptions(report=True, **{way: ("email",)}))
+    assert not (run / "push").exists()
+
+
+def test_the_card_has_the_figures_and_pictures_of_what_was_measured(run: Path) -> None:
+    card = prepare_push(run, REPO).card
+    for plain in (
+        "Agreement of the judge with people was not measured",
+        "levels are not calibrated",
+        "The judge was not tried on planted flaws",
+        "No certificate says how many of the selected dialogues are bad",
+    ):
+        assert plain in card
+    write_trust_report(run, probe_report(read_manifest(run)))
+    write_trust_report(run, agreement_report(read_manifest(run)))
+    prepared = prepare_push(run, REPO)
+    assert (
+        "| the untouched twin scores higher | 52 | 0.60 (0.44 to 0.74) | 0.50 | fail |"
+        in prepared.card
+    )
+    assert "| helpfulness | 120 of 120 dialogues | 0.61 (0.50 to 0.70) |" in prepared.card
+    for name in ("scores", "adherence", "probe", "agreement"):
+        path = prepared.files[f"plots/{name}.svg"]
+        root = ElementTree.fromstring(path.read_text())
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert f"(plots/{name}.svg)" in prepared.card
+
+
+def test_a_report_of_rows_that_the_run_has_no_longer_gives_no_figures(run: Path) -> None:
+    manifest = read_manifest(run)
+    stale = probe_report(manifest).model_copy(update={"fingerprints": {"judge": "another"}})
+    write_trust_report(run, stale)
+    prepared = prepare_push(run, REPO)
+    assert "plots/probe.svg" not in prepared.files
+    assert "There is one of 2026-11-23, of an earlier judge or other prompts" in prepared.card
+    assert "| the untouched twin scores higher |" not in prepared.card
+
+
+def probe_report(manifest: Manifest) -> ProbeReport:
+    line = ProbeLine(
+        name="detection",
+        section="finding",
+        unit="share",
+        meaning="the untouched twin scores higher",
+        state="fail",
+        n=52,
+        dialogues=26,
+        value=0.6,
+        interval=(0.44, 0.74),
+        against=0.5,
+    )
+    return ProbeReport(
+        sentence="No better than chance.",
+        made="2026-11-23T06:29:08+00:00",
+        fingerprints={"judge": manifest.fingerprints["judge"]},
+        identity=manifest.identities["judge"],
+        source="sample",
+        seed=0,
+        cases=52,
+        dialogues=26,
+        kinds={"negation": 52},
+        planted_by={"rules": 52},
+        changed=0.1,
+        asked=104,
+        lines=(line,),
+    )
+
+
+def agreement_report(manifest: Manifest) -> Agreement:
+    told = Figure(value=0.61, interval=(0.5, 0.7))
+    return Agreement(
+        sentence="It agrees.",
+        made="2026-11-23T06:29:08+00:00",
+        fingerprints={"judge": manifest.fingerprints["judge"]},
+        gold="gold.csv",
+        rows=120,
+        dimensions={
+            "helpfulness": DimensionAgreement(
+                labels=120,
+                dialogues=120,
+                scale="1-5",
+                compared="digits",
+                levels=LevelFigures(kappa=told, agreement=told, within_one=told, bias=told),
+                spearman=told,
+                kendall=told,
+                level_names=("1", "2"),
+                confusion=((60, 0), (0, 60)),
+                gate=AgreementGate(state="pass", goes_by="levels", lower=0.52, upper=0.69),
+            )
+        },
+    )

@@ -157,8 +157,8 @@ def test_the_documented_mapping_reads_tooltalk(
 
 
 def test_the_docs_list_every_quarantine_reason() -> None:
-    from curate.sources import REASONS
+    from curate.records import QuarantineReason
 
     text = DOCS.read_text()
-    for reason, meaning in REASONS.items():
-        assert f"| `{reason}` | {meaning} |" in text
+    for reason in QuarantineReason:
+        assert f"| `{reason}` | {reason.meaning} |" in text

@@ -18,7 +18,8 @@ from pydantic import ValidationError
 
 from curate.dialogue import Dialogue, Lineage, Message
 from curate.errors import CurateError, SourceError, UsageError
-from curate.sources import FORMATS, REASONS, RowCounts, SourceConfig, Unit, open_rows, open_source
+from curate.records import QuarantineReason
+from curate.sources import FORMATS, RowCounts, SourceConfig, Unit, open_rows, open_source
 from curate.sources.hub_datasets import STREAM_OVER, hub_rows
 from tests.sources.conftest import Loaded, load, said
 
@@ -127,7 +128,7 @@ def test_a_bad_row_is_quarantined_whole_with_its_reason(rows: Rows, name: str) -
     assert row.detail
     assert row.file.endswith("data.jsonl")
     assert loaded.tally.dialogues == 2
-    assert reason in REASONS
+    assert reason in {*QuarantineReason}
 
 
 def test_an_empty_reply_among_others_is_kept(rows: Rows) -> None:
@@ -302,7 +303,7 @@ def test_arbitrary_rows_are_used_or_quarantined_in_every_shape(shape: str, rows:
     for unit in source.read("R", "S"):
         tally.add(unit)
         for item in unit.quarantined:
-            assert item.reason in REASONS
+            assert item.reason in {*QuarantineReason}
             orjson.dumps(item.model_dump(mode="json"))
         for dialogue in unit.dialogues:
             assert any(message.role == "assistant" for message in dialogue.messages)

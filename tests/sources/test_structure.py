@@ -104,6 +104,17 @@ def test_what_is_doubtful_is_proposed_and_not_read(row: dict[str, Any], doubt: s
     assert {role for role, _ in dialogues[0]} == {"user", "assistant"}
 
 
+def test_an_item_of_an_answer_and_what_the_user_says_to_it() -> None:
+    turns = [
+        {"user_utterance": {"text": TEXTS[0]}},
+        {"system_utterance": {"text": TEXTS[1]}, "user_utterance": {"text": TEXTS[2]}},
+        {"system_utterance": {"text": TEXTS[3]}, "user_utterance": {"text": "Thank you."}},
+    ]
+    row = {"turns": turns}
+    [read, _] = read_as_proposed(proposed(row, row), row, row)
+    assert read == [*ALTERNATING, ("user", "Thank you.")]
+
+
 def test_a_transcript_with_names_that_differ(rows: Rows) -> None:
     pairs = [("Amanda", "Jerry"), ("Bo", "Cy Lee"), ("Dee", "Ed"), ("Flo", "Gil")]
     texts = [

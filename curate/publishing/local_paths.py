@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 _PLACE = re.compile(
     r"(?<![\w/.~-])(?!//)(?:~|[A-Za-z]:)?(?:[\\/][\w.@+-](?:[\w.@ +-]*[\w.@+-])?)+[\\/]([\w.@*?+-]+)"
 )
@@ -30,4 +32,29 @@ def published(value: Any) -> Any:
         }
     if isinstance(value, (list, tuple)):
         return [published(item) for item in value]
+    return shortened(value) if isinstance(value, str) else value
+
+
+def published_figures(figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a report's overview as they may be published: its recipe likewise, no addresses, no absolute paths."""
+    recipe = published(orjson.loads(figures["run"]["recipe"]))
+    shown: dict[str, Any] = _without_places(figures)
+    shown["run"]["recipe"] = orjson.dumps(recipe, option=orjson.OPT_INDENT_2).decode()
+    return shown
+
+
+def rerunnable(recipe: Any) -> Any:
+    """A recipe as it is pushed to be run again: as it ran, without addresses, absolute paths cut to their last part."""
+    return _without_places(recipe, drop=True)
+
+
+def _without_places(value: Any, *, drop: bool = False) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            key: HIDDEN if key in _PRIVATE else _without_places(item, drop=drop)
+            for key, item in value.items()
+            if not (drop and key in _PRIVATE)
+        }
+    if isinstance(value, (list, tuple)):
+        return [_without_places(item, drop=drop) for item in value]
     return shortened(value) if isinstance(value, str) else value

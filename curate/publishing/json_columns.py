@@ -1,0 +1,28 @@
+"""Columns of Arrow's JSON type: messages that no struct holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+
+def is_json(kind: Any) -> bool:
+    """Whether a type, or what its lists hold, is Arrow's JSON."""
+    import pyarrow as pa
+
+    inner = getattr(kind, "value_type", kind)
+    return isinstance(inner, pa.JsonType)
+
+
+def as_json(rows: Sequence[Sequence[Any]], kind: Any) -> Any:
+    """Lists of values as lists of Arrow's JSON type."""
+    import pyarrow as pa
+
+    items = [orjson.dumps(item).decode() for row in rows for item in row]
+    stops = [0]
+    for row in rows:
+        stops.append(stops[-1] + len(row))
+    values = pa.ExtensionArray.from_storage(kind.value_type, pa.array(items, pa.string()))
+    return pa.ListArray.from_arrays(pa.array(stops, pa.int32()), values, type=kind)

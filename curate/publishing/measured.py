@@ -1,0 +1,243 @@
+"""What a card says of how far the judge was measured: agreement, calibration, probe, certificates, audit; or that it was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from curate.notebook import spoken
+from curate.records import (
+    SCORING,
+    Agreement,
+    Calibration,
+    Certificate,
+    CutPoints,
+    Figure,
+    Kappa,
+    Manifest,
+    ProbeReport,
+    TrustKind,
+)
+from curate.report.charts import Interval, intervals
+from curate.run.agreement_marks import current_agreement
+from curate.run.trust_reports import is_of_run, read_trust_report
+
+_TITLES = {
+    TrustKind.AGREEMENT: "Agreement with people",
+    TrustKind.CERTIFICATE: "Certificate of the selection",
+    TrustKind.PAIR_CERTIFICATE: "Certificate of the pairs",
+    TrustKind.PROBE: "Planted flaws",
+    TrustKind.AUDIT: "Audit, without labels",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The reports of a run that are of the rows it has now; None where there is none."""
+
+    agreement: Agreement | None = None
+    probe: ProbeReport | None = None
+    certificates: Mapping[TrustKind, Certificate] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: Path, manifest: Manifest) -> Self:
+        """Read them.
+
+        Raises:
+            CurateError: one is damaged.
+        """
+        probe = read_trust_report(run, ProbeReport, TrustKind.PROBE)
+        held = {
+            kind: read_trust_report(run, Certificate, kind)
+            for kind in (TrustKind.CERTIFICATE, TrustKind.PAIR_CERTIFICATE)
+        }
+        return cls(
+            current_agreement(run, manifest.fingerprints),
+            probe if probe is not None and is_of_run(probe, manifest) else None,
+            {
+                kind: one
+                for kind, one in held.items()
+                if one is not None and is_of_run(one, manifest)
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the card: sentences, a table where there are figures, and the file of a picture."""
+
+    title: str
+    sentences: tuple[str, ...]
+    heads: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    plot: str = ""
+
+
+def measured_parts(manifest: Manifest, measured: Measured) -> Iterator[Part]:
+    """A part a kind of measurement, those too that were not made."""
+    for kind, sentence in manifest.trust.items():
+        title = _TITLES[kind]
+        if kind is TrustKind.AGREEMENT:
+            yield _agreement_part(title, sentence, measured.agreement)
+            yield _calibration_part(manifest)
+        elif kind is TrustKind.PROBE and measured.probe is not None:
+            yield _probe_part(title, measured.probe)
+        elif kind in measured.certificates:
+            yield Part(title, (sentence,), *_certificate_table(measured.certificates[kind]))
+        else:
+            yield Part(title, (sentence,))
+
+
+_PLOT = {TrustKind.AGREEMENT: "plots/agreement.svg", TrustKind.PROBE: "plots/probe.svg"}
+
+
+def measured_plots(measured: Measured) -> dict[str, str]:
+    """The pictures of the reports, by path in the repository."""
+    plots = {}
+    kappas = [
+        Interval(name, held.levels.kappa.value, held.levels.kappa.interval, 0.0)
+        for name, held in (measured.agreement.dimensions if measured.agreement else {}).items()
+        if held.levels.kappa.value is not None
+    ]
+    if kappas:
+        plots[_PLOT[TrustKind.AGREEMENT]] = intervals(
+            "Kappa of the judge with people, 95 %",
+            kappas,
+            0.0,
+            1.0,
+            "broken line: what chance gives",
+        )
+    shares = [
+        Interval(line.meaning, line.value, line.interval, line.against)
+        for line in (measured.probe.lines if measured.probe else ())
+        if line.section == "finding" and line.unit == "share" and line.value is not None
+    ]
+    if shares:
+        plots[_PLOT[TrustKind.PROBE]] = intervals(
+            "Planted flaws that the judge finds, share and 95 %",
+            shares,
+            0.0,
+            1.0,
+            "broken line: what chance gives",
+        )
+    return plots
+
+
+def _agreement_part(title: str, sentence: str, report: Agreement | None) -> Part:
+    if report is None:
+        return Part(title, (sentence,))
+    rows = tuple(
+        (
+            name,
+            f"{held.labels:,} of {held.dialogues:,} dialogues",
+            _figure(held.levels.kappa),
+            _figure(held.spearman),
+            _figure(held.levels.bias),
+            _figure(held.alpha),
+            f"not for use: {report.not_for_use[name]}" if name in report.not_for_use else "yes",
+        )
+        for name, held in report.dimensions.items()
+    )
+    about = "Kappa is quadratic-weighted; people: Krippendorff's alpha between them."
+    return Part(
+        title,
+        (sentence, about, *(f"{share.described}." for share in report.shares)),
+        ("dimension", "labels", "kappa", "Spearman", "bias", "people", "for use"),
+        rows,
+        _PLOT[TrustKind.AGREEMENT],
+    )
+
+
+def _levels(manifest: Manifest) -> dict[str, CutPoints]:
+    judge = manifest.recipe.get("judge")
+    calibration = judge.get("calibration") if isinstance(judge, dict) else None
+    if not calibration:
+        return {}
+    levels = Calibration.model_validate(calibration).levels or {}
+    return {name: cuts for name, cuts in levels.items() if cuts.labels}
+
+
+def _calibration_part(manifest: Manifest) -> Part:
+    said = tuple(filter(None, (manifest.levels, manifest.role_threshold)))
+    rows = tuple(
+        (
+            name,
+            f"{cuts.labels:,} of {cuts.dialogues:,} dialogues",
+            _figure(cuts.before),
+            _figure(cuts.after),
+        )
+        for name, cuts in _levels(manifest).items()
+    )
+    if not rows and not said:
+        said = ("The judge's scores are its own; they are calibrated to no labels.",)
+    heads = ("dimension", "labels", "kappa of the judge's digits", "kappa of its levels")
+    return Part("Calibration", said, heads if rows else (), rows)
+
+
+def _probe_part(title: str, report: ProbeReport) -> Part:
+    shown = [(line, line.value) for line in report.lines if line.value is not None]
+    rows = tuple(
+        (
+            f"{spoken(line.name)}: {line.meaning}" if line.section == "kinds" else line.meaning,
+            str(line.n),
+            _ended(value, line.interval),
+            "-" if line.against is None else f"{line.against:.2f}",
+            spoken(line.state),
+        )
+        for line, value in shown
+    )
+    few = len(report.lines) - len(shown)
+    more = (f"Too few cases for {few:,} of its {len(report.lines):,} figures.",) if few else ()
+    heads = ("planted", "cases", "figure", "chance or 0", "state")
+    return Part(title, (report.sentence, *more), heads, rows, _PLOT[TrustKind.PROBE])
+
+
+def _certificate_table(held: Certificate) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    heads = ("of", "issued", "bad", "at most", "confidence", "labelled", "bad ones", "bound")
+    row = (
+        " ".join(filter(None, (held.certified.of, held.certified.rule))),
+        "yes" if held.issued else "no",
+        held.bad,
+        f"{held.risk:.0%}",
+        f"{held.confidence:.0%}",
+        f"{held.labels.labelled:,}",
+        f"{held.labels.bad:,}",
+        f"{held.bound:.1%}",
+    )
+    return heads, (row,)
+
+
+def first_sentence(manifest: Manifest, agreement: Agreement | None) -> str:
+    """How far the judge agrees with people by its report or its calibration, else that nobody knows."""
+    if not any(stage in manifest.fingerprints for stage in SCORING):
+        return "No judge scored this data."
+    if agreement is not None:
+        marked = ", ".join(agreement.not_for_use)
+        not_for_use = f" Not for filtering by: {marked}." if marked else ""
+        of_levels = f"{manifest.levels} {manifest.role_threshold}".rstrip()
+        return f"{agreement.sentence}{not_for_use} {of_levels}".rstrip()
+    if levels := _levels(manifest):
+        found = (
+            f"{name} {_figure(cuts.after) if cuts.after.value is not None else 'not defined'}, "
+            f"{cuts.labels:,} labels of {cuts.dialogues:,} dialogues"
+            for name, cuts in levels.items()
+        )
+        return (
+            "Quadratic-weighted kappa of the judge with people, each by levels fitted to other dialogues than "
+            f"those it is measured on: {'; '.join(found)}. {manifest.levels} {manifest.role_threshold}"
+        ).rstrip()
+    return (
+        "The judge of this data was never measured against human ratings. Its scores, verdicts and the pairs it "
+        "preferred are one model's opinion; nothing in this run says how far people would agree. "
+        f"{manifest.role_threshold}"
+    ).rstrip()
+
+
+def _figure(held: Figure | Kappa) -> str:
+    return "-" if held.value is None else _ended(held.value, held.interval)
+
+
+def _ended(value: float, interval: tuple[float, float] | None) -> str:
+    return f"{value:.2f}" + ("" if interval is None else " ({:.2f} to {:.2f})".format(*interval))

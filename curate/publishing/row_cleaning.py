@@ -1,0 +1,82 @@
+"""Findings of the scan in single rows: taken out of the row, or the row out of the push.
+
+What is left is scanned as all that goes out is, so that what could not be taken out still stops the push.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from curate.publishing.json_columns import as_json, is_json
+from curate.publishing.scan import Detector, is_among
+
+
+@dataclass(slots=True)
+class RowCleaner:
+    """Cleans batches of rows, and counts.
+
+    Attributes:
+        detector: what finds.
+        redact: names of findings (`email`, `secret`, `secret:<rule>`) that are replaced by their kind in brackets.
+        leave_out: names of findings whose rows do not go out.
+        redacted: rows that something was replaced in, by name.
+        left_out: rows that do not go out by config, each by the first of its findings.
+    """
+
+    detector: Detector
+    redact: Collection[str] = ()
+    leave_out: Collection[str] = ()
+    redacted: Counter[str] = field(default_factory=Counter)
+    left_out: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def clean(self, config: str, table: Any) -> Any:
+        """The rows of an Arrow table that go out, as they do."""
+        import pyarrow as pa
+
+        if not self.redact and not self.leave_out:
+            return table
+        stays, changed = [], []
+        for at, row in enumerate(table.to_pylist()):
+            names = sorted({match.name for match in self.detector.find_in_row(row)[1]})
+            out = [name for name in names if is_among(name, self.leave_out)]
+            stays.append(not out)
+            if out:
+                self.left_out[config][out[0]] += 1
+            elif replaced := [name for name in names if is_among(name, self.redact)]:
+                self.redacted.update(replaced)
+                changed.append(at)
+        for number, column in enumerate(table.schema if changed else ()):
+            values = table.column(number).to_pylist()
+            for at in changed:
+                values[at] = self._redacted(values[at])
+            if is_json(column.type):
+                values = [[orjson.loads(item) for item in row] for row in values]
+                table = table.set_column(number, column, as_json(values, column.type))
+            else:
+                table = table.set_column(number, column, pa.array(values, column.type))
+        return table.filter(pa.array(stays))
+
+    def _redacted(self, value: Any, key: str = "") -> Any:
+        if isinstance(value, Mapping):
+            return {name: self._redacted(item, str(name)) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self._redacted(item, key) for item in value]
+        if not isinstance(value, str):
+            return value
+        if value.lstrip()[:1] in ("{", "["):
+            try:
+                inner = orjson.loads(value)
+            except ValueError:
+                pass
+            else:
+                found = self._redacted(inner)
+                return value if found == inner else orjson.dumps(found).decode()
+        for match in self.detector.find(f"{key}: {value}" if key else value):
+            if is_among(match.name, self.redact):
+                value = value.replace(match.text, f"[{match.kind}]")
+        return value
