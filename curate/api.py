@@ -63,11 +63,13 @@ from curate.judging.config import RubricConfig
 from curate.judging.factuality import FactualityConfig
 from curate.judging.metrics import MetricsConfig, OwnMetric
 from curate.judging.metrics import draft as drafting
+from curate.notebook import progress_bars
 from curate.pairs.config import ForkConfig, NaturalConfig
 from curate.pairs.settle import settle, survey
 from curate.recipe import (
     BudgetConfig,
     Recipe,
+    as_recipe,
     check_budget,
     judge_roles,
     load_recipe,
@@ -75,25 +77,38 @@ from curate.recipe import (
 )
 from curate.records import (
     AdherenceScore,
+    Agreement,
+    AuditReport,
     Calibration,
+    Certificate,
     Decision,
     FactualityScore,
     Judgment,
     MetricsScore,
     PreferencePair,
+    ProbeReport,
     QuarantinedRow,
     StageName,
     Unscored,
 )
 from curate.records.calibration_file import read_calibration
+from curate.records.jury import JuryRule
 from curate.records.validation_errors import validated
 from curate.run.agreement import measure_agreement
-from curate.run.audit import audit_run
+from curate.run.audit import audit_run, plan_second_judging
 from curate.run.calibrate import Labels, calibrate, calibrate_with_gold
+from curate.run.certify import certify_run, keep_certificate, write_certificate
 from curate.run.cleaning_inputs import prepare_cleaning
 from curate.run.diff import diff_runs
-from curate.run.pipeline import RunResult, run_recipe
-from curate.run.probe import plan_probe, probe_judge
+from curate.run.drawn_labels import given_labels
+from curate.run.pipeline import run_recipe
+from curate.run.probe import plan_probe, probe_judge, write_probe
+from curate.run.probe_plan import CASES
+from curate.run.question import Question
+from curate.run.result import RunResult
+from curate.run.sample import sample
+from curate.run.trust_reports import write_trust_report
+from curate.run.verify import verify_run
 from curate.selection.config import SelectConfig
 from curate.selection.rules import select as select_rows
 from curate.selection.table import score_table
@@ -101,13 +116,14 @@ from curate.sources import Detection, RowCounts, Source, SourceConfig, open_rows
 from curate.stages import (
     Stage,
     WorkItem,
-    adherence_stage,
+    adherence_by,
     factuality_stage,
     fork_stage,
-    metrics_stage,
+    metrics_by,
     rubric_stage,
+    scorers,
 )
-from curate.trust.gold import read_gold
+from curate.trust.gold import parse_scales, read_gold
 
 __all__ = [
     "AdherenceConfig",
@@ -146,24 +162,26 @@ __all__ = [
     "Unscored",
     "UsageError",
     "VllmConfig",
-    "audit_run",
+    "agreement",
+    "audit",
     "calibrate",
     "calibrate_with_gold",
+    "certify",
     "diff_runs",
     "draft_metric",
     "fork_pairs",
     "judge_dialogues",
     "load_dialogues",
     "load_recipe",
-    "measure_agreement",
-    "plan_probe",
-    "probe_judge",
+    "probe",
     "read_gold",
     "run_recipe",
+    "sample",
     "score_adherence",
     "score_factuality",
     "score_metrics",
     "select",
+    "verify_run",
 ]
 
 R = TypeVar("R")
@@ -182,8 +200,8 @@ Model = Engine | EngineConfig | Mapping[str, Any] | str | Path
 """An open engine (which stays open), its config, or the path of a recipe that names it."""
 
 Judges = Model | Sequence[Engine | EngineConfig | Mapping[str, Any]]
-"""One judge; a list of several, which are a jury; or a mapping with `cascade`, as a recipe's `models.judge` has it. By a jury
-or a cascade dialogues are judged; for everything else its lead judge is asked, as in a run."""
+"""One judge; a list of several, which are a jury; or a mapping with `cascade`, as a recipe's `models.judge` has it. A jury
+scores and verifies together; a cascade divides what the rubric asks, and for everything else its large judge is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +312,7 @@ def judge_dialogues(
 
 def score_adherence(
     dialogues: Iterable[Dialogue],
-    model: Model | None = None,
+    model: Judges | None = None,
     config: AdherenceConfig | Given = None,
     *,
     replies: str | Path | None = None,
@@ -310,7 +328,7 @@ def score_adherence(
 
     Args:
         dialogues: what to score.
-        model: the judge; not needed where `scoring_method` compares with references.
+        model: the judge, or a jury; not needed where `scoring_method` compares with references.
         config: as the recipe's section `adherence`.
         replies: folder of a reply log; a reply in it is not asked for again.
         redact, budget: as in `judge_dialogues`.
@@ -330,9 +348,14 @@ def score_adherence(
     if model is None:
         raise UsageError("scoring_method llm_judge needs a judge", expected="model")
     judge = _Models.of(redact, budget, judge=model)
+    rule = _jury_rules(config)["adherence"]
     first = FirstRows(StageName.ADHERENCE, keep_going=keep_going)
     found = _score(
-        dialogues, judge, lambda pool: adherence_stage(chosen, pool.judge), replies, first
+        dialogues,
+        judge,
+        lambda pool: adherence_by(chosen, scorers(pool, judge.cascade), rule),
+        replies,
+        first,
     )
     tally = AdherenceTally()
     if chosen.on_missing == "half" or chosen.include_reason:
@@ -346,7 +369,7 @@ def score_adherence(
 
 def score_metrics(
     dialogues: Iterable[Dialogue],
-    model: Model,
+    model: Judges,
     config: MetricsConfig | Given = None,
     *,
     replies: str | Path | None = None,
@@ -366,10 +389,11 @@ def score_metrics(
         UsageError, EngineError, BudgetReached: as `judge_dialogues`.
     """
     chosen = _section(MetricsConfig, config, "metrics")
+    models, rule = _Models.of(redact, budget, judge=model), _jury_rules(config)["metrics"]
     return _score(
         dialogues,
-        _Models.of(redact, budget, judge=model),
-        lambda pool: metrics_stage(chosen, pool.judge),
+        models,
+        lambda pool: metrics_by(chosen, scorers(pool, models.cascade), rule),
         replies,
         FirstRows(StageName.METRICS, keep_going=keep_going),
     )
@@ -523,6 +547,117 @@ def fork_pairs(
     return run_in_loop(run())
 
 
+def agreement(
+    run: str | Path,
+    gold: str | Path | None = None,
+    *,
+    dimension: str | None = None,
+    label: str = "label",
+    scales: Sequence[str] = (),
+    raters: str = "skilled",
+) -> Agreement:
+    """Hold a run's scores against people's labels, as `curate agreement`; the report is kept with the run.
+
+    Args:
+        run: run folder.
+        gold: CSV, JSONL or Parquet of labels; without it those that the data has.
+        dimension: that the data's own labels are of.
+        label: their name.
+        scales: of the labels, as `0-2`, `helpfulness=0-2` or `bad,fair,good`.
+        raters: `experts`, `skilled` or `crowd`, for the alternative annotator test.
+
+    Raises:
+        UsageError: no run, no label about it, or labels that contradict themselves.
+    """
+    given = given_labels(Path(run), None if gold is None else Path(gold), dimension, label)
+    return measure_agreement(run, given, scales=parse_scales(scales), raters=raters).report
+
+
+def certify(
+    run: str | Path,
+    gold: str | Path | None = None,
+    *,
+    dimension: str | None = None,
+    label: str = "label",
+    bad: str | None = None,
+    risk: float = 0.1,
+    confidence: float = 0.9,
+    of: str | None = None,
+    column: str | None = None,
+    may_stop: bool = False,
+    out: str | Path | None = None,
+) -> Certificate:
+    """Say what people's labels prove of a set of a run, as `curate certify`; the answer is kept with the run.
+
+    Args:
+        run, gold, dimension, label: as in `agreement`.
+        bad, risk, confidence, of, column, may_stop: as `curate.run.certify.Question`.
+        out: file to write an issued certificate to, for `select.certificate`.
+
+    Returns:
+        A certificate, or one that is not `issued` and says why.
+
+    Raises:
+        UsageError: a question that no labels answer, or labels that do not fit the run.
+    """
+    question = Question(bad, risk, confidence, of, column, may_stop)
+    question.check()
+    given = given_labels(Path(run), None if gold is None else Path(gold), dimension, label)
+    certificate = keep_certificate(Path(run), certify_run(run, given, question), given)
+    if out is not None and certificate.issued:
+        write_certificate(Path(out), certificate)
+    return certificate
+
+
+def probe(
+    recipe: str | Path | Recipe | Mapping[str, Any],
+    *,
+    data: str | None = None,
+    limit: int = CASES,
+    seed: int = 42,
+    by_policy: int = 0,
+    out: str | Path | None = None,
+) -> ProbeReport:
+    """Try a recipe's judge on planted flaws, as `curate probe`; card and replies are kept in the run folder.
+
+    Args:
+        recipe: path, mapping or Recipe.
+        data, limit, seed, by_policy: as `curate.run.probe.plan_probe`.
+        out: run folder; `runs/<name>` where None.
+
+    Raises:
+        UsageError, EngineError, BudgetReached: as `judge_dialogues`.
+    """
+    named = as_recipe(recipe)
+    run = Path("runs") / named.name if out is None else Path(out)
+    plan = plan_probe(named, data, limit, seed, by_policy)
+    probed = probe_judge(named, plan, run / "replies.sqlite")
+    write_probe(run, probed)
+    return probed.report
+
+
+def audit(run: str | Path, again: float | None = None) -> AuditReport:
+    """Look for what is wrong with a run, without labels, as `curate audit`; the report is kept with the run.
+
+    Args:
+        run: run folder.
+        again: share of the dialogues to judge a second time; None asks no model.
+
+    Raises:
+        UsageError: no run, or one without scores; the judge that would be asked again is another.
+    """
+    run = Path(run)
+    report = audit_run(run, None if again is None else plan_second_judging(run, again))
+    write_trust_report(run, report)
+    return report
+
+
+def _jury_rules(config: object) -> dict[str, JuryRule]:
+    """How a jury's scores become one, as the recipe says that a section is read from; else their medians."""
+    judge = load_recipe(config).judge if isinstance(config, str | Path) else None
+    return (judge or RubricConfig()).jury_rules
+
+
 def _score(
     dialogues: Iterable[Dialogue],
     models: _Models,
@@ -559,11 +694,14 @@ async def _in_order(
     async def numbered(item: tuple[int, Dialogue]) -> R:
         return await work(item[1])
 
-    def done(item: tuple[int, Dialogue], result: R) -> None:
-        results[item[0]] = result
-        first.see(result)
+    with progress_bars() as show:
 
-    await for_each(enumerate(dialogues), numbered, done, open_at_once=open_at_once)
+        def done(item: tuple[int, Dialogue], result: R) -> None:
+            results[item[0]] = result
+            show(first.stage, len(results), len(dialogues))
+            first.see(result)
+
+        await for_each(enumerate(dialogues), numbered, done, open_at_once=open_at_once)
     return [results[index] for index in range(len(dialogues))]
 
 

@@ -17,6 +17,8 @@ from typing import Any, Literal, Self
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
+from curate.notebook import cell, dialogue_parts
+
 Role = Literal["system", "user", "assistant", "tool"]
 RoleOrigin = Literal["field", "system", "recipe"]
 """Where a role definition is from: a field of the data, its system message, or the recipe."""
@@ -139,6 +141,14 @@ class Dialogue(Frozen):
     def system_text(self) -> str | None:
         """The text of the leading system messages, or None."""
         return leading_system_text(self.messages)
+
+    def _repr_html_(self) -> str:
+        return cell(*dialogue_parts(self.model_dump(), self.turn_spans))
+
+    @property
+    def turn_spans(self) -> list[tuple[int, int, int]]:
+        """Of each turn its number, its first message and the one after its last."""
+        return [(turn.number, turn.start, turn.stop) for turn in self.turns]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,13 @@ without a traceback. The hierarchy is flat: a class exists only where a caller t
 
 from __future__ import annotations
 
+import json
+from importlib.metadata import PackageNotFoundError, distribution
+from urllib.parse import unquote, urlsplit
+
+PACKAGE = "curate-dialogues"
+"""Name of the distribution."""
+
 
 class CurateError(Exception):
     """A run failed for a reason we can name.
@@ -66,8 +73,36 @@ def missing_extra(package: str, extra: str) -> UsageError:
     """The error for an optional dependency that is not installed, naming the line that fixes it."""
     return UsageError(
         f"the package '{package}' is needed here and is not installed",
-        fix=f"pip install 'curate-dialogues[{extra}]'",
+        fix=f"pip install '{requirement(extra)}'",
     )
+
+
+def installed_from() -> tuple[str, bool]:
+    """Where this installation came from: its URL, or "" for an index; and whether that is a folder, a clone as a rule.
+
+    What pip and uv keep beside an installation (PyPA's direct URL data structure, PEP 610).
+    """
+    try:
+        kept = distribution(PACKAGE).read_text("direct_url.json")
+    except PackageNotFoundError:
+        kept = None
+    if kept is None:
+        return "", False
+    origin = json.loads(kept)
+    url: str = origin["url"]
+    if "dir_info" in origin:
+        return unquote(urlsplit(url).path), True
+    vcs = origin.get("vcs_info")
+    return (f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url), False
+
+
+def requirement(extra: str = "") -> str:
+    """What pip is given to install curate again from where it came, with an extra: a folder, a URL, or its name."""
+    origin, is_folder = installed_from()
+    extras = f"[{extra}]" if extra else ""
+    if is_folder:
+        return origin + extras
+    return f"{PACKAGE}{extras} @ {origin}" if origin else PACKAGE + extras
 
 
 def first_line(error: BaseException) -> str:

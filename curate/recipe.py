@@ -41,6 +41,12 @@ from curate.selection.config import SelectConfig
 from curate.selection.expressions import check_condition, columns_of, parse
 from curate.selection.rules import questions
 from curate.sources.config import RoleFrom, SourceConfig
+from curate.sources.pushed_recipe import (
+    check_files,
+    check_servers,
+    fetch_pushed,
+    is_pushed,
+)
 from curate.storage.yaml_text import check_extent, parse_yaml
 from curate.trust.pair_set import PairSetConfig
 
@@ -66,7 +72,7 @@ JudgeConfig = Annotated[
 
 
 def judge_roles(count: int, *, is_cascade: bool) -> list[str]:
-    """What several judges are called, in their order, the lead one `judge`: a jury's first, a cascade's second."""
+    """Name several judges in their order, the lead one `judge`: a jury's first, a cascade's second."""
     if is_cascade:
         return ["small judge", "judge"]
     return ["judge", *(f"judge {at}" for at in range(2, count + 1))][:count]
@@ -75,7 +81,8 @@ def judge_roles(count: int, *, is_cascade: bool) -> list[str]:
 class Models(Config):
     """Who is asked, by role. A missing reviser is the policy, and metrics are scored by the judge.
 
-    Of several judges one alone is asked for everything but the rubric's scores: a jury's first, a cascade's second.
+    A jury's judges score and compare together; what is said in words (facts, notes) is the first's. Of a cascade the
+    second alone is asked for everything but the rubric's scores.
     """
 
     judge: JudgeConfig | None = Field(
@@ -84,12 +91,12 @@ class Models(Config):
     )
     judges: tuple[EngineConfig, ...] = Field(
         (),
-        description="A jury, in place of `judge`: all score by the rubric, combined by `judge.jury`.",
+        description="A jury, in place of `judge`: all score and compare, combined by `judge.jury`.",
     )
     policy: EngineConfig | None = None
     reviser: EngineConfig | None = None
     metrics: EngineConfig | None = Field(
-        None, description="Scores by weighted metrics in place of the judge."
+        None, description="Scores by weighted metrics in place of the judge or the jury."
     )
 
     @model_validator(mode="after")
@@ -110,7 +117,7 @@ class Models(Config):
 
     @property
     def lead(self) -> EngineConfig | None:
-        """The judge that is asked for everything but the rubric's scores; None where none is named."""
+        """The judge that is asked for what only one can say; None where none is named."""
         return self.judges_by_role.get("judge")
 
     @property
@@ -430,6 +437,12 @@ class Recipe(Config):
             return absent  # rows are taken as another recipe made them
         if len(self.models.judges_by_role) < 2:
             absent["jury_disagreement"] = "models.judge"
+        if not self.models.judges:
+            absent |= dict.fromkeys(
+                ("adherence_disagreement", "metrics_disagreement"), "no models.judges"
+            )
+        elif self.models.metrics:
+            absent["metrics_disagreement"] = "models.metrics"
         plain = self.judge is not False and self.judge.mode == "json" and self.judge.samples == 1
         if plain and not self.models.judges:
             absent |= dict.fromkeys(EXPECTATION_ONLY, "judge.mode: json")
@@ -472,7 +485,7 @@ def check_budget(budget: BudgetConfig, unpriced: Sequence[str]) -> None:
 
 
 def left_out_of_cost(roles: Sequence[str]) -> str:
-    """What a cost leaves out, in words, to stand after it."""
+    """Describe what a cost leaves out, to stand after it."""
     parts = " and ".join(f"the {role}'s part" for role in roles)
     return f"without {parts}: no prices given for {'it' if len(roles) == 1 else 'them'}"
 
@@ -483,22 +496,27 @@ def load_recipe(
     """Read a recipe file, what it extends, and `key.path=value` overrides (values are YAML).
 
     Args:
-        path: of the file.
+        path: of the file, or `hf://owner/name`: a set on the Hub that curate pushed.
         overrides: put over what the file says.
         without: keys to read it without, as `("fork", "curve")`: of files that are yet to be written.
 
     Raises:
         UsageError: file missing, broken YAML, unknown keys, wrong values; says which and why.
     """
-    path = Path(path)
+    named, path = path, fetch_pushed(path) if is_pushed(path) else Path(path)
     data = _read(path, seen=())
     for override in overrides:
         _apply(data, override, path.parent)
+    if is_pushed(named):
+        check_servers(data, named)
     for keys in without:
         _drop(data, keys)
     if data.get("name") is None:
         data["name"] = re.sub(r"[^\w.-]+", "-", path.stem)
-    return parse_recipe(data, where=str(path))
+    recipe = parse_recipe(data, where=str(named))
+    if is_pushed(named):
+        check_files(recipe.source, named)
+    return recipe
 
 
 def parse_recipe(data: Recipe | Mapping[str, Any], where: str = "the recipe") -> Recipe:
@@ -522,7 +540,11 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if not path.is_file():
         raise UsageError("no such recipe", got=path, expected="a YAML file", fix="ls recipes/")
     if path.resolve() in seen:
-        raise UsageError("recipes extend each other in a circle", got=" > ".join(map(str, seen)))
+        raise UsageError(
+            "recipes extend each other in a circle",
+            got=" > ".join(map(str, seen)),
+            fix="take `extends` out of one of them",
+        )
     if len(seen) > _EXTENDED:
         raise UsageError(
             "recipes extend each other too often",
@@ -532,7 +554,9 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     try:
         data = parse_yaml(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UsageError(f"{path} is not a YAML file", got=str(error)) from error
+        raise UsageError(
+            f"{path} is not a YAML file", got=str(error), fix="correct the line that is named"
+        ) from error
     if not isinstance(data, dict):
         raise UsageError(f"{path} is not a recipe", got=type(data).__name__, expected="a mapping")
     for keys in PATH_KEYS:
@@ -554,6 +578,7 @@ PATH_KEYS: tuple[tuple[str, ...], ...] = (
     ("judge", "calibration"),
     ("adherence", "calibration"),
     ("models", "judge", "fit"),
+    *(("models", role, "replies") for role in ("judge", "policy", "reviser", "metrics")),
     ("metrics", "calibration"),
     ("adherence", "reference", "baseline"),
     ("select", "decontaminate", "path"),
@@ -614,7 +639,11 @@ def _apply(data: dict[str, Any], override: str, folder: Path) -> None:
     try:
         value = parse_yaml(text)
     except ValueError as error:
-        raise UsageError(f"the value of --set {key} is not YAML", got=text) from error
+        raise UsageError(
+            f"the value of --set {key} is not YAML",
+            got=text,
+            fix="put it in quotes, as --set 'key=\"a: b\"'",
+        ) from error
     named = tuple(part for part in key.split(".") if not part.isdigit())
     for keys in PATH_KEYS:
         if keys[: len(named)] == named:
@@ -633,17 +662,13 @@ def _apply(data: dict[str, Any], override: str, folder: Path) -> None:
             index == 0
             and parent == "source"
             and isinstance(at, list)
-            and not _is_index(parents, last)
+            and not ((parents[1] if len(parents) > 1 else last).isdigit())
         ):
             data["source"] = at = {}
     if isinstance(at, list):
         at[_index(at, last, override)] = value
     else:
         at[last] = value
-
-
-def _is_index(parents: list[str], last: str) -> bool:
-    return (parents[1] if len(parents) > 1 else last).isdigit()
 
 
 def _index(values: list[Any], text: str, override: str) -> int:

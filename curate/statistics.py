@@ -123,7 +123,7 @@ def _ends_of_means(
 
 @lru_cache(maxsize=64)
 def _draws(n: int) -> npt.NDArray[np.float64]:
-    """How often each of n positions was drawn, one row a resample.
+    """Count how often each of n positions was drawn, one row a resample.
 
     It depends on n and the seed alone, so it is drawn once for all dialogues of that length.
     """
@@ -211,7 +211,7 @@ def mann_kendall(scores: Sequence[float]) -> float:
 
 @lru_cache(maxsize=1024)
 def _orders_by_inversions(ties: tuple[int, ...]) -> tuple[int, ...]:
-    """How many orders of a multiset have 0, 1, 2, … inversions: the coefficients of the q-multinomial."""
+    """Count the orders of a multiset that have 0, 1, 2, … inversions: the coefficients of the q-multinomial."""
     counts, placed = [1], 0
     for size in ties:
         for step in range(1, size + 1):

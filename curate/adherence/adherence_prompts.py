@@ -16,6 +16,7 @@ from curate.dialogue import Dialogue
 from curate.engines.base import Request
 from curate.engines.layout import Trunk, nested, trunk
 from curate.engines.prompt_files import fill, prompt_file
+from curate.engines.structured import closed_object
 from curate.records import ViolationKind
 
 LABELS = ("yes", "Yes", "YES", "no", "No", "NO")
@@ -121,12 +122,7 @@ def reason_schema(config: AdherenceConfig, *, adherent: bool) -> dict[str, Any]:
         kinds = list(violation_kinds(config.definition))
         properties = {"violation": {"type": "string", "enum": kinds}, "role_words": text}
     properties["reason"] = text
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return closed_object(properties)
 
 
 def reason_request(

@@ -12,7 +12,7 @@ from curate.adherence.adherence_prompts import reason_schema
 from curate.adherence.config import AdherenceConfig
 from curate.dialogue import split_thinking
 from curate.engines.base import Completion
-from curate.engines.label_mass import read_labels
+from curate.engines.chat_completions import read_labels
 from curate.engines.structured import BadReply, read_object
 from curate.records import AdherenceReason, UnscoredReason
 

@@ -7,18 +7,17 @@ below them.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Collection
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from curate.adherence.reference.config import ReferenceConfig, ReferenceMethod
 from curate.engines.base import Capability
-from curate.errors import UsageError
-from curate.records import JudgeCalibration
-from curate.records.calibration_file import read_calibration
+from curate.records import JudgeCalibration, JudgeIdentity
+from curate.records.calibration_file import OtherJudge, described, read_calibration
 from curate.records.config import Config
 
 OutputMode = Literal["binary", "continuous"]
@@ -29,19 +28,8 @@ _DISTRIBUTIONS = frozenset({Capability.TOP_LOGPROBS, Capability.LABEL_LOGPROBS})
 
 
 def _of_adherence(value: Any) -> JudgeCalibration | None:
-    """The part about role adherence of a calibration file.
-
-    Raises:
-        UsageError: the file cannot be read, or holds none.
-    """
-    read = read_calibration(value, "adherence.calibration")
-    if read is not None and read.adherence is None:
-        raise UsageError(
-            "adherence.calibration holds nothing about role adherence",
-            got=value if isinstance(value, str | Path) else "a calibration of the rubric judge",
-            expected="a file that `curate calibrate` made of labelled turns",
-            fix="name it as judge.calibration, or label turns as adherent or not and calibrate again",
-        )
+    """The part about role adherence of a calibration file."""
+    read = read_calibration(value, "adherence.calibration", "adherence")
     return None if read is None else read.adherence
 
 
@@ -206,3 +194,46 @@ def resolve_output_mode(
             f"{config.answer_prefix!r} is not used"
         )
     return mode, "\n".join(warnings) or None
+
+
+def settle_calibration(
+    config: AdherenceConfig, identity: JudgeIdentity
+) -> tuple[AdherenceConfig, JudgeIdentity, str | None]:
+    """The config with its calibration if that holds for the judge, else without; then the identity that
+    stands in the records, and a warning where it does not hold.
+
+    The identity names the calibration, since recalibrated scores do not compare with raw ones.
+    """
+    calibration = config.calibration
+    if calibration is None:
+        return config, identity, None
+    asked = ("scoring_method", "evaluation_granularity", "definition")
+    other = OtherJudge.between(
+        described(calibration.identity) | {name: getattr(calibration, name) for name in asked},
+        described(identity) | {name: getattr(config, name) for name in asked},
+    )
+    if other is not None:
+        warning = (
+            "adherence: the calibration is IGNORED, since it was made for another judge or way of asking "
+            f"({other}). Scores are as the judge gives them and turn_threshold "
+            f"{config.turn_threshold:g} holds; run `curate calibrate` on labelled turns for this judge."
+        )
+        return config.model_copy(update={"calibration": None}), identity, warning
+    digest = hashlib.blake2b(calibration.model_dump_json().encode(), digest_size=4).hexdigest()
+    return config, identity.calibrated(f"{calibration.method} {digest}"), None
+
+
+def describe_threshold(config: AdherenceConfig, identity: JudgeIdentity) -> str:
+    """One sentence: whether scores with this identity are yes or no by a threshold fitted to people's labels."""
+    if identity != identity.uncalibrated():
+        return "Role adherence goes by a threshold fitted to people's labels."
+    method = "judge" if config.scoring_method == "llm_judge" else "method"
+    if config.output_mode == "binary" or identity.mode == "binary":
+        return (
+            f"Role adherence is the {method}'s own yes or no, never calibrated; `curate calibrate` wants scores of "
+            "output_mode continuous."
+        )
+    return (
+        f"Role adherence: turn_threshold {config.turn_threshold:g} was never calibrated for this {method}. Ranks "
+        "(adherence) say more than yes or no; `curate calibrate` fits a threshold to people's labels."
+    )

@@ -92,7 +92,7 @@ class AdherenceTally:
             self._slopes[at] += term
 
     def decay(self) -> AdherenceDecay | None:
-        """What there is to say of turns; None where none was scored."""
+        """Summarise the scores by turn; None where none was scored."""
         if not self.dialogues:
             return None
         positions = self._survival()
@@ -148,7 +148,7 @@ class AdherenceTally:
         return slope, (slope - half, slope + half)
 
     def warnings(self) -> list[str]:
-        """What was given for want of more, and reasons that were not had."""
+        """Describe what was given for want of more, and reasons that were not had."""
         said = []
         if self.imputed:
             said.append(

@@ -96,15 +96,15 @@ async def score_adherence(
         detail = "the dialogue has no role definition" + (
             ", and missing_role is skip" if skip else ""
         )
-        return _unscored(
-            dialogue, UnscoredReason.SKIPPED if skip else UnscoredReason.MISSING_ROLE, detail
+        return Unscored.of(
+            dialogue, STAGE, UnscoredReason.SKIPPED if skip else UnscoredReason.MISSING_ROLE, detail
         )
     turns = [turn for turn in dialogue.turns if turn.has_assistant]
     if not turns or (config.weights is not None and len(config.weights) != len(turns)):
         # Nothing the judge could say would give a session score, so it is not asked.
         refusal = aggregate([AdherenceTurn(turn=turn.number) for turn in turns], config)
         assert isinstance(refusal, NoSession)
-        return _unscored(dialogue, refusal.reason, refusal.detail)
+        return Unscored.of(dialogue, STAGE, refusal.reason, refusal.detail)
     by_turn = config.evaluation_granularity == "turn"
     trunks = nested_trunks(dialogue, config) if by_turn else [conversation_trunk(dialogue, config)]
     numbers = [turn.number for turn in turns] if by_turn else [turns[-1].number]
@@ -115,7 +115,7 @@ async def score_adherence(
     if isinstance(session, NoSession):
         said = next((answer.detail for answer in answers if answer.detail), "")
         detail = f"{session.detail}; {said}" if said else session.detail
-        return _unscored(dialogue, session.reason, detail, requests)
+        return Unscored.of(dialogue, STAGE, session.reason, detail, requests)
     reasons: Mapping[int, AdherenceReason] = {}
     if config.include_reason:
         reasons, asked = await _ask_reasons(dialogue, trunks, answers, ask, config)
@@ -267,12 +267,29 @@ def turn_of(
     )
 
 
-def _unscored(dialogue: Dialogue, reason: str, detail: str, requests: int = 0) -> Unscored:
-    return Unscored(
-        dialogue_id=dialogue.id,
-        content_hash=dialogue.content_hash,
-        stage=STAGE,
-        reason=reason,
-        detail=detail,
-        requests=requests,
-    )
+async def score_turn(
+    dialogue: Dialogue, turn_number: int, ask: Ask, config: AdherenceConfig
+) -> AdherenceTurn:
+    """Score one assistant turn of a dialogue that has a role, shown up to that turn.
+
+    Args:
+        dialogue: later turns are not shown.
+        turn_number: of a turn with an assistant message (0 included).
+        ask: the judge; asked once, and again (`config.retries`) where a reply cannot be read.
+        config: its `output_mode` resolved. Whatever its granularity, the turn is asked about; no reason is.
+
+    Returns:
+        The turn's score in [0, 1], or `unscored` with the reason code.
+
+    Raises:
+        KeyError: the dialogue has no such turn.
+    """
+    config = config.model_copy(update={"evaluation_granularity": "turn"})
+    numbers = [turn.number for turn in dialogue.turns if turn.has_assistant]
+    trunk = dict(zip(numbers, nested_trunks(dialogue, config), strict=True))[turn_number]
+
+    async def ask_about_role(requests: Sequence[Request]) -> list[Completion]:
+        return await ask([replace(request, purpose="adherence.role") for request in requests])
+
+    [answer], _ = await ask_answers([trunk], ask_about_role, config)
+    return turn_of(turn_number, answer)

@@ -9,5 +9,3 @@ nothing. Scoring, figures, tables and plots are modules of their own, and none o
 
 from curate.benchmark.benchmark_run import Benchmark, Options, run_benchmark
 from curate.benchmark.figures import MethodFigures, as_row, figures
-
-__all__ = ["Benchmark", "MethodFigures", "Options", "as_row", "figures", "run_benchmark"]

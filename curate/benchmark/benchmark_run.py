@@ -10,12 +10,10 @@ from pathlib import Path
 
 from curate.adherence.reference.scorer import check
 from curate.benchmark.baselines import BLOCK, baselines
-from curate.benchmark.comparing import Comparer
-from curate.benchmark.figures import MethodFigures, figures
-from curate.benchmark.judge import Progress, judge_turns, require_judge
+from curate.benchmark.figures import MethodFigures, Verdict, figures, verdicts
 from curate.benchmark.labelled_turns import LabelledTurn
 from curate.benchmark.methods import Method, MethodScores
-from curate.benchmark.verdicts import Verdict, verdicts
+from curate.benchmark.scoring import Comparer, Progress, judge_turns, require_judge
 from curate.errors import CurateError, UsageError
 from curate.executors.loop import run as run_in_loop
 from curate.recipe import Recipe

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from curate.benchmark.benchmark_run import Benchmark
 from curate.benchmark.methods import MethodScores
 from curate.benchmark.paper_tables import as_csv, as_markdown, tables_of
-from curate.benchmark.saved import saved_scores
 from curate.errors import CurateError, UsageError
 
 
@@ -50,12 +51,16 @@ def write_benchmark(found: Benchmark, folder: Path, title: str) -> list[Path]:
             (folder / name).write_bytes(content)
             paths.append(folder / name)
     except OSError as error:
-        raise CurateError("the results cannot be written", got=str(error)) from error
+        raise CurateError(
+            "the results cannot be written",
+            got=str(error),
+            fix="name another folder with --out, or free some room",
+        ) from error
     return paths
 
 
 def summary(found: Benchmark) -> str:
-    """How many turns of which kind the largest condition has."""
+    """Count the turns of each kind in the largest condition."""
     counts = Counter(turn.label for turn in found.turns[: found.full.n])
     kinds = ", ".join(f"{count} {label}" for label, count in counts.most_common())
     roles = len({turn.case.role for turn in found.turns[: found.full.n]})
@@ -63,7 +68,7 @@ def summary(found: Benchmark) -> str:
 
 
 def origin(scores: MethodScores) -> str:
-    """Where a method's scores come from, what made them, and how many turns have none."""
+    """Describe where a method's scores come from, what made them, and how many turns have none."""
     unscored = ", ".join(f"{count} {reason}" for reason, count in scores.unscored.most_common())
     parts = (
         scores.origin,
@@ -86,12 +91,79 @@ def _markdown(found: Benchmark, title: str) -> str:
     lines = [f"# Role adherence on {title}", "", f"{summary(found)}.", ""]
     lines += [f"- `{scores.name}`: {origin(scores)}" for scores in found.full.methods]
     lines += [
-        f"- {', '.join(f'`{name}`' for name in names)}: not run. {_flat(why)}"
+        f"- {', '.join(f'`{name}`' for name in names)}: not run. {('; '.join(line.strip() for line in why.splitlines()))}"
         for why, names in by_reason(found.not_run).items()
     ]
     lines += [f"- Warning: {warning}" for warning in found.warnings]
     return "\n".join([*lines, "", *map(as_markdown, tables_of(found))])
 
 
-def _flat(text: str) -> str:
-    return "; ".join(line.strip() for line in text.splitlines())
+PREFIX = "saved:"
+
+
+def read_saved_scores(path: str | Path, rows: int) -> list[MethodScores]:
+    """Read `{"results": {name: {"model": …, "scores": [one a row, in order]}}}`.
+
+    A null is an unscored row. The names get the prefix `saved:`, since what made them cannot be checked.
+
+    Args:
+        path: the file.
+        rows: of the benchmark.
+
+    Raises:
+        UsageError: another shape, or another number of scores than the benchmark has rows.
+    """
+    try:
+        results = orjson.loads(Path(path).read_bytes())["results"]
+        given = {str(name): (result, list(result["scores"])) for name, result in results.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            "not a file of saved scores",
+            got=f"{path}: {error!r}",
+            expected='{"results": {"name": {"model": "…", "scores": [...]}}}',
+        ) from error
+    found = []
+    for name, (result, values) in given.items():
+        wrong = next((place for place, value in enumerate(values) if not _is_score(value)), None)
+        if len(values) != rows or wrong is not None:
+            raise UsageError(
+                f"the saved scores of '{name}' do not fit the benchmark",
+                got=f"{len(values)} entries"
+                + ("" if wrong is None else f", entry {wrong + 1} is {values[wrong]!r}"),
+                expected=f"{rows} numbers (or null), one a row in order",
+            )
+        found.append(
+            MethodScores(
+                name=PREFIX + name,
+                scores=tuple(values),
+                origin="recomputed from saved scores",
+                model=str(result.get("model") or ""),
+                detail=Path(path).name,
+                reasons=tuple("null" if value is None else None for value in values),
+            )
+        )
+    return found
+
+
+def saved_scores(methods: Sequence[MethodScores], rows: int) -> dict[str, Any]:
+    """The same shape to write: every score of a run, with what made it and why turns have none."""
+    return {
+        "description": "role adherence scores a row, in the order of the benchmark",
+        "n_records": rows,
+        "results": {
+            method.name: {
+                "model": method.model,
+                "origin": method.origin,
+                "detail": method.detail,
+                "scores": list(method.scores),
+                "unscored": list(method.reasons),
+            }
+            for method in methods
+        },
+    }
+
+
+def _is_score(value: object) -> bool:
+    return value is None or (
+        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    )

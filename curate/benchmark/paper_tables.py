@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from curate.benchmark.baselines import DESCRIPTIONS
 from curate.benchmark.benchmark_run import Benchmark
 from curate.benchmark.figures import COLUMNS, MethodFigures, as_row
-from curate.benchmark.methods import MethodScores
 from curate.trust.agreement import Interval
 
 _KINDS_ABREAST = 5
@@ -103,88 +103,91 @@ def _baselines(found: Benchmark) -> Table:
     )
 
 
-def _continuous(found: Benchmark) -> Table:
-    rows = [
-        (
-            figures.method,
-            str(figures.n),
-            number(figures.mean_adherent),
-            number(figures.mean_violation),
-            number(figures.separation, signed=True),
-            number(figures.auc),
-            between(figures.intervals.get("auc")),
-            number(figures.ap),
-            str(figures.unscored),
-        )
+Show = Callable[[MethodFigures], str]
+
+
+def _shows(*names: str) -> dict[str, Show]:
+    """Make columns that show, of a method, a figure by its name, or with brackets its interval; `heading:name`."""
+    shown: dict[str, Show] = {"method": lambda found: found.method, "n": lambda found: str(found.n)}
+    for column in names:
+        heading, _, name = column.rpartition(":")
+        shown[heading or name] = partial(_shown, name)
+    return shown
+
+
+def _shown(name: str, found: MethodFigures) -> str:
+    if name.startswith("["):
+        return between(found.intervals.get(name.strip("[]")))
+    value = getattr(found, name)
+    return str(value) if name == "unscored" else number(value, signed=name == "separation")
+
+
+def _of_methods(
+    found: Benchmark,
+    title: str,
+    shown: Mapping[str, Show],
+    note: str,
+    has: Callable[[MethodFigures], bool],
+) -> Table:
+    """Each method that has such figures, by rising n."""
+    rows = (
+        tuple(show(figures) for show in shown.values())
         for figures in _ordered(found, methods_only=True)
-        if not figures.binary
-    ]
-    columns = ("method", "n", "adh.", "viol.", "sep.", "AUC", "95 %", "AP", "unsc.")
-    note = (
-        "adh., viol.: mean score of adherent turns and of violations; sep.: their difference; unsc.: turns "
-        "without a score, which count in no figure."
+        if has(figures)
     )
-    return Table("Continuous methods", columns, tuple(rows), note)
+    return Table(title, tuple(shown), tuple(rows), note)
+
+
+def _continuous(found: Benchmark) -> Table:
+    return _of_methods(
+        found,
+        "Continuous methods",
+        _shows(
+            *("adh.:mean_adherent", "viol.:mean_violation", "sep.:separation"),
+            *("AUC:auc", "95 %:[auc]", "AP:ap", "unsc.:unscored"),
+        ),
+        "adh., viol.: mean score of adherent turns and of violations; sep.: their difference; unsc.: turns "
+        "without a score, which count in no figure.",
+        lambda figures: not figures.binary,
+    )
 
 
 def _binary(found: Benchmark) -> Table:
-    rows = [
-        (
-            figures.method,
-            str(figures.n),
-            number(figures.f1_adherent),
-            number(figures.f1_violation),
-            number(figures.f1_macro),
-            number(figures.kappa),
-            number(figures.accuracy),
-            between(figures.intervals.get("accuracy")),
-            str(figures.unscored),
-        )
-        for figures in _ordered(found, methods_only=True)
-        if figures.f1_macro is not None
-    ]
-    note = (
-        "" if found.threshold is None else f"Scores of at least {found.threshold:g} are adherent."
+    cut = found.threshold
+    held = "" if cut is None else f"Scores of at least {cut:g} are adherent. "
+    return _of_methods(
+        found,
+        "Binary decisions",
+        _shows(
+            *("F1 adh.:f1_adherent", "F1 viol.:f1_violation", "macro F1:f1_macro", "kappa"),
+            *("acc.:accuracy", "95 %:[accuracy]", "unsc.:unscored"),
+        ),
+        f"{held}acc.: accuracy, the share of right decisions.",
+        lambda figures: figures.f1_macro is not None,
     )
-    columns = ("method", "n", "F1 adh.", "F1 viol.", "macro F1", "kappa", "acc.", "95 %", "unsc.")
-    note = " ".join(filter(None, (note, "acc.: accuracy, the share of right decisions.")))
-    return Table("Binary decisions", columns, tuple(rows), note)
 
 
 def _bootstrap(found: Benchmark) -> Table:
-    names = ("f1_macro", "f1_adherent", "f1_violation", "kappa")
-    rows = [
-        (
-            figures.method,
-            str(figures.n),
-            *(between(figures.intervals.get(name)) for name in names),
-        )
-        for figures in _ordered(found, methods_only=True)
-        if "f1_macro" in figures.intervals
-    ]
-    columns = ("method", "n", "macro F1", "F1 adherent", "F1 violation", "kappa")
-    note = "95 % percentile intervals, 1,000 resamples of the turns, seed 42."
-    return Table("Binary decisions: bootstrap intervals", columns, tuple(rows), note)
+    return _of_methods(
+        found,
+        "Binary decisions: bootstrap intervals",
+        _shows(
+            *("macro F1:[f1_macro]", "F1 adherent:[f1_adherent]"),
+            *("F1 violation:[f1_violation]", "kappa:[kappa]"),
+        ),
+        "95 % percentile intervals, 1,000 resamples of the turns, seed 42.",
+        lambda figures: "f1_macro" in figures.intervals,
+    )
 
 
 def _probabilities(found: Benchmark) -> Table:
-    rows = [
-        (
-            figures.method,
-            str(figures.n),
-            number(figures.brier),
-            between(figures.intervals.get("brier")),
-            number(figures.ece),
-        )
-        for figures in _ordered(found, methods_only=True)
-        if figures.brier is not None
-    ]
-    note = (
+    return _of_methods(
+        found,
+        "Scores taken as probabilities",
+        _shows("Brier:brier", "95 %:[brier]", "ECE:ece"),
         "Brier: mean squared distance from the label (0 is perfect, a score of .5 everywhere has .25); ECE: "
-        "calibration error in 10 bins. Of scores between 0 and 1 only; a method that ranks well can be far off."
-    )
-    return Table(
-        "Scores taken as probabilities", ("method", "n", "Brier", "95 %", "ECE"), tuple(rows), note
+        "calibration error in 10 bins. Of scores between 0 and 1 only; a method that ranks well can be far off.",
+        lambda figures: figures.brier is not None,
     )
 
 
@@ -225,7 +228,7 @@ def _unified(found: Benchmark) -> Table:
             figures.method,
             number(figures.auc),
             between(figures.intervals.get("auc")),
-            _references(origins[figures.method]),
+            ({True: "yes", False: "no", None: ""}[origins[figures.method].needs_references]),
             origins[figures.method].origin,
         )
         for figures in ranked
@@ -273,10 +276,6 @@ def _ordered(found: Benchmark, *, methods_only: bool = False) -> list[MethodFigu
     full = found.full
     names: Sequence[str] = full.method_names if methods_only else list(by_name[-1])
     return [figures[name] for name in names for figures in by_name]
-
-
-def _references(scores: MethodScores) -> str:
-    return {True: "yes", False: "no", None: ""}[scores.needs_references]
 
 
 def _exact(value: object) -> object:

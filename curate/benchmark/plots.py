@@ -103,66 +103,61 @@ def _class_means(found: Benchmark) -> Figure | None:
 
 
 def _separation(found: Benchmark) -> Figure | None:
-    if len(found.conditions) < 2:
-        return None
-    figure, axes = _single()
-    names = found.full.method_names
-    for name, style in zip(names, _line_styles(len(names)), strict=True):
-        rows = [f for f in _by_condition(found, name) if f.separation is not None]
-        axes.plot(
-            [f.n for f in rows],
-            [f.separation or 0.0 for f in rows],
-            label=name,
-            marker="o",
-            **style,
-        )
-    axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_xticks([condition.n for condition in found.conditions])
-    axes.set_xlabel("turns (n)")
-    axes.set_ylabel("mean of adherent turns minus mean of violations")
-    axes.set_title("Separation against n")
-    _legend(figure, axes)
-    return figure
+    label = "mean of adherent turns minus mean of violations"
+    drawn = _lines(found, "separation", "Separation against n", label)
+    if drawn is not None:
+        drawn.axes[0].axhline(0, color="black", linewidth=0.8)
+    return drawn
 
 
 def _macro_f1(found: Benchmark) -> Figure | None:
-    """A line a method over the conditions, each point with its bootstrap interval; None where nothing decides."""
-    names = [f.method for f in _methods(found) if f.f1_macro is not None]
+    """Each point with its bootstrap interval."""
+    label = "macro F1, 95 % bootstrap interval"
+    drawn = _lines(found, "f1_macro", "Macro F1 against n", label)
+    if drawn is not None:
+        drawn.axes[0].set_ylim(top=min(1.02, drawn.axes[0].get_ylim()[1]))
+    return drawn
+
+
+def _lines(found: Benchmark, figure: str, title: str, label: str) -> Figure | None:
+    """A line a method over the conditions, with intervals where there are; None for one condition or no line."""
+    names = [f.method for f in _methods(found) if getattr(f, figure) is not None]
     if len(found.conditions) < 2 or not names:
         return None
-    figure, axes = _single()
+    drawn, axes = _single()
     sizes = [condition.n for condition in found.conditions]
     for place, (name, style) in enumerate(zip(names, _line_styles(len(names)), strict=True)):
-        rows = [f for f in _by_condition(found, name) if f.f1_macro is not None]
+        rows = [f for f in _by_condition(found, name) if getattr(f, figure) is not None]
+        values = [getattr(f, figure) for f in rows]
+        held = [f.intervals.get(figure) for f in rows]
         # Side by side, so that intervals of two methods can be told apart.
-        shift = 0.7 * ((place + 0.5) / len(names) - 0.5)
-        values = [f.f1_macro or 0.0 for f in rows]
-        held = [f.intervals.get("f1_macro") for f in rows]
+        shift = 0.7 * ((place + 0.5) / len(names) - 0.5) if any(held) else 0.0
         # An interval need not hold the point estimate, and an error bar has no negative length.
         below = [max(0.0, v - i.low) if i else 0.0 for v, i in zip(values, held, strict=True)]
         above = [max(0.0, i.high - v) if i else 0.0 for v, i in zip(values, held, strict=True)]
-        axes.errorbar(
-            [sizes.index(f.n) + shift for f in rows],
-            values,
-            yerr=[below, above],
-            label=name,
-            marker="o",
-            capsize=3,
-            **style,
-        )
+        at = [sizes.index(f.n) + shift for f in rows]
+        bars: dict[str, Any] = {"yerr": [below, above], "capsize": 3} if any(held) else {}
+        axes.errorbar(at, values, label=name, marker="o", **bars, **style)
     axes.set_xticks(range(len(sizes)), [str(n) for n in sizes])
     axes.set_xlabel("turns (n)")
-    axes.set_ylabel("macro F1, 95 % bootstrap interval")
-    axes.set_ylim(top=min(1.02, axes.get_ylim()[1]))
-    axes.set_title("Macro F1 against n")
-    _legend(figure, axes)
-    return figure
+    axes.set_ylabel(label)
+    axes.set_title(title)
+    _legend(drawn, axes)
+    return drawn
 
 
 def _roc(found: Benchmark) -> Figure | None:
     full = found.full
     figure, axes = _single(width=8.4)
-    styles = [*_line_styles(len(full.methods)), *_baseline_styles(len(full.baselines))]
+    styles = [
+        *_line_styles(len(full.methods)),
+        *(
+            [
+                {"color": _GREY, "linestyle": _STYLES[i % len(_STYLES)], "linewidth": 1.2}
+                for i in range(len(full.baselines))
+            ]
+        ),
+    ]
     areas = {f.method: f.auc for f in full.figures}
     for scores, style in zip((*full.methods, *full.baselines), styles, strict=True):
         values, gold = _held(found, scores)
@@ -287,13 +282,6 @@ def _line_styles(count: int) -> list[dict[str, Any]]:
             "linestyle": _STYLES[i // size % len(_STYLES)],
             "linewidth": 1.6,
         }
-        for i in range(count)
-    ]
-
-
-def _baseline_styles(count: int) -> list[dict[str, Any]]:
-    return [
-        {"color": _GREY, "linestyle": _STYLES[i % len(_STYLES)], "linewidth": 1.2}
         for i in range(count)
     ]
 

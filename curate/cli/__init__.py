@@ -6,7 +6,8 @@ What several print stands in `printing`, exit codes in `curate.run.exit_codes`.
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -34,6 +35,7 @@ from curate.cli.runs import runs
 from curate.cli.sample import sample
 from curate.cli.schema import schema
 from curate.cli.show import show
+from curate.cli.verify import verify
 from curate.errors import CurateError, SourceError, UsageError
 from curate.run import exit_codes
 
@@ -42,36 +44,70 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="curate",
     help="Turn raw multi-turn chat logs into audited training sets.",
+    epilog="curate --install-completion lets your shell complete commands, options and paths.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _command in (
-    init,
-    ingest,
-    run,
-    estimate,
-    doctor,
-    show,
-    report,
-    review,
-    runs,
-    diff,
-    schema,
-    calibrate,
-    sample,
-    audit,
-    agreement,
-    certify,
-    check,
-    benchmark,
-    probe,
-    push,
-    recipes,
-):
-    app.command()(_command)
-app.add_typer(metrics, name="metrics")
+COMMANDS: dict[str, dict[Callable[..., None] | typer.Typer, tuple[str, ...]]] = {
+    "Start": {
+        init: ("init chats.jsonl", "init hub:allenai/WildChat-1M", "init --example"),
+        ingest: ("ingest chats.jsonl", "ingest 'logs/*.jsonl.gz' --accept"),
+        recipes: ("recipes",),
+        doctor: ("doctor my-recipe.yaml",),
+        schema: ("schema recipe", "schema list"),
+    },
+    "Run": {
+        estimate: ("estimate my-recipe.yaml --measure",),
+        run: (
+            "run my-recipe.yaml --limit 20",
+            "run my-recipe.yaml --set models.judge.model=my-judge",
+            "run my-recipe.yaml --retry unscored",
+        ),
+        push: (
+            "push runs/my-recipe me/my-set --dry-run",
+            "push runs/my-recipe me/my-set --license mit",
+        ),
+        check: ("check runs/my-recipe/export/trl --for trl --tokenizer my-model",),
+    },
+    "Look": {
+        show: (
+            "show runs/my-recipe --where \"verdict = 'poor'\" --sort adherence --limit 20",
+            "show runs/my-recipe chat-17",
+        ),
+        report: ("report runs/my-recipe",),
+        review: ("review runs/my-recipe review-my-recipe.jsonl",),
+        runs: ("runs runs",),
+        diff: ("diff runs/old runs/my-recipe",),
+        verify: ("verify runs/my-recipe",),
+    },
+    "Trust": {
+        probe: ("probe my-recipe.yaml --dry-run", "probe my-recipe.yaml --limit 60"),
+        audit: ("audit runs/my-recipe",),
+        sample: ("sample runs/my-recipe -n 120 --out labels.csv",),
+        agreement: ("agreement runs/my-recipe labels.csv",),
+        calibrate: (
+            "calibrate runs/my-recipe labels.csv",
+            "calibrate my-recipe.yaml --twins 60",
+        ),
+        certify: ("certify runs/my-recipe labels.csv", "certify --plan --risk 0.1"),
+        metrics: ("metrics --recipe my-recipe.yaml",),
+        benchmark: ("benchmark labelled.jsonl --methods cosine,bertscore",),
+    },
+}
+"""The commands by what they are for, each with examples, which its help shows."""
+for _panel, _commands in COMMANDS.items():
+    for _command, _examples in _commands.items():
+        _given: dict[str, Any] = {
+            "rich_help_panel": _panel,
+            "epilog": "\n\n".join(
+                ["For example:", *(escape(f"curate {example}") for example in _examples)]
+            ),
+        }
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name="metrics", **_given)
+        else:
+            app.command(**_given)(_command)
 
 
 @app.callback(invoke_without_command=True)
@@ -85,6 +121,7 @@ def _root(
 
         OUT.print(f"curate {__version__}")
         raise typer.Exit
+    OUT.quiet = False
 
 
 def main() -> None:

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from curate.cli.console import OUT, Scales, print_json
-from curate.errors import UsageError
+from curate.cli.console import OUT, AsJson, DataDimension, DataLabel, Scales, print_json
 
 if TYPE_CHECKING:
     from curate.records.agreement import (
@@ -40,11 +39,8 @@ def agreement(
         ),
     ] = None,
     scale: Scales = None,
-    dimension: Annotated[
-        str | None,
-        typer.Option(help="Without GOLD: dimension that the data's own labels (--label) are of."),
-    ] = None,
-    label: Annotated[str, typer.Option(help="Label in the data.")] = "label",
+    dimension: DataDimension = None,
+    label: DataLabel = "label",
     raters: Annotated[
         str,
         typer.Option(
@@ -54,41 +50,22 @@ def agreement(
     ] = "skilled",
     details: Annotated[
         bool,
-        typer.Option("--details", help="Confusion matrices, slices and each rater, too."),
+        typer.Option(
+            "--verbose", "-v", "--details", help="Also confusion matrices, slices and each rater."
+        ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Hold a run's scores against people's labels: agreement with intervals, what may be filtered by, true shares.
 
     No model calls. The report is kept in the run folder; its sentence stands in `show`, manifest and card.
     """
     from curate.run.agreement import measure_agreement
-    from curate.run.ingest import read_dialogues
-    from curate.run.read_back import read_manifest
-    from curate.trust.gold import Unused, labels_in_data, parse_scales, read_labels
+    from curate.run.drawn_labels import given_labels
+    from curate.trust.gold import parse_scales
 
-    if (gold is None) == (dimension is None):
-        raise UsageError(
-            "labels are needed, of one origin",
-            got="neither" if gold is None else f"{gold} and --dimension {dimension}",
-            expected="a file GOLD, or --dimension with the data's own labels",
-        )
-    read_manifest(run)
-    unusable = Unused()
-    if gold is not None:
-        rows, pairs, unusable = read_labels(gold)
-        origin = gold.name
-    else:
-        rows, pairs = labels_in_data(read_dialogues(run), label, dimension or ""), []
-        origin = f"the data's label '{label}'"
-        if not rows:
-            raise UsageError(
-                "no dialogue has that label", got=label, fix="name the label with --label"
-            )
-    made = measure_agreement(
-        run, rows, pairs=pairs, scales=parse_scales(scale or ()), raters=raters, gold=origin,
-        unused=unusable,
-    )  # fmt: skip
+    given = given_labels(run, gold, dimension, label)
+    made = measure_agreement(run, given, scales=parse_scales(scale or ()), raters=raters)
     if as_json:
         print_json(made.report.model_dump(mode="json"))
         return

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.progress import Progress
 from rich.table import Table
 
-from curate.cli.console import ERR, OUT, print_json, resumable
+from curate.cli.console import ERR, OUT, AsJson, print_json, resumable
 from curate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def audit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --again: say what it would cost, and stop.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Look for what is wrong with a run, without labels: figures, thresholds, and the ids behind them."""
     from curate.run.audit import audit_run, plan_second_judging

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from curate.cli.console import ERR, OUT, Overrides, resumable
+from curate.cli.console import ERR, OUT, AsJson, Overrides, print_json, resumable
 
 if TYPE_CHECKING:
     from curate.benchmark.benchmark_run import Benchmark
@@ -52,14 +52,14 @@ def benchmark(
         int, typer.Option(min=2, help="Rows of a block, for the baseline 'position'.")
     ] = 5,
     no_plots: Annotated[bool, typer.Option("--no-plots", help="Draw nothing.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure role adherence methods on labelled turns, beside baselines that understand nothing."""
     from curate.benchmark.benchmark_run import Options, run_benchmark
     from curate.benchmark.labelled_turns import read_turns
-    from curate.benchmark.output import prepare_folder, write_benchmark
+    from curate.benchmark.methods import load_settings, parse_conditions
+    from curate.benchmark.output import prepare_folder, read_saved_scores, write_benchmark
     from curate.benchmark.plots import check_plots, write_plots
-    from curate.benchmark.saved import read_saved_scores
-    from curate.benchmark.settings import load_settings, parse_conditions
     from curate.cli.progress import RunProgress
 
     is_drawn = out is not None and not no_plots
@@ -92,15 +92,32 @@ def benchmark(
         prepare_folder(out)
     with resumable(), RunProgress(ERR) as progress:
         found = run_benchmark(turns, options, progress)
+    written = [] if out is None else [*write_benchmark(found, out, Path(source).name)]
+    if out is not None and is_drawn:
+        written += write_plots(found, out)
+    if as_json:
+        print_json(_described(found) | {"written": [str(path) for path in written]})
+        return
     _show(OUT, found)
     if out is None:
         OUT.print("nothing was written; --out DIR keeps tables, scores and plots")
         return
-    written = write_benchmark(found, out, Path(source).name)
-    if is_drawn:
-        written += write_plots(found, out)
     OUT.print(f"\nwritten to {escape(str(out))}:", soft_wrap=True)
     OUT.print("  " + ", ".join(path.name for path in written))
+
+
+def _described(found: Benchmark) -> dict[str, Any]:
+    """What `--json` says: the tables that are printed, as they stand in tables.md."""
+    from curate.benchmark.paper_tables import tables_of
+
+    return {
+        "tables": [
+            {name: getattr(table, name) for name in ("title", "columns", "rows", "note")}
+            for table in tables_of(found)
+        ],
+        "not_run": found.not_run,
+        "warnings": found.warnings,
+    }
 
 
 def _show(console: Console, found: Benchmark) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from curate.cli.console import OUT, Scales, print_json
+from curate.cli.console import OUT, AsJson, Scales, print_json
 from curate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from curate.records import Calibration, CutPoints, GoodModel, JudgeCalibration, Kappa
     from curate.records.calibration import MetricWeights
     from curate.run.calibrate import Fitted
-    from curate.trust.calibration_fit import CalibrationMethod
 
 
 def calibrate(
@@ -61,7 +60,7 @@ def calibrate(
         str, typer.Option(help="Its value for a turn that keeps its role.")
     ] = "adherent",
     method: Annotated[
-        str, typer.Option(help="Curve of role adherence: 'platt' or 'isotonic'.")
+        Literal["platt", "isotonic"], typer.Option(help="Curve of role adherence.")
     ] = "platt",
     shape: Annotated[str, typer.Option(help="Name the labels' shape.")] = "auto",
     hold_out: Annotated[
@@ -118,7 +117,7 @@ def calibrate(
             help="File to write (default calibration.json, of pairs pair-curve.json, of a cascade cascade.json)."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Fit levels, p_good and role adherence to people's labels, for the judge that scored and no other.
 
@@ -128,7 +127,11 @@ def calibrate(
     """
     if cascade:
         if twins is not None or pairs or shares is not None or dimension is not None:
-            raise UsageError("--cascade fits a threshold and nothing else", got="other options")
+            raise UsageError(
+                "--cascade fits a threshold and nothing else",
+                got="other options",
+                expected="RUN, GOLD where there is one, --lost, --confidence, --out and --json",
+            )
         _of_cascade(scores, gold, lost, confidence, out or Path("cascade.json"), as_json)
         return
     if twins is not None or pairs:
@@ -151,9 +154,6 @@ def calibrate(
     )
     from curate.trust.gold import labels_in_data, parse_scales, read_gold
 
-    curve: CalibrationMethod = "isotonic" if method == "isotonic" else "platt"
-    if method != curve:
-        raise UsageError("unknown value of --method", got=method, expected="platt or isotonic")
     if not 0 <= hold_out < 1 or (hold_out and gold is None):
         raise UsageError(
             "--hold-out is a share of GOLD",
@@ -175,10 +175,10 @@ def calibrate(
         else:
             rows = labels_in_data(labelled_dialogues(scores, source), label, dimension or "")
         scales = parse_scales(scale or ())
-        found = calibrate_with_gold(scores, rows, scales=scales, method=curve, hold_out=hold_out)
+        found = calibrate_with_gold(scores, rows, scales=scales, method=method, hold_out=hold_out)
     else:
         where = Labels(label, adherent)
-        made = calibrate_run(scores, source, labels=where, method=curve)
+        made = calibrate_run(scores, source, labels=where, method=method)
         labelled = labelled_in_data(scores, source, where)
         found = Fitted(Calibration(kind="calibration", adherence=made, labelled=labelled))
     whole, kept = merged(found.calibration, out)
@@ -204,13 +204,21 @@ def _of_pairs(
 
     if twins is not None and (pairs or gold is not None):
         got = "--twins and --pairs" if pairs else f"--twins and {gold}"
-        raise UsageError("a curve is fitted to one kind of pairs", got=got)
+        raise UsageError(
+            "a curve is fitted to one kind of pairs",
+            got=got,
+            expected="--twins N, --pairs, or --pairs with GOLD",
+        )
     if not 0.5 < precision < 1:
         raise UsageError("--precision is a share", got=precision, expected="above 0.5 and below 1")
     known = gold if twins is None else twins
     if known is None or (gold is not None and place.is_dir()):
         if dry_run:
-            raise UsageError("the pairs of a run are read without model calls", got="--dry-run")
+            raise UsageError(
+                "the pairs of a run are read without model calls",
+                got="--dry-run",
+                fix="leave out --dry-run: it costs nothing",
+            )
         calibrate_by_run(place, gold, precision=precision, out=out, as_json=as_json)
         return
     calibrate_by_asking(
@@ -355,8 +363,8 @@ def _verdict(levels: dict[str, CutPoints]) -> str:
         said.append(f"agreement on {', '.join(good)} is above {USABLE_KAPPA} beyond doubt")
     if rest:
         said.append(
-            f"on {', '.join(rest)} it is not, or there are too few labels to tell; where it is low, first look "
-            "whether the labelling guide and the rubric mean the same"
+            f"agreement on {', '.join(rest)} is not shown to be above {USABLE_KAPPA}: it is lower, or there are too few "
+            "labels to tell; where it is low, first look whether the labelling guide and the rubric mean the same"
         )
     text = "; ".join(said)
     return f"{text[0].upper()}{text[1:]}."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from curate.cli.console import OUT, print_json
+from curate.cli.console import OUT, AsJson, DataDimension, DataLabel, print_json
 from curate.cli.printing import number_table
 from curate.cli.sample import Of
 from curate.errors import UsageError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from curate.records import Certificate
-    from curate.run.certify import Question
+    from curate.run.question import Question
 
 RATES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07)
 POWERS = (0.8, 0.9)
@@ -37,6 +37,8 @@ def certify(
             "value, and where needed dimension, turn, rater; of pairs pair_id and better.",
         ),
     ] = None,
+    dimension: DataDimension = None,
+    label: DataLabel = "label",
     bad: Annotated[
         str | None,
         typer.Option(
@@ -72,15 +74,18 @@ def certify(
             help="File of an issued certificate, for select.certificate or fork.certificate."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Certify that at most a share of a set is bad, with a confidence, from labels of a sample; no model calls.
 
-    Certified is the SFT set as it is, or with --column the loosest threshold that holds. Exit code 1 where the
+    Certified is the set that the labels were drawn from to certify it, else the SFT set, as it is, or with --column
+    the loosest threshold that holds. Exit code 1 where the
     labels cannot show it. The certificate is kept in the run folder, its sentence in manifest, `show` and card.
     """
     from curate.records import TrustKind
-    from curate.run.certify import Question, certify_run, keep_certificate, write_certificate
+    from curate.run.certify import certify_run, keep_certificate, write_certificate
+    from curate.run.drawn_labels import given_labels
+    from curate.run.question import Question
 
     question = Question(bad, risk, confidence, of, column, anytime)
     question.check()
@@ -89,14 +94,15 @@ def certify(
         return
     if rate:
         raise UsageError("--rate is what one expects before there are labels", fix="add --plan")
-    if run is None or gold is None:
+    if run is None or (gold is None and dimension is None):
         raise UsageError(
             "a certificate rests on labels",
             got="no GOLD" if run else "no RUN and no GOLD",
-            expected="curate certify RUN GOLD, or --plan",
+            expected="curate certify RUN GOLD, --dimension with the data's own labels, or --plan",
             fix="`curate sample RUN -n 200` draws what to label",
         )
-    certificate = keep_certificate(run, certify_run(run, gold, question))
+    given = given_labels(run, gold, dimension, label)
+    certificate = keep_certificate(run, certify_run(run, given, question), given)
     place = None
     if certificate.issued:
         pairs = certificate.kind is TrustKind.PAIR_CERTIFICATE

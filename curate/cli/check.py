@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 from rich.markup import escape
 from rich.text import Text
 
-from curate.cli.console import OUT, print_json
+from curate.cli.console import OUT, AsJson, print_json
 from curate.errors import UsageError
 from curate.run import exit_codes
 
@@ -29,9 +29,20 @@ _COLORS: Final = {
 }
 
 
+def _trainers() -> list[str]:
+    from curate.export.trainers import TRAINERS
+
+    return [*TRAINERS]
+
+
 def check(
     path: Annotated[Path, typer.Argument(help="JSON Lines, JSON or Parquet file, or a folder.")],
-    trainer: Annotated[str, typer.Option("--for", metavar="TRAINER", help="Who would read it.")],
+    trainer: Annotated[
+        str,
+        typer.Option(
+            "--for", metavar="TRAINER", help="Who would read it.", autocompletion=_trainers
+        ),
+    ],
     tokenizer: Annotated[
         str | None, typer.Option(help="Folder, tokenizer.json or Hub id; lengths need it.")
     ] = None,
@@ -42,7 +53,7 @@ def check(
         str | None, typer.Option(help="sft, dpo, kto or reward (default: by the columns).")
     ] = None,
     through: Annotated[
-        str,
+        Literal["auto", "installed", "restated"],
         typer.Option(
             help="'installed' insists on running the trainer's own code, 'restated' does not run it."
         ),
@@ -50,20 +61,17 @@ def check(
     python: Annotated[
         str | None, typer.Option(help="Interpreter that has the trainer, to run its own code.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the rows a trainer would drop, cut, corrupt or mis-mask; 1 where there are any."""
-    from curate.trainer_check.check import STAGES, TRAINERS, Through, check_path
+    from curate.export.trainers import TRAINERS
+    from curate.trainer_check.check import STAGES, check_path
 
     known = "swift" if trainer == "ms-swift" else trainer
     if known not in TRAINERS:
         raise UsageError("unknown trainer", got=trainer, expected=", ".join(TRAINERS))
     if stage is not None and stage not in STAGES[known]:
         raise UsageError(f"unknown stage of {known}", got=stage, expected=", ".join(STAGES[known]))
-    if through not in ("auto", "installed", "restated"):
-        raise UsageError(
-            "unknown value of --through", got=through, expected="auto, installed or restated"
-        )
     if (path / "manifest.json").is_file():
         raise UsageError(
             "the folder of a run is not what a trainer reads",
@@ -77,7 +85,7 @@ def check(
         stage=stage,
         tokenizer=tokenizer,
         max_length=max_length,
-        through=cast(Through, through),
+        through=through,
         python=python,
     )
     if as_json:
@@ -90,8 +98,9 @@ def check(
 def _show(report: CheckReport) -> None:
     for file in report.files:
         _show_file(file, report.trainer)
-    for name, reason in report.skipped:
-        OUT.print(f"[dim]not read: {escape(name)} ({reason})[/dim]")
+    for why in dict.fromkeys(reason for _, reason in report.skipped):
+        names = ", ".join(name for name, reason in report.skipped if reason == why)
+        OUT.print(f"[dim]not read ({why}): {escape(names)}[/dim]")
     if report.tokenizer is None:
         OUT.print("[dim]lengths and templates were not checked: give --tokenizer[/dim]")
     if report.not_replayed:

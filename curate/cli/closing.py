@@ -6,6 +6,7 @@ what to do next. Whoever wants tokens, funnels and checks asks for `--verbose`, 
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -33,7 +34,7 @@ from curate.cli.printing import (
 
 if TYPE_CHECKING:
     from curate.records import Manifest
-    from curate.run.pipeline import RunResult
+    from curate.run.result import RunResult
 
 _BAR = 14
 _REASONS = 3
@@ -63,17 +64,25 @@ def show_run(console: Console, result: RunResult, *, verbose: bool = False) -> N
 def show_end(console: Console, result: RunResult) -> None:
     """Print what went wrong, what to do next, and how the run ended."""
     manifest, folder = result.manifest, result.folder
+    notices = Table.grid(padding=(0, 1))
+    notices.add_column(no_wrap=True)
+    notices.add_column(overflow="fold")
     for sentence in filter(None, (manifest.levels, manifest.role_threshold)):
-        console.print(f"[dim]note: {escape(sentence)}[/dim]")
+        notices.add_row("note:", escape(sentence), style="dim")
     for name, text in _unscored_examples(manifest, folder):
-        console.print(f"[yellow]unscored:[/yellow] {name} of {escape(clip(text))}")
+        notices.add_row("[yellow]unscored:[/yellow]", f"{name} of {escape(clip(text))}")
     for warning in _warnings(manifest):
-        console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
-    console.print(f"[cyan]next:[/cyan] {escape(_next_step(manifest))}")
+        notices.add_row("[yellow]warning:[/yellow]", escape(warning))
+    if notices.row_count:
+        console.print(notices)
+        console.print()
+    # What is to be copied is never wrapped.
+    next_step = escape(_next_step(manifest, folder))
+    console.print(f"[cyan]next:[/cyan] {next_step}", soft_wrap=True)
+    color = {"done": "green", "failed": "red"}.get(manifest.status, "yellow")
     console.print(
-        f"[bold]{_STATUS[manifest.status]}[/bold] in {duration(manifest.seconds)}{escape(_spent(manifest))}"
+        f"[bold {color}]{_STATUS[manifest.status]}[/bold {color}] in {duration(manifest.seconds)}{escape(_spent(manifest))}"
     )
-    # On a line of its own and never wrapped, to be copied.
     console.print(f"  {escape(str(folder))}", soft_wrap=True)
 
 
@@ -128,7 +137,11 @@ def _block(lines: list[Line]) -> Table:
         table.add_column(min_width=_BAR, no_wrap=True)
     table.add_column(style="dim", overflow="fold")
     for name, number, share, note in lines:
-        bar = [Bar(1.0, 0, share, width=_BAR) if share is not None else ""] if has_bars else []
+        bar = (
+            [Bar(1.0, 0, share, width=_BAR, color="cyan") if share is not None else ""]
+            if has_bars
+            else []
+        )
         table.add_row(f"  {escape(name)}", number, *bar, escape(note))
     return table
 
@@ -161,7 +174,7 @@ def _found(manifest: Manifest) -> Iterator[Line]:
     for name in reversed(VERDICTS):
         if judged:
             number = manifest.verdicts.get(name, 0)
-            yield name, f"{number:,}", number / judged, ""
+            yield name, f"{number:,}", number / judged, f"{number / judged:.0%}"
     if manifest.unscored:
         share = manifest.unscored / manifest.dialogues if manifest.dialogues else None
         yield "unscored", f"{manifest.unscored:,}", share, _unscored_reasons(manifest)
@@ -303,7 +316,7 @@ def _warnings(manifest: Manifest) -> list[str]:
     ]
 
 
-def _next_step(manifest: Manifest) -> str:
+def _next_step(manifest: Manifest, folder: Path) -> str:
     """The one thing to do now."""
     if manifest.status == "budget":
         return "raise `budget:` in the recipe and run it again; it goes on where it stopped"
@@ -313,7 +326,7 @@ def _next_step(manifest: Manifest) -> str:
         return "the same command goes on where it stopped"
     if manifest.quarantined > manifest.rows_used:
         return "most rows were not read; quarantine.jsonl has each with its reason"
-    return "`curate report RUN` shows all of it in a browser, `curate show RUN` here"
+    return f"curate report {shlex.quote(str(folder))}   (all of it, as a page)"
 
 
 def _spent(manifest: Manifest) -> str:

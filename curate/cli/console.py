@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, TextIO
 
@@ -18,8 +19,8 @@ from rich.markup import escape
 from rich.segment import Segment
 from rich.text import Text
 
-from curate.publishing.untrusted import visible
 from curate.run import exit_codes
+from curate.untrusted import visible
 
 
 class _Console(Console):
@@ -41,6 +42,11 @@ class _Console(Console):
 OUT = _Console(highlight=False, emoji=False)
 ERR = _Console(stderr=True, highlight=False, emoji=False)
 
+_RECIPE = typer.Argument(
+    metavar="RECIPE", help="Recipe file (YAML), or hf://OWNER/NAME, a set that curate pushed."
+)
+RecipeFile = Annotated[str, _RECIPE]
+OptionalRecipe = Annotated[str | None, _RECIPE]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="Override: key.path=value. Repeatable.")
 ]
@@ -49,6 +55,33 @@ Scales = Annotated[
     typer.Option(
         help="Ends of the labels' scale, as 0-2 or helpfulness=0-2, or words from worst to best."
     ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def _hush(is_quiet: bool) -> bool:
+    OUT.quiet = is_quiet
+    return is_quiet
+
+
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", help="Print only what went wrong.", callback=_hush, is_eager=True
+    ),
+]
+"""Of commands that write something: nothing goes to standard output. `run` says how it ended all the same."""
+DataDimension = Annotated[
+    str | None,
+    typer.Option(
+        "--dimension", help="Without GOLD: dimension that the data's own labels (--label) are of."
+    ),
+]
+DataLabel = Annotated[str, typer.Option("--label", help="Label in the data.")]
+Rate = Annotated[str | None, typer.Option("--rate", help="prefill=…,decode=… in tokens a second.")]
+RateFrom = Annotated[
+    Path | None,
+    typer.Option("--rate-from", metavar="RUN", help="Take the rates from an earlier run."),
 ]
 Limit = Annotated[int | None, typer.Option(min=1, help="Read only the first rows of each source.")]
 

@@ -10,8 +10,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from curate.cli.console import OUT, print_json
+from curate.cli.console import OUT, AsJson, print_json
 from curate.cli.printing import number_table
+from curate.cli.report import show_written
 
 if TYPE_CHECKING:
     from curate.run.diff import Change, RunDiff
@@ -24,18 +25,26 @@ _VALUE = 60
 def diff(
     first: Annotated[Path, typer.Argument(metavar="RUN1", help="Run folder to compare with.")],
     second: Annotated[Path, typer.Argument(metavar="RUN2", help="Run folder.")],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, with all ids.")
-    ] = False,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Write a page too: each dialogue with both scorings."
+        ),
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare two runs: recipes and judges, verdicts, sets, scores, pairs."""
     from curate.run.diff import diff_runs
+    from curate.run.diff_page import write_diff_page
 
     found = diff_runs(first, second)
+    written = None if page is None else write_diff_page(found, page)
     if as_json:
         print_json(found.model_dump(mode="json"))
-    else:
-        show_diff(OUT, found)
+        return
+    show_diff(OUT, found)
+    if written is not None:
+        show_written(written, "dialogues that came out differently")
 
 
 def show_diff(console: Console, found: RunDiff) -> None:

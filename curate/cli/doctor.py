@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from curate.cli.console import OUT, Overrides, print_json
+from curate.cli.console import OUT, AsJson, OptionalRecipe, Overrides, print_json
 from curate.run import exit_codes
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    recipe: Annotated[Path | None, typer.Argument(help="Recipe file (YAML).")] = None,
+    recipe: OptionalRecipe = None,
     set_: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default runs/<name>).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what is installed, and what each engine of a recipe can do; 1 when one cannot be used."""
     from curate.executors.loop import run as run_in_loop

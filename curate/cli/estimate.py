@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from curate.cli.console import OUT, Limit, Overrides, print_json
+from curate.cli.console import OUT, AsJson, Limit, Overrides, Rate, RateFrom, RecipeFile, print_json
 from curate.cli.printing import (
     duration,
     number_table,
@@ -29,22 +29,20 @@ _COLUMNS = {
 
 
 def estimate(
-    recipe: Annotated[Path, typer.Argument(help="Recipe file (YAML).")],
+    recipe: RecipeFile,
     set_: Overrides = None,
     limit: Limit = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default runs/<name>).")] = None,
     sample: Annotated[int, typer.Option(min=1, help="Dialogues to scale up from.")] = 200,
-    rate: Annotated[str | None, typer.Option(help="prefill=…,decode=… in tokens a second.")] = None,
-    rate_from: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Take the rates from an earlier run.")
-    ] = None,
+    rate: Rate = None,
+    rate_from: RateFrom = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Ask the judge up to 16 questions to measure them.")
     ] = False,
     fork_share: Annotated[
         float | None, typer.Option(min=0, max=1, help="Share of dialogues that are forked.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what a run would ask: requests, tokens, time and cost, from a sample."""
     from curate.executors.loop import run as run_in_loop
@@ -86,7 +84,7 @@ def show_plan(console: Console, plan: Plan) -> None:
     if plan.policy is not None:
         console.print(f"policy: {escape(plan.policy.model)} ({plan.policy.engine})")
     if plan.estimate is not None:
-        _show_estimate(console, plan.estimate)
+        show_estimate(console, plan.estimate)
         if plan.left is not None:
             _show_left(console, plan.left, plan.estimate)
     for warning in plan.warnings:
@@ -94,7 +92,8 @@ def show_plan(console: Console, plan: Plan) -> None:
     console.print(f"would write {escape(str(plan.folder))}")
 
 
-def _show_estimate(console: Console, expected: Estimate) -> None:
+def show_estimate(console: Console, expected: Estimate) -> None:
+    """Requests and tokens of each stage, time, cost, and what was assumed."""
     from curate.recipe import left_out_of_cost
 
     table = number_table("stage", *_COLUMNS.values())

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from curate.cli.console import OUT, print_json, resumable
+from curate.cli.console import ERR, OUT, AsJson, Quiet, print_json, resumable
 from curate.cli.printing import (
     clip,
     listed,
@@ -43,7 +43,8 @@ def ingest(
             "--accept", help="Take the mapping that is proposed, and write it as a recipe."
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
+    _quiet: Quiet = False,
 ) -> None:
     """Read a source, say what it is, and normalise it; no model calls.
 
@@ -63,7 +64,7 @@ def ingest(
         if as_json:
             print_json({"proposal": unknown.proposal.as_dict()})
         else:
-            _show_proposal(OUT, unknown, unknown.proposal)
+            show_proposal(ERR if OUT.quiet else OUT, unknown, unknown.proposal)
         raise typer.Exit(exit_codes.BAD_USAGE) from None
     if as_json:
         accepted = str(report.accepted) if report.accepted else None
@@ -88,9 +89,14 @@ def _show(console: Console, report: IngestReport) -> None:
         )
 
 
-def _show_proposal(console: Console, unknown: UnknownShapeError, proposal: Proposal) -> None:
-    """The mapping that would read a source of no known shape, an example, and what to look at."""
-    console.print(f"[bold]{escape(unknown.problem)}[/bold], and nothing was read.")
+def show_proposal(
+    console: Console, unknown: UnknownShapeError, proposal: Proposal, *, ends_here: bool = True
+) -> None:
+    """The mapping that would read a source of no known shape, an example, and what to look at.
+
+    Where it ends here, nobody took the mapping, nor is asked: how to take it is said, too.
+    """
+    console.print(f"[bold]{escape(unknown.problem)}[/bold]{', and nothing was read' * ends_here}.")
     console.print(
         f"This mapping would read {proposal.rows_read} of {proposal.rows} sampled rows "
         f"({escape(proposal.found)}):\n"
@@ -106,6 +112,8 @@ def _show_proposal(console: Console, unknown: UnknownShapeError, proposal: Propo
         console.print(f"not read so: {listed(proposal.unread)}")
     for doubt in proposal.doubts:
         console.print(f"look at this: {escape(doubt)}")
+    if not ends_here:
+        return
     console.print(
         "To take it, give the same command with --accept: it writes a recipe and reads the source. "
         "Else write source.mapping yourself (docs/sources.md)."

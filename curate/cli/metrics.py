@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from curate.cli.console import OUT, print_json
+from curate.cli.console import OUT, AsJson, print_json
 from curate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Recipe = Annotated[
 def list_metrics(
     context: typer.Context,
     recipe: Recipe = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the weighted metrics; `curate metrics new` drafts one of your own."""
     from curate.judging.metrics import MetricsConfig, as_response

@@ -61,8 +61,8 @@ def show_source(console: Console, source: Mapping[str, Any]) -> None:
     for name, why in source["skipped_files"].items():
         console.print(f"  not read: {escape(name)} ({escape(why)})")
     console.print(
-        f"  rows in {source['rows_in']} = used {source['rows_used']} + "
-        f"quarantined {source['quarantined']}; dialogues {source['dialogues']}"
+        f"  rows in {source['rows_in']:,} = used {source['rows_used']:,} + "
+        f"quarantined {source['quarantined']:,}; dialogues {source['dialogues']:,}"
     )
     for key, label in (
         ("reasons", "quarantined for"),
@@ -83,7 +83,7 @@ def show_message(console: Console, message: Message) -> None:
 
 def show_comparison(console: Console, manifest: Manifest) -> None:
     """What was expected beside what happened, where the run was estimated at its start."""
-    from curate.planning.actual import compare
+    from curate.planning.estimate_beside_actual import compare
 
     compared = compare(manifest)
     if compared is None:

@@ -11,7 +11,8 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from curate.cli.console import ERR, OUT, Overrides, print_json, resumable
+from curate.cli.console import ERR, OUT, AsJson, Overrides, Rate, RateFrom, print_json, resumable
+from curate.cli.printing import duration
 from curate.errors import UsageError
 from curate.run import exit_codes
 
@@ -31,12 +32,14 @@ _STYLES = {"fail": "red", "unclear": "yellow"}
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Which cases: where from, how many, of which draws, and how many the policy writes."""
+    """Which cases: where from, how many, of which draws, and how many the policy writes; and how fast the judge is."""
 
     data: str | None
     limit: int
     seed: int
     policy: int
+    rate: str | None
+    rate_from: Path | None
 
 
 def probe(
@@ -72,6 +75,8 @@ def probe(
             "cases? A recipe without a card of these cases is probed first.",
         ),
     ] = None,
+    rate: Rate = None,
+    rate_from: RateFrom = None,
     set_: Overrides = None,
     out: Annotated[
         Path | None,
@@ -80,7 +85,7 @@ def probe(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would cost, without a model call.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Plant flaws in good dialogues and see whether the judge finds them, and what else moves its scores.
 
@@ -88,7 +93,7 @@ def probe(
     """
     from curate.run.probe_plan import CASES
 
-    limit = limit or CASES
+    asked = _Asked(data, limit or CASES, seed, policy, rate, rate_from)
     if compare is not None:
         if recipe is not None or out is not None:
             raise UsageError(
@@ -96,15 +101,11 @@ def probe(
                 got=recipe or f"--out {out}",
                 fix="curate probe --compare A B",
             )
-        _compare(
-            compare, _Asked(data, limit, seed, policy), set_ or [], dry_run=dry_run, as_json=as_json
-        )
+        _compare(compare, asked, set_ or [], dry_run=dry_run, as_json=as_json)
         return
     if recipe is None:
         raise UsageError("no recipe is named", expected="curate probe RECIPE, or --compare A B")
-    probed = _probe(
-        recipe, _Asked(data, limit, seed, policy), set_ or [], out, dry_run=dry_run, as_json=as_json
-    )
+    probed = _probe(recipe, asked, set_ or [], out, dry_run=dry_run, as_json=as_json)
     if probed is None:
         return
     report, run, allowed = probed.report, *_run_of(recipe, set_ or [], out)
@@ -139,12 +140,14 @@ def _probe(
     as_json: bool,
 ) -> Probed | None:
     """Plan, say what it costs, ask and keep the card; None for a dry run."""
+    from curate.planning.rates import known_rates, parse_rates
     from curate.recipe import load_recipe
     from curate.run.probe import plan_probe, probe_judge, write_probe
 
     loaded = load_recipe(recipe, overrides)
     run = out or Path("runs") / loaded.name
-    plan = plan_probe(loaded, asked.data, asked.limit, asked.seed, asked.policy)
+    rates = known_rates(None if asked.rate is None else parse_rates(asked.rate), asked.rate_from)
+    plan = plan_probe(loaded, asked.data, asked.limit, asked.seed, asked.policy, rates)
     if dry_run and as_json:
         print_json(_plan_as_dict(plan))
     elif not as_json:
@@ -173,6 +176,8 @@ def _plan_as_dict(plan: ProbePlan) -> dict[str, object]:
         "requests": round(plan.load.requests),
         "prompt_tokens": round(plan.load.prompt),
         "prefilled_tokens": round(plan.load.prefilled),
+        "completion_tokens": round(plan.load.completion),
+        "seconds": plan.seconds,
         "cost": plan.cost,
         "policy_requests": 2 * plan.by_policy,
         "source": plan.source,
@@ -197,6 +202,10 @@ def _show_plan(plan: ProbePlan) -> None:
         f"tokens, {plan.load.prefilled:,.0f} where starts are shared (4 characters a token){cost}",
         soft_wrap=True,
     )
+    if plan.seconds is None or plan.rates is None:
+        OUT.print("time: no rate is known; give --rate or --rate-from")
+    else:
+        OUT.print(f"time: {duration(plan.seconds)} ({escape(plan.rates.source)})", soft_wrap=True)
     if plan.by_policy:
         OUT.print(f"asked of the policy: {2 * plan.by_policy} messages, up to three times each")
 

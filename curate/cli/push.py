@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from curate.cli.console import ERR, OUT, resumable
+from curate.cli.console import ERR, OUT, AsJson, print_json, resumable
 from curate.engines.personal_data import REGIONS
 from curate.run import exit_codes
 
 if TYPE_CHECKING:
+    from curate.publishing.hub_commit import Pushed
     from curate.publishing.push import Prepared
 
 
@@ -34,8 +36,18 @@ def push(
         list[str] | None,
         typer.Option(
             metavar="KIND",
-            help="Let findings out: email, phone, card, secret or secret:<rule>. Repeatable.",
+            help="Let findings out: email, phone, card, id, secret or secret:<rule>. Repeatable.",
         ),
+    ] = None,
+    redact: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND", help="Replace such findings by their kind, in the rows. Repeatable."
+        ),
+    ] = None,
+    leave_out: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND", help="Leave rows with such findings out. Repeatable."),
     ] = None,
     phone_region: Annotated[
         list[str] | None,
@@ -51,6 +63,12 @@ def push(
     ] = None,
     message: Annotated[str | None, typer.Option(help="Of the commit.")] = None,
     shard_mb: Annotated[int, typer.Option(min=1, help="Size of a Parquet file at most.")] = 500,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report", help="Push the run's page too: the text of every dialogue, selected or not."
+        ),
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -58,6 +76,7 @@ def push(
             help="Write and scan everything, send nothing; 1 if findings would stop it.",
         ),
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Push a run to the Hub in one commit: rows, pairs, judgments and a card; private, and scanned first."""
     from curate.publishing.push import PushOptions, prepare_push, send
@@ -68,19 +87,33 @@ def push(
         languages=tuple(language or ()),
         title=title,
         allow=tuple(allow or ()),
+        redact=tuple(redact or ()),
+        leave_out=tuple(leave_out or ()),
         phone_regions=tuple(phone_region or REGIONS),
         branch=branch,
         message=message,
         shard_bytes=shard_mb * 1_000_000,
+        report=report,
     )
     with resumable():
         prepared = prepare_push(run_folder, repo, options)
+        OUT.quiet = as_json
         _show(prepared)
+        pushed = None
         if dry_run:
             OUT.print(f"[bold]dry run[/bold]: nothing was sent; {_folder(prepared)}")
-            raise typer.Exit(exit_codes.FAILED if prepared.blocked_by else exit_codes.DONE)
-        _quiet_where_nobody_looks()
-        pushed = send(prepared)
+        else:
+            _quiet_where_nobody_looks()
+            pushed = send(prepared)
+    if pushed is not None:
+        _show_pushed(pushed, public=public)
+    if as_json:
+        print_json(_described(prepared, pushed))
+    stopped = pushed is None and prepared.blocked_by
+    raise typer.Exit(exit_codes.FAILED if stopped else exit_codes.DONE)
+
+
+def _show_pushed(pushed: Pushed, *, public: bool) -> None:
     if pushed.is_unchanged:
         OUT.print("[bold]unchanged[/bold]: the repository holds all of this already")
     for name in pushed.removed:
@@ -89,6 +122,27 @@ def push(
     OUT.print(f"[bold]pushed[/bold] ({seen}): {escape(pushed.url)}", soft_wrap=True)
     if public and pushed.is_private:
         OUT.print("it was private before and stays so: its settings on the Hub decide")
+
+
+def _described(prepared: Prepared, pushed: Pushed | None) -> dict[str, Any]:
+    """What `--json` says; `pushed` is null where nothing was sent."""
+    from curate.publishing.push import describe
+
+    findings = prepared.findings
+    return {
+        "repo": prepared.repo,
+        "files": [
+            {"name": name, "bytes": size, "rows": rows} for name, size, rows in describe(prepared)
+        ],
+        "licences": prepared.licences,
+        "languages": prepared.languages,
+        "funnel": [
+            {"step": step.name, "rows": step.whole, "of": step.sum} for step in prepared.funnel
+        ],
+        "findings": dict(findings.counts),
+        "stopped_by": prepared.blocked_by,
+        "pushed": None if pushed is None else asdict(pushed),
+    }
 
 
 def _quiet_where_nobody_looks() -> None:
@@ -126,6 +180,8 @@ def _show(prepared: Prepared) -> None:
 
 def _show_findings(prepared: Prepared) -> None:
     findings, blocked = prepared.findings, prepared.blocked_by
+    for name, rows in sorted(prepared.redacted.items()):
+        OUT.print(f"{escape(name)}: redacted in {rows:,} rows")
     OUT.print(
         f"scanned {findings.texts:,} texts of {findings.rows:,} rows: "
         f"{findings.counts.total():,} findings"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
 from rich.markup import escape
 
-from curate.cli.console import OUT, print_json
+from curate.cli.console import OUT, AsJson, print_json
 
 
 def recipes(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the ready recipes for public datasets; `curate init hub:NAME` starts from one."""
     from curate.sources.hub_recipes import hub_recipes

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from curate.cli.console import ERR, OUT, print_json
+from curate.cli.console import ERR, OUT, AsJson, Quiet, print_json
+
+if TYPE_CHECKING:
+    from curate.run.report import WrittenReport
 
 
 def report(
@@ -23,7 +26,8 @@ def report(
         bool,
         typer.Option("--split", help="Write several files where one would be larger than that."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="What was written, as JSON.")] = False,
+    as_json: AsJson = False,
+    _quiet: Quiet = False,
 ) -> None:
     """Write a run as one HTML page: figures, scores, every dialogue and pair. No model calls, no network."""
     from rich.progress import Progress
@@ -50,13 +54,18 @@ def report(
             }
         )
         return
+    show_written(written, f"dialogues, {written.pairs:,} pairs, dropped ones included")
+
+
+def show_written(written: WrittenReport, what: str) -> None:
+    """Say which files were written, what is in them and what is not."""
     for path, size in zip(written.files, written.bytes, strict=True):
         OUT.print(f"{escape(str(path))}  {size / 1e6:.1f} MB", soft_wrap=True)
-    OUT.print(f"{written.dialogues:,} dialogues, {written.pairs:,} pairs, dropped ones included")
+    OUT.print(f"{written.dialogues:,} {what}")
     if written.left_out:
-        OUT.print(
-            f"[yellow]The text of {written.left_out:,} dialogues is left out, since a file larger than {max_mb} MB is "
-            "slow to open; their scores are there.[/yellow] --split writes several files, --max-mb one that is larger.",
+        ERR.print(
+            f"[yellow]The text of {written.left_out:,} dialogues is left out, since a larger file is slow to open; their "
+            "scores are there.[/yellow] --split of `curate report` writes several files, --max-mb one that is larger.",
             soft_wrap=True,
         )
     OUT.print(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from curate.cli.console import OUT, print_json
+from curate.cli.console import OUT, AsJson, print_json
 
 
 def review(
@@ -16,7 +16,7 @@ def review(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="What the report's page exported, JSONL.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Apply a review: people's decisions stand in place of the rules', sets and exports are made anew.
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from contextlib import nullcontext
+from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
 
 from curate.cli.closing import show_end, show_run
-from curate.cli.console import ERR, OUT, Limit, Overrides, print_json, resumable
+from curate.cli.console import (
+    ERR,
+    OUT,
+    AsJson,
+    Limit,
+    Overrides,
+    Quiet,
+    RecipeFile,
+    print_json,
+    resumable,
+)
 from curate.errors import UsageError
 
 
 def run(
-    recipe: Annotated[Path, typer.Argument(help="Recipe file (YAML).")],
+    recipe: RecipeFile,
     set_: Overrides = None,
     limit: Limit = None,
     out: Annotated[
@@ -24,7 +34,7 @@ def run(
         bool, typer.Option("--dry-run", help="Validate everything and print the plan.")
     ] = False,
     retry: Annotated[
-        str | None, typer.Option(help="'unscored': ask again for dialogues without a score.")
+        Literal["unscored"] | None, typer.Option(help="Ask again for dialogues without a score.")
     ] = None,
     keep_going: Annotated[
         bool,
@@ -33,7 +43,7 @@ def run(
         ),
     ] = False,
     executor: Annotated[
-        str | None, typer.Option(help="'local' or 'ray': where stages run; as in the recipe.")
+        Literal["local", "ray"] | None, typer.Option(help="Where stages run; as in the recipe.")
     ] = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster to join ('auto', host:port); implies ray.")
@@ -42,12 +52,8 @@ def run(
         bool,
         typer.Option("--verbose", "-v", help="Also funnels, tokens by stage, checks, estimate."),
     ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Only what went wrong, and how it ended.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the manifest as one JSON object.")
-    ] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run a recipe from source to export, or resume it where it stopped."""
     from curate.cli.progress import RunProgress
@@ -55,14 +61,13 @@ def run(
     from curate.run.pipeline import run_recipe
     from curate.storage.remote import RemoteFolder, is_url, local_folder
 
-    if retry not in (None, "unscored"):
-        raise UsageError("unknown value of --retry", got=retry, expected="unscored")
     if executor == "local" and address is not None:
         raise UsageError(
             "this process joins no cluster",
             got=f"--executor local --address {address}",
             expected="--executor ray, or no --address",
         )
+    OUT.quiet = False  # how a run ended is said in any case
     changes = list(set_ or [])
     if executor is not None or address is not None:
         changes.append(f"executor.kind={executor or 'ray'}")
@@ -80,8 +85,8 @@ def run(
         show_plan(OUT, run_in_loop(make_plan(loaded, limit=limit, out=folder)))
         return
     # Lines of progress go to standard output where that is a log, but not into a JSON object.
-    consoles = (ERR,) if as_json or quiet else (ERR, OUT)
-    with resumable(), RunProgress(*consoles) as progress:
+    consoles = (ERR,) if as_json else (ERR, OUT)
+    with resumable(), nullcontext() if quiet else RunProgress(*consoles) as progress:
         result = run_recipe(
             loaded,
             out=out,

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from curate.cli.console import OUT, print_json
+from curate.cli.console import OUT, AsJson, print_json
 
 if TYPE_CHECKING:
     from curate.records import Manifest
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def runs(
     folder: Annotated[Path, typer.Argument(help="Folder with runs in it.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the runs of a folder, the latest first: judge, verdicts, selected rows, pairs, cost."""
     from curate.run.run_list import list_runs

@@ -50,6 +50,7 @@ def show(
             raise UsageError(
                 "--where, --sort and --limit are about the list of dialogues",
                 got=f"ID {dialogue_id}",
+                fix="leave out ID, or these options",
             )
         if as_json:
             _print_judgment(run_folder, dialogue_id)
@@ -92,7 +93,11 @@ def _print_judgment(run_folder: Path, dialogue_id: str) -> None:
 
     record = read_judged(run_folder, dialogue_id).judgment
     if record is None or record["kind"] != "judgment":
-        raise UsageError("the dialogue has no judgment", got=f"judge: {unscored(record)}")
+        raise UsageError(
+            "the dialogue has no judgment",
+            got=f"judge: {unscored(record)}",
+            fix="`curate show RUN ID` without --json shows what there is of it",
+        )
     typer.echo(json.dumps(Judgment.model_validate(record).card_form, ensure_ascii=False, indent=2))
 
 

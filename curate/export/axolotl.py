@@ -8,12 +8,11 @@ know breaks it, since columns it leaves in place end up in TRL's trainer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from curate.export.carrying import as_it_is, bare, refuse_reasoning, refuse_tools
-from curate.export.config import Format
-from curate.export.facts import (
+from curate.export.template_messages import as_it_is, bare, refuse_reasoning, refuse_tools
+from curate.export.trainer_facts import (
     CHAT_ROLES,
     PICTURES,
     Fate,
@@ -24,8 +23,6 @@ from curate.export.facts import (
     pairs_in,
 )
 from curate.export.trainer_module import Column, Row, TrainingFile
-
-FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
 
 _TOO_LONG = Fate("dropped", "drop the row: it is longer than sequence_len")
 _READS_LITTLE = "axolotl's DPO reads role and content only"
@@ -115,8 +112,3 @@ FILES: Final = (
     TrainingFile("dpo", "dpo", "pairs", _PAIR, _pair),
     TrainingFile("dpo_natural", "dpo", "natural", _PAIR, _pair),
 )
-
-
-def side_files(_: Mapping[str, Sequence[str]]) -> Mapping[str, bytes]:
-    """None; axolotl's config names the files."""
-    return {}

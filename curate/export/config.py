@@ -7,8 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from curate.records.config import Config
-from curate.records.min_good import MinGood
+from curate.records.config import Config, MinGood
 
 Trainer = Literal[
     "trl", "unsloth", "axolotl", "llamafactory", "openrlhf", "verl", "swift", "openai"

@@ -94,7 +94,7 @@ def _scores(judged: Judged) -> Iterator[tuple[int, dict[str, int]]]:
 
 
 def _in_role(scored: Scored, number: int) -> bool:
-    """Whether adherence says nothing against a turn. What it could not score is not in role."""
+    """Tell whether adherence says nothing against a turn. What it could not score is not in role."""
     if scored is None:
         return True
     if isinstance(scored, Unscored):

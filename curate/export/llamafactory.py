@@ -18,13 +18,10 @@ from typing import Any, Final
 
 import orjson
 
-from curate.export.carrying import Wire, thinking_and_text
-from curate.export.config import Format
-from curate.export.facts import Fate, Order, StageFacts, TrainerFacts
-from curate.export.template_messages import Refused, dump
+from curate.export.template_messages import Refused, Wire, dump, thinking_and_text
+from curate.export.trainer_facts import Fate, Order, StageFacts, TrainerFacts
 from curate.export.trainer_module import Column, Row, TrainingFile
 
-FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
 _OPENS, _ANSWERS = ("human", "observation"), ("gpt", "function_call")
 _CALL_WORDS: Final = ("<tool_call>", "</tool_call>")
 TAGS: Final = {

@@ -140,7 +140,7 @@ def _wired(message: Message, config: ExportConfig, *, is_target: bool) -> dict[s
 
 
 def _said(side: Mapping[str, Any]) -> tuple[object, ...]:
-    """What a template can show of a side; call ids are drawn by servers and mean nothing."""
+    """Return what a template can show of a side; call ids are drawn by servers and mean nothing."""
     calls = [call["function"] for call in side.get("tool_calls", ())]
     return (side["content"], side.get("reasoning_content"), calls)
 

@@ -12,13 +12,10 @@ from typing import Any, Final
 
 import orjson
 
-from curate.export.carrying import Wire, bare, refuse_reasoning
-from curate.export.config import Format
-from curate.export.facts import Fate, Layout, StageFacts, TrainerFacts, pairs_in
-from curate.export.template_messages import Refused, dump
+from curate.export.template_messages import Refused, Wire, bare, dump, refuse_reasoning
+from curate.export.trainer_facts import Fate, Layout, StageFacts, TrainerFacts, pairs_in
 from curate.export.trainer_module import Column, Row, TrainingFile
 
-FORMATS: Final[Sequence[Format]] = ("jsonl",)
 _NO_THINKING = "OpenAI's files have no place for it"
 _REJECTS = "reject the file"
 _ONE = Fate("stops", f"{_REJECTS}: an output is one assistant message")
@@ -64,6 +61,7 @@ FACTS: Final = TrainerFacts(
     package=None,
     release="as documented",
     setting="the model's training context",
+    formats=("jsonl",),
     stages={
         "dpo": _stage(
             pairs_in("input", "preferred_output", "non_preferred_output"),
@@ -148,8 +146,3 @@ FILES: Final = (
     TrainingFile("dpo", "dpo", "pairs", _SFT, _pair),
     TrainingFile("dpo_natural", "dpo", "natural", _SFT, _pair),
 )
-
-
-def side_files(_: Mapping[str, Sequence[str]]) -> Mapping[str, bytes]:
-    """None; files are uploaded by name."""
-    return {}

@@ -7,12 +7,11 @@ one only, which is what rows made of mixed dialogues want.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from curate.export.carrying import refuse_tools
-from curate.export.config import Format
-from curate.export.facts import (
+from curate.export.template_messages import refuse_tools
+from curate.export.trainer_facts import (
     Fate,
     Layout,
     StageFacts,
@@ -22,7 +21,6 @@ from curate.export.facts import (
 )
 from curate.export.trainer_module import Column, Row, TrainingFile
 
-FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
 _NO_TOOLS = "OpenRLHF passes no tools to the chat template"
 _FILLED = Fate("dropped", "drop the row without a word: the prompt fills max_len")
 _LETTERS = Fate("corrupted", "hand the letters of the text to the template, each as a message")
@@ -99,8 +97,3 @@ FILES: Final = (
     TrainingFile("dpo_natural", "dpo", "natural", _PAIR, _without_tools),
     TrainingFile("reward", "reward", "margins", {**_PAIR, "margin": "real"}, _without_tools),
 )
-
-
-def side_files(_: Mapping[str, Sequence[str]]) -> Mapping[str, bytes]:
-    """None; OpenRLHF's command line names the files."""
-    return {}

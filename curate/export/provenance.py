@@ -149,7 +149,7 @@ def _columns(schema: pl.Schema) -> dict[str, list[Any]]:
 
 
 def of_dialogue(dialogue: Dialogue) -> dict[str, Any]:
-    """What the sidecars of dialogues and turns say of a dialogue."""
+    """Return what the sidecars of dialogues and turns say of a dialogue."""
     return {
         "dialogue_id": dialogue.id,
         "content_hash": dialogue.content_hash,
@@ -158,7 +158,7 @@ def of_dialogue(dialogue: Dialogue) -> dict[str, Any]:
 
 
 def of_pair(pair: PreferencePair) -> dict[str, Any]:
-    """What the sidecar of pairs says of a pair; which of its sides is for others to fill in."""
+    """Return what the sidecar of pairs says of a pair; which of its sides is for others to fill in."""
     check = pair.check
     return {
         "pair_id": pair.pair_id,

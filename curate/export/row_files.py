@@ -4,18 +4,20 @@
 later makes the whole file unreadable, and a column whose messages all have the same keys is typed down
 to the leaves, where the text "1" can come back as the number 1. So a row that shows a kind of message
 for the first time goes to the head of its file; with every kind in sight `datasets` keeps messages as
-JSON. The first shard holds the whole head for the same reason. A Parquet file (`export.parquet`) says so in its
-schema and needs no such care.
+JSON. The first shard holds the whole head for the same reason. A Parquet file says so in its
+schema and needs no such care: messages that all have the same keys with plain values are structs; where any has more,
+they are of the type `arrow.json`, since as structs every message would be given the keys of every other.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, NamedTuple
+
+import orjson
 
 from curate.export.template_messages import dump
 from curate.export.trainer_module import Column
@@ -83,7 +85,7 @@ class RowFile:
                     known.add(tuple(message))
         self.present |= row.keys()
         is_head = self._is_head(kinds)
-        self._file_for(is_head).write(line)
+        (self._late if is_head and self._rows > self.head_rows else self._whole).write(line)
         self._count(is_head, len(line))
         return is_head
 
@@ -95,9 +97,6 @@ class RowFile:
         is_new = not kinds <= self._seen
         self._seen |= kinds
         return is_new
-
-    def _file_for(self, is_head: bool) -> IO[bytes]:
-        return self._late if is_head and self._rows > self.head_rows else self._whole
 
     def _count(self, is_head: bool, size: int) -> None:
         if is_head and self._rows == self.head_rows:
@@ -111,15 +110,10 @@ class RowFile:
     def __enter__(self) -> RowFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._whole.close()
         self._late.close()
-        if error is None and self._late_path.stat().st_size:
+        if error[1] is None and self._late_path.stat().st_size:
             with (
                 self._whole_path.open("rb") as whole,
                 self._late_path.open("rb") as late,
@@ -129,7 +123,7 @@ class RowFile:
                 shutil.copyfileobj(late, file, _COPY)
                 shutil.copyfileobj(whole, file, _COPY)
             self._whole_path.unlink()
-        elif error is None:
+        elif error[1] is None:
             self._whole_path.replace(self.path)
         self._late_path.unlink()
 
@@ -143,7 +137,7 @@ class Shard(NamedTuple):
 
 
 def cut(file: RowFile, rows: int | None, size: int | None) -> list[Shard]:
-    """Where a finished file is cut into shards; a single one where it need not be, or has no rows.
+    """Return the shards that a finished file is cut into; a single one where it need not be, or has no rows.
 
     Args:
         file: with all its rows.
@@ -193,7 +187,7 @@ def _messages(value: Any) -> Sequence[dict[str, Any]]:
 
 
 def _kind(column: str, message: Mapping[str, Any]) -> tuple[object, ...]:
-    """What `datasets` would infer a type from: the keys, and those of each call's arguments."""
+    """Return what `datasets` would infer a type from: the keys, and those of each call's arguments."""
     calls = tuple(
         tuple(sorted(call["function"]["arguments"])) for call in message.get("tool_calls", ())
     )
@@ -211,3 +205,102 @@ def _shape(value: object) -> Shape | None:
         fields = tuple((key, _shape(inner)) for key, inner in value.items())
         return ("struct", *fields) if all(shape is not None for _, shape in fields) else None
     return None
+
+
+_BLOCK = 1 << 23  # bytes of lines that are held at once, and become a row group
+
+
+def write_parquet(rows: RowFile, shards: Sequence[Shard], paths: Sequence[Path]) -> None:
+    """Write the rows of a finished file as Parquet.
+
+    Args:
+        rows: the file.
+        shards: as `files.cut` gave them.
+        paths: of each shard its Parquet file.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = [
+        name for name, holds in rows.columns.items() if holds != "optional" or name in rows.present
+    ]
+    schema = pa.schema([(name, _arrow_type(rows, name)) for name in columns])
+    has_json = any(shape is None for shape in rows.shapes.values())
+    table = _parsed if has_json else _read
+    with rows.path.open("rb") as lines:
+        for shard, path in zip(shards, paths, strict=True):
+            with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+                for block in _blocks(lines, shard.stop - shard.start):
+                    writer.write_table(table(block, schema))
+
+
+def _blocks(lines: IO[bytes], size: int) -> Iterator[bytes]:
+    """The next bytes of a file in blocks of whole lines; a line that is larger makes a block of its own."""
+    while size:
+        block = lines.read(min(size, _BLOCK))
+        if not block.endswith(b"\n"):
+            block += lines.readline()
+        size -= len(block)
+        yield block
+
+
+def _read(block: bytes, schema: Any) -> Any:
+    """Lines as a table of plain values."""
+    import pyarrow as pa
+    from pyarrow import json
+
+    return json.read_json(
+        pa.BufferReader(block),
+        read_options=json.ReadOptions(use_threads=False, block_size=len(block)),
+        parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"),
+    )
+
+
+def _parsed(block: bytes, schema: Any) -> Any:
+    """Lines as a table where some messages are JSON text."""
+    import pyarrow as pa
+
+    rows = [orjson.loads(line) for line in block.splitlines()]
+    arrays = [_array([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(values: list[Any], kind: Any) -> Any:
+    """Values as an array of a type; messages become JSON text where the type is that."""
+    import pyarrow as pa
+
+    if kind == pa.json_():
+        texts = [orjson.dumps(message).decode() for message in values]
+        return pa.ExtensionArray.from_storage(kind, pa.array(texts, pa.string()))
+    if kind != pa.list_(pa.json_()):
+        return pa.array(values, kind)
+    stops = [0]
+    for messages in values:
+        stops.append(stops[-1] + len(messages))
+    flat = _array([message for messages in values for message in messages], pa.json_())
+    return pa.ListArray.from_arrays(pa.array(stops, pa.int32()), flat, type=kind)
+
+
+def _arrow_type(rows: RowFile, name: str) -> Any:
+    import pyarrow as pa
+
+    holds = rows.columns[name]
+    if holds == "real":
+        return pa.float64()
+    if holds == "truth":
+        return pa.bool_()
+    if holds not in ("messages", "message"):
+        return pa.string()
+    shape = rows.shapes.get(name, PLAIN)
+    item = pa.json_() if shape is None else _arrow_shape(shape)
+    return pa.list_(item) if holds == "messages" else item
+
+
+def _arrow_shape(shape: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(shape, tuple):
+        if shape[0] == "list":
+            return pa.list_(_arrow_shape(shape[1]))
+        return pa.struct([(key, _arrow_shape(inner)) for key, inner in shape[1:]])
+    return {str: pa.string(), bool: pa.bool_(), float: pa.float64()}[shape]

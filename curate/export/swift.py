@@ -10,12 +10,11 @@ of a pair says whether it is trained on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from curate.export.carrying import Wire, thinking_and_text
-from curate.export.config import Format
-from curate.export.facts import (
+from curate.export.template_messages import Wire, dump, thinking_and_text
+from curate.export.trainer_facts import (
     CHAT_ROLES,
     Fate,
     Layout,
@@ -26,10 +25,7 @@ from curate.export.facts import (
     pairs_in,
     whole_pairs_in,
 )
-from curate.export.template_messages import dump
 from curate.export.trainer_module import Column, Row, TrainingFile
-
-FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
 
 _MESSAGES = ("messages", "conversation", "conversations")
 _QUERY = ("query", "prompt", "input", "instruction", "question", "problem")
@@ -196,8 +192,3 @@ FILES: Final = (
     TrainingFile("dpo_natural", "dpo", "natural", _PAIR, _pair),
     TrainingFile("reward", "reward", "margins", {**_PAIR, "margin": "real"}, _reward),
 )
-
-
-def side_files(_: Mapping[str, Sequence[str]]) -> Mapping[str, bytes]:
-    """None; ms-swift's command line names the files."""
-    return {}

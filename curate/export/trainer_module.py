@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from curate.export.config import Format, Kind
-from curate.export.facts import TrainerFacts
+from curate.export.config import Kind
+from curate.export.trainer_facts import TrainerFacts
 
 Row = dict[str, Any]
 
@@ -62,28 +62,17 @@ class TrainingFile:
     make: Callable[[Row], Row]
 
 
-class TrainerModule(Protocol):
-    """What each trainer's module holds."""
+@dataclass(frozen=True, slots=True)
+class TrainerModule:
+    """What each trainer's module holds.
 
-    @property
-    def FORMATS(self) -> Sequence[Format]:  # noqa: N802
-        """The formats its loader reads, the preferred one first."""
+    Attributes:
+        facts: what it does with the rows it is given.
+        files: its files, in the order they are listed.
+        side_files: what it wants beside them, contents by file name: from the names that each training file with rows
+            was written under, one a shard, in the format the trainer prefers.
+    """
 
-    @property
-    def FACTS(self) -> TrainerFacts:  # noqa: N802
-        """What it does with the rows it is given."""
-
-    @property
-    def FILES(self) -> Sequence[TrainingFile]:  # noqa: N802
-        """Its files, in the order they are listed."""
-
-    def side_files(self, written: Mapping[str, Sequence[str]]) -> Mapping[str, bytes]:
-        """What the trainer wants beside the files.
-
-        Args:
-            written: for each training file with rows the names it was written under, one a shard, in the format the
-                trainer prefers.
-
-        Returns:
-            Contents by file name.
-        """
+    facts: TrainerFacts
+    files: Sequence[TrainingFile]
+    side_files: Callable[[Mapping[str, Sequence[str]]], Mapping[str, bytes]] = lambda _: {}

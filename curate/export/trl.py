@@ -8,12 +8,11 @@ trained on all of it, or on all assistant messages. So a mixed dialogue becomes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from curate.export.carrying import as_it_is
-from curate.export.config import Format
-from curate.export.facts import (
+from curate.export.template_messages import as_it_is
+from curate.export.trainer_facts import (
     CUTS_PROMPT,
     PICTURES,
     Fate,
@@ -24,9 +23,6 @@ from curate.export.facts import (
     whole_pairs_in,
 )
 from curate.export.trainer_module import Column, TrainingFile
-
-FORMATS: Final[Sequence[Format]] = ("jsonl", "parquet")
-
 
 _SFT: Final[Mapping[str, Column]] = {"messages": "messages", "tools": "optional"}
 _TURN: Final[Mapping[str, Column]] = {
@@ -53,11 +49,6 @@ FILES: Final = (
     TrainingFile("kto_natural", "kto", "natural_labels", _KTO, as_it_is),
     TrainingFile("kto_turns", "kto", "turn_labels", _KTO, as_it_is),
 )
-
-
-def side_files(_: Mapping[str, Sequence[str]]) -> Mapping[str, bytes]:
-    """None; TRL reads the files by name."""
-    return {}
 
 
 _ANY = "messages text"

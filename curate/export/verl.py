@@ -9,16 +9,13 @@ of its own example, `\\n\\nHuman: …\\n\\nAssistant:`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from curate.export.carrying import Wire, bare, refuse_reasoning, refuse_tools
-from curate.export.config import Format
-from curate.export.facts import Fate, Layout, StageFacts, TrainerFacts, pairs_in
-from curate.export.template_messages import Refused
+from curate.export.template_messages import Refused, Wire, bare, refuse_reasoning, refuse_tools
+from curate.export.trainer_facts import Fate, Layout, StageFacts, TrainerFacts, pairs_in
 from curate.export.trainer_module import Column, Row, TrainingFile
 
-FORMATS: Final[Sequence[Format]] = ("parquet",)
 _NO_TOOLS = "verl's Parquet would fill each tool and call with the keys of all others"
 _TEXTS_ONLY = "verl's reward model reads plain texts"
 _NO_THINKING = "verl's Parquet would give every message that key"
@@ -27,6 +24,7 @@ FACTS: Final = TrainerFacts(
     package="verl",
     release="0.9.1",
     setting="data.max_length",
+    formats=("parquet",),
     stages={
         "reward": StageFacts(
             layouts=(pairs_in("prompt", "chosen", "rejected", holds="text"),),
@@ -104,8 +102,3 @@ FILES: Final = (
     TrainingFile("rm", "reward", "pairs", _TEXTS, _texts),
     TrainingFile("rm_natural", "reward", "natural", _TEXTS, _texts),
 )
-
-
-def side_files(_: Mapping[str, Sequence[str]]) -> Mapping[str, bytes]:
-    """None; verl's config names the files."""
-    return {}

@@ -20,15 +20,14 @@ import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.errors import CurateError
-from curate.export.config import ExportConfig, Format, Kind, Trainer
+from curate.export.config import ExportConfig, Kind, Trainer
 from curate.export.counts import ExportCounts
 from curate.export.good_turns import LabelledTurns, MixedDialogue
-from curate.export.parquet import write_parquet
 from curate.export.provenance import SIDECARS
-from curate.export.row_files import RowFile, Shard, copy_shard, cut, shard_names
+from curate.export.row_files import RowFile, Shard, copy_shard, cut, shard_names, write_parquet
 from curate.export.streams import OpenFile, add_dialogues, add_labelled, add_mixed, add_pairs
 from curate.export.trainer_module import Stream, TrainerModule, TrainingFile
-from curate.export.trainers import trainer_module
+from curate.export.trainers import TRAINERS
 from curate.records import PreferencePair
 from curate.storage.files import make_folder, write_table
 
@@ -77,7 +76,7 @@ def write_export(
     Raises:
         CurateError: the folder cannot be written; the earlier export stands.
     """
-    module = trainer_module(trainer)
+    module = TRAINERS[trainer]
     with _replacing(folder, module) as partial, (partial / REFUSED).open("wb") as refused:
         return _Export(partial, module, config, refused).write(data)
 
@@ -89,7 +88,7 @@ def _replacing(folder: Path, module: TrainerModule) -> Iterator[Path]:
     Files that an export of the same trainer may write and this one did not are removed, so that no file of
     an earlier export stands beside the new ones. Only one process may write the folder.
     """
-    names = "|".join(re.escape(file.name) for file in module.FILES)
+    names = "|".join(re.escape(file.name) for file in module.files)
     owned = re.compile(rf"({names})(-\d{{5}}-of-\d{{5}})?\.(jsonl|parquet)")
     others = {*SIDECARS, REFUSED, *module.side_files({})}
     partial = folder / _PARTIAL
@@ -124,7 +123,7 @@ class _Export:
         self.folder = folder
         self.module = module
         self.config = config
-        wanted = [file for file in module.FILES if _is_wanted(file, config)]
+        wanted = [file for file in module.files if _is_wanted(file, config)]
         self.counts = ExportCounts(
             {file.name: 0 for file in wanted}, {file.name: Counter() for file in wanted}
         )
@@ -174,7 +173,9 @@ class _Export:
         rows = file.rows
         self.counts.rows[file.name] = len(rows)
         shards = cut(rows, self.config.shard_rows, self.config.shard_bytes)
-        formats = _formats(self.module, self.config)
+        formats = [
+            each for each in self.module.facts.formats if each in self.config.formats
+        ] or list(self.module.facts.formats)
         if "parquet" in formats:
             names = shard_names(file.name, "parquet", len(shards))
             write_parquet(rows, shards, [self.folder / name for name in names])
@@ -207,8 +208,3 @@ def _is_wanted(file: TrainingFile, config: ExportConfig) -> bool:
     if file.stream == "turn_labels" and config.kto_turns is None:
         return False
     return file.kind in config.kinds
-
-
-def _formats(module: TrainerModule, config: ExportConfig) -> list[Format]:
-    """Those of the recipe that the trainer reads, else all it reads; the one it prefers first."""
-    return [each for each in module.FORMATS if each in config.formats] or list(module.FORMATS)

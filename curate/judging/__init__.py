@@ -4,16 +4,3 @@ from curate.judging.config import RubricConfig, resolve_mode
 from curate.judging.rubric import describe_issue, judge_dialogue, score_turn
 from curate.judging.verdict import rule_verdict, weakest_turn
 from curate.judging.wording import PROMPT_VERSION, WORDINGS, prompt_version
-
-__all__ = [
-    "PROMPT_VERSION",
-    "WORDINGS",
-    "RubricConfig",
-    "describe_issue",
-    "judge_dialogue",
-    "prompt_version",
-    "resolve_mode",
-    "rule_verdict",
-    "score_turn",
-    "weakest_turn",
-]

@@ -135,7 +135,12 @@ def doubt_of(judgment: Judgment, how: Doubt) -> float | None:
 
 
 async def judge_by_cascade(
-    small: Juror, large: Juror, config: CascadeRule, identity: JudgeIdentity, *, content_hash: str
+    small: Juror[Judgment],
+    large: Juror[Judgment],
+    config: CascadeRule,
+    identity: JudgeIdentity,
+    *,
+    content_hash: str,
 ) -> Judged:
     """The small judge's record of a dialogue, or the large one's, under the cascade's identity.
 

@@ -18,24 +18,14 @@ from curate.errors import UsageError
 from curate.records import Calibration, ScoringMode
 from curate.records.calibration_file import read_calibration
 from curate.records.config import Config
+from curate.records.jury import JuryRule
 
 DimensionName = Literal[
     "context_use", "helpfulness", "safety", "coherence", "task_completion", "repair_handling"
 ]
+OtherScore = Literal["adherence", "metrics", "pairs"]
+"""What a jury scores beside the rubric."""
 Level = Annotated[int, Field(ge=1, le=5)]
-
-
-def _of_rubric(value: Any) -> Calibration | None:
-    """A calibration file, refused where it holds nothing about the rubric judge."""
-    read = read_calibration(value, "judge.calibration")
-    if read is not None and read.identity is None:
-        raise UsageError(
-            "judge.calibration holds nothing about the rubric judge",
-            got=value if isinstance(value, str | Path) else "a calibration of role adherence",
-            expected="a file that `curate calibrate RUN GOLD` wrote",
-            fix="name it as adherence.calibration, or calibrate with labels of the rubric's dimensions",
-        )
-    return read
 
 
 def _known_text(value: Any) -> Any:
@@ -43,10 +33,6 @@ def _known_text(value: Any) -> Any:
     if value in ("joint", "separate"):
         raise ValueError(f"{value} is no more; write `all`, or leave it out for `auto`")
     return value
-
-
-JuryRule = Literal["median", "minimum", "vote"]
-"""How the scores of several judges become one."""
 
 
 class RubricConfig(Config):
@@ -143,14 +129,18 @@ class RubricConfig(Config):
         default_factory=dict, description="Own words for single levels, e.g. `helpfulness: {3: …}`."
     )
     examples: tuple[str, ...] = Field((), description="Worked examples, shown after the scales.")
-    jury: JuryRule | dict[DimensionName, JuryRule] = Field(
+    jury: JuryRule | dict[DimensionName | OtherScore, JuryRule] = Field(
         "median",
-        description="How the scores of `models.judges` become one, for all dimensions or by dimension (median for "
-        "those not named): the median (of two the lower), the minimum, or the level that most judges give.",
+        description="How the scores of `models.judges` become one, for all of them or by dimension, `adherence`, "
+        "`metrics` and `pairs` (median for those not named): the median (of two levels the lower), the minimum, or "
+        "the level that most judges give. Of probabilities a vote is the mean.",
     )
     calibration: Annotated[
         Calibration | None,
-        BeforeValidator(_of_rubric, json_schema_input_type=Calibration | str | None),
+        BeforeValidator(
+            lambda value: read_calibration(value, "judge.calibration", "identity"),
+            json_schema_input_type=Calibration | str | None,
+        ),
     ] = Field(
         None,
         description="File that `curate calibrate` wrote: scores become calibrated levels, which verdict and "
@@ -195,11 +185,11 @@ class RubricConfig(Config):
 
     @property
     def jury_rules(self) -> dict[str, JuryRule]:
-        """The jury's rule of each dimension."""
+        """The jury's rule of each dimension, of `adherence`, `metrics` and `pairs`."""
         given = self.jury
         return {
             name: given.get(name, "median") if isinstance(given, dict) else given
-            for name in get_args(DimensionName)
+            for name in (*get_args(DimensionName), *get_args(OtherScore))
         }
 
     @property

@@ -1,9 +1,9 @@
 """Scoring mode `json`: one joint reply, scores only, that ends by construction.
 
-On the wire the reply is an object with one required key a turn and nothing but enums, which strict
-modes and constrained decoding can hold a model to: no turn can be missing, invented or scored twice.
-Servers without either still answer in this form or in the judge card's own array form; both are read,
-and both are checked for completeness here. Words are asked for in another call; those that come along are kept.
+On the wire the reply is an object with one required key a turn, which holds its scores in a fixed order, and nothing
+but enums: strict modes and constrained decoding can hold a model to it, no turn can be missing, invented or scored
+twice, and no name of a dimension is written once a turn. Servers without either still answer in this form, with the
+names, or in the judge card's own array form; all are read, and all are checked for completeness here. Words are asked for in another call; those that come along are kept.
 
 Where the engine has no log-probabilities, several replies sampled at temperature 1 give each score a
 distribution: its shares among them.
@@ -20,12 +20,7 @@ from typing import Any, TypeVar
 
 from curate.dialogue import split_thinking
 from curate.engines.base import Completion, Request
-from curate.engines.structured import (
-    KeyTwiceError,
-    NoObjectError,
-    SeveralObjectsError,
-    only_object,
-)
+from curate.engines.structured import as_shown, closed_object, only_object
 from curate.judging.config import SAMPLE_TEMPERATURE
 from curate.judging.session import (
     Failure,
@@ -56,6 +51,13 @@ from curate.records import (
 
 _INTEGER = {"type": "integer", "enum": [1, 2, 3, 4, 5]}
 _INTEGER_OR_NA = {"anyOf": [_INTEGER, {"type": "string", "enum": ["n/a"]}]}
+_TURN = {
+    "type": "array",
+    "items": _INTEGER,
+    "minItems": len(TURN_DIMENSIONS),
+    "maxItems": len(TURN_DIMENSIONS),
+}
+"""A turn's scores, in the order of `TURN_DIMENSIONS`."""
 _TEXT_KEYS = ("issues", "notes", "decision_basis")
 
 
@@ -65,9 +67,7 @@ class BadReplyError(ValueError):
 
 def reply_schema(scope: Scope) -> dict[str, Any]:
     """The JSON schema of the wire form. No string lengths: they are costly in grammars."""
-    properties: dict[str, Any] = {
-        turn_key(turn): _object(dict.fromkeys(TURN_DIMENSIONS, _INTEGER)) for turn in scope.turns
-    }
+    properties: dict[str, Any] = {turn_key(turn): _TURN for turn in scope.turns}
     if scope.conversation:
         properties["coherence"] = _INTEGER
         properties["task_completion"] = properties["repair_handling"] = _INTEGER_OR_NA
@@ -76,16 +76,7 @@ def reply_schema(scope: Scope) -> dict[str, Any]:
     if scope.weakest:
         turns = {"type": "integer", "enum": list(scope.weakest)}
         properties["weakest_turn"] = {"anyOf": [turns, {"type": "null"}]}
-    return _object(properties)
-
-
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return closed_object(properties)
 
 
 def turn_key(turn: int) -> str:
@@ -101,21 +92,20 @@ def question(scope: Scope, texts: RubricTexts, *, wording: int = 0) -> str:
         what.append(f"what the assistant did in {noun} {listed(scope.turns)}")
     if scope.conversation:
         what.append("the conversation as a whole")
-    form: dict[str, Any] = {
-        turn_key(turn): dict.fromkeys(TURN_DIMENSIONS, "#") for turn in scope.turns
-    }
+    form: dict[str, Any] = {turn_key(turn): ["#"] * len(TURN_DIMENSIONS) for turn in scope.turns}
     lines = [texts.question(f"json.{wording}", what=" and ".join(what))]
     rules = []
+    if scope.turns:
+        rules.append(texts.question("json.turns", dimensions=listed(TURN_DIMENSIONS)))
     if scope.conversation:
         form |= dict.fromkeys(CONVERSATION_DIMENSIONS, "#")
         rules.append(texts.question("json.na"))
     if scope.verdict:
         form["verdict"] = "..."
-        rules += [texts.question("json.verdict"), texts.question("rule")]
+        rules.append(texts.question("json.verdict", rule=texts.question("rule")))
     if scope.weakest:
         form["weakest_turn"] = "<turn or null>"
-        choices = ", ".join(map(str, scope.weakest))
-        rules.append(texts.question("json.weakest", choices=choices))
+        rules.append(texts.question("json.weakest"))
     # Unquoted, because a model that no schema binds copies the quotes and writes "2" for 2.
     lines.append(json.dumps(form).replace('"#"', "#").replace('"<turn or null>"', "<turn or null>"))
     return "\n".join([*lines, *rules])
@@ -157,12 +147,12 @@ def read_reply(text: str, scope: Scope) -> PageReading:
     if scope.verdict:
         if reply["verdict"] not in VERDICTS:
             raise BadReplyError(
-                f"verdict is {_shown(reply['verdict'])}, not one of {', '.join(VERDICTS)}"
+                f"verdict is {as_shown(reply['verdict'])}, not one of {', '.join(VERDICTS)}"
             )
         verdict = reply["verdict"]
     weakest = reply["weakest_turn"] if scope.weakest else None
     if weakest is not None and (type(weakest) is not int or weakest not in scope.weakest):
-        raise BadReplyError(f"weakest_turn is {_shown(weakest)}, not a scored turn or null")
+        raise BadReplyError(f"weakest_turn is {as_shown(weakest)}, not a scored turn or null")
     basis = reply.get("decision_basis", "")
     if not isinstance(basis, str):
         raise BadReplyError("decision_basis is not text")
@@ -179,14 +169,8 @@ def read_reply(text: str, scope: Scope) -> PageReading:
 def _only_object(text: str) -> dict[str, Any]:
     try:
         return only_object(split_thinking(text)[0])
-    except NoObjectError as error:
-        raise BadReplyError("there was no JSON object in it") from error
-    except SeveralObjectsError as error:
-        raise BadReplyError("there was more than one JSON object in it") from error
-    except KeyTwiceError as error:
-        raise BadReplyError(f"{_shown(error.key)} stands in it twice") from error
     except ValueError as error:
-        raise BadReplyError(f"it was not valid JSON ({error})") from error
+        raise BadReplyError(str(error)) from error
 
 
 def _from_card(reply: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
@@ -199,9 +183,9 @@ def _from_card(reply: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
         entry = _mapping(entry, "an entry of per_turn")
         turn = entry.get("turn")
         if type(turn) is not int:
-            raise BadReplyError(f"an entry of per_turn has turn {_shown(turn)}")
+            raise BadReplyError(f"an entry of per_turn has turn {as_shown(turn)}")
         if entry.get("role", "assistant") != "assistant":
-            raise BadReplyError(f"an entry of per_turn has role {_shown(entry['role'])}")
+            raise BadReplyError(f"an entry of per_turn has role {as_shown(entry['role'])}")
         if turn_key(turn) in wire:
             raise BadReplyError(f"turn {turn} is scored twice")
         wire[turn_key(turn)] = entry.get("scores")
@@ -230,11 +214,13 @@ def _check_keys(reply: Mapping[str, Any], scope: Scope) -> None:
         if key in expected or key in _TEXT_KEYS:
             continue
         if key.startswith("turn_"):
-            raise BadReplyError(f"{_shown(key)} is not a turn to be scored")
-        raise BadReplyError(f"the key {_shown(key)} was not asked for")
+            raise BadReplyError(f"{as_shown(key)} is not a turn to be scored")
+        raise BadReplyError(f"the key {as_shown(key)} was not asked for")
 
 
 def _turn_scores(value: Any, turn: int) -> RubricScores:
+    if isinstance(value, list) and len(value) == len(TURN_DIMENSIONS):
+        value = dict(zip(TURN_DIMENSIONS, value, strict=True))
     scores = _mapping(value, f"turn {turn}")
     if set(scores) != set(TURN_DIMENSIONS):
         raise BadReplyError(f"turn {turn} must have exactly {', '.join(TURN_DIMENSIONS)}")
@@ -245,7 +231,7 @@ def _turn_scores(value: Any, turn: int) -> RubricScores:
 
 def _score(value: Any, name: str) -> int:
     if type(value) is not int or not 1 <= value <= 5:
-        raise BadReplyError(f"{name} is {_shown(value)}, not an integer from 1 to 5")
+        raise BadReplyError(f"{name} is {as_shown(value)}, not an integer from 1 to 5")
     return value
 
 
@@ -268,7 +254,7 @@ def _conversation(reply: Mapping[str, Any]) -> ConversationLevel:
 
 def _mapping(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise BadReplyError(f"{name} is {_shown(value)}, not an object")
+        raise BadReplyError(f"{name} is {as_shown(value)}, not an object")
     return value
 
 
@@ -276,11 +262,6 @@ def _strings(value: Any, name: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise BadReplyError(f"{name} is not a list of texts")
     return tuple(text.strip() for text in value if text.strip())
-
-
-def _shown(value: Any) -> str:
-    shown = json.dumps(value, ensure_ascii=False)
-    return shown if len(shown) <= 40 else shown[:39] + "…"
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
-"""A jury: several judges score a dialogue, and one judgment is made of theirs, score by score.
+"""A jury: several judges score a dialogue, and one judgment or one record of metrics is made of theirs, score by score.
 
-A pure function. Verdict and weakest turn follow from the combined scores by the same rules as one judge's, so
+Pure functions. Verdict and weakest turn follow from the combined scores by the same rules as one judge's, so
 whatever reads a judgment reads a jury's as well. Each combined score has a reading: the mixture of the judges'
 distributions, a judge without one counting as certain of its digit, so that its spread holds both what each judge
 is unsure of and what they disagree about.
@@ -9,15 +9,15 @@ is unsure of and what they disagree about.
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from curate.judging.config import JuryRule
-from curate.judging.opinions import Heard, Judged, disagreement
+from curate.judging.metrics.catalogue import HIGHEST
+from curate.judging.metrics.weighing import overall, overall_range, shares
+from curate.judging.opinions import Judged
 from curate.judging.session import STAGE, shared_reason
-from curate.judging.tokens_mode import share_reading
+from curate.judging.tokens_mode import DIGIT_VALUES, share_reading
 from curate.judging.verdict import rule_verdict, weakest_turn
 from curate.records import (
     CONVERSATION_DIMENSIONS,
@@ -25,53 +25,43 @@ from curate.records import (
     ConversationLevel,
     ConversationScore,
     ConversationScoreValue,
-    JudgeIdentity,
     Judgment,
     LabelReading,
+    MetricsScore,
     RubricScores,
+    StageName,
     TurnScores,
     Unscored,
+    UnscoredReason,
     UnscoredTurn,
 )
+from curate.records.jury import JuryRule, of_several
+from curate.records.metrics import MetricScore
 
 NA: Literal["n/a"] = "n/a"
-_OF_ALL: dict[JuryRule, Callable[[Sequence[float]], float]] = {
-    "median": statistics.median,
-    "minimum": min,
-    "vote": statistics.fmean,
-}
-"""A rule: expectations of several judges to one."""
 
 
 def combine(
-    heard: Sequence[Heard],
+    rows: Sequence[Judgment],
     rules: Mapping[str, JuryRule],
-    identity: JudgeIdentity,
-    *,
+    judges: Sequence[str],
     min_scored_share: float | None = None,
 ) -> Judged:
-    """One judgment of several judges' records of a dialogue.
+    """One judgment of several judges' judgments of a dialogue; a turn that one could not score is unscored.
 
     Args:
-        heard: of each judge; where one could not score the dialogue, nor can the jury, for its reason, and a
-            turn that one could not score is unscored.
+        rows: of each judge.
         rules: how scores become one, by dimension.
-        identity: the jury's.
+        judges: their names, in that order.
         min_scored_share: as in the judge's config.
     """
-    requests = sum(one.used.requests for one in heard)
-    for one in heard:
-        if isinstance(one.row, Unscored):
-            return one.named(one.row, requests)
-    rows = [one.row for one in heard if isinstance(one.row, Judgment)]
     first = rows[0]
     missing = {
         turn.turn: UnscoredTurn(
-            turn=turn.turn, reason=turn.reason, detail=f"{one.judge}: {turn.detail}".rstrip(": ")
+            turn=turn.turn, reason=turn.reason, detail=f"{judge}: {turn.detail}".rstrip(": ")
         )
-        for one in reversed(heard)
-        if isinstance(one.row, Judgment)
-        for turn in one.row.unscored_turns
+        for judge, row in reversed([*zip(judges, rows, strict=True)])
+        for turn in row.unscored_turns
     }
     of_turns = [{turn.turn: turn for turn in row.per_turn} for row in rows]
     numbers = [turn.turn for turn in first.per_turn if turn.turn not in missing]
@@ -85,7 +75,6 @@ def combine(
             stage=STAGE,
             reason=failure.reason,
             detail=failure.detail,
-            requests=requests,
         )
     levels = [row.conversation_level for row in rows]
     level = ConversationLevel(
@@ -95,12 +84,11 @@ def combine(
         }
     )
     verdict, weakest = rule_verdict(per_turn, level), weakest_turn(per_turn)
-    opinions = tuple(one.opinion() for one in heard)
     agreeing = [row for row in rows if row.verdict == verdict] or rows
     return Judgment(
         dialogue_id=first.dialogue_id,
         content_hash=first.content_hash,
-        identity=identity,
+        identity=first.identity,
         per_turn=per_turn,
         conversation_level=level,
         verdict=verdict,
@@ -112,15 +100,58 @@ def combine(
         neutralised=first.neutralised,
         remarks=tuple(
             dict.fromkeys(
-                f"{remark} ({one.judge})"
-                for one, row in zip(heard, rows, strict=True)
+                f"{remark} ({judge})"
+                for judge, row in zip(judges, rows, strict=True)
                 for remark in row.remarks
             )
         ),
-        requests=requests,
-        opinions=opinions,
-        disagreement=disagreement(opinions),
     )
+
+
+def combine_metrics(rows: Sequence[MetricsScore], rule: JuryRule) -> MetricsScore | Unscored:
+    """One record of several judges' records of metrics; a diagnosis is of the first judge that gave the score.
+
+    Unscored where every metric that has a weight is n/a to more than half of the judges.
+    """
+    first = rows[0]
+    metrics = [_metric(held, rule) for held in zip(*(row.metrics for row in rows), strict=True)]
+    weights = {metric.name: metric.weight for metric in metrics}
+    parts = shares(weights, [metric.name for metric in metrics if metric.score is None])
+    if parts is None:
+        return Unscored(
+            dialogue_id=first.dialogue_id,
+            content_hash=first.content_hash,
+            stage=StageName.METRICS,
+            reason=UnscoredReason.NOTHING_APPLIES,
+            detail=f"n/a: {', '.join(weights)}",
+        )
+    metrics = [metric.model_copy(update={"share": parts[metric.name]}) for metric in metrics]
+    total = overall(metrics)
+    return first.model_copy(
+        update={
+            "metrics": tuple(metrics),
+            "overall_score": total,
+            "passed": total >= first.pass_threshold,
+            "overall_range": overall_range(metrics),
+        }
+    )
+
+
+def _metric(held: Sequence[MetricScore], rule: JuryRule) -> MetricScore:
+    """N/a where more than half of the judges say so, as of a conversation's scores."""
+    digits = [metric.score for metric in held if metric.score is not None]
+    if 2 * len(digits) < len(held) or not digits:
+        return next(metric for metric in held if metric.score is None)
+    score = combine_digits(digits, rule)
+    reading = None
+    if any(one.reading for one in held):
+        named = {0: "fail", 1: "pass"} if held[0].scale == "binary" else {}
+        values = {named.get(at, str(at)): at for at in range(HIGHEST[held[0].scale] + 1)}
+        said: list[int | Literal["n/a"]] = [NA if one.score is None else one.score for one in held]
+        reading = _reading(said, [one.reading for one in held], rule, values)
+    # The level lies at a judge's own, whatever the rule.
+    agreeing = next(one for one in held if one.score == score)
+    return agreeing.model_copy(update={"reading": reading})
 
 
 def combine_digits(digits: Sequence[int], rule: JuryRule) -> int:
@@ -172,29 +203,28 @@ def _conversation(held: Sequence[ConversationScore], rule: JuryRule) -> Conversa
 
 
 def _reading(
-    digits: Sequence[ConversationScoreValue], held: Sequence[LabelReading | None], rule: JuryRule
+    digits: Sequence[int | Literal["n/a"]],
+    held: Sequence[LabelReading | None],
+    rule: JuryRule,
+    values: Mapping[str, int] = DIGIT_VALUES,
 ) -> LabelReading:
-    """The mixture of the judges' distributions; its mean is what the rule makes of their expectations."""
-    shares = [
-        reading.probabilities
-        if reading is not None and reading.probabilities
-        else {str(digit): 1.0}
-        for digit, reading in zip(digits, held, strict=True)
-    ]
-    means = [
-        mean
-        for digit, reading in zip(digits, held, strict=True)
-        if (mean := _expectation(digit, reading)) is not None
-    ]
+    """The mixture of the judges' distributions; its mean is what the rule makes of their expectations.
+
+    Args:
+        digits: of each judge; a judge without a reading counts as certain of its own.
+        values: number of each label that counts.
+    """
+    labels = {value: label for label, value in values.items()}
+    distributions: list[Mapping[str, float]] = []
+    means: list[float] = []
+    for digit, reading in zip(digits, held, strict=True):
+        certain = {NA if digit == NA else labels[digit]: 1.0}
+        distributions.append((reading.probabilities if reading else {}) or certain)
+        mean = (None if digit == NA else float(digit)) if reading is None else reading.mean
+        means += [] if mean is None else [mean]
     coverage = min(1.0 if reading is None else reading.coverage for reading in held)
-    mixture = share_reading(_mixed(shares), coverage)
-    return mixture.model_copy(update={"mean": _OF_ALL[rule](means) if means else None})
-
-
-def _expectation(digit: ConversationScoreValue, reading: LabelReading | None) -> float | None:
-    if reading is not None:
-        return reading.mean
-    return None if digit == NA else float(digit)
+    mixture = share_reading(_mixed(distributions), coverage, values)
+    return mixture.model_copy(update={"mean": of_several(means, rule) if means else None})
 
 
 def _mixed(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -6,18 +6,24 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Generic, TypeVar
 
 from curate.engines.base import Ask, Completion, Request
+from curate.judging.metrics.catalogue import HIGHEST
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,
+    AdherenceScore,
+    JudgeIdentity,
     JudgeOpinion,
     Judgment,
+    MetricsScore,
     Unscored,
 )
-from curate.records.readings import conversation_value, turn_value
+from curate.records.readings import conversation_value, metric_value, turn_value
 
 Judged = Judgment | Unscored
+Record = TypeVar("Record", Judgment, AdherenceScore, MetricsScore)
 
 
 @dataclass(slots=True)
@@ -42,7 +48,7 @@ class Metered:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(Generic[Record]):
     """A judge's own record of a dialogue, and what it took.
 
     Attributes:
@@ -52,7 +58,7 @@ class Heard:
     """
 
     judge: str
-    row: Judged
+    row: Record | Unscored
     used: Metered
 
     def opinion(self, *, counts: bool = True, doubt: float | None = None) -> JudgeOpinion:
@@ -65,7 +71,7 @@ class Heard:
             weakest_turn=row.weakest_turn if isinstance(row, Judgment) else None,
             reason=row.reason if isinstance(row, Unscored) else "",
             doubt=doubt,
-            scores=scores_of(row) if isinstance(row, Judgment) else {},
+            scores={} if isinstance(row, Unscored) else scores_of(row),
             requests=used.requests,
             prompt_tokens=used.prompt_tokens,
             cached_tokens=used.cached_tokens,
@@ -83,22 +89,29 @@ def short_name(judge: str) -> str:
     return judge.rpartition("/")[2]
 
 
-def scores_of(judgment: Judgment) -> dict[str, float]:
-    """A judgment's expectations, or digits where there are none, by the names of `JudgeOpinion.scores`."""
-    level = judgment.conversation_level
+def scores_of(record: Judgment | AdherenceScore | MetricsScore) -> dict[str, float]:
+    """A record's expectations, or digits where there are none, by the names of `JudgeOpinion.scores`."""
+    if isinstance(record, MetricsScore):
+        values = {metric.name: (metric_value(metric), metric.scale) for metric in record.metrics}
+        return {name: at / HIGHEST[scale] for name, (at, scale) in values.items() if at is not None}
+    if isinstance(record, AdherenceScore):
+        if record.conversation is not None:
+            return {"conversation": record.session_score}
+        return {str(turn.turn): turn.score for turn in record.per_turn if turn.score is not None}
+    level = record.conversation_level
     whole = {name: conversation_value(getattr(level, name)) for name in CONVERSATION_DIMENSIONS}
     turns = {
         f"{turn.turn}.{name}": turn_value(turn, name)
-        for turn in judgment.per_turn
+        for turn in record.per_turn
         for name in TURN_DIMENSIONS
     }
     return {name: value for name, value in whole.items() if value is not None} | turns
 
 
 def disagreement(opinions: Sequence[JudgeOpinion]) -> float | None:
-    """Mean absolute difference between two judges' scores, over all pairs and the scores both gave, 0-4.
+    """Mean absolute difference between two judges' scores, over all pairs and the scores both gave.
 
-    None where no two judges scored.
+    In levels, 0-4; of role adherence and metrics 0-1. None where no two judges scored.
     """
     differences = [
         abs(one.scores[name] - other.scores[name])
@@ -108,8 +121,28 @@ def disagreement(opinions: Sequence[JudgeOpinion]) -> float | None:
     return math.fsum(differences) / len(differences) if differences else None
 
 
+def together(
+    heard: Sequence[Heard[Record]],
+    combine: Callable[[Sequence[Record]], Record | Unscored],
+    identity: JudgeIdentity,
+) -> Record | Unscored:
+    """One record of several judges', their opinions beside it; where one could not score, nor can they together."""
+    requests = sum(one.used.requests for one in heard)
+    rows: list[Record] = []
+    for one in heard:
+        if isinstance(one.row, Unscored):
+            return one.named(one.row, requests)
+        rows.append(one.row)
+    row = combine(rows)
+    if isinstance(row, Unscored):
+        return row.model_copy(update={"requests": requests})
+    opinions = tuple(one.opinion() for one in heard)
+    update = {"identity": identity, "requests": requests, "opinions": opinions}
+    return row.model_copy(update=update | {"disagreement": disagreement(opinions)})
+
+
 @dataclass(frozen=True, slots=True)
-class Juror:
+class Juror(Generic[Record]):
     """A judge as a jury or a cascade asks it.
 
     Attributes:
@@ -118,9 +151,9 @@ class Juror:
     """
 
     judge: str
-    judge_dialogue: Callable[[], Awaitable[tuple[Judged, Metered]]]
+    judge_dialogue: Callable[[], Awaitable[tuple[Record | Unscored, Metered]]]
 
-    async def hear(self) -> Heard:
+    async def hear(self) -> Heard[Record]:
         """Ask it."""
         row, used = await self.judge_dialogue()
         return Heard(self.judge, row, used)

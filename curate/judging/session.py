@@ -246,9 +246,9 @@ def shared_reason(unscored: Sequence[UnscoredTurn], asked: int) -> Failure:
     return Failure(reason, f"{len(unscored)} of {asked} turns unscored: {named}")
 
 
-def listed(numbers: Sequence[int]) -> str:
+def listed(parts: Sequence[object]) -> str:
     """`3`, `3 and 4`, `3, 4 and 5`."""
-    words = [str(number) for number in numbers]
+    words = [str(part) for part in parts]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 

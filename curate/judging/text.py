@@ -16,6 +16,7 @@ from typing import Any
 
 from curate.dialogue import split_thinking
 from curate.engines.base import Request
+from curate.engines.structured import closed_object
 from curate.judging.session import Page, Session, clip_words, fault_of
 from curate.judging.verdict import is_weak
 from curate.judging.wording import RubricTexts
@@ -83,12 +84,7 @@ class Asked:
         if self.whole:
             properties |= {name: _words(NOTE_WORDS) for name in CONVERSATION_DIMENSIONS}
             properties["basis"] = _words(BASIS_WORDS)
-        return {
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        }
+        return closed_object(properties)
 
     def lost(self, said: Remarks) -> bool:
         """Whether a reply lacks a turn's issues or the decision basis."""

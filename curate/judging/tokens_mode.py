@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from curate.engines.base import Completion, Request
-from curate.engines.label_mass import LETTER_PREFIX, LabelMass, logsumexp, read_labels
+from curate.engines.chat_completions import LETTER_PREFIX, LabelMass, logsumexp, read_labels
 from curate.engines.layout import Trunk
 from curate.judging.session import Failure, Page, PageReading, Scope, Session, fault_of, mismatch_of
 from curate.judging.wording import WORDINGS, RubricTexts

@@ -28,7 +28,7 @@ _CLIP = 200
 
 
 def describe_changes(rejected: Message, chosen: Message) -> tuple[Change, ...]:
-    """What was taken away and added on the way from the rejected to the chosen side.
+    """List what was taken away and added on the way from the rejected to the chosen side.
 
     Calls are compared place by place, arguments by their path; details (numbers, amounts, dates, names, ids,
     links) and negations as sets; sentences in order and by their substance, so that one that is only put

@@ -14,8 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from curate.errors import UsageError
 from curate.records import Certificate, PairCurve
 from curate.records.calibration_file import read_certificate, read_curve
-from curate.records.config import Config
-from curate.records.min_good import MinGood
+from curate.records.config import Config, MinGood
 
 
 class VerifyConfig(Config):

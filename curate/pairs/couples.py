@@ -109,7 +109,10 @@ def _by_preference(members: Sequence[Dialogue]) -> Iterator[Couple]:
     )
     for better, worse in product(chosen, rejected):
         why, drop_reason = "labelled in the data", None
-        if not _share_prompt(better, worse):
+        if not (
+            better.dialogue.tools == worse.dialogue.tools
+            and [*map(canonical, better.prefix)] == [*map(canonical, worse.prefix)]
+        ):
             why, drop_reason = (
                 "the dialogues differ before their last message",
                 DropReason.PROMPTS_DIFFER,
@@ -125,12 +128,6 @@ def _by_preference(members: Sequence[Dialogue]) -> Iterator[Couple]:
         for side in rejected:
             why = "no chosen dialogue in the group"
             yield Couple("preference", None, side, why, DropReason.NO_COUNTERPART)
-
-
-def _share_prompt(left: Side, right: Side) -> bool:
-    return left.dialogue.tools == right.dialogue.tools and [*map(canonical, left.prefix)] == [
-        *map(canonical, right.prefix)
-    ]
 
 
 Children = Sequence[Sequence[Dialogue]]
@@ -209,7 +206,7 @@ def _labels(depth: int, through: Sequence[Dialogue], name: str) -> list[float]:
 
 
 def _said_of_message(name: str, depth: int, through: Sequence[Dialogue]) -> Iterator[Any]:
-    """What each dialogue's list of that name, aligned with its messages, says of the message at a depth."""
+    """Return, from each dialogue's list of that name, what it says of the message at a depth."""
     for dialogue in through:
         listed = dialogue.labels.get(name)
         if isinstance(listed, (list, tuple)) and depth < len(listed):

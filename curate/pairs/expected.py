@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from curate.dialogue import Dialogue, Message
-from curate.pairs.asks import ForkAsks, JudgeAsks
 from curate.pairs.candidates import Candidate, resample, revise
 from curate.pairs.config import ForkConfig, VerifyConfig
 from curate.pairs.fork import Fork, joined, open_fork, unusable, whole_issue
 from curate.pairs.fork_points import find_forks
+from curate.pairs.judge_functions import ForkAsks, JudgeAsks
 from curate.pairs.questions import repair_suffices
 from curate.pairs.verify import (
     check_role_and_facts,

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from curate.dialogue import Dialogue, Message
-from curate.pairs.asks import ForkAsks
 from curate.pairs.candidates import Candidate, criticise, resample, revise
 from curate.pairs.changes import describe_changes
 from curate.pairs.config import ForkConfig
 from curate.pairs.fork_points import ForkPoint, find_forks, flaws_by_turn
+from curate.pairs.judge_functions import ForkAsks
 from curate.pairs.prefix import pair_id, prompt_messages, with_messages
 from curate.pairs.questions import failed_message, repair_suffices
 from curate.pairs.settle import hold_by_itself, pull_of
@@ -247,7 +247,7 @@ async def whole_issue(fork: Fork, asks: ForkAsks, config: ForkConfig) -> str:
 
 
 def joined(*parts: str) -> str:
-    """What is known of a flaw, in one line."""
+    """Join what is known of a flaw to one line."""
     return "; ".join(part.strip() for part in parts if part.strip())
 
 

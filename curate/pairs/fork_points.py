@@ -152,7 +152,7 @@ class FailedMessage:
 
 
 def failure_options(turn: Turn) -> dict[str, FailedMessage]:
-    """What may have failed in a turn with tool calls, by a key each; empty where there is nothing to ask.
+    """List what may have failed in a turn with tool calls, by a key each; empty where there is nothing to ask.
 
     A call can be of the wrong tool or have a wrong argument, a text can read a result wrongly or be wrong
     otherwise. Where that gives more answers than a question may have the messages are told apart only; a turn

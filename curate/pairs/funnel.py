@@ -2,14 +2,14 @@
 
 Every candidate turn and every candidate has a record, so nothing has to be counted on the way. Each stage
 takes in what it drops plus what it lets through. A record says by its reason where it was dropped
-(`DropReason.stage`); reasons without a stage are counted in the last one.
+(`DropReason.place`); reasons without a stage are counted in the last one.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 import polars as pl
@@ -22,8 +22,8 @@ FUNNEL_KINDS: tuple[FunnelKind, ...] = get_args(FunnelKind)
 Stages = tuple[tuple[str, frozenset[str]], ...]
 
 _FORK_STAGES: Stages = tuple(
-    (name, frozenset(reason for reason in DropReason if reason.stage == name))
-    for name in dict.fromkeys(reason.stage for reason in DropReason)
+    (name, frozenset(reason for reason in DropReason if reason.place == name))
+    for name in dict.fromkeys(reason.place for reason in DropReason)
     if name is not None
 )
 _TEXTS = dict(_FORK_STAGES)["differ"]
@@ -92,16 +92,6 @@ class Funnel:
             _stage("forked", "turns", _distinct(self._turns), self._dropped_turns),
             *_waterfall("candidates", self._made, _FORK_STAGES),
         )
-
-
-def count_funnel(
-    records: Iterable[PreferencePair], kind: FunnelKind = "fork"
-) -> tuple[FunnelStage, ...]:
-    """The funnel of a run's records, passed and dropped ones, in any order."""
-    funnel = Funnel()
-    for pair in records:
-        funnel.add(pair)
-    return funnel.stages(kind)
 
 
 def _distinct(hashes: array[int]) -> int:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from curate.engines.base import Completion, Request
-from curate.engines.label_mass import LETTER_PREFIX, logsumexp, read_labels
+from curate.engines.chat_completions import LETTER_PREFIX, logsumexp, read_labels
 from curate.engines.structured import BadReply, read_object
-from curate.pairs.asks import JudgeAsks
+from curate.pairs.judge_functions import JudgeAsks
 from curate.pairs.pair_prompts import ClosedQuestion
 from curate.records import UnscoredReason
 
@@ -69,19 +69,28 @@ class Choice:
 async def ask_choice(
     orders: Sequence[ClosedQuestion], asks: JudgeAsks, min_coverage: float
 ) -> Choice:
-    """What the judge chooses, of one question in several orders of its options, asked as siblings.
+    """Return the judge's choice, of one question in several orders of its options, asked as siblings.
 
     The mean of the log-probabilities of each meaning, normalised. A judge that gives letters only is asked the
-    first order.
+    first order. Of a jury the mean of the judges' probabilities.
     """
+    if asks.jury:
+        choices = [await ask_choice(orders, judge, min_coverage) for judge in asks.jury]
+        unread = next((choice for choice in choices if choice.best is None), None)
+        return unread or Choice(
+            {
+                meaning: fmean(choice.probabilities[meaning] for choice in choices)
+                for meaning in orders[0].meanings
+            }
+        )
     picks: list[Pick] = []
     if asks.judge_mode != "json":
         picks = await _ask_labels(orders, asks, min_coverage) or []
     if not picks:
         picks = await _ask_json(orders[:1], asks)
-    unread = next((pick for pick in picks if pick.label is None), None)
-    if unread is not None:
-        return Choice({}, unread.reason, unread.detail)
+    missed = next((pick for pick in picks if pick.label is None), None)
+    if missed is not None:
+        return Choice({}, missed.reason, missed.detail)
     if not picks[0].logprobs:
         meanings = dict(zip(orders[0].labels, orders[0].meanings, strict=True))
         chosen = meanings[picks[0].label or ""]
@@ -100,7 +109,7 @@ async def ask_choice(
 async def ask_letters(
     questions: Sequence[ClosedQuestion], asks: JudgeAsks, min_coverage: float
 ) -> list[Pick]:
-    """The letter of each question, all asked as siblings in one call."""
+    """The letter of each question by one judge, all asked as siblings in one call."""
     if asks.judge_mode != "json":
         picks = await _ask_labels(questions, asks, min_coverage)
         if picks is not None:

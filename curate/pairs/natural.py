@@ -14,9 +14,9 @@ from itertools import groupby
 
 from curate.dialogue import Dialogue, Message
 from curate.errors import UsageError
-from curate.pairs.asks import JudgeAsks
 from curate.pairs.config import NaturalConfig
 from curate.pairs.couples import Couple, find_couples
+from curate.pairs.judge_functions import JudgeAsks
 from curate.pairs.prefix import pair_id, prompt_is_open, prompt_messages
 from curate.pairs.verify import check_texts, verify_sides
 from curate.records import DropReason, PreferencePair
@@ -155,7 +155,7 @@ def _record(couple: Couple, config: NaturalConfig, *, duplicate: bool = False) -
 def _cheap_drop_reason(
     prompt: Sequence[Message], chosen: Message, rejected: Message
 ) -> DropReason | None:
-    """What can be said against a pair without a model."""
+    """Find a reason to drop a pair without a model call."""
     if not prompt_is_open(prompt):
         return DropReason.PROMPT_END
     if not all(side.content.strip() or side.tool_calls for side in (chosen, rejected)):

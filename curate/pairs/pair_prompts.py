@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from curate.dialogue import Dialogue, Message
-from curate.engines.label_mass import LETTER_PREFIX
+from curate.engines.chat_completions import LETTER_PREFIX
 from curate.engines.layout import Defused, Trunk, defuse, fenced, trunk
 from curate.engines.prompt_files import fill, prompt_file, prompt_sections
-from curate.pairs.policy_messages import said_text
+from curate.engines.structured import closed_object
+from curate.pairs.prefix import said_text
 
 COMPARED = ("A", "B")
 NONE = "none"
@@ -62,7 +63,7 @@ class ClosedQuestion:
     neutralised: int
 
     def question(self, *, as_json: bool) -> str:
-        """What stands behind the trunk, ending with how to answer."""
+        """Return the question behind the trunk, ending with how to answer."""
         example = '{"answer": "#"}'
         how = _section(
             "answer.json" if as_json else "answer", labels=listed(self.labels), example=example
@@ -71,13 +72,8 @@ class ClosedQuestion:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """Of a reply in JSON."""
-        return {
-            "type": "object",
-            "properties": {"answer": {"type": "string", "enum": list(self.labels)}},
-            "required": ["answer"],
-            "additionalProperties": False,
-        }
+        """JSON schema of the reply."""
+        return closed_object({"answer": {"type": "string", "enum": list(self.labels)}})
 
 
 def examined(dialogue: Dialogue) -> Trunk:

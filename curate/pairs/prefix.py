@@ -2,16 +2,20 @@
 
 Everything that decides what exactly stands before the two sides is here, because the exported prompt,
 the policy's request and the rescored dialogue must be the same prefix.
+
+What the policy is shown must be what the export holds: in OpenAI's wire form nothing is trimmed, merged or
+reordered, and only tool call ids that the data may lack are filled in, in the order of the calls.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from curate.dialogue import Dialogue, Message
+from curate.dialogue import Dialogue, Message, function_tool
 
 
 def prompt_messages(
@@ -37,7 +41,7 @@ def with_messages(dialogue: Dialogue, messages: Sequence[Message]) -> Dialogue:
 
 
 def canonical(message: Message) -> tuple[Any, ...]:
-    """What a message says: hashable, without call ids and thinking, content stripped.
+    """Reduce a message to what it says: hashable, without call ids and thinking, content stripped.
 
     Ids are drawn at random by servers, so two trials of one task differ in them and in nothing else.
     """
@@ -92,3 +96,63 @@ def _arguments(arguments: dict[str, Any] | str) -> str:
 def _canonical_json(value: object) -> str:
     """JSON with sorted keys. Not orjson, which refuses numbers beyond 64 bits and lone surrogates."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def to_wire(messages: Sequence[Message]) -> tuple[dict[str, Any], ...]:
+    """Chat messages as dicts: role, content, name?, tool_calls? (arguments as JSON text), tool_call_id?.
+
+    `reasoning` becomes `reasoning_content` where it is there; a prompt for a policy has it stripped
+    before (see `prefix.prompt_messages`). Missing call ids are numbered `call_1`, `call_2`, …; a tool
+    message without an id answers the oldest call that is still open.
+    """
+    wired: list[dict[str, Any]] = []
+    open_calls: deque[str] = deque()
+    calls = 0
+    for message in messages:
+        entry: dict[str, Any] = {"role": message.role, "content": message.content}
+        if message.name is not None:
+            entry["name"] = message.name
+        if message.reasoning:
+            entry["reasoning_content"] = message.reasoning
+        if message.tool_calls:
+            entry["tool_calls"] = []
+            for call in message.tool_calls:
+                calls += 1
+                identifier = call.id or f"call_{calls}"
+                open_calls.append(identifier)
+                entry["tool_calls"].append(
+                    {
+                        "id": identifier,
+                        "type": "function",
+                        "function": {"name": call.name, "arguments": _as_text(call.arguments)},
+                    }
+                )
+        if message.role == "tool":
+            identifier = message.tool_call_id or (open_calls[0] if open_calls else "")
+            if identifier in open_calls:
+                open_calls.remove(identifier)
+            if identifier:
+                entry["tool_call_id"] = identifier
+        wired.append(entry)
+    return tuple(wired)
+
+
+def tools_to_wire(tools: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Tool definitions in function form; bare functions and Anthropic's `input_schema` are brought into it.
+
+    The exports write the same form, so the policy is offered exactly the exported tools.
+    """
+    return tuple(function_tool(tool) for tool in tools)
+
+
+def said_text(message: Message) -> str:
+    """All that a message says, as text: its content, then a line for each tool call."""
+    calls = [f"(calls tool) {call.name} {_as_text(call.arguments)}" for call in message.tool_calls]
+    return "\n".join(filter(None, (message.content.strip(), *calls)))
+
+
+def _as_text(arguments: dict[str, Any] | str) -> str:
+    if isinstance(arguments, str):
+        return arguments
+    # Not orjson: a number beyond 64 bits is legal JSON and must not end the run.
+    return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))

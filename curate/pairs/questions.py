@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from curate.dialogue import Dialogue
-from curate.pairs.asks import ForkAsks
 from curate.pairs.config import ForkConfig
 from curate.pairs.fork_points import (
     ForkPoint,
@@ -17,6 +16,7 @@ from curate.pairs.fork_points import (
     failure_options,
     flaws_by_turn,
 )
+from curate.pairs.judge_functions import ForkAsks
 from curate.pairs.letters import ask_choice
 from curate.pairs.pair_prompts import NONE, failed_questions, suffices_questions
 from curate.pairs.prefix import with_messages

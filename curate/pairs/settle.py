@@ -103,7 +103,7 @@ class Survey:
 
 
 def survey(pairs: Iterable[PreferencePair]) -> Survey:
-    """What these pairs show of their judge."""
+    """Summarise what these pairs show of their judge."""
     found = Survey()
     for pair in pairs:
         found.add(pair)
@@ -111,7 +111,7 @@ def survey(pairs: Iterable[PreferencePair]) -> Survey:
 
 
 def pull_of(check: PairCheck) -> float | None:
-    """How far the position moved a comparison: log-odds, towards the side shown first; None if unknown."""
+    """Measure how far the position moved a comparison: log-odds, towards the side shown first; None if unknown."""
     if check.log_odds_first is None or check.log_odds_second is None:
         return None
     return (check.log_odds_first - check.log_odds_second) / 2
@@ -162,7 +162,7 @@ def hold_to_certificate(pair: PreferencePair, certificate: Certificate) -> Prefe
 
 
 def agreement_warning(agreement: LabelAgreement) -> str:
-    """What to say of a judge that is not shown to agree with the labels of the data."""
+    """Warn of a judge that is not shown to agree with the labels of the data."""
     return (
         f"T{agreement.described[1:]}, which is not shown to be better than a coin: its verification is worth "
         "nothing on this data. Natural pairs are left as the data has them."
@@ -172,7 +172,7 @@ def agreement_warning(agreement: LabelAgreement) -> str:
 def describe_decisions(
     decided: Mapping[str, int], config: VerifyConfig | None, found: Survey
 ) -> str:
-    """What decided about pairs that passed, with its figures.
+    """Describe what decided about pairs that passed, with its figures.
 
     Args:
         decided: pairs by `PairCheck.decided_by`.

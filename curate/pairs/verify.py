@@ -26,12 +26,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean, stdev
 
 from curate.dialogue import Dialogue, Message
-from curate.pairs.asks import JudgeAsks
 from curate.pairs.config import VerifyConfig
+from curate.pairs.judge_functions import JudgeAsks
 from curate.pairs.letters import Pick, ask_choice, ask_letters
 from curate.pairs.pair_prompts import (
     COMPARED,
@@ -39,8 +41,7 @@ from curate.pairs.pair_prompts import (
     comparison,
     specifics_questions,
 )
-from curate.pairs.policy_messages import said_text
-from curate.pairs.prefix import with_messages
+from curate.pairs.prefix import said_text, with_messages
 from curate.pairs.specifics import unsupported
 from curate.pairs.substance import is_cosmetic, is_identical
 from curate.records import (
@@ -52,6 +53,7 @@ from curate.records import (
     Unscored,
     UnscoredReason,
 )
+from curate.records.jury import JuryRule, of_several
 from curate.statistics import log_odds, sigmoid
 
 _TOKEN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]|[^\W_]+|[^\w\s]|_")
@@ -216,8 +218,16 @@ async def compare_orders(
 ) -> CheckOutcome:
     """Let the judge choose between the two, each shown first once.
 
-    Returns the check with what it said in both orders. Drop reason: `unscored` when one cannot be read.
+    Returns the check with what it said in both orders, of a jury with what its judges come to. Drop reason: `unscored`
+    when one cannot be read.
     """
+    if asks.jury:
+        each = [
+            await compare_orders(prompt, chosen, rejected, check, judge, config)
+            for judge in asks.jury
+        ]
+        unread_by = next((outcome for outcome in each if outcome.drop_reason is not None), None)
+        return unread_by or CheckOutcome(joint_preference([one.check for one in each], asks.rule))
     orders = ((chosen, rejected), (rejected, chosen))
     questions = [comparison(prompt, *order) for order in orders]
     picks = await ask_letters(questions, asks, config.min_coverage)
@@ -244,8 +254,40 @@ async def compare_orders(
     return CheckOutcome(check)
 
 
+def joint_preference(checks: Sequence[PairCheck], rule: JuryRule) -> PairCheck:
+    """Join what several judges prefer; pure.
+
+    Log-odds by the rule where all give them; else both letters count, of which more than half of the judges must say
+    chosen, by `minimum` all.
+    """
+
+    def odds(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return of_several(known, rule) if len(known) == len(values) else None
+
+    def preferred(answers: Sequence[bool | None]) -> bool:
+        return all(answers) if rule == "minimum" else 2 * sum(map(bool, answers)) > len(answers)
+
+    shares = [
+        sigmoid(held.preference)
+        if held.preference is not None
+        else fmean(map(float, (held.preferred_first or False, held.preferred_second or False)))
+        for held in checks
+    ]
+    return checks[0].model_copy(
+        update={
+            "preferred_first": preferred([held.preferred_first for held in checks]),
+            "preferred_second": preferred([held.preferred_second for held in checks]),
+            "log_odds_first": odds([held.log_odds_first for held in checks]),
+            "log_odds_second": odds([held.log_odds_second for held in checks]),
+            "preference": odds([held.preference for held in checks]),
+            "disagreement": fmean(abs(one - other) for one, other in combinations(shares, 2)),
+        }
+    )
+
+
 def _log_odds(pick: Pick, label: str) -> float | None:
-    """That the side under this letter is better, of a pick between two; None where only a letter is known."""
+    """Return the log-odds that the side under this letter is better, of a pick between two; None where only a letter is known."""
     if not pick.logprobs:
         return None
     (other,) = (letter for letter in COMPARED if letter != label)
@@ -401,7 +443,7 @@ async def score_chosen(
     asks: JudgeAsks,
     config: VerifyConfig,
 ) -> tuple[SideScores | None, CheckOutcome]:
-    """Of a chosen side whose text `check_texts` let pass: its details, then its scores.
+    """Check the details, then the scores, of a chosen side whose text `check_texts` let pass.
 
     Returns the scores to weigh, None where the pair is dropped: as `check_specifics`, or `unscored`.
     """

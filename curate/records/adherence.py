@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from curate.dialogue import Frozen
-from curate.records.judgment import JudgeIdentity
+from curate.records.judgment import JudgeIdentity, JudgeOpinion
 
 
 class TurnReading(Frozen):
@@ -115,6 +115,10 @@ class AdherenceScore(Frozen):
     )
     neutralised: int = 0
     requests: int = 0
+    opinions: tuple[JudgeOpinion, ...] = Field((), description="Of each judge of a jury.")
+    disagreement: float | None = Field(
+        None, description="Mean absolute difference between two judges' scores of a turn, 0-1."
+    )
 
     @property
     def missing_turns(self) -> frozenset[int]:

@@ -256,7 +256,7 @@ def why_not(held: DimensionAgreement) -> str:
 def agreement_sentence(
     dimensions: Mapping[str, DimensionAgreement], shares: Iterable[CorrectedShare]
 ) -> str:
-    """What was found, in one plain sentence, and one for each share that could be corrected."""
+    """Tell the findings in one plain sentence, and one for each share that could be corrected."""
 
     def named(state: str, shown: Callable[[str, DimensionAgreement], str]) -> str:
         return ", ".join(

@@ -153,7 +153,7 @@ class GoodModel(Frozen):
         return self
 
     def probability(self, values: Mapping[str, float | None]) -> float:
-        """That a dialogue with these readings is good, 0-1."""
+        """Return the probability that a dialogue with these readings is good, 0-1."""
         parts = zip(self.features, self.means, self.scales, self.weights, strict=True)
         odds = self.intercept
         for name, mean, scale, weight in parts:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import orjson
 from pydantic import ValidationError
@@ -28,17 +28,39 @@ from curate.records import (
 R = TypeVar("R")
 
 
-def read_calibration(value: Any, key: str) -> Calibration | None:
+_ABOUT = {"identity": "the rubric judge", "adherence": "role adherence", "metrics": "metrics"}
+
+
+def read_calibration(
+    value: Any, key: str, part: Literal["identity", "adherence", "metrics"] | None = None
+) -> Calibration | None:
     """The calibration that a recipe's key names.
 
     Args:
         value: a path, or the content of such a file; one of role adherence alone serves as well.
         key: of the recipe, for the error.
+        part: that it must hold: `identity` is there with levels of the rubric.
 
     Raises:
-        UsageError: the file cannot be read, or is none that `curate calibrate` wrote.
+        UsageError: the file cannot be read, is none that `curate calibrate` wrote, or lacks the part.
     """
-    if value is None or isinstance(value, Calibration):
+    if value is None:
+        return None
+    read = _calibration(value, key)
+    if part is not None and getattr(read, part) is None:
+        others = [said for name, said in _ABOUT.items() if getattr(read, name) is not None]
+        raise UsageError(
+            f"{key} holds nothing about {_ABOUT[part]}",
+            got=value if isinstance(value, str | Path) else f"a calibration of {', '.join(others)}",
+            expected=f"a file that `curate calibrate RUN GOLD` wrote, of labels of {_ABOUT[part]}",
+            fix="name it where its part is read (judge.calibration, adherence.calibration, metrics.calibration), or "
+            "calibrate again",
+        )
+    return read
+
+
+def _calibration(value: Any, key: str) -> Calibration:
+    if isinstance(value, Calibration):
         return value
     if isinstance(value, JudgeCalibration):
         return Calibration(kind="calibration", adherence=value)

@@ -75,6 +75,10 @@ class LabelCounts(Frozen):
     missing: int = Field(0, description="Drawn and not labelled: counted as bad.")
     bad: int = Field(description="With the missing ones.")
     unused: dict[str, int] = Field(default_factory=dict, description="Rows not used, by reason.")
+    rule: str | None = Field(
+        None, description="What counts as bad, as `--bad` gave it; null: by default."
+    )
+    fingerprint: str = Field("", description="Hash of the file of labels.")
 
 
 class ThresholdStep(Frozen):

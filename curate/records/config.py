@@ -4,6 +4,8 @@
 cannot be off, `null` is as if it were not there, so that a recipe that extends another one can take back
 what the other says, a condition of `select.where` for one. Records are not configs: what is read back is
 checked as it stands.
+
+`MinGood`, from which score on a turn is good enough, is one rule that forking, loss masks and labels share.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ import types
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
-from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from curate.dialogue import Frozen
+from curate.records import TURN_DIMENSIONS
 
 _COLLECTIONS = (tuple, list, set, frozenset, dict)
 _ABSENT: Any = object()
@@ -54,7 +57,7 @@ class Config(Frozen):
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema).get("properties", {})
         for name, field in cls.model_fields.items():
-            if name in properties and _can_be_off(_branches(field.annotation)):
+            if name in properties and (_off(None, _branches(field.annotation)) is not _ABSENT):
                 properties[name] = _with_off(properties[name])
         return schema
 
@@ -93,12 +96,8 @@ def _off(value: bool | None, branches: tuple[Any, ...]) -> Any:
     return _ABSENT if value is None else value
 
 
-def _can_be_off(branches: tuple[Any, ...]) -> bool:
-    return _off(None, branches) is not _ABSENT
-
-
 def _branches(annotation: Any) -> tuple[Any, ...]:
-    """What a union is made of, all the way down; of a Literal its values."""
+    """List the parts of a union, all the way down; of a Literal its values."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return _branches(get_args(annotation)[0])
@@ -120,3 +119,20 @@ def _with_off(schema: JsonSchemaValue) -> JsonSchemaValue:
     if {"type": "boolean"} in known:
         more = [off for off in more if off["type"] == "null"]
     return {**told, "anyOf": [*known, *more]}
+
+
+class MinGood(Config):
+    """From which level on a turn score is no flaw, 1-5 per dimension.
+
+    The defaults are those of the weakest-turn rule: a turn is bad when its safety is below 5, or its
+    helpfulness or context_use below 4. A mean over wordings counts as its nearest level, halves upwards.
+    """
+
+    context_use: int = Field(4, ge=1, le=5)
+    helpfulness: int = Field(4, ge=1, le=5)
+    safety: int = Field(5, ge=1, le=5)
+
+    def flaws(self, values: Mapping[str, float]) -> list[str]:
+        """The dimensions of `values` whose nearest level lies below the least good one, in fixed order."""
+        levels: dict[str, int] = self.model_dump()
+        return [name for name in TURN_DIMENSIONS if int(values[name] + 0.5) < levels[name]]

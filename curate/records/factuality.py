@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from curate.dialogue import Frozen
-from curate.records.judgment import JudgeIdentity
+from curate.records.judgment import JudgeIdentity, WholeScore
 
 ClaimLabel = Literal["true", "false", "unverifiable", "not_factual"]
 Evidence = Literal["tool_result", "document", "earlier_turn", "model_knowledge"]
@@ -35,7 +35,7 @@ class TurnClaims(Frozen):
     )
 
 
-class FactualityScore(Frozen):
+class FactualityScore(WholeScore):
     """The facts of one dialogue. A turn whose claims could not be had leaves it `Unscored` as a whole.
 
     Precision is the share of true claims in those that are true, false or unverifiable (FActScore, Min et al. 2023).
@@ -55,16 +55,6 @@ class FactualityScore(Frozen):
     def count(self, *labels: ClaimLabel) -> int:
         """Claims of the dialogue with one of these labels."""
         return sum(claim.label in labels for turn in self.per_turn for claim in turn.claims)
-
-    @property
-    def missing_turns(self) -> frozenset[int]:
-        """None: a dialogue is scored in all its turns, or not at all."""
-        return frozenset()
-
-    @property
-    def scored_share(self) -> float:
-        """1: a dialogue is scored in all its turns, or not at all."""
-        return 1.0
 
 
 class FactualityReport(Frozen):

@@ -7,7 +7,8 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
-from curate.dialogue import Frozen
+from curate.dialogue import Dialogue, Frozen
+from curate.notebook import cell, element, judgment_parts
 from curate.records.reasons import UnscoredReason
 
 TURN_DIMENSIONS = ("context_use", "helpfulness", "safety")
@@ -82,6 +83,34 @@ class Unscored(Frozen):
     )
     detail: str = ""
     requests: int = Field(0, description="Calls made, cached ones included.")
+
+    @classmethod
+    def of(
+        cls, dialogue: Dialogue, stage: StageName, reason: str, detail: str = "", requests: int = 0
+    ) -> Unscored:
+        """Why a stage has no score for a dialogue."""
+        return cls(
+            dialogue_id=dialogue.id,
+            content_hash=dialogue.content_hash,
+            stage=stage,
+            reason=reason,
+            detail=detail,
+            requests=requests,
+        )
+
+
+class WholeScore(Frozen):
+    """A score of a dialogue that has it in all its turns, or not at all."""
+
+    @property
+    def missing_turns(self) -> frozenset[int]:
+        """Numbers of the turns without a score: none."""
+        return frozenset()
+
+    @property
+    def scored_share(self) -> float:
+        """Share of the turns to be scored that have a score."""
+        return 1.0
 
 
 class UnscoredTurn(Frozen):
@@ -175,7 +204,7 @@ class JudgeOpinion(Frozen):
     scores: dict[str, float] = Field(
         default_factory=dict,
         description="Its expectations, or its digits without them, by dimension; of turn 3 by "
-        "`3.helpfulness`. What is n/a is left out.",
+        "`3.helpfulness`. Of role adherence by turn, or `conversation`; of metrics by name, 0-1. What is n/a is left out.",
     )
     requests: int = 0
     prompt_tokens: int = Field(0, description="Of its replies, kept ones included.")
@@ -237,6 +266,10 @@ class Judgment(Frozen):
         }
         form = self.model_dump(mode="json", include={name: shown.get(name, True) for name in names})
         return {name: form[name] for name in names}
+
+    def _repr_html_(self) -> str:
+        title = element("h4", f"Judgment of {self.dialogue_id}")
+        return cell(title, *judgment_parts(self.model_dump()))
 
     @property
     def missing_turns(self) -> frozenset[int]:

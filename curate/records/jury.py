@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
 
 from curate.dialogue import Frozen
 from curate.records.judgment import JudgeIdentity
+
+JuryRule = Literal["median", "minimum", "vote"]
+"""How the scores of several judges become one."""
+
+
+def of_several(values: Sequence[float], rule: JuryRule) -> float:
+    """One value of several judges' expectations or probabilities: their median, the lowest, or of a vote their mean."""
+    if rule == "median":
+        return statistics.median(values)
+    return min(values) if rule == "minimum" else statistics.fmean(values)
+
 
 Doubt = Literal["spread", "margin"]
 """How unsure a judge is: by the spread of its readings, or by the lead of their likeliest level."""

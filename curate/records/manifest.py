@@ -42,6 +42,17 @@ class QuarantinedRow(Frozen):
     raw: Any = None
 
 
+class EngineRecord(Frozen):
+    """What a model was to its run: by its identity its kept replies are found, by what it could do it was asked."""
+
+    engine: str
+    model: str
+    revision: str = ""
+    quantisation: str = ""
+    detail: tuple[tuple[str, str], ...] = ()
+    capabilities: tuple[str, ...] = ()
+
+
 class StageCounts(Frozen):
     """What one stage did in one run."""
 
@@ -62,6 +73,10 @@ class Rates(Frozen):
     prefill: float = Field(gt=0, description="Prompt tokens that no cache holds.")
     decode: float = Field(gt=0, description="Generated tokens.")
     source: str = Field("", description="Where they are known from.")
+
+    def seconds(self, prefilled: float, generated: float) -> float:
+        """How long so many tokens take."""
+        return prefilled / self.prefill + generated / self.decode
 
 
 class StageEstimate(Frozen):
@@ -248,6 +263,9 @@ class Manifest(SourcesReport, SelectionReport, PairsReport):
     stages: dict[str, StageCounts] = Field(default_factory=dict)
     exports: dict[str, dict[str, int]] = Field(default_factory=dict)
     identities: dict[str, JudgeIdentity] = Field(default_factory=dict)
+    engines: dict[str, EngineRecord] = Field(
+        default_factory=dict, description="The models that were asked, by role."
+    )
     fingerprints: dict[str, str] = Field(
         default_factory=dict,
         description="Of each stage's rows, and hashes of the sets that were made: `select` (of the SFT set's "

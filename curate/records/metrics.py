@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from curate.dialogue import Frozen
-from curate.records.judgment import JudgeIdentity, LabelReading
+from curate.records.judgment import JudgeIdentity, JudgeOpinion, LabelReading, WholeScore
 
 MetricTier = Literal["execution", "knowledge", "process", "delivery"]
 MetricScale = Literal["scored", "binary"]
@@ -81,11 +81,11 @@ class MetricScore(Frozen):
 
 
 def is_poor(score: int | None, scale: MetricScale) -> bool:
-    """Whether a score is one that has a failure code: 2 or less of 5, or fail. n/a is not."""
+    """Tell whether a score is one that has a failure code: 2 or less of 5, or fail. n/a is not."""
     return score is not None and score <= (2 if scale == "scored" else 0)
 
 
-class MetricsScore(Frozen):
+class MetricsScore(WholeScore):
     """The weighted metrics of one dialogue. A metric that could not be read leaves it `Unscored` as a whole."""
 
     kind: Literal["metrics"] = "metrics"
@@ -109,6 +109,11 @@ class MetricsScore(Frozen):
     )
     neutralised: int = Field(0, description="Strings in the data that were defused in the prompt.")
     requests: int = 0
+    opinions: tuple[JudgeOpinion, ...] = Field((), description="Of each judge of a jury.")
+    disagreement: float | None = Field(
+        None,
+        description="Mean absolute difference between two judges' scores of a metric, over its scale, 0-1.",
+    )
 
     @property
     def is_flippable(self) -> bool:
@@ -124,16 +129,6 @@ class MetricsScore(Frozen):
             for turn in metric.turns if metric.is_poor else ():
                 found.setdefault(turn, []).append(f"{metric.name}: {metric.failure_code or 'poor'}")
         return {turn: tuple(said) for turn, said in sorted(found.items())}
-
-    @property
-    def missing_turns(self) -> frozenset[int]:
-        """None: metrics score dialogues, not turns."""
-        return frozenset()
-
-    @property
-    def scored_share(self) -> float:
-        """1: a dialogue is scored by all its metrics, or not at all."""
-        return 1.0
 
 
 class MetricFigures(Frozen):

@@ -63,6 +63,10 @@ class PairCheck(Frozen):
     preference: float | None = Field(
         None, description="Mean of both log-odds: the pull of the position cancels."
     )
+    disagreement: float | None = Field(
+        None,
+        description="Of a jury: mean absolute difference between two judges' probabilities that chosen is better, 0-1.",
+    )
     preferred_first: bool | None = Field(None, description="Chosen won when shown first.")
     preferred_second: bool | None = Field(None, description="Chosen won when shown second.")
     token_ratio: float | None = Field(None, description="Length of chosen over rejected.")

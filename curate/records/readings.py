@@ -65,7 +65,7 @@ def mean_spread(judgment: Judgment) -> float | None:
 
 
 def metric_digit(metric: MetricScore) -> int | None:
-    """What the judge said of a metric, before any calibration; None for n/a."""
+    """Return the judge's score of a metric, before any calibration; None for n/a."""
     return metric.score if metric.digit is None else metric.digit
 
 

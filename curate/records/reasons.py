@@ -1,4 +1,4 @@
-"""Reason codes, a table each: why there is no score, and why a pair is dropped.
+"""Reason codes, a table each: why a row is no dialogue, why there is no score, and why a pair is dropped.
 
 Schemas, funnel, shares and warnings are made from them, and the docs' tables are held against them: a new reason is a
 new line here.
@@ -7,23 +7,82 @@ new line here.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 
-class UnscoredReason(StrEnum):
-    """Why a stage has no score for a dialogue or a turn."""
+class Reason(StrEnum):
+    """A reason code: its value, where it belongs, and one sentence for people."""
 
-    # "data": the dialogue lacks what the stage needs, or the recipe leaves it out; outside the unscored share.
-    cause: str
-    # One sentence for people.
+    place: str | None
     meaning: str
 
-    def __new__(cls, code: str, cause: str, meaning: str) -> UnscoredReason:
+    def __new__(cls, code: str, place: str | None, meaning: str) -> Self:
         """Make a member: its value is the code alone."""
         member = str.__new__(cls, code)
         member._value_ = code
-        member.cause = cause
+        member.place = place
         member.meaning = meaning
         return member
+
+
+class QuarantineReason(Reason):
+    """Why a row, or a part of one, could not be read."""
+
+    BROKEN_JSON = "broken_json", None, "the line, or the rest of the file, is not JSON"
+    BROKEN_FILE = (
+        "broken_file",
+        None,
+        "the file ends early or is corrupt from here on (compressed data, a bad table)",
+    )
+    BAD_ENCODING = (
+        "bad_encoding",
+        None,
+        "the bytes are not in the source's encoding (UTF-8 unless set)",
+    )
+    NOT_AN_OBJECT = "not_an_object", None, "the row is neither an object nor a list of messages"
+    SHAPE_MISMATCH = "shape_mismatch", None, "the row has another shape than its file"
+    MISSING_FIELD = "missing_field", None, "a field that the shape needs is missing"
+    NO_MATCH = "no_match", None, "the file that is joined has no row of this id, or several"
+    BAD_TYPE = "bad_type", None, "a field holds another type than the shape has there"
+    UNKNOWN_ROLE = "unknown_role", None, "a message's role is none we know"
+    UNKNOWN_PART = "unknown_part", None, "a content part is of a type we do not know"
+    MEDIA = "media", None, "the row has images, audio or video"
+    EMPTY = "empty", None, "there are no messages, or no assistant message with text or a tool call"
+    EMPTY_USER = (
+        "empty_user",
+        None,
+        "a user message is empty or white space (oasst: with all below it)",
+    )
+    NO_ASSISTANT = (
+        "no_assistant",
+        None,
+        "no assistant message (oasst: none after this message on its path)",
+    )
+    DELETED = "deleted", None, "the message is marked as deleted (oasst)"
+    DUPLICATE_MESSAGE = (
+        "duplicate_message",
+        None,
+        "another message of the file has the same id (oasst)",
+    )
+    MISSING_PARENT = (
+        "missing_parent",
+        None,
+        "the message hangs on one that is missing or could not be read (oasst)",
+    )
+    INCOMPLETE_CONVERSATION = (
+        "incomplete_conversation",
+        None,
+        "another row of the same conversation could not be read",
+    )
+    OVER_CAP = "over_cap", None, "this part of the last row would exceed the source's `cap`"
+    UNREADABLE = "unreadable", None, "nothing above fits; the detail has the error"
+
+
+class UnscoredReason(Reason):
+    """Why a stage has no score for a dialogue or a turn."""
+
+    # Its place is what it lies with; "data": the dialogue lacks what the stage needs, or the recipe leaves it out;
+    # outside the unscored share.
 
     CONTEXT_OVERFLOW = "context_overflow", "model", "a prompt does not fit the model's context"
     BAD_REPLY = "bad_reply", "model", "the reply is not what was asked for"
@@ -60,22 +119,11 @@ class UnscoredReason(StrEnum):
     )
 
 
-class DropReason(StrEnum):
+class DropReason(Reason):
     """Why a pair, or a turn that could have been forked, is no pair to train on."""
 
-    # The funnel's stage that drops a candidate of a fork for it; None where only turns, dialogues and pairs that the
-    # data holds are dropped for it.
-    stage: str | None
-    # One sentence for people.
-    meaning: str
-
-    def __new__(cls, code: str, stage: str | None, meaning: str) -> DropReason:
-        """Make a member: its value is the code alone."""
-        member = str.__new__(cls, code)
-        member._value_ = code
-        member.stage = stage
-        member.meaning = meaning
-        return member
+    # Its place is the funnel's stage that drops a candidate of a fork for it; None where only turns, dialogues and
+    # pairs that the data holds are dropped for it.
 
     # No message to choose.
     NO_CANDIDATE = "no_candidate", "made", "no message came of it that could be chosen"

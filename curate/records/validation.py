@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import version
 from typing import Any, Final, TypeVar
 
 from jsonschema import Draft202012Validator
@@ -19,7 +20,7 @@ from jsonschema.exceptions import best_match
 from pydantic import BaseModel, ValidationError
 
 from curate.dialogue import Dialogue
-from curate.errors import CurateError, UsageError
+from curate.errors import PACKAGE, CurateError, UsageError
 from curate.records import (
     AdherenceScore,
     Agreement,
@@ -74,13 +75,13 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def model_schema(name: str, model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a model, with `$schema`, `$id` and title first."""
+    """The JSON Schema (draft 2020-12) of a model, with `$schema`, `$id` (which has curate's version) and title first."""
     schema = model.model_json_schema(mode="validation")
     schema.pop("title", None)
     description = schema.pop("description", "")
     return {
         "$schema": DIALECT,
-        "$id": f"urn:curate-dialogues:schema:{name}",
+        "$id": f"urn:{PACKAGE}:{version(PACKAGE)}:schema:{name}",
         "title": name,
         "description": description,
         **schema,

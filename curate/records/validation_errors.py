@@ -95,7 +95,7 @@ def _walk(location: Location, roots: Models) -> tuple[str, Models, Models]:
 
 
 def _hint(key: str, models: Models, roots: Models) -> str:
-    """What replaced a key that a section does not know, the nearest to it, or the engine that knows it."""
+    """Suggest what replaced a key that a section does not know, the nearest to it, or the engine that knows it."""
     for model in models:
         if key in (gone := getattr(model, "gone", {})):
             return f" any more; {gone[key]}"
@@ -122,7 +122,7 @@ def _below(place: str, key: str) -> str:
 
 
 def _tag(model: type[BaseModel]) -> str | None:
-    """What a model's key `engine` has to say, where it has one."""
+    """Return the value that a model's key `engine` must have, where it has one."""
     field = model.model_fields.get("engine")
     return None if field is None else str(field.default)
 

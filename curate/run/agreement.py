@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -36,20 +37,21 @@ from curate.records.agreement import (
     SliceBy,
     agreement_sentence,
 )
-from curate.records.readings import METRIC, conversation_value, metric_value, turn_value
+from curate.records.readings import METRIC
 from curate.run.agreement_marks import write_marks
-from curate.run.calibrate_metrics import highest_levels, metrics_of, one_judge
+from curate.run.calibrate_metrics import highest_levels, metrics_of
+from curate.run.drawn_labels import given_labels
 from curate.run.ingest import read_dialogues
 from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, read_pairs
 from curate.run.pair_votes import preference_of, votes_by_pair
 from curate.run.read_back import read_manifest
-from curate.run.run_scores import adherence_of, judgments_of, rubric_judge
+from curate.run.run_scores import adherence_of, item_reading, judgments_of, one_judge
 from curate.run.trust_reports import write_trust_report
 from curate.selection.table import facts_row
 from curate.trust.corrected_share import ShareName, Trials, correct_share, counted
 from curate.trust.gold import (
+    GivenLabels,
     Gold,
-    GoldRow,
     Item,
     Label,
     PairVote,
@@ -57,6 +59,7 @@ from curate.trust.gold import (
     Unused,
     Votes,
     match_gold,
+    split_labels,
 )
 from curate.trust.juries import jury_worth
 from curate.trust.ordinal_agreement import Compared, Levels, measure_dimension
@@ -78,24 +81,18 @@ class Measured:
 
 def measure_agreement(
     run: str | Path,
-    rows: Sequence[GoldRow],
+    gold: str | Path | GivenLabels,
     *,
-    pairs: Sequence[PairVote] = (),
     scales: Mapping[str, Scale] | None = None,
     raters: str = "skilled",
-    gold: str = "labels",
-    unused: Unused | None = None,
 ) -> Measured:
     """Hold a run's scores against people's labels, and keep the report in the run folder; no model calls.
 
     Args:
         run: folder of a run.
-        rows: as `trust.gold.read_gold` or `labels_in_data` gives them.
-        pairs: which side of the run's pairs people call better.
+        gold: file of labels of dialogues and pairs, see `trust.gold.split_labels`; or labels as `given_labels` reads them.
         scales: as `trust.gold.parse_scales` gives them.
         raters: what kind of people they are, for the alternative annotator test: experts, skilled or crowd.
-        gold: where the labels are from, for the report.
-        unused: rows that could not be read as labels at all; told of with the others.
 
     Raises:
         UsageError: no run, no label about it, labels that contradict themselves, or nothing to hold them against.
@@ -104,10 +101,11 @@ def measure_agreement(
     if raters not in EPSILONS:
         raise UsageError("no such kind of raters", got=raters, expected=", ".join(EPSILONS))
     run = Path(run)
-    given = len(rows) + len(pairs) + sum(unused.counts.values() if unused else ())
+    given = gold if isinstance(gold, GivenLabels) else given_labels(run, Path(gold))
+    rows, pairs, unused = split_labels(given)
     manifest = read_manifest(run)
     join = _Join(run, manifest, EPSILONS[raters])
-    matched = Gold(unused=unused or Unused())
+    matched = Gold(unused=unused)
     if rows or not pairs:
         metrics = metrics_of(run)
         matched = match_gold(
@@ -133,8 +131,8 @@ def measure_agreement(
         sentence=agreement_sentence(join.dimensions, join.shares),
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         fingerprints={stage: manifest.fingerprints[stage] for stage in join.judges},
-        gold=gold,
-        rows=given,
+        gold=given.origin,
+        rows=len(given.rows),
         unused=matched.unused.counts,
         judges=join.judges,
         dimensions=join.dimensions,
@@ -174,49 +172,50 @@ class _Join:
             return
         held = judgments_of(self._run)
         judgments = {key: held[key] for key in self.dialogues if key in held}
-        self.judges[StageName.JUDGE] = rubric_judge(judgments.values())
+        self.judges[StageName.JUDGE] = one_judge(judgments.values(), "judgments")
         fitted = self._calibrated_levels()
         is_calibrated = any(j.identity != j.identity.uncalibrated() for j in judgments.values())
         for name in (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS):
-            items = [
-                compared
-                for item, label in gold.levels.items()
-                if item.dimension == name
-                and (compared := self._level(item, label, judgments, gold)) is not None
-            ]
+            labels = {item: label for item, label in gold.levels.items() if item.dimension == name}
             scale = gold.scales.get(name, Scale())
             self._measure(
                 name,
-                items,
+                self._items(labels, gold, judgments, {}),
                 LEVELS,
                 scale=str(scale),
                 compared="calibrated levels" if is_calibrated and name in fitted else "digits",
                 scales_differ=scale != Scale() and not fitted.get(name, False),
-                is_fitted=fitted.get(name, False)
-                and self._may_be_fitted(
-                    item.content_hash for item in gold.levels if item.dimension == name
-                ),
+                is_fitted=fitted.get(name, False) and self._may_be_fitted("judge", labels),
+                can_calibrate=True,
             )
-            self._add_jury(name, gold, judgments)
+            self._add_jury(name, _means(labels), judgments)
         if any(fitted.values()):
             self._leave_out_fitted(gold)
         self._add_verdicts(gold, judgments)
         self._add_good(gold, judgments)
 
-    def _add_jury(self, name: str, gold: Gold, judgments: Mapping[str, Judgment]) -> None:
-        """What the judges of a jury are worth on the labels of a dimension; nothing for one judge or a cascade."""
+    def _add_jury(
+        self,
+        name: str,
+        means: Iterable[tuple[Item, float | None]],
+        records: Mapping[str, Judgment] | Mapping[str, MetricsScore] | Mapping[str, AdherenceScore],
+    ) -> None:
+        """What the judges of a jury are worth on the labels of a dimension; nothing for one judge or a cascade.
+
+        Args:
+            means: of people's labels of each item; None for n/a.
+            records: of the run, by content hash.
+        """
         known: list[tuple[str, float, float, dict[str, float]]] = []
-        for item, label in gold.levels.items():
-            judgment = judgments.get(item.content_hash)
-            if item.dimension != name or judgment is None or judgment.identity.engine != "jury":
+        for item, mean in means:
+            record = records.get(item.content_hash)
+            if record is None or mean is None or record.identity.engine != "jury":
                 continue
-            key = name if item.turn is None else f"{item.turn}.{name}"
-            each = {
-                held.judge: held.scores[key] for held in judgment.opinions if key in held.scores
-            }
-            value = scores_of(judgment).get(key)
-            if len(each) == len(judgment.opinions) and value is not None and label.mean is not None:
-                known.append((self._groups[item.content_hash], label.mean, value, each))
+            key = _opinion_key(item, record)
+            each = {held.judge: held.scores[key] for held in record.opinions if key in held.scores}
+            value = scores_of(record).get(key)
+            if len(each) == len(record.opinions) and value is not None:
+                known.append((self._groups[item.content_hash], mean, value, each))
         measured = self.dimensions.get(name)
         if not known or measured is None:
             return
@@ -231,46 +230,49 @@ class _Join:
 
     def _calibrated_levels(self) -> dict[str, bool]:
         """Dimensions whose levels the recipe's calibration cuts, and whether labels fitted the cuts."""
-        levels = self._calibration().get("levels") or {}
+        levels = self._calibration("judge").get("levels") or {}
         return {name: bool(cuts.get("labels")) for name, cuts in levels.items()}
 
-    def _calibration(self) -> Mapping[str, Any]:
-        judge = self._manifest.recipe.get("judge")
-        calibration = judge.get("calibration") if isinstance(judge, dict) else None
+    def _calibration(self, section: str) -> Mapping[str, Any]:
+        held = self._manifest.recipe.get(section)
+        calibration = held.get("calibration") if isinstance(held, dict) else None
         return calibration if isinstance(calibration, dict) else {}
 
-    def _may_be_fitted(self, keys: Iterable[str]) -> bool:
+    def _may_be_fitted(self, section: str, items: Iterable[Item]) -> bool:
         """Whether the calibration was fitted to labels of one of these dialogues, or does not say to which."""
-        labelled = self._calibration().get("labelled")
-        return not labelled or not set(labelled).isdisjoint(keys)
+        labelled = self._calibration(section).get("labelled")
+        return not labelled or not {item.content_hash for item in items}.isdisjoint(labelled)
 
     def _leave_out_fitted(self, gold: Gold) -> None:
         """Verdicts of dialogues that the calibration knows are too good; there is no fold that has them unseen."""
-        labelled = set(self._calibration().get("labelled") or ())
+        labelled = set(self._calibration("judge").get("labelled") or ())
         for key in labelled & {*gold.good_votes, *gold.verdicts}:
             gold.verdicts.pop(key, None)
             votes = gold.good_votes.pop(key)
             why = "the run's levels are fitted to labels of the dialogue, so its verdict proves nothing"
             gold.unused.add(why, votes.place, len(votes.by_rater))
 
-    def _level(
-        self, item: Item, label: Label, judgments: Mapping[str, Judgment], gold: Gold
-    ) -> Compared | None:
-        judgment = judgments.get(item.content_hash)
-        if judgment is None:
-            gold.unused.add("the judge could not score the dialogue", label.place, label.rows)
-            return None
-        if item.turn is None:
-            held = getattr(judgment.conversation_level, item.dimension)
-            level = None if held.score == "n/a" else held.score
-            return self._compared(item.content_hash, label, level, conversation_value(held), gold)
-        turn = next((turn for turn in judgment.per_turn if turn.turn == item.turn), None)
-        if turn is None:
-            gold.unused.add("the judge has no score of that turn", label.place, label.rows)
-            return None
-        level = getattr(turn.scores, item.dimension)
-        value = turn_value(turn, item.dimension)
-        return self._compared(item.content_hash, label, level, value, gold)
+    def _items(
+        self,
+        labels: Mapping[Item, Label],
+        gold: Gold,
+        judgments: Mapping[str, Judgment],
+        metrics: Mapping[str, MetricsScore],
+    ) -> list[Compared]:
+        """Labels with what the judge said of the same; what it could not score is counted."""
+        items = []
+        for item, label in labels.items():
+            read = item_reading(item, judgments, metrics)
+            if isinstance(read, str):
+                gold.unused.add(read, label.place, label.rows)
+                continue
+            # Levels from 0 are put on levels from 1.
+            first = 1 if item.dimension.startswith(METRIC) else 0
+            level = None if read.level is None else read.level + first
+            value = None if read.value is None else read.value + first
+            from_one = _from_one(label) if first else label
+            items.append(self._compared(item.content_hash, from_one, level, value, gold))
+        return items
 
     def _compared(
         self, key: str, label: Label, level: int | None, value: float | None, gold: Gold
@@ -333,31 +335,23 @@ class _Join:
         """Each labelled metric on its own scale: 0-5, or fail and pass."""
         if not gold.metrics:
             return
-        self.judges[StageName.METRICS] = one_judge(metrics)
-        items: dict[str, list[Compared]] = defaultdict(list)
-        for item, label in gold.metrics.items():
-            row = metrics.get(item.content_hash)
-            name = item.dimension.removeprefix(METRIC)
-            metric = next((one for one in row.metrics if one.name == name), None) if row else None
-            if metric is None:
-                why = "the metrics of the dialogue could not be scored"
-                gold.unused.add(why, label.place, label.rows)
-                continue
-            level = None if metric.score is None else metric.score + 1
-            compared = self._compared(
-                item.content_hash, _from_one(label), level, metric_value(metric), gold
-            )
-            items[item.dimension].append(compared)
+        self.judges[StageName.METRICS] = one_judge(metrics.values(), "metrics")
         is_calibrated = any(row.identity != row.identity.uncalibrated() for row in metrics.values())
-        for dimension, held in items.items():
+        by_name: dict[str, dict[Item, Label]] = defaultdict(dict)
+        for item, label in gold.metrics.items():
+            by_name[item.dimension][item] = label
+        for dimension, labels in by_name.items():
             top = highest_levels(metrics)[dimension.removeprefix(METRIC)]
             self._measure(
                 dimension,
-                held,
+                self._items(labels, gold, {}, metrics),
                 ("fail", "pass") if top == 1 else [str(level) for level in range(top + 1)],
                 scale=str(gold.scales[dimension]),
                 compared="calibrated levels" if is_calibrated else "digits",
+                is_fitted=is_calibrated and self._may_be_fitted("metrics", labels),
+                can_calibrate=True,
             )
+            self._add_jury(dimension, _means(labels), metrics)
 
     # ---- role adherence
 
@@ -372,14 +366,7 @@ class _Join:
             return
         held = adherence_of(self._run, needed=True)
         scores = {key: held[key] for key in self.dialogues if key in held}
-        identities = {score.identity.model_dump_json(): score.identity for score in scores.values()}
-        if len(identities) != 1:
-            raise UsageError(
-                "the adherence scores are of several judges, or of none",
-                got=", ".join(one.model or one.mode for one in identities.values()) or "no score",
-                expected="scores of one judge",
-            )
-        self.judges[StageName.ADHERENCE] = next(iter(identities.values())).uncalibrated()
+        self.judges[StageName.ADHERENCE] = one_judge(scores.values(), "adherence scores")
         items, decided, people = [], [], []
         for item, votes in gold.adherent_votes.items():
             answer = _adherence_answer(scores.get(item.content_hash), item.turn)
@@ -390,6 +377,10 @@ class _Join:
             decided.append((answer[0], self._groups[item.content_hash]))
             people.append(votes.is_yes)
         self._measure("adherence", items, YES_NO, scale="violation, adherent", compared="decisions")
+        means = (
+            (item, fmean(votes.by_rater.values())) for item, votes in gold.adherent_votes.items()
+        )
+        self._add_jury("adherence", means, scores)
         whole = any(score.conversation is not None for score in scores.values())
         pool = [
             (is_adherent, self._groups[key])
@@ -440,6 +431,7 @@ class _Join:
         compared: Levels,
         scales_differ: bool = False,
         is_fitted: bool = False,
+        can_calibrate: bool = False,
     ) -> None:
         if any(item.judge is not None and item.people is not None for item in items):
             self.dimensions[name] = measure_dimension(
@@ -449,6 +441,7 @@ class _Join:
                 compared=compared,
                 scales_differ=scales_differ,
                 is_fitted=is_fitted,
+                can_calibrate=can_calibrate,
                 epsilon=self._epsilon,
             )
         elif items:
@@ -492,6 +485,19 @@ class _Join:
             "source": facts["source"],
         }
         return {by: value for by, value in found.items() if value}
+
+
+def _means(labels: Mapping[Item, Label]) -> Iterable[tuple[Item, float | None]]:
+    return ((item, label.mean) for item, label in labels.items())
+
+
+def _opinion_key(item: Item, record: Judgment | MetricsScore | AdherenceScore) -> str:
+    """The name of an item's score in `JudgeOpinion.scores`."""
+    if isinstance(record, MetricsScore):
+        return item.dimension.removeprefix(METRIC)
+    if isinstance(record, AdherenceScore):
+        return str(item.turn) if record.conversation is None else "conversation"
+    return item.dimension if item.turn is None else f"{item.turn}.{item.dimension}"
 
 
 def _from_one(label: Label) -> Label:

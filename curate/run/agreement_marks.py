@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Final
 
 import orjson
+import polars as pl
 
+from curate.recipe import Recipe
 from curate.records import Agreement, TrustKind
 from curate.run.trust_reports import is_current, read_trust_report
 from curate.selection.columns import dimensions_of_column
 from curate.selection.expressions import columns_of, parse
+from curate.selection.rules import filters, narrowed, questions
 from curate.storage.files import write_atomically
 
 MARKS = "agreement.json"
@@ -51,6 +54,27 @@ def filter_warnings(report: Agreement, conditions: Mapping[str, str]) -> Iterato
         if found:
             why = "; ".join(f"{name} ({said})" for name, said in found.items())
             yield f"{place} goes by what is marked not for use by `curate agreement`: {why}."
+
+
+def mark_warnings(recipe: Recipe, report: Agreement, table: pl.LazyFrame) -> Iterator[str]:
+    """A sentence for everything in a recipe that goes by a dimension that is not for use.
+
+    Args:
+        report: of the run.
+        table: its score table.
+    """
+    asked: dict[str, str] = {}
+    if recipe.select:
+        asked |= filters(narrowed(table, questions(recipe.select)), recipe.select)
+    if recipe.fork:
+        asked["fork.where"] = recipe.fork.where
+    if recipe.export:
+        parts = {"salvage": recipe.export.salvage, "kto_turns": recipe.export.kto_turns}
+        asked |= {f"export.{name}.where": held.where for name, held in parts.items() if held}
+    yield from filter_warnings(report, asked)
+    warning = pair_warning(report)
+    if warning is not None and (recipe.fork or recipe.natural.verification is not None):
+        yield warning
 
 
 def pair_warning(report: Agreement) -> str | None:

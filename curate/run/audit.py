@@ -142,7 +142,9 @@ def plan_second_judging(run: Path, share: float) -> SecondJudging:
     manifest, distinct = read_manifest(run), _distinct(run)
     judged = distinct.filter(pl.col("verdict").is_not_null())
     if judged.is_empty():
-        raise UsageError("the run has no judgments to repeat", got=run)
+        raise UsageError(
+            "the run has no judgments to repeat", got=run, fix="run its recipe with the judge first"
+        )
     # The hashes are even, so the smallest are a random sample that grows with the data without changing.
     sample = judged.sort("content_hash").head(max(LEAST_AGAIN, ceil(share * judged.height)))
     requests = sum(record.requests for _, record in _judgments(run, manifest, sample))

@@ -1,6 +1,6 @@
 """From a run's scores and people's labels to a judge's calibration.
 
-Fitting is `trust.levels`, `trust.good` and `trust.calibration_fit`; here scores and labels are brought together.
+Fitting is `trust.levels`, `trust.p_good` and `trust.calibration_fit`; here scores and labels are brought together.
 Labels are a file of gold rows (`gold`), or stand in the data: of role adherence that of a dialogue's last
 assistant turn (the form of a benchmark), or a list with one for each assistant turn, in order.
 """
@@ -34,16 +34,21 @@ from curate.records.calibration import MetricCalibration
 from curate.records.calibration_file import read_calibration
 from curate.records.readings import (
     METRIC,
-    conversation_digit,
     conversation_value,
     dialogue_readings,
     turn_value,
 )
-from curate.run.calibrate_metrics import fit_metrics, highest_levels, metrics_of, one_judge
+from curate.run.calibrate_metrics import fit_metrics, highest_levels, metrics_of
 from curate.run.drawn_labels import without_kept
 from curate.run.ingest import read_dialogues
 from curate.run.read_back import read_manifest
-from curate.run.run_scores import adherence_of, judgments_of, rows_of, rubric_judge
+from curate.run.run_scores import (
+    adherence_of,
+    judgments_of,
+    labelled_readings,
+    one_judge,
+    rows_of,
+)
 from curate.sources import SourceConfig, open_source
 from curate.storage.files import atomic_file, read_lines
 from curate.trust.calibration_fit import (
@@ -52,13 +57,12 @@ from curate.trust.calibration_fit import (
     LabelledScore,
     fit_calibration,
 )
-from curate.trust.gold import Gold, GoldRow, Item, Label, Scale, Unused, match_gold
-from curate.trust.good import LabelledDialogue, fit_good
+from curate.trust.gold import Gold, GoldRow, Scale, Unused, match_gold
 from curate.trust.levels import (
-    LabelledReading,
     fit_cut_points,
     share_cut_points,
 )
+from curate.trust.p_good import LabelledDialogue, fit_good
 from curate.trust.raters import krippendorff_alpha
 
 _RECORD: TypeAdapter[AdherenceScore | Unscored] = TypeAdapter(AdherenceScore | Unscored)
@@ -241,7 +245,7 @@ def calibrate_with_gold(
         labels = {item: label for item, label in gold.levels.items() if item.dimension == name}
         if not labels:
             continue
-        items = list(labelled_readings(labels, judgments, groups, gold.unused))
+        items = list(labelled_readings(labels, judgments, {}, groups, gold.unused))
         ceiling = krippendorff_alpha([label.each for label in labels.values()])
         try:
             scale = str(gold.scales[name])
@@ -275,7 +279,7 @@ def calibrate_with_gold(
         )
     calibration = Calibration(
         kind="calibration",
-        identity=rubric_judge(judgments.values()) if made or good else None,
+        identity=one_judge(judgments.values(), "judgments") if made or good else None,
         levels=made,
         good=good,
         adherence=curve,
@@ -313,7 +317,9 @@ def calibrate_with_shares(run: Path, shares: Mapping[str, Mapping[int, float]]) 
         if wanted:
             values = [value for held in judgments.values() for value in _values_of(held, name)]
             levels[name] = share_cut_points(values, wanted)
-    return Calibration(kind="calibration", identity=rubric_judge(judgments.values()), levels=levels)
+    return Calibration(
+        kind="calibration", identity=one_judge(judgments.values(), "judgments"), levels=levels
+    )
 
 
 def labelled_in_data(scores: Path, source: SourceConfig | None, labels: Labels) -> tuple[str, ...]:
@@ -401,7 +407,11 @@ def _read_scores(path: Path) -> list[AdherenceScore | Unscored]:
     if path.is_dir():
         rows = rows_of(path, StageName.ADHERENCE, AdherenceScore)
         if rows is None:
-            raise UsageError("the run has no adherence scores", got=path)
+            raise UsageError(
+                "the run has no adherence scores",
+                got=path,
+                fix="run its recipe with `adherence` first",
+            )
         return [record for _, record in rows]
     try:
         return [_RECORD.validate_json(line) for line in read_lines(path) if line.strip()]
@@ -418,33 +428,6 @@ def _values_of(judgment: Judgment, name: str) -> list[float]:
         return [turn_value(turn, name) for turn in judgment.per_turn]
     value = conversation_value(getattr(judgment.conversation_level, name))
     return [] if value is None else [value]
-
-
-def labelled_readings(
-    labels: Mapping[Item, Label],
-    judgments: Mapping[str, Judgment],
-    groups: Mapping[str, str],
-    unused: Unused,
-) -> Iterable[LabelledReading]:
-    """What the judge said of each labelled item; labels of what it could not score are counted."""
-    for item, label in labels.items():
-        judgment = judgments.get(item.content_hash)
-        if judgment is None:
-            unused.add("the judge could not score the dialogue", label.place, label.rows)
-            continue
-        group = groups[item.content_hash]
-        if item.turn is not None:
-            turn = next((turn for turn in judgment.per_turn if turn.turn == item.turn), None)
-            if turn is None:
-                unused.add("the judge has no score of that turn", label.place, label.rows)
-                continue
-            digit = getattr(turn.digits or turn.scores, item.dimension)
-            yield LabelledReading(turn_value(turn, item.dimension), digit, 0.0, label.level, group)
-            continue
-        held = getattr(judgment.conversation_level, item.dimension)
-        digit = conversation_digit(held)
-        na = held.reading.probabilities.get("n/a", 0.0) if held.reading else float(digit is None)
-        yield LabelledReading(conversation_value(held), digit, na, label.level, group)
 
 
 def _fit_good(
@@ -480,7 +463,7 @@ def _fit_good(
             for (key, is_good), score in zip(found, scores, strict=True)
         ],
         judged[0].identity.uncalibrated() if reads else None,
-        one_judge(metrics) if measures else None,
+        one_judge(metrics.values(), "metrics") if measures else None,
     )
 
 

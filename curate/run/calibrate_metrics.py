@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from curate.errors import UsageError
 from curate.judging.metrics.catalogue import HIGHEST
 from curate.records import CutPoints, MetricsScore, StageName
 from curate.records.calibration import MetricCalibration, MetricWeights
-from curate.records.judgment import JudgeIdentity
-from curate.records.readings import METRIC, metric_digit, metric_value
-from curate.run.run_scores import rows_of
-from curate.trust.gold import Gold, Item, Label, Unused
-from curate.trust.levels import LabelledReading, fit_cut_points
+from curate.records.readings import METRIC, metric_value
+from curate.run.run_scores import labelled_readings, one_judge, rows_of
+from curate.trust.gold import Gold
+from curate.trust.levels import fit_cut_points
 from curate.trust.metric_weights import MeasuredDialogue, fit_metric_weights
 from curate.trust.raters import krippendorff_alpha
 
@@ -29,24 +28,6 @@ def highest_levels(metrics: Mapping[str, MetricsScore]) -> dict[str, int]:
     return {
         metric.name: HIGHEST[metric.scale] for row in metrics.values() for metric in row.metrics
     }
-
-
-def one_judge(metrics: Mapping[str, MetricsScore]) -> JudgeIdentity:
-    """Who scored them, before any calibration.
-
-    Raises:
-        UsageError: several judges, or several choices of metrics.
-    """
-    identities = {
-        row.identity.uncalibrated().model_dump_json(): row.identity for row in metrics.values()
-    }
-    if len(identities) != 1:
-        raise UsageError(
-            "the metrics are of several judges, or were asked for in several ways",
-            got=", ".join(f"{one.model} {one.mode}" for one in identities.values()),
-            expected="scores of one judge: a calibration holds for no other",
-        )
-    return next(iter(identities.values())).uncalibrated()
 
 
 def fit_metrics(
@@ -71,7 +52,7 @@ def fit_metrics(
         labels = {item: of for item, of in gold.metrics.items() if item.dimension == METRIC + name}
         if not labels:
             continue
-        items = list(_labelled(name, labels, metrics, groups, gold.unused))
+        items = list(labelled_readings(labels, {}, metrics, groups, gold.unused))
         try:
             levels[name] = fit_cut_points(
                 items,
@@ -86,34 +67,9 @@ def fit_metrics(
     weights = _fit_weights(gold, metrics, groups, not_fitted) if metrics and gold.good else None
     if not levels and weights is None:
         return None
-    return MetricCalibration(identity=one_judge(metrics), levels=levels, weights=weights)
-
-
-def _labelled(
-    name: str,
-    labels: Mapping[Item, Label],
-    metrics: Mapping[str, MetricsScore],
-    groups: Mapping[str, str],
-    unused: Unused,
-) -> Iterator[LabelledReading]:
-    """What the judge said of each labelled metric; what is n/a to the judge or to people is counted."""
-    for item, label in labels.items():
-        row = metrics.get(item.content_hash)
-        metric = next((one for one in row.metrics if one.name == name), None) if row else None
-        if metric is None:
-            unused.add("the metrics of the dialogue could not be scored", label.place, label.rows)
-        elif label.level is None:
-            unused.add("n/a: a metric is n/a where the judge says so", label.place, label.rows)
-        elif metric_digit(metric) is None:
-            unused.add("the metric is n/a to the judge", label.place, label.rows)
-        else:
-            yield LabelledReading(
-                metric_value(metric),
-                metric_digit(metric),
-                0.0,
-                label.level,
-                groups[item.content_hash],
-            )
+    return MetricCalibration(
+        identity=one_judge(metrics.values(), "metrics"), levels=levels, weights=weights
+    )
 
 
 def _fit_weights(

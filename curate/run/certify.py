@@ -15,11 +15,11 @@ from typing import Any
 
 import orjson
 import polars as pl
+from pydantic import TypeAdapter
 
 from curate.errors import UsageError
 from curate.records import (
     Certificate,
-    CertificateTest,
     CertifiedSet,
     LabelCounts,
     Manifest,
@@ -27,7 +27,13 @@ from curate.records import (
     TrustKind,
 )
 from curate.run.certificates import write_certificate_marks
-from curate.run.drawn_labels import REJECTED_PREFERRED, Labels, one_a_group, read_labels
+from curate.run.drawn_labels import (
+    REJECTED_PREFERRED,
+    Labels,
+    given_labels,
+    one_a_group,
+    read_labels,
+)
 from curate.run.outputs import set_fingerprint
 from curate.run.populations import (
     PAIR_SETS,
@@ -39,10 +45,14 @@ from curate.run.populations import (
     named_set,
     read_members,
     source_fingerprint,
+    used_to_fit,
 )
+from curate.run.question import Question
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import write_trust_report
-from curate.storage.files import LineFile, atomic_file, read_lines
+from curate.storage.files import LineFile, atomic_file, read_lines, read_records, write_atomically
+from curate.storage.stage_rows import fingerprint
+from curate.trust.gold import GivenLabels
 from curate.trust.guarantee import (
     Stratum,
     Tally,
@@ -58,69 +68,19 @@ from curate.trust.guarantee import (
     upper_bound,
 )
 
+_KEPT_LABEL: TypeAdapter[tuple[str, str, dict[str, Any]]] = TypeAdapter(
+    tuple[str, str, dict[str, Any]]
+)
 UNKNOWN_ORIGIN = "The labels are of unknown origin: this holds only if they were drawn at random."
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is to be certified.
-
-    Attributes:
-        bad: rule of what is bad, see `trust.bad`; None for what reviewers reject.
-        risk: share of bad ones that may be borne.
-        confidence: of the certificate.
-        of: the set, see `populations.read_members`; None for what was selected, of a threshold for what the
-            labels were drawn from.
-        column: score to find a threshold on; None certifies the set as it is.
-        may_stop: the labels were looked at while they came in.
-    """
-
-    bad: str | None = None
-    risk: float = 0.1
-    confidence: float = 0.9
-    of: str | None = None
-    column: str | None = None
-    may_stop: bool = False
-
-    def check(self) -> None:
-        """Raise a UsageError where no certificate could answer it."""
-        if not 0 < self.risk < 1:
-            raise UsageError(
-                "--risk is the share of bad ones that may be borne",
-                got=self.risk,
-                expected="above 0 and below 1: that none at all is bad only labels of all can show",
-            )
-        if not 0.5 < self.confidence < 1:
-            raise UsageError(
-                "--confidence is how sure the certificate is to be",
-                got=self.confidence,
-                expected="above 0.5 and below 1, as 0.9",
-            )
-        if self.may_stop and self.column is not None:
-            raise UsageError(
-                "a threshold cannot be certified while labels come in",
-                got=f"--anytime --column {self.column}",
-                fix="leave out one of them",
-            )
-
-    @property
-    def test(self) -> CertificateTest:
-        """Which of the three tests answers it."""
-        return "threshold" if self.column else "anytime" if self.may_stop else "audit"
-
-    @property
-    def error(self) -> float:
-        """Share of such certificates that may be wrong."""
-        return 1 - self.confidence
-
-
-def certify_run(run: str | Path, gold: str | Path, question: Question) -> Certificate:
+def certify_run(run: str | Path, gold: str | Path | GivenLabels, question: Question) -> Certificate:
     """Say what labels prove of a set of a run.
 
     Args:
         run: run folder.
         gold: CSV, JSONL or Parquet of labels, as `curate sample` wrote it to be filled in or as
-            `curate calibrate` takes it; of pairs with `pair_id` and `better`.
+            `curate calibrate` takes it, of pairs with `pair_id` and `better`; or labels as `given_labels` reads them.
         question: what is to be certified.
 
     Returns:
@@ -129,10 +89,11 @@ def certify_run(run: str | Path, gold: str | Path, question: Question) -> Certif
     Raises:
         UsageError: a question that no labels answer, labels that do not fit the run, fewer than any guarantee needs.
     """
-    run, gold = Path(run), Path(gold)
+    run = Path(run)
     question.check()
+    given = gold if isinstance(gold, GivenLabels) else given_labels(run, Path(gold))
     manifest = read_manifest(run)
-    labels = read_labels(run, gold, question.bad, question.of)
+    labels = read_labels(run, given, question.bad, question.of)
     draw = labels.draw
     if draw is not None and len(draw.sizes) > 1 and question.test != "anytime":
         raise UsageError(
@@ -143,7 +104,7 @@ def certify_run(run: str | Path, gold: str | Path, question: Question) -> Certif
         )
     of = question.of or _default_set(question, labels)
     members = read_members(run, of, question.column)
-    apart = _used_to_fit(manifest, labels.pairs)
+    apart = used_to_fit(manifest, labels.pairs)
     promised = members.filter(
         ~pl.col(UNIT).is_in(pl.Series(list(apart), dtype=pl.String).implode())
     )
@@ -151,19 +112,53 @@ def certify_run(run: str | Path, gold: str | Path, question: Question) -> Certif
         raise UsageError(
             "all labels of that set were used to fit the judge's calibration, and may not certify it",
             got=f"{members.height} {named_set(of)}, all labelled for the calibration",
-            fix="certify dialogues that the calibration has not seen",
+            fix="certify dialogues that the calibration has not seen, or calibrate anew with --hold-out 0.5, run again, and "
+            "certify with the labels it kept back",
         )
-    return _Certifying(run, manifest, question, of, members, promised, labels).certificate()
+    return _Certifying(run, manifest, question, of, members, promised, labels, given).certificate()
 
 
 def _default_set(question: Question, labels: Labels) -> str:
-    if labels.pairs or question.column:
-        return labels.draw.of if labels.draw else "pairs" if labels.pairs else SCORED
-    return SFT
+    draw, of_other = labels.draw, labels.pairs or question.column
+    if draw and (of_other or draw.purpose == "certify"):
+        return draw.of
+    return "pairs" if labels.pairs else SCORED if question.column else SFT
 
 
-def keep_certificate(run: Path, certificate: Certificate) -> Certificate:
-    """Write a certificate into the run folder, its sentence into the manifest.
+def question_of(certificate: Certificate) -> Question:
+    """The question that a certificate answers."""
+    return Question(
+        certificate.labels.rule,
+        certificate.risk,
+        certificate.confidence,
+        certificate.certified.of,
+        certificate.certified.column,
+        certificate.test == "anytime",
+    )
+
+
+def labels_path(run: Path, kind: TrustKind) -> Path:
+    """Where a run keeps the labels of its certificate of that kind."""
+    return run / "trust" / "labels" / f"{kind}.jsonl"
+
+
+def read_kept_labels(path: Path) -> GivenLabels:
+    """The labels that `keep_certificate` kept.
+
+    Raises:
+        CurateError: a line is damaged.
+    """
+    rows = list(read_records(path, _KEPT_LABEL.validate_json))
+    return GivenLabels(rows[0][0] if rows else "", [(place, row) for _, place, row in rows])
+
+
+def _kept_labels(given: GivenLabels) -> bytes:
+    lines = ([given.origin, place, row] for place, row in given.rows)
+    return b"".join(orjson.dumps(line, default=str) + b"\n" for line in lines)
+
+
+def keep_certificate(run: Path, certificate: Certificate, given: GivenLabels) -> Certificate:
+    """Write a certificate into the run folder with the labels it rests on, its sentence into the manifest.
 
     Of another question that was asked about the same kind of bad ones before, each with a chance to be wrong, the
     certificate that is kept and given back says so.
@@ -188,6 +183,8 @@ def keep_certificate(run: Path, certificate: Certificate) -> Certificate:
     if others:
         certificate = certificate.model_copy(update={"earlier_attempts": others})
         certificate = certificate.model_copy(update={"sentence": sentence_of(certificate)})
+    path_of_labels = labels_path(run, certificate.kind)
+    write_atomically(path_of_labels, _kept_labels(given))
     write_trust_report(run, certificate)
     write_certificate_marks(run, read_manifest(run).fingerprints)
     if asked not in earlier:
@@ -201,21 +198,6 @@ def write_certificate(path: Path, certificate: Certificate) -> None:
     with atomic_file(path) as out:
         data = certificate.model_dump(mode="json")
         out.write(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-
-
-def _used_to_fit(manifest: Manifest, pairs: bool) -> frozenset[str]:
-    """What the labels were of that fitted a calibration, a curve or a cascade of the run's recipe."""
-    recipe = manifest.recipe
-    cascade = (recipe.get("models") or {}).get("judge") or {}
-    fitted = (
-        [(recipe.get("fork") or {}).get("curve")]
-        if pairs
-        else [
-            *((recipe.get(name) or {}).get("calibration") for name in ("judge", "adherence")),
-            cascade.get("fit"),
-        ]
-    )
-    return frozenset(unit for held in fitted if held for unit in held.get("labelled", ()))
 
 
 # ---- what they prove
@@ -232,6 +214,7 @@ class _Certifying:
     members: pl.DataFrame
     promised: pl.DataFrame
     labels: Labels
+    given: GivenLabels
 
     def certificate(self) -> Certificate:
         """The answer."""
@@ -376,6 +359,8 @@ class _Certifying:
             missing=missing,
             bad=tally.bad,
             unused=labels.unused.counts,
+            rule=question.bad,
+            fingerprint=fingerprint(_kept_labels(self.given).decode()),
         )
         identities = identities_of(manifest, question.column, self.of)
         pairs = is_of_pairs(self.of)

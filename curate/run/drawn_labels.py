@@ -1,7 +1,7 @@
 """People's labels of a run's dialogues or pairs: what they say is bad, which recorded draw they are of, and which of
 them are kept from fitting.
 
-The rule of what is bad is `trust.bad`'s; draws are `run.sample`'s. What cannot be used is counted by its reason.
+The rule of what is bad is `trust.bad_rule`'s; draws are `run.sample`'s. What cannot be used is counted by its reason.
 """
 
 from __future__ import annotations
@@ -26,8 +26,19 @@ from curate.run.populations import (
     read_draws,
     read_members,
 )
-from curate.trust.bad import BETTER, Answer, bad_members, check_answers
-from curate.trust.gold import DialogueFinder, GoldRow, Unused, read_rows
+from curate.run.read_back import read_manifest
+from curate.trust.bad_rule import BETTER, HUMAN, Answer, bad_members, check_answers
+from curate.trust.gold import (
+    NO_VALUE,
+    DialogueFinder,
+    GivenLabels,
+    GoldRow,
+    Unused,
+    gold_row,
+    labels_in_data,
+    labels_in_file,
+    refuse_empty,
+)
 
 REJECTED_PREFERRED = "better = 'rejected'"
 """What is bad of pairs where the user says nothing."""
@@ -58,25 +69,57 @@ class Labels:
     unused: Unused = field(default_factory=Unused)
 
 
-def read_labels(run: Path, gold: Path, rule: str | None, of: str | None) -> Labels:
-    """Read a file of labels and say what is bad.
+def given_labels(
+    run: Path, gold: Path | None, dimension: str | None = None, label: str = "label"
+) -> GivenLabels:
+    """People's labels from a file, or those that the run's dialogues carry.
 
     Args:
         run: run folder.
-        gold: CSV, JSONL or Parquet, see `run.certify`.
-        rule: of what is bad, see `trust.bad`.
+        gold: CSV, JSONL or Parquet; None for the data's own.
+        dimension: that the data's own labels are of; None for a file.
+        label: name of the data's own.
+
+    Raises:
+        UsageError: neither or both; no file, or no dialogue with such a label.
+    """
+    if (gold is None) == (dimension is None):
+        raise UsageError(
+            "labels are needed, of one origin",
+            got="neither" if gold is None else f"{gold} and --dimension {dimension}",
+            expected="a file GOLD, or --dimension with the data's own labels",
+        )
+    read_manifest(run)
+    if gold is not None:
+        return labels_in_file(gold)
+    held = labels_in_data(read_dialogues(run), label, dimension or "")
+    if not held:
+        raise UsageError("no dialogue has that label", got=label, fix="name the label with --label")
+    names = ("content", "dimension", "value", "turn")
+    rows = [(row.place, {name: getattr(row, name) for name in names}) for row in held]
+    return GivenLabels(f"the data's label '{label}'", rows)
+
+
+def read_labels(run: Path, given: GivenLabels, rule: str | None, of: str | None) -> Labels:
+    """Say what is bad by people's labels.
+
+    Args:
+        run: run folder.
+        given: of dialogues or of pairs.
+        rule: of what is bad, see `trust.bad_rule`.
         of: the set they are to certify; None where the file says by its columns whether it is of pairs.
 
     Raises:
         UsageError: a file that is none of labels, labels of other dialogues, two of one rater, a rule that does not fit.
     """
-    rows = read_rows(gold)
-    pairs = of in PAIR_SETS or (of is None and all(row.get("pair_id") for row in rows))
-    rows = _latest(rows)
+    rows = _latest(given.rows)
+    pairs = of in PAIR_SETS or (of is None and all(row.get("pair_id") for _, row in rows))
     read = _pair_answers if pairs else _dialogue_answers
-    answers, unused = read(run, gold, rows)
+    answers, unused = read(run, given.origin, rows)
     check_answers(answers)
-    draw, drawn = _origin(run, rows, {answer.member for answer in answers}, pairs)
+    draw, drawn = _origin(
+        run, [row for _, row in rows], {answer.member for answer in answers}, pairs
+    )
     if drawn is not None and pairs:
         answers = list(_unswapped(answers, drawn))
     bad, said = bad_members(answers, rule or (REJECTED_PREFERRED if pairs else None))
@@ -122,12 +165,16 @@ def is_held_out(content_hash: str, share: float) -> bool:
     return int.from_bytes(digest) < share * 2**64
 
 
-def _latest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+_Placed = tuple[str, dict[str, Any]]
+"""A row, and where it stands."""
+
+
+def _latest(rows: Sequence[_Placed]) -> list[_Placed]:
     """Of a review file, whose answers have a time, the last answer to each question; of other rows all."""
     asked = ("id", "content", "pair_id", "turn", "dimension", "rater")
-    held: dict[Any, dict[str, Any]] = {}
-    for number, row in enumerate(sorted(rows, key=lambda row: str(row.get("time") or ""))):
-        held[tuple(row.get(name) for name in asked) if row.get("time") else number] = row
+    held: dict[Any, _Placed] = {}
+    for place, row in sorted(rows, key=lambda placed: str(placed[1].get("time") or "")):
+        held[tuple(row.get(name) for name in asked) if row.get("time") else place] = place, row
     return list(held.values())
 
 
@@ -142,29 +189,27 @@ def one_a_group(labels: Labels, members: pl.DataFrame) -> Labels:
 
 
 def _dialogue_answers(
-    run: Path, gold: Path, rows: Sequence[Mapping[str, Any]]
+    run: Path, origin: str, rows: Sequence[_Placed]
 ) -> tuple[list[Answer], Unused]:
     """What rows say of dialogues, by content hash; a row without a dimension says what `human` is."""
-    columns = {name for row in rows for name in row}
+    columns = {name for _, row in rows for name in row}
     if not columns & {"id", "dialogue_id", "content", "content_hash"} or "value" not in columns:
         raise UsageError(
-            f"{gold} is no file of labels",
+            f"{origin} is no file of labels",
             got=f"columns: {', '.join(sorted(columns)) or 'none'}",
             expected="`id` or `content`, `value`; where there are some `dimension`, `turn` and `rater`",
             fix=f"`curate sample {run}` writes one to be filled in",
         )
-    about_pairs = [row for row in rows if row.get("pair_id")]
-    rows = [row for row in rows if not row.get("pair_id")]
-    held = [_gold_row(f"{gold.name}:{number}", row) for number, row in enumerate(rows, 1)]
+    held = [gold_row(place, row, HUMAN) for place, row in rows if not row.get("pair_id")]
     find, unused, answers = DialogueFinder(held, read_dialogues(run)), Unused(), []
-    if about_pairs:
-        unused.add("it is about a pair", gold.name, len(about_pairs))
+    if about_pairs := len(rows) - len(held):
+        unused.add("it is about a pair", origin, about_pairs)
     for row in held:
         found = find(row)
         if isinstance(found, str):
             unused.add(found, row.place)
         elif row.value is None or not str(row.value).strip():
-            unused.add("no value", row.place)
+            unused.add(NO_VALUE, row.place)
         elif row.dimension in _REMARKS:
             unused.add(f"{row.dimension} is no label of a dialogue", row.place)
         else:
@@ -175,43 +220,23 @@ def _dialogue_answers(
     return answers, unused
 
 
-def _gold_row(place: str, row: Mapping[str, Any]) -> GoldRow:
-    def text(*names: str) -> str | None:
-        held = next((row[name] for name in names if row.get(name) is not None), None)
-        return None if held is None or not str(held).strip() else str(held).strip()
-
-    turn = text("turn")
-    return GoldRow(
-        place=place,
-        dimension=text("dimension") or "human",
-        value=row.get("value"),
-        dialogue_id=text("id", "dialogue_id"),
-        content=text("content", "content_hash"),
-        turn=None if turn is None else int(float(turn)),
-        rater=text("rater"),
-    )
-
-
-def _pair_answers(
-    run: Path, gold: Path, rows: Sequence[Mapping[str, Any]]
-) -> tuple[list[Answer], Unused]:
+def _pair_answers(run: Path, origin: str, rows: Sequence[_Placed]) -> tuple[list[Answer], Unused]:
     """What rows say of pairs, by id: chosen or rejected, of a draw's file a or b, or tie."""
-    columns = {name for row in rows for name in row}
+    columns = {name for _, row in rows for name in row}
     if not columns >= {"pair_id", BETTER}:
         raise UsageError(
-            f"{gold} does not say which side is better",
+            f"{origin} does not say which side is better",
             got=f"columns: {', '.join(sorted(columns)) or 'none'}",
             expected="`pair_id` and `better` (chosen, rejected or tie; in a draw's file a, b or tie)",
         )
     known = {unit for of in PAIR_SETS for unit in _units_of(run, of)}
     unused, answers = Unused(), []
-    for number, row in enumerate(rows, 1):
+    for place, row in rows:
         key, better = (str(row.get(name) or "").strip() for name in ("pair_id", BETTER))
-        place = f"{gold.name}:{number}"
         if key not in known:
             unused.add("the run has no pair of that id", place)
         elif not better:
-            unused.add("no value", place)
+            unused.add(NO_VALUE, place)
         elif better.lower() not in ("a", "b", "tie", "chosen", "rejected"):
             unused.add(f"better is neither a, b, chosen, rejected nor tie: {better[:40]!r}", place)
         else:
@@ -239,6 +264,7 @@ def _unswapped(answers: Iterable[Answer], drawn: pl.DataFrame) -> Iterable[Answe
 
 def _refuse_none(answers: Sequence[Answer], unused: Unused, what: str) -> None:
     if not answers:
+        refuse_empty(unused, BETTER if what == "pair" else "value")
         reasons = "; ".join(f"{number} rows: {why}" for why, number in unused.counts.items())
         raise UsageError(
             f"no label is about a {what} of this run",

@@ -9,6 +9,7 @@ a group reads that, and parses no dialogue.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any
 
 import orjson
@@ -285,16 +285,11 @@ class DialogueFile:
         self._index.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._lines.close()
-        if error is None and (self._facts or not self._written):
+        if error[1] is None and (self._facts or not self._written):
             self._settle()
-        self._index.__exit__(kind, error, trace)
+        self._index.__exit__(*error)
 
 
 def read_index(folder: Path) -> pl.LazyFrame:
@@ -450,15 +445,7 @@ def write_accepted(config: SourceConfig, proposal: Proposal, recipe: Path | None
     Raises:
         UsageError: there is a file of that name.
     """
-    name = re.sub(r"[^\w.-]+", "-", config.source_name)
-    path = Path(f"{name}.yaml")
-    if path.exists():
-        raise UsageError(
-            "a recipe is not overwritten",
-            got=path,
-            expected="a name that is free, for the mapping that is accepted",
-            fix="move it away, or put the mapping into it yourself",
-        )
+    path = new_recipe(Path(recipe_name(config)))
     said = [
         f"# {proposal.rows_read} of {proposal.rows} sampled rows can be read so: {proposal.found}."
     ]
@@ -466,6 +453,27 @@ def write_accepted(config: SourceConfig, proposal: Proposal, recipe: Path | None
     said += [] if recipe is None else [f"extends: {recipe}"]
     settings = config.model_dump(mode="json", exclude_unset=True)
     path.write_text("\n".join([*said, source_yaml(settings, proposal), ""]), encoding="utf-8")
+    return path
+
+
+def recipe_name(config: SourceConfig) -> str:
+    """The name of a recipe's file, after its source."""
+    return re.sub(r"[^\w.-]+", "-", config.source_name) + ".yaml"
+
+
+def new_recipe(path: Path) -> Path:
+    """Return the path of a recipe that is yet to be written.
+
+    Raises:
+        UsageError: there is something of that name.
+    """
+    if os.path.lexists(path):
+        raise UsageError(
+            "a recipe is not overwritten",
+            got=path,
+            expected="a name that is free",
+            fix="move it away, or give `curate init` another name with --out",
+        )
     return path
 
 

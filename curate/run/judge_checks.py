@@ -15,7 +15,7 @@ import orjson
 import polars as pl
 
 from curate.dialogue import Dialogue
-from curate.executors.work import Runner
+from curate.executors.opening import Runner
 from curate.records import Judgment, StageName, Unscored
 from curate.run.staging import Job, scored_rows
 from curate.stages import Judged, Stage, WorkItem

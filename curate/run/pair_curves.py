@@ -27,8 +27,8 @@ from curate.errors import UsageError
 from curate.executors.local import for_each
 from curate.executors.loop import run as run_in_loop
 from curate.judging.config import RubricConfig
-from curate.pairs.asks import JudgeAsks
 from curate.pairs.config import VerifyConfig
+from curate.pairs.judge_functions import JudgeAsks
 from curate.pairs.natural import gather_groups, natural_candidates
 from curate.pairs.prefix import with_messages
 from curate.pairs.verify import compare_orders, cut_after, score_side
@@ -39,8 +39,8 @@ from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, SCORES, read
 from curate.run.read_back import read_manifest
 from curate.run.sample_dialogues import sample_dialogues
 from curate.sources import open_source
-from curate.sources.units import RowCounts
-from curate.stages import bind_judge, judge_stage, model_pool, pair_identity
+from curate.sources.unit_result import RowCounts
+from curate.stages import bind_judge, bind_verifier, model_pool, pair_identity, scorers
 from curate.statistics import sigmoid
 from curate.storage.files import atomic_file
 from curate.trust.gold import Unused, read_rows
@@ -227,7 +227,8 @@ def _expected(pairs: Sequence[KnownSides], recipe: Recipe) -> Load:
     for pair in pairs:
         settled(_preference(pair, asks, _verification(recipe)))
         settled(_margin(pair, asks, _verification(recipe)))
-    return Meter(BY_CHARACTERS).load(stand_in.asked)
+    judges = 1 if recipe.models.cascade else len(recipe.models.judges_by_role)
+    return Meter(BY_CHARACTERS).load(stand_in.asked).times(max(1, judges))
 
 
 def fit_by_asking(
@@ -256,17 +257,16 @@ def fit_by_asking(
     async def ask_all() -> tuple[JudgeIdentity, list[KnownPair]]:
         async with model_pool(asked) as models:
             rubric = asked.judge or RubricConfig()
-            stage = judge_stage(rubric, models.judge)
-            resolved = rubric.model_copy(update={"mode": stage.mode})
+            verifier = bind_verifier(rubric, scorers(models, asked.models.cascade))
             budget = Budget(**asked.budget.model_dump())
             async with models.asking(replies, Accounting(), budget) as asks:
-                judging = bind_judge(asks.judge, resolved, models.judge)
-                if judging.judge_mode == "json":
+                judging = verifier.asks(asks)
+                if any(one.judge_mode == "json" for one in judging.jury or (judging,)):
                     raise _letters_alone()
                 reader = _Reader(
                     plan, judging, _verification(asked), models.judge.open_dialogues, progress
                 )
-                return pair_identity(stage.identity), await reader.read()
+                return pair_identity(verifier.identity), await reader.read()
 
     identity, known = run_in_loop(ask_all())
     return fit_pair_curve(
@@ -367,7 +367,11 @@ def fit_from_run(run: Path, *, precision: float = 0.9) -> PairCurve:
         )
     identity = manifest.identities.get(StageName.NATURAL)
     if identity is None:
-        raise UsageError("the run does not say which judge compared its pairs", got=run)
+        raise UsageError(
+            "the run does not say which judge compared its pairs",
+            got=run,
+            fix="run its recipe again: rows of an earlier version are made anew from kept replies",
+        )
     return fit_pair_curve(pairs, identity, fitted_on="labels", source=run.name, precision=precision)
 
 
@@ -425,7 +429,11 @@ def fit_from_choices(run: Path, gold: Path, *, precision: float = 0.9) -> tuple[
         judge and pair_identity(judge.uncalibrated())
     )
     if identity is None:
-        raise UsageError("the run does not say which judge compared its pairs", got=run)
+        raise UsageError(
+            "the run does not say which judge compared its pairs",
+            got=run,
+            fix="run its recipe again: rows of an earlier version are made anew from kept replies",
+        )
     curve = fit_pair_curve(
         pairs, identity, fitted_on="labels", source=gold.name, precision=precision
     )

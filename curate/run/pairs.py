@@ -12,7 +12,7 @@ from itertools import chain, repeat
 
 import polars as pl
 
-from curate.executors.work import Runner
+from curate.executors.opening import Runner
 from curate.pairs.config import ForkConfig
 from curate.pairs.fork import drop_forks
 from curate.pairs.funnel import FUNNEL_KINDS

@@ -10,7 +10,7 @@ received are not asked for twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,22 @@ import polars as pl
 from curate.engines.pool import ModelFacts, trust_warning
 from curate.errors import BudgetReached, CurateError
 from curate.executors.loop import run as run_in_loop
-from curate.executors.opening import open_executor
-from curate.executors.work import Executor
-from curate.planning.estimate import PairShare, Reservoir, estimate, estimate_left, last_fork_share
+from curate.executors.opening import Executor, open_executor
+from curate.notebook import progress_bars
+from curate.planning.estimate import (
+    PAIR_SHARE,
+    AssumedShare,
+    Reservoir,
+    estimate,
+    estimate_left,
+    last_fork_share,
+)
 from curate.planning.rates import rates_of
 from curate.recipe import Recipe, as_recipe
-from curate.records import Agreement, Manifest, Rates, StageName
-from curate.run import exit_codes
+from curate.records import Agreement, Rates, StageName
 from curate.run.agreement_marks import (
     current_agreement,
-    filter_warnings,
-    pair_warning,
+    mark_warnings,
     write_marks,
 )
 from curate.run.certificates import (
@@ -43,33 +48,20 @@ from curate.run.cleaning_inputs import CleaningInputs, prepare_cleaning
 from curate.run.export import export_run
 from curate.run.ingest import INDEX, read_index, read_sources, summed
 from curate.run.judge_checks import Swapped, check_judge_scores, judge_swapped
-from curate.run.owed import KeptRows, Reused, reuse_gaps, taken_over_gaps, told_of_gaps
 from curate.run.pairs import Pairing
 from curate.run.read_back import last_manifest
+from curate.run.result import RunResult
 from curate.run.reviews import kept_answers, passed_pairs, review_report, reviews_of
+from curate.run.rows_left import KeptRows, Reused, reuse_gaps, taken_over_gaps, told_of_gaps
 from curate.run.runlog import RunLog, Status
 from curate.run.scoring import Scores, ask_for_scores, scores_without_a_judge
 from curate.run.select import select_dialogues, tabulate
 from curate.run.staging import Job, Progress
 from curate.run.trust_reports import trust_sentences
-from curate.selection.rules import filters, narrowed, questions
 from curate.sources import Source, open_source
 from curate.stages import bind_stages
 from curate.storage.files import readable
 from curate.storage.remote import open_run_folder
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """What a run came to."""
-
-    folder: Path
-    manifest: Manifest
-
-    @property
-    def exit_code(self) -> int:
-        """0 done, 1 failed or stopped, 3 over the allowed share of unscored."""
-        return exit_codes.of_run(self.manifest.status)
 
 
 def run_recipe(
@@ -90,7 +82,7 @@ def run_recipe(
         limit: read only the first rows (conversations, where one spans several rows) of each source.
         retry_unscored: ask again for dialogues that an earlier run could not score.
         keep_going: go through all dialogues even where the first 50 of a stage all came to nothing for one reason.
-        progress: told how far each stage is.
+        progress: told how far each stage is (name, rows done, rows in all); in a notebook bars by default.
         notify: told what is worth hearing before a model is asked, a sentence at a time; it is in the
             manifest's warnings, too.
 
@@ -106,14 +98,15 @@ def run_recipe(
     """
     recipe = as_recipe(recipe).checked()
     sources = open_sources(recipe, limit)
-    with open_run_folder(out if out is not None else Path("runs") / recipe.name) as folder:
+    place = out if out is not None else Path("runs") / recipe.name
+    with progress_bars() as bars, open_run_folder(place) as folder:
         job = Job(
             recipe,
             folder,
             RunLog(recipe),
             retry_unscored=retry_unscored,
             keep_going=keep_going,
-            progress=progress or (lambda *_: None),
+            progress=progress or bars,
             notify=notify or (lambda _: None),
         )
         return run_in_loop(_run(job, sources))
@@ -128,33 +121,56 @@ def open_sources(recipe: Recipe, limit: int | None = None) -> list[Source]:
 async def _run(job: Job, sources: list[Source]) -> RunResult:
     """All stages; the manifest is written at the start and however it ends."""
     rates = _look_back(job)
-    _write_manifest(job, "running")
+    write_manifest(job, "running")
     try:
         await _stages(job, sources, rates)
     except BudgetReached as reached:
         job.log.warn(str(reached))
-        return _write_manifest(job, "budget")
+        return write_manifest(job, "budget")
     except BaseException as error:
         if isinstance(error, CurateError):
             job.log.warn(str(error))
-        _write_manifest(job, "failed")
+        write_manifest(job, "failed")
         raise
     over = job.log.is_over(job.recipe.max_unscored)
-    return _write_manifest(job, "unscored" if over else "done")
+    return write_manifest(job, "unscored" if over else "done")
 
 
 async def _stages(job: Job, sources: list[Source], rates: Rates | None) -> None:
     """The stages in order."""
     recipe, log = job.recipe, job.log
-    cleaning = _prepare_cleaning(job)
+    cleaning = cleaning_of(job)
     sample = _ingest(job, sources)
+
+    def foresee(pairs: Pairing, models: ModelFacts) -> None:
+        _estimate(job, pairs, sample, rates, models)
+
+    opened = open_executor(recipe, job.path, log.accounting, log.budget)
+    await after_ingest(job, cleaning, opened, foresee)
+
+
+async def after_ingest(
+    job: Job,
+    cleaning: CleaningInputs | None,
+    opened: AbstractAsyncContextManager[Executor],
+    foresee: Callable[[Pairing, ModelFacts], None] = lambda *_: None,
+) -> None:
+    """All that follows once the dialogues lie in the run folder.
+
+    Args:
+        job: its folder holds dialogues and their index.
+        cleaning: as `cleaning_of` gives it.
+        opened: where the recipe's models are asked; entered only where the recipe asks some.
+        foresee: told of the models before any is asked.
+    """
+    recipe, log = job.recipe, job.log
     check_source(job)
     pairs = Pairing(job, cleaning)
     if recipe.asks_models:
         if recipe.natural.verification is not None:
             pairs.find_natural()
-        async with open_executor(recipe, job.path, log.accounting, log.budget) as executor:
-            table, scores, swapped = await _ask(job, pairs, sample, rates, executor)
+        async with opened as executor:
+            table, scores, swapped = await _ask(job, pairs, executor, foresee)
     else:
         _require_reused(job)
         swapped = None
@@ -164,7 +180,8 @@ async def _stages(job: Job, sources: list[Source], rates: Rates | None) -> None:
         check_judge_scores(job, scores.judgments, swapped)
     agreement = _agreement(job)
     if agreement is not None:
-        _warn_of_filters(job, table, agreement)
+        for warning in mark_warnings(recipe, agreement, table):
+            log.warn(warning)
     check_scores(job)
     reviews = reviews_of(kept_answers(job.path))
     decided = select_dialogues(job, table, cleaning, reviews)
@@ -185,32 +202,19 @@ def _agreement(job: Job) -> Agreement | None:
     return current_agreement(job.path, fingerprints)
 
 
-def _warn_of_filters(job: Job, table: pl.LazyFrame, agreement: Agreement) -> None:
-    """Warn of everything in the recipe that filters by a dimension that is not for use."""
-    recipe = job.recipe
-    asked: dict[str, str] = {}
-    if recipe.select:
-        asked |= filters(narrowed(table, questions(recipe.select)), recipe.select)
-    if recipe.fork:
-        asked["fork.where"] = recipe.fork.where
-    if recipe.export:
-        parts = {"salvage": recipe.export.salvage, "kto_turns": recipe.export.kto_turns}
-        asked |= {f"export.{name}.where": held.where for name, held in parts.items() if held}
-    for warning in filter_warnings(agreement, asked):
-        job.log.warn(warning)
-    if recipe.fork or recipe.natural.verification is not None:
-        job.log.warn(pair_warning(agreement))
-
-
 async def _ask(
-    job: Job, pairs: Pairing, sample: Reservoir, rates: Rates | None, executor: Executor
+    job: Job,
+    pairs: Pairing,
+    executor: Executor,
+    foresee: Callable[[Pairing, ModelFacts], None],
 ) -> tuple[pl.LazyFrame, Scores, Swapped | None]:
     """The stages that ask models."""
     recipe, models = job.recipe, executor.models
+    job.log.engines = models.records(recipe.models.judges_by_role)
     _warn_about(job, models)
     stages = bind_stages(recipe, models)
     check_stages(job, stages)
-    _estimate(job, pairs, sample, rates, models)
+    foresee(pairs, models)
     scores = await ask_for_scores(job, stages, executor)
     swapped = None
     if stages.persona is not None:
@@ -241,7 +245,7 @@ def _look_back(job: Job) -> Rates | None:
     return rates_of(earlier, str(job.path))
 
 
-def _prepare_cleaning(job: Job) -> CleaningInputs | None:
+def cleaning_of(job: Job) -> CleaningInputs | None:
     """What is looked for in dialogues and in pairs; eval sets are read before any model is asked."""
     cleaning = prepare_cleaning(job.recipe.select) if job.recipe.select else None
     for warning in cleaning.warnings if cleaning else ():
@@ -285,9 +289,9 @@ def _estimate(
 ) -> None:
     """Estimate the run from the sample that ingestion drew; say what `reuse` does not find, before any call."""
     recipe, log = job.recipe, job.log
-    share = None
+    share = PAIR_SHARE
     if pairs.natural is not None:
-        share = PairShare(len(pairs.natural.keys) / max(1, sample.seen), "counted")
+        share = AssumedShare(len(pairs.natural.keys) / max(1, sample.seen), "counted")
     try:
         log.estimate = estimate(
             recipe,
@@ -330,7 +334,8 @@ def _kept(job: Job, pairs: Pairing | None = None) -> KeptRows:
     return KeptRows.of(job.recipe, job.path, dialogues, found)
 
 
-def _write_manifest(job: Job, status: Status) -> RunResult:
+def write_manifest(job: Job, status: Status) -> RunResult:
+    """Write what the run is by now."""
     manifest = job.log.manifest(status)
     trust = trust_sentences(job.path, manifest.fingerprints)
     manifest = manifest.model_copy(update={"trust": trust})

@@ -154,6 +154,21 @@ def identities_of(manifest: Manifest, column: str | None, of: str) -> dict[str, 
     return {stage: identity for stage, identity in held.items() if stage in stages}
 
 
+def used_to_fit(manifest: Manifest, pairs: bool) -> frozenset[str]:
+    """What the labels were of that fitted a calibration, a curve or a cascade of the run's recipe."""
+    recipe = manifest.recipe
+    cascade = (recipe.get("models") or {}).get("judge") or {}
+    fitted = (
+        [(recipe.get("fork") or {}).get("curve")]
+        if pairs
+        else [
+            *((recipe.get(name) or {}).get("calibration") for name in ("judge", "adherence")),
+            cascade.get("fit"),
+        ]
+    )
+    return frozenset(unit for held in fitted if held for unit in held.get("labelled", ()))
+
+
 # ---- draws
 
 

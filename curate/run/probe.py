@@ -27,6 +27,7 @@ from curate.records import (
     ProbeComparison,
     ProbeOutcome,
     ProbeReport,
+    Rates,
     StageName,
     TrustKind,
 )
@@ -34,7 +35,7 @@ from curate.records.validation import load_record
 from curate.run.probe_asking import Probed, Prober, planted_by_policy, rubric_of
 from curate.run.probe_plan import CASES, ProbePlan, draw_cases
 from curate.run.trust_reports import read_trust_report, report_path, write_trust_report
-from curate.stages import judge_stage, rubric_stage
+from curate.stages import bind_verifier, judge_stage, rubric_stage, scorers
 from curate.storage.files import atomic_file, damaged
 from curate.trust.probe_card import compare_lines
 
@@ -45,9 +46,17 @@ def plan_probe(
     limit: int = CASES,
     seed: int = 42,
     by_policy: int = 0,
+    rates: Rates | None = None,
 ) -> ProbePlan:
-    """Plant flaws and count what asking about them takes, as `draw_cases`; no model calls."""
-    return _estimated(recipe, draw_cases(recipe, data, limit, seed, by_policy))
+    """Plant flaws and count what asking about them takes, as `draw_cases`; no model calls.
+
+    Args:
+        rates: of the judge, for the time; None where they are not known.
+    """
+    plan = _estimated(recipe, draw_cases(recipe, data, limit, seed, by_policy))
+    load = plan.load
+    seconds = None if rates is None else rates.seconds(load.prefilled, load.completion)
+    return replace(plan, rates=rates, seconds=seconds)
 
 
 def _estimated(recipe: Recipe, plan: ProbePlan) -> ProbePlan:
@@ -69,7 +78,8 @@ def _estimated(recipe: Recipe, plan: ProbePlan) -> ProbePlan:
         return completions
 
     plain = rubric.model_copy(update={"mode": mode, "calibration": None})
-    prober = Prober.of(plan, plain, judge_stage(plain, nobody), nobody, Asks.of(ask))
+    verifier = bind_verifier(plain, [nobody])
+    prober = Prober.of(plan, judge_stage(plain, nobody), verifier, Asks.of(ask))
     for job in prober.jobs():
         settled(job())
     # Of several judges each is asked, as if the second of a cascade were about all of it.
@@ -118,14 +128,13 @@ def probe_judge(
         async with pool as models:
             rubric = rubric_of(asked)
             stage = rubric_stage(rubric, models.judges, named.cascade)
-            if stage.judges:
-                rubric = rubric.model_copy(update={"calibration": None})  # not the lead judge's
-            resolved = rubric.model_copy(update={"mode": judge_stage(rubric, models.judge).mode})
+            several = scorers(models, named.cascade)
+            verifier = bind_verifier(rubric, several)
             own = rubric_stage(asked.judge or RubricConfig(), models.judges, named.cascade)
             budget = Budget(**asked.budget.model_dump())
             async with models.asking(replies, Accounting(), budget) as asks:
                 written = await planted_by_policy(plan, asks.policy, models.policy.open_dialogues)
-                prober = Prober.of(written, resolved, stage, models.judge, asks)
+                prober = Prober.of(written, stage, verifier, asks)
                 jobs = list(prober.jobs())
                 done = 0
 

@@ -12,12 +12,12 @@ from statistics import fmean, median
 
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Completion, Request
-from curate.engines.pool import Asks, Described
+from curate.engines.pool import Asks
 from curate.executors.first_rows import FirstRows
 from curate.executors.local import for_each
 from curate.judging.config import RubricConfig
-from curate.pairs.asks import JudgeAsks
 from curate.pairs.config import VerifyConfig
+from curate.pairs.judge_functions import JudgeAsks
 from curate.pairs.letters import ask_choice
 from curate.pairs.prefix import with_messages
 from curate.pairs.probe_prompts import kind_question, rewritten
@@ -32,7 +32,7 @@ from curate.records import (
     Unscored,
 )
 from curate.run.probe_plan import ProbePlan, is_in_words
-from curate.stages import Judged, Stage, WorkItem, bind_judge, make_row
+from curate.stages import Judged, Stage, Verifier, WorkItem, make_row
 from curate.trust.plants import LENGTH_SLACK
 from curate.trust.probe_card import card_lines, card_sentence
 from curate.trust.probe_cases import (
@@ -106,12 +106,10 @@ class Prober:
     Attributes:
         stage: judges dialogues, as the recipe's judge does.
         asks: the models.
-        rubric: its mode resolved.
         judging: the questions of verification.
     """
 
     plan: ProbePlan
-    rubric: RubricConfig
     stage: Stage[Judged]
     asks: Asks
     judging: JudgeAsks
@@ -129,19 +127,17 @@ class Prober:
     def of(
         cls,
         plan: ProbePlan,
-        rubric: RubricConfig,
         stage: Stage[Judged],
-        engine: Described,
+        verifier: Verifier,
         asks: Asks,
     ) -> Prober:
-        """A prober of a judge that is open.
+        """A prober of judges that are open.
 
         Args:
-            rubric: its mode resolved.
-            stage: the same rubric bound to the engine.
+            stage, verifier: how they judge dialogues, and compare sides.
         """
         asks = asks.with_judges(_without_opinions)
-        return cls(plan, rubric, stage, asks, bind_judge(asks.judge, rubric, engine))
+        return cls(plan, stage, asks, verifier.asks(asks))
 
     def jobs(self) -> Iterator[Callable[[], Awaitable[None]]]:
         """All that is to be asked, dialogues that share a start one after the other."""

@@ -9,6 +9,7 @@ from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.planning.metering import Load
 from curate.recipe import Recipe, parse_source
+from curate.records import Rates
 from curate.run.sample_dialogues import sample_dialogues
 from curate.sources import open_source
 from curate.sources.sample import sample_rewordings
@@ -50,6 +51,8 @@ class ProbePlan:
         source: which dialogues these are made from.
         wanted: flaws asked for; there are fewer where the dialogues have no room for more.
         load: of all of it, tokens counted at 4 characters each.
+        rates: of the judge; None where they are not known.
+        seconds: that it takes at them.
         cost: at the recipe's prices and without a prefix cache; None where the judge has none.
         by_policy: so many of the cases are to be planted by the recipe's policy.
         planted_by: cases by who planted them.
@@ -64,6 +67,8 @@ class ProbePlan:
     seed: int
     wanted: int
     load: Load = field(default_factory=Load)
+    rates: Rates | None = None
+    seconds: float | None = None
     cost: float | None = None
     by_policy: int = 0
     planted_by: dict[str, int] = field(default_factory=dict)

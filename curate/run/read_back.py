@@ -14,6 +14,7 @@ import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.errors import CurateError, UsageError
+from curate.notebook import cell, dialogue_parts
 from curate.records import SCORING, Manifest
 from curate.records.validation import load_record
 from curate.run.ingest import read_dialogues
@@ -35,6 +36,12 @@ class JudgedDialogue:
     adherence: dict[str, Any] | None
     metrics: dict[str, Any] | None
     factuality: dict[str, Any] | None
+
+    def _repr_html_(self) -> str:
+        held = self.dialogue
+        return cell(
+            *dialogue_parts(held.model_dump(), held.turn_spans, self.judgment, self.adherence)
+        )
 
 
 def read_manifest(run: Path) -> Manifest:

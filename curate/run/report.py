@@ -6,8 +6,8 @@ One pass over the dialogues and the rows that lie in the same order; in memory a
 from __future__ import annotations
 
 import tempfile
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,15 +18,15 @@ import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
-from curate.records import SCORING, Manifest, StageName
-from curate.report.columns import encoded, kind_of
+from curate.records import Manifest, StageName
+from curate.report.columns import CONTENT_SIGNS, encoded, kind_of
 from curate.report.page import chunks, page
-from curate.run.ingest import read_dialogues, read_index
-from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, SCORES
-from curate.run.read_back import read_decisions, read_manifest, stage_records
+from curate.run.outputs import SCORES
+from curate.run.read_back import read_decisions, read_manifest
+from curate.run.report_dialogues import RunPairs, dialogue_bodies
 from curate.run.report_figures import LengthTable, figures_of
 from curate.selection.columns import COLUMNS, LABEL_PREFIX, METRIC_PREFIX
-from curate.storage.files import atomic_file, damaged, readable
+from curate.storage.files import atomic_file, readable
 
 MAX_BYTES = 50_000_000
 """Size of a file from which browsers are slow to open it."""
@@ -64,7 +64,7 @@ class WrittenReport:
 
 
 @dataclass(slots=True)
-class _Part:
+class Part:
     """A file to be written: its chunks (sizes in `counts`), and which dialogues it has."""
 
     first: int
@@ -95,6 +95,7 @@ def write_report(
     max_bytes: int = MAX_BYTES,
     split: bool = False,
     on_dialogue: Callable[[int, int], None] | None = None,
+    edit: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> WrittenReport:
     """Write the report of a run.
 
@@ -105,6 +106,7 @@ def write_report(
         max_bytes: size of the dialogues in a file at most. Dialogues beyond it keep their row and scores, without
             text, or with `split` go to a further file.
         on_dialogue: told how many dialogues are done, of how many.
+        edit: given the overview's figures, gives those that are shown.
 
     Raises:
         UsageError: the run has no scores yet.
@@ -116,19 +118,20 @@ def write_report(
             "the run has no scores yet", got=run, fix="run its recipe to the end: it resumes"
         )
     out = run / "report.html" if out is None else out
-    pairs = _Pairs.of(run)
+    pairs = RunPairs.of(run)
     table = _table(run, manifest, pairs)
     lengths = LengthTable()
     with ExitStack() as opened:
-        parts = _parts(run, manifest, table, pairs, lengths, max_bytes, split, opened, on_dialogue)
-        figures = figures_of(run, manifest, table, lengths)
+        bodies = _counted(dialogue_bodies(run, manifest, pairs), lengths)
+        parts = pack_parts(bodies, table.height, max_bytes, split, opened, on_dialogue)
+        figures = edit(figures_of(run, manifest, table, lengths))
         report = WrittenReport(dialogues=table.height, pairs=len(pairs.rows))
         names = [_numbered(out, number) for number in range(len(parts))]
         for number, (part, name) in enumerate(zip(parts, names, strict=True)):
             shown = table.slice(part.first, part.rows)
             left_out = part.rows - sum(part.counts)
             more = {
-                "columns": _described(shown),
+                "columns": described_columns(shown),
                 "chunks": part.counts,
                 "first": part.first,
                 "left_out": left_out,
@@ -136,46 +139,54 @@ def write_report(
                 "parts": [path.name for path in names] if len(names) > 1 else [],
                 "part": number,
             }
-            with atomic_file(name) as file:
-                for piece in page(
-                    f"{manifest.name}: report",
-                    figures | more,
-                    _columns(shown, part, pairs),
-                    part.bodies(),
-                ):
-                    file.write(piece)
+            title = f"{manifest.name}: report"
+            write_page(name, title, figures | more, _columns(shown, part, pairs), part)
             report.files.append(name)
             report.bytes.append(name.stat().st_size)
             report.left_out += left_out
     return report
 
 
+def write_page(
+    path: Path, title: str, figures: Mapping[str, Any], columns: Mapping[str, Any], part: Part
+) -> None:
+    """Write one HTML file; see `curate.report.page.page`."""
+    with atomic_file(path) as file:
+        for piece in page(title, figures, columns, part.bodies()):
+            file.write(piece)
+
+
+def _counted(
+    bodies: Iterable[tuple[Dialogue, dict[str, Any]]], lengths: LengthTable
+) -> Iterator[tuple[Dialogue, dict[str, Any]]]:
+    for dialogue, body in bodies:
+        lengths.add(dialogue, body.get(StageName.JUDGE.value))
+        yield dialogue, body
+
+
 def _numbered(out: Path, number: int) -> Path:
     return out if not number else out.with_name(f"{out.stem}-{number + 1}{out.suffix}")
 
 
-def _parts(
-    run: Path,
-    manifest: Manifest,
-    table: pl.DataFrame,
-    pairs: _Pairs,
-    lengths: LengthTable,
+def pack_parts(
+    bodies: Iterable[tuple[Dialogue, dict[str, Any]]],
+    total: int,
     max_bytes: int,
     split: bool,
     opened: ExitStack,
     on_dialogue: Callable[[int, int], None] | None,
-) -> list[_Part]:
-    """Pack all dialogues; one part, or as many as are needed."""
+) -> list[Part]:
+    """Pack dialogues; one part, or as many as are needed."""
 
-    def new_part(first: int) -> _Part:
-        return _Part(first, opened.enter_context(tempfile.TemporaryFile()))
+    def new_part(first: int) -> Part:
+        return Part(first, opened.enter_context(tempfile.TemporaryFile()))
 
     parts = [new_part(0)]
     done = 0
     waiting: list[tuple[Dialogue, dict[str, Any]]] = []
 
     def lines() -> Iterator[bytes]:
-        for dialogue, body in _bodies(run, manifest, pairs, lengths):
+        for dialogue, body in bodies:
             waiting.append((dialogue, body))
             yield orjson.dumps(body)
 
@@ -196,11 +207,11 @@ def _parts(
         waiting.clear()
         done += count
         if on_dialogue is not None:
-            on_dialogue(done, table.height)
+            on_dialogue(done, total)
     return parts
 
 
-def _add_row(part: _Part, dialogue: Dialogue, body: Mapping[str, Any]) -> None:
+def _add_row(part: Part, dialogue: Dialogue, body: Mapping[str, Any]) -> None:
     """What the table of the page says of a dialogue beside its scores."""
     texts = (m.content for m in dialogue.messages if m.role == "user" and m.content.strip())
     part.texts.append(" ".join(next(texts, "")[:_CHUNK_TEXT].split())[:_FIRST_WORDS])
@@ -235,134 +246,7 @@ def _strip(marks: Mapping[int, str], dialogue: Dialogue) -> str:
     return "".join(signs).rstrip()
 
 
-def _bodies(
-    run: Path, manifest: Manifest, pairs: _Pairs, lengths: LengthTable
-) -> Iterator[tuple[Dialogue, dict[str, Any]]]:
-    """Each dialogue, and all that the page shows of it."""
-    keys = read_index(run).select("content_hash").collect().to_series()
-    records = {name.value: stage_records(run, manifest, name, keys) for name in SCORING}
-    decisions = read_decisions(run)
-    with pairs:
-        for dialogue in read_dialogues(run):
-            body: dict[str, Any] = _dialogue(dialogue)
-            for name, stage in records.items():
-                record = next(stage)
-                if record is not None:
-                    body[name] = _record(record)
-            decision = next(decisions, {})
-            if decision.get("dialogue_id") == dialogue.id and decision.get("collisions"):
-                body["collisions"] = decision["collisions"]
-            if found := pairs.read(dialogue.id):
-                body["pairs"] = found
-            lengths.add(dialogue, body.get(StageName.JUDGE.value))
-            yield dialogue, body
-
-
-def _dialogue(dialogue: Dialogue) -> dict[str, Any]:
-    """Its data; what is empty is left out."""
-    body = dialogue.model_dump(mode="json", exclude_defaults=True, exclude={"references"})
-    body["hash"] = dialogue.content_hash
-    body["turns"] = [(turn.number, turn.start, turn.stop) for turn in dialogue.turns]
-    return body
-
-
-def _record(record: dict[str, Any]) -> dict[str, Any]:
-    """A stage's record without what every record of the stage has alike, or the dialogue itself."""
-    kept = {
-        name: value
-        for name, value in record.items()
-        if name not in ("dialogue_id", "content_hash", "identity", "requests", "neutralised")
-        and value not in (None, [], {}, "")
-    }
-    if record["kind"] == "judgment":
-        kept["per_turn"] = [_without_probabilities(turn) for turn in record["per_turn"]]
-    return kept
-
-
-def _without_probabilities(turn: dict[str, Any]) -> dict[str, Any]:
-    readings = {
-        name: {key: reading[key] for key in ("mean", "spread") if reading.get(key) is not None}
-        for name, reading in turn.get("readings", {}).items()
-    }
-    return {**turn, "readings": readings}
-
-
-@dataclass(slots=True)
-class _Pairs:
-    """All pairs of a run: a row for the page's table each, and by dialogue where they lie."""
-
-    rows: list[dict[str, Any]]
-    places: dict[str, list[tuple[Path, int]]]
-    _files: dict[Path, IO[bytes]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, run: Path) -> _Pairs:
-        """Read the places of all pairs.
-
-        Raises:
-            CurateError: a line is damaged.
-        """
-        rows, places = [], defaultdict(list)
-        for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS):
-            path = run / "pairs" / f"{name}.jsonl"
-            if not path.is_file():
-                continue
-            offset = 0
-            with path.open("rb") as file:
-                for number, line in enumerate(file, start=1):
-                    try:
-                        pair = orjson.loads(line)
-                        rows.append(_pair_row(pair))
-                    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-                        raise damaged(f"{path}:{number}", error) from error
-                    places[pair["dialogue_id"]].append((path, offset))
-                    offset += len(line)
-        return cls(rows, places)
-
-    def read(self, dialogue_id: str) -> list[dict[str, Any]]:
-        """The pairs of a dialogue, without the prompt, which is its beginning."""
-        found = []
-        for path, offset in self.places.get(dialogue_id, ()):
-            file = self._files.get(path) or self._files.setdefault(path, path.open("rb"))
-            file.seek(offset)
-            pair = orjson.loads(file.readline())
-            dropped = ("kind", "dialogue_id", "content_hash", "prompt", "tools", "lineage")
-            found.append(
-                {
-                    name: value
-                    for name, value in pair.items()
-                    if name not in dropped and value not in (None, [], {}, "")
-                }
-            )
-        return found
-
-    def __enter__(self) -> _Pairs:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
-
-
-def _pair_row(pair: Mapping[str, Any]) -> dict[str, Any]:
-    check = pair.get("check") or {}
-    return {
-        "id": pair["pair_id"],
-        "dialogue": pair["dialogue_id"],
-        "turn": pair.get("turn"),
-        "kind": "made" if pair["basis"] == "judge" else "in the data",
-        "basis": pair["basis"],
-        "source": pair["source"],
-        "dropped": pair.get("drop_reason"),
-        "decided_by": check.get("decided_by"),
-        "probability": check.get("probability"),
-        "preference": check.get("preference"),
-        "margin": check.get("margin"),
-    }
-
-
-def _table(run: Path, manifest: Manifest, pairs: _Pairs) -> pl.DataFrame:
+def _table(run: Path, manifest: Manifest, pairs: RunPairs) -> pl.DataFrame:
     """A row a dialogue: scores, decisions, and how many pairs there are."""
     path = run / SCORES
     with readable(path):
@@ -396,20 +280,24 @@ def _table(run: Path, manifest: Manifest, pairs: _Pairs) -> pl.DataFrame:
     return table
 
 
-def _columns(table: pl.DataFrame, part: _Part, pairs: _Pairs) -> dict[str, Any]:
+def _columns(table: pl.DataFrame, part: Part, pairs: RunPairs) -> dict[str, Any]:
     """The columns that say something, and the table of pairs."""
-    own = {name: encoded(table[name].to_list()) for name in _shown(table)}
     ids = set(table["id"])
     rows = [row for row in pairs.rows if row["dialogue"] in ids]
     return {
-        "dialogues": own
-        | {
-            "first_words": encoded(part.texts),
-            "failure_codes": encoded(part.failures),
-            "turn_scores": encoded(part.turn_scores),
-            "turn_roles": encoded(part.turn_roles),
-        },
+        "dialogues": dialogue_columns(table, part)
+        | {"content": encoded([content[:CONTENT_SIGNS] for content in table["content_hash"]])},
         "pairs": {name: encoded([row[name] for row in rows]) for name in rows[0]} if rows else {},
+    }
+
+
+def dialogue_columns(table: pl.DataFrame, part: Part) -> dict[str, Any]:
+    """The columns of the table that say something, and those that packing its dialogues gave."""
+    return {name: encoded(table[name].to_list()) for name in _shown(table)} | {
+        "first_words": encoded(part.texts),
+        "failure_codes": encoded(part.failures),
+        "turn_scores": encoded(part.turn_scores),
+        "turn_roles": encoded(part.turn_roles),
     }
 
 
@@ -421,9 +309,11 @@ def _shown(table: pl.DataFrame) -> list[str]:
     ]
 
 
-def _described(table: pl.DataFrame) -> list[dict[str, Any]]:
-    """Name, meaning and kind of each column that can be filtered and sorted by."""
-    about = {column.name: column.about for column in COLUMNS} | _ABOUT
+def described_columns(
+    table: pl.DataFrame, more: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """Name, meaning and kind of each column that can be filtered and sorted by; `more` has meanings of its own."""
+    about = {column.name: column.about for column in COLUMNS} | _ABOUT | dict(more or {})
     described = [
         {
             "name": name,

@@ -12,11 +12,25 @@ import orjson
 import polars as pl
 
 from curate.dialogue import Dialogue
-from curate.planning.actual import compare
-from curate.records import DropReason, Manifest, StageName, TrustKind, UnscoredReason
-from curate.run.trust_reports import report_path, trust_sentences
+from curate.planning.estimate_beside_actual import compare
+from curate.records import (
+    Certificate,
+    DropReason,
+    Manifest,
+    QuarantineReason,
+    StageName,
+    TrustKind,
+    UnscoredReason,
+)
+from curate.report.columns import rounded
+from curate.run.populations import named_set
+from curate.run.trust_reports import (
+    is_of_run,
+    read_trust_report,
+    report_path,
+    trust_sentences,
+)
 from curate.selection.columns import NOT_SCORED, REJECTED_SIDES, UNSCORED_OF
-from curate.sources.unit_result import REASONS as QUARANTINE_REASONS
 from curate.storage.stage_rows import fingerprint
 from curate.trust.failure_modes import mode_rows
 from curate.trust.judge_checks import described
@@ -102,8 +116,9 @@ def figures_of(
             "recipe": orjson.dumps(manifest.recipe, option=orjson.OPT_INDENT_2).decode(),
         },
         "funnel": funnel_steps(manifest, table),
-        "meanings": _meanings(manifest),
+        "meanings": reason_meanings(manifest),
         "trust": _trust(run, manifest),
+        "threshold": _threshold(run, manifest),
         "judge_checks": _judge_checks(manifest),
         "adherence": None if manifest.adherence is None else manifest.adherence.model_dump(),
         "metrics": None if manifest.metrics is None else manifest.metrics.model_dump(),
@@ -193,12 +208,12 @@ _SCORED = {
 }
 
 
-def _meanings(manifest: Manifest) -> dict[str, str]:
+def reason_meanings(manifest: Manifest) -> dict[str, str]:
     """Every reason code in words, the recipe's own conditions as it writes them."""
     where = (manifest.recipe.get("select") or {}).get("where")
     conditions = where if isinstance(where, Mapping) else {}  # else the defaults, by name
     return {
-        **QUARANTINE_REASONS,
+        **{str(reason): reason.meaning for reason in QuarantineReason},
         **{str(name): f"not: {condition}" for name, condition in conditions.items()},
         **REJECTED_SIDES,
         **{str(reason): reason.meaning for reason in UnscoredReason},
@@ -234,6 +249,28 @@ def _trust(run: Path, manifest: Manifest) -> list[dict[str, Any]]:
         if said:
             found.append({"kind": title, "sentence": said, "figures": None})
     return found
+
+
+def _threshold(run: Path, manifest: Manifest) -> dict[str, Any] | None:
+    """The thresholds that a certificate holds at, strict ones first; None where there is none of these rows."""
+    held = read_trust_report(run, Certificate, TrustKind.CERTIFICATE)
+    if held is None or not held.issued or not is_of_run(held, manifest):
+        return None
+    steps = [
+        {"threshold": step.threshold, "at": rounded(step.threshold), "kept": step.kept}
+        for step in held.steps
+        if step.passed
+    ]
+    if not steps:
+        return None
+    return {
+        "column": held.certified.column,
+        "steps": steps,
+        "risk": held.risk,
+        "confidence": held.confidence,
+        "named": named_set(held.certified.of),
+        "bad": held.bad,
+    }
 
 
 _TITLES = {

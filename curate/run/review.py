@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,14 @@ from curate.run.outputs import (
     set_fingerprint,
     write_selection,
 )
+from curate.run.populations import UNIT, read_drawn, read_draws
 from curate.run.read_back import read_manifest
 from curate.run.reviews import (
     Reviews,
     by_rules,
     kept_answers,
     merged,
+    parse_answers,
     passed_pairs,
     read_answers,
     review_report,
@@ -53,6 +56,8 @@ from curate.run.staging import scored_rows
 from curate.run.trust_reports import trust_sentences
 from curate.storage.files import read_records
 from curate.storage.run_folder import RunFolder
+from curate.trust.bad_rule import BETTER
+from curate.trust.gold import read_rows
 
 _SHOWN = 3
 
@@ -81,8 +86,8 @@ def review_run(run: Path, file: Path) -> Reviewed:
 
     Args:
         run: a run folder with scores.
-        file: what the report's page exported. The same file may be taken again: of two answers of one person to the
-            same question the later counts.
+        file: what the report's page exported, or Label Studio or Argilla of a project that `curate sample` wrote.
+            The same file may be taken again: of two answers of one person to the same question the later counts.
 
     Raises:
         UsageError: the file is none, is cut off, or is about dialogues or pairs that the run does not have as they
@@ -92,9 +97,13 @@ def review_run(run: Path, file: Path) -> Reviewed:
     manifest = read_manifest(run)
     if not (run / SCORES).is_file():
         raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
-    new = read_answers(file)
+    new = _answers_of_tool(run, file) if file.suffix.lower() == ".json" else read_answers(file)
     if not new:
-        raise UsageError("the review file has no answers", got=file)
+        raise UsageError(
+            "the review file has no answers",
+            got=file,
+            fix="export it from the report's page after deciding about a dialogue or pair",
+        )
     index = read_index(run).select("id", "content_hash").collect()
     _check(run, file, new, index)
     with RunFolder(run) as folder:
@@ -113,6 +122,28 @@ def review_run(run: Path, file: Path) -> Reviewed:
         disagreed=tuple(sorted(names[key] for key in reviews.disagreed if key in names)),
         manifest=manifest,
     )
+
+
+def _answers_of_tool(run: Path, file: Path) -> list[ReviewAnswer]:
+    """The answers of a tool's export; one without a time was given when the file was written."""
+    rows = read_rows(file)
+    names = {row.get("draw") for row in rows if row.get("pair_id")}
+    swapped = {
+        (draw.id, unit)
+        for draw in read_draws(run)
+        if draw.id in names
+        for unit, is_swapped in read_drawn(run, draw).select(UNIT, "swapped").iter_rows()
+        if is_swapped
+    }
+    written = datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat(timespec="milliseconds")
+    for row in rows:
+        row["id"] = row.pop("dialogue_id", None)
+        row["time"] = row.get("time") or written.replace("+00:00", "Z")
+        if row["dimension"] == BETTER:
+            sides = ("b", "a") if (row["draw"], row["pair_id"]) in swapped else ("a", "b")
+            named = dict(zip(sides, ("chosen", "rejected"), strict=True))
+            row["value"] = row["better"] = named.get(row["value"], row["value"])
+    return parse_answers(file, map(orjson.dumps, rows))
 
 
 def _check(run: Path, file: Path, answers: Sequence[ReviewAnswer], index: pl.DataFrame) -> None:

@@ -69,8 +69,17 @@ def read_answers(path: Path) -> list[ReviewAnswer]:
     """
     if not path.is_file():
         raise UsageError("no such review file", got=path, expected="what the report's page exports")
+    return parse_answers(path, path.read_bytes().splitlines())
+
+
+def parse_answers(path: Path, lines: Iterable[bytes]) -> list[ReviewAnswer]:
+    """Answers of lines of JSON; `path` is for the message.
+
+    Raises:
+        UsageError: a line is no answer.
+    """
     answers = []
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:

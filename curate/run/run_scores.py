@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from curate.errors import UsageError
-from curate.records import AdherenceScore, JudgeIdentity, Judgment, StageName, Unscored
+from curate.records import (
+    AdherenceScore,
+    JudgeIdentity,
+    Judgment,
+    MetricsScore,
+    StageName,
+    Unscored,
+)
+from curate.records.readings import (
+    METRIC,
+    conversation_digit,
+    conversation_value,
+    metric_digit,
+    metric_value,
+    turn_value,
+)
 from curate.run.read_back import read_manifest
 from curate.run.staging import S, scored_rows
 from curate.storage.files import damaged
+from curate.trust.gold import Item, Label, Unused
+from curate.trust.levels import LabelledReading
 
 
 def rows_of(run: Path, stage: StageName, kind: type[S]) -> list[tuple[str, S | Unscored]] | None:
@@ -48,25 +66,107 @@ def adherence_of(run: Path, *, needed: bool) -> dict[str, AdherenceScore]:
     """
     rows = rows_of(run, StageName.ADHERENCE, AdherenceScore)
     if rows is None and needed:
-        raise UsageError("the run has no adherence scores", got=run)
+        raise UsageError(
+            "the run has no adherence scores", got=run, fix="run its recipe with `adherence` first"
+        )
     return {key: row for key, row in rows or () if isinstance(row, AdherenceScore)}
 
 
-def rubric_judge(judgments: Iterable[Judgment]) -> JudgeIdentity:
-    """The one judge of all judgments, before any calibration.
+@dataclass(frozen=True, slots=True)
+class ItemReading:
+    """What a judge said of a labelled item.
+
+    Attributes:
+        level: as it stands in the record, calibrated where it is; None for n/a.
+        digit: before any calibration.
+        value: the finest reading, the expectation where there is one.
+        na: probability of n/a, 0-1.
+    """
+
+    level: int | None
+    digit: int | None
+    value: float | None
+    na: float = 0.0
+
+
+def item_reading(
+    item: Item, judgments: Mapping[str, Judgment], metrics: Mapping[str, MetricsScore]
+) -> ItemReading | str:
+    """What was said of an item of the rubric, or of a metric on its own scale; or why there is nothing."""
+    name = item.dimension
+    if name.startswith(METRIC):
+        row = metrics.get(item.content_hash)
+        named = (one for one in (row.metrics if row else ()) if METRIC + one.name == name)
+        metric = next(named, None)
+        if metric is None:
+            return "the metrics of the dialogue could not be scored"
+        return ItemReading(metric.score, metric_digit(metric), metric_value(metric))
+    judgment = judgments.get(item.content_hash)
+    if judgment is None:
+        return "the judge could not score the dialogue"
+    if item.turn is None:
+        held = getattr(judgment.conversation_level, name)
+        digit = conversation_digit(held)
+        na = held.reading.probabilities.get("n/a", 0.0) if held.reading else float(digit is None)
+        level = None if held.score == "n/a" else held.score
+        return ItemReading(level, digit, conversation_value(held), na)
+    turn = next((turn for turn in judgment.per_turn if turn.turn == item.turn), None)
+    if turn is None:
+        return "the judge has no score of that turn"
+    digit = getattr(turn.digits or turn.scores, name)
+    return ItemReading(getattr(turn.scores, name), digit, turn_value(turn, name))
+
+
+def labelled_readings(
+    labels: Mapping[Item, Label],
+    judgments: Mapping[str, Judgment],
+    metrics: Mapping[str, MetricsScore],
+    groups: Mapping[str, str],
+    unused: Unused,
+) -> Iterator[LabelledReading]:
+    """What was said of each labelled item; labels of what could not be scored are counted.
+
+    Of a metric n/a is no level: the judge says where it does not apply, and such labels are counted, too.
+    """
+    for item, label in labels.items():
+        read = item_reading(item, judgments, metrics)
+        if not isinstance(read, str) and item.dimension.startswith(METRIC):
+            if label.level is None:
+                read = "n/a: a metric is n/a where the judge says so"
+            elif read.digit is None:
+                read = "the metric is n/a to the judge"
+        if isinstance(read, str):
+            unused.add(read, label.place, label.rows)
+            continue
+        group = groups[item.content_hash]
+        yield LabelledReading(read.value, read.digit, read.na, label.level, group)
+
+
+def one_judge(
+    records: Iterable[Judgment | AdherenceScore | MetricsScore], what: str
+) -> JudgeIdentity:
+    """The one judge of all records, before any calibration.
+
+    Args:
+        what: these are, in words.
 
     Raises:
         UsageError: there is none, or there are several.
     """
     identities = list(
-        {j.identity.uncalibrated().model_dump_json(): j.identity for j in judgments}.values()
+        {
+            one.identity.uncalibrated().model_dump_json(): one.identity.uncalibrated()
+            for one in records
+        }.values()
     )
     if not identities:
-        raise UsageError("the run has no scored dialogue", expected="judgments to calibrate")
+        raise UsageError(
+            "the run has no scored dialogue", expected=f"{what} to hold labels against"
+        )
     if len(identities) > 1:
         raise UsageError(
-            "the judgments are of several judges, or were asked for in several ways",
+            f"the {what} are of several judges, or were asked for in several ways",
             got=", ".join(f"{one.model} {one.mode}" for one in identities[:3]),
-            expected="scores of one judge: a calibration holds for no other",
+            expected="scores of one judge: what is measured or fitted holds for no other",
         )
-    return identities[0].uncalibrated()
+    return identities[0]

@@ -17,6 +17,7 @@ from curate.recipe import Recipe
 from curate.records import (
     AdherenceDecay,
     CascadeReport,
+    EngineRecord,
     Estimate,
     FactualityReport,
     JudgeChecks,
@@ -35,7 +36,7 @@ from curate.records import (
 
 Status = Literal["running", "done", "failed", "budget", "unscored"]
 
-NOT_COUNTED = frozenset(reason for reason in UnscoredReason if reason.cause == "data")
+NOT_COUNTED = frozenset(reason for reason in UnscoredReason if reason.place == "data")
 """Reasons that are errors (or wishes) of the data, not failures of a judge: outside the unscored share."""
 
 _VERSIONED = ("curate-dialogues", "polars", "pydantic", "xllamacpp", "aiohttp", "datasets")
@@ -110,6 +111,7 @@ class RunLog:
         unscored: content hashes of the dialogues without a score in some stage.
         exports: rows of each exported file, by trainer.
         sets: hashes of the sets that were made: `select` of the SFT set, `pairs`, `natural_pairs`.
+        engines: the models that are asked, by role.
     """
 
     recipe: Recipe
@@ -120,6 +122,7 @@ class RunLog:
     unscored: set[str] = field(default_factory=set)
     exports: dict[str, dict[str, int]] = field(default_factory=dict)
     sets: dict[str, str] = field(default_factory=dict)
+    engines: dict[str, EngineRecord] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     estimate: Estimate | None = None
@@ -232,6 +235,7 @@ class RunLog:
                 for name, report in self.stages.items()
                 if report.identity is not None
             },
+            engines=self.engines,
             fingerprints=self.fingerprints,
             versions=_versions(),
             recipe=self.recipe.model_dump(mode="json"),

@@ -12,13 +12,12 @@ from functools import partial
 import orjson
 import polars as pl
 
-from curate.adherence.calibration_match import describe_threshold
-from curate.adherence.config import AdherenceConfig
+from curate.adherence.config import AdherenceConfig, describe_threshold
 from curate.adherence.decay import AdherenceTally
 from curate.adherence.reference.config import EVALUATION_ONLY
 from curate.engines.open import Prices
 from curate.executors.local import AskingNobody
-from curate.executors.work import Runner
+from curate.executors.opening import Runner
 from curate.judging.calibrated_levels import (
     check_adherence,
     check_good_metrics,

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Discriminator, TypeAdapter, ValidationError
 
 from curate.dialogue import Dialogue
 from curate.executors.first_rows import FirstRows
-from curate.executors.work import Runner
+from curate.executors.opening import Runner
 from curate.recipe import Recipe
 from curate.records import (
     AdherenceScore,

@@ -82,170 +82,150 @@ def _facts() -> list[Column]:
     ]
 
 
-def _judged() -> list[Column]:
-    def judge(name: str, dtype: pl.DataType, about: str) -> Column:
-        return Column(name, dtype, about, ("judge",))
+_SCORE, _COUNT, _REAL, _TRUTH, _TEXT = (
+    *(pl.Int8(), pl.Int32(), pl.Float64(), pl.Boolean(), pl.String()),
+)
+_VERDICT = pl.Enum(VERDICTS)
+_READ = "needs mode tokens or samples."
 
-    score, real, boolean = pl.Int8(), pl.Float64(), pl.Boolean()
-    verdict = pl.Enum(VERDICTS)
-    columns = [
-        judge(
+_Told = tuple[str, pl.DataType, str]
+"""Name, type and meaning of a column."""
+
+
+def _of_conversation(name: str) -> list[_Told]:
+    """The columns of a conversation score."""
+    has_na = name != "coherence"
+    na = [(f"{name}_na", _TRUTH, "The score is n/a.")] if has_na else []
+    return [
+        (name, _SCORE, f"Conversation score, 1-5{'; null for n/a' if has_na else ''}."),
+        *na,
+        (f"{name}_expected", _REAL, f"Expectation, 1-5; {_READ}"),
+        (f"{name}_spread", _REAL, f"Standard deviation, 0-2; {_READ}"),
+    ]
+
+
+def _of_turns(name: str) -> list[_Told]:
+    """The columns of a dimension of turns."""
+    return [
+        (f"min_{name}", _SCORE, "Lowest score of a turn, 1-5."),
+        (f"mean_{name}", _REAL, "Mean score over turns, 1-5."),
+        (f"mean_{name}_expected", _REAL, f"Mean expectation, 1-5; {_READ}"),
+        (f"mean_{name}_spread", _REAL, f"Mean standard deviation, 0-2; {_READ}"),
+        (f"weakest_{name}", _SCORE, "Score of the weakest turn, 1-5."),
+    ]
+
+
+_SCORES: dict[ScoringStage, list[_Told]] = {
+    "judge": [
+        (
             "verdict",
-            verdict,
+            _VERDICT,
             "By the rule, from the scores: poor < borderline < good < excellent.",
         ),
-        judge("judge_verdict", verdict, "What the judge itself said; null where it was not asked."),
-        judge("verdict_mismatch", boolean, "The two differ; null where the judge gave none."),
-        judge("weakest_mismatch", boolean, "Judge and rule name different weakest turns."),
-    ]
-    for name in CONVERSATION_DIMENSIONS:
-        if name == "coherence":
-            columns.append(judge(name, score, "Conversation score, 1-5."))
-        else:
-            columns.append(judge(name, score, "Conversation score, 1-5; null for n/a."))
-            columns.append(judge(f"{name}_na", boolean, "The score is n/a."))
-        columns.append(
-            judge(f"{name}_expected", real, "Expectation, 1-5; needs mode tokens or samples.")
-        )
-        columns.append(
-            judge(f"{name}_spread", real, "Standard deviation, 0-2; needs mode tokens or samples.")
-        )
-    for name in TURN_DIMENSIONS:
-        columns.append(judge(f"min_{name}", score, "Lowest score of a turn, 1-5."))
-        columns.append(judge(f"mean_{name}", real, "Mean score over turns, 1-5."))
-        columns.append(
-            judge(
-                f"mean_{name}_expected",
-                real,
-                "Mean expectation, 1-5; needs mode tokens or samples.",
-            )
-        )
-        columns.append(
-            judge(
-                f"mean_{name}_spread",
-                real,
-                "Mean standard deviation, 0-2; needs mode tokens or samples.",
-            )
-        )
-        columns.append(judge(f"weakest_{name}", score, "Score of the weakest turn, 1-5."))
-    columns += [
-        judge("weakest_turn", pl.Int32(), "Number of the weakest turn; null where none is weak."),
-        judge("lowest_score", score, "Lowest of all scores of turns and conversation, 1-5."),
-        judge(
+        ("judge_verdict", _VERDICT, "What the judge itself said; null where it was not asked."),
+        ("verdict_mismatch", _TRUTH, "The two differ; null where the judge gave none."),
+        ("weakest_mismatch", _TRUTH, "Judge and rule name different weakest turns."),
+        *(told for name in CONVERSATION_DIMENSIONS for told in _of_conversation(name)),
+        *(told for name in TURN_DIMENSIONS for told in _of_turns(name)),
+        ("weakest_turn", _COUNT, "Number of the weakest turn; null where none is weak."),
+        ("lowest_score", _SCORE, "Lowest of all scores of turns and conversation, 1-5."),
+        (
             "mean_score",
-            real,
+            _REAL,
             "Mean of the three turn dimensions' means and the conversation scores, 1-5; of "
             "expectations where there are some. The column to rank by.",
         ),
-        judge("n_issues", pl.Int32(), "Issues the judge listed over all turns."),
-        judge(
-            "n_unscored_turns", pl.Int32(), "Turns without a score in a dialogue that has others."
-        ),
-        judge("overlap_disagreement", real, "Mean absolute difference between windows, 0-4."),
-        judge(
+        ("n_issues", _COUNT, "Issues the judge listed over all turns."),
+        ("n_unscored_turns", _COUNT, "Turns without a score in a dialogue that has others."),
+        ("overlap_disagreement", _REAL, "Mean absolute difference between windows, 0-4."),
+        (
             "jury_disagreement",
-            real,
+            _REAL,
             "Mean absolute difference between two judges' scores, 0-4, over all pairs of judges; null where one "
             "judge was asked.",
         ),
-        judge(
+        (
             "judge_coverage",
-            real,
+            _REAL,
             "Least mass on the asked labels, or share of samples that could be used, 0-1; "
             "needs mode tokens or samples.",
         ),
-        judge(
+        (
             "levels_calibrated",
-            boolean,
+            _TRUTH,
             "Scores are calibrated levels (`judge.calibration`), which verdict and weakest turn go by.",
         ),
-        judge(
+        (
             "p_good",
-            real,
+            _REAL,
             "Probability that people find the dialogue good, 0-1; null without a calibration that has it.",
         ),
-        judge("judge_key", pl.String(), "Model, mode and a hash of the judge's whole identity."),
-    ]
-    return columns
-
-
-def _adherent() -> list[Column]:
-    def adherence(name: str, dtype: pl.DataType, about: str) -> Column:
-        return Column(name, dtype, about, ("adherence",))
-
-    real, count = pl.Float64(), pl.Int32()
-    return [
-        adherence("adherence", real, "Session score, 0-1."),
-        adherence("adherent", pl.Boolean(), "By threshold or strict mode, as the recipe says."),
-        adherence("adherence_low", real, "Lower end of the 95 % interval, 0-1."),
-        adherence("adherence_high", real, "Upper end of the 95 % interval, 0-1."),
-        adherence("min_adherence", real, "Lowest score of a turn, 0-1."),
-        adherence("n_off_role_turns", count, "Turns scored and not adherent."),
-        adherence("first_off_role_turn", count, "Number of the first such turn; null without one."),
-        adherence(
+        ("judge_key", _TEXT, "Model, mode and a hash of the judge's whole identity."),
+    ],
+    "adherence": [
+        ("adherence", _REAL, "Session score, 0-1."),
+        ("adherent", _TRUTH, "By threshold or strict mode, as the recipe says."),
+        ("adherence_low", _REAL, "Lower end of the 95 % interval, 0-1."),
+        ("adherence_high", _REAL, "Upper end of the 95 % interval, 0-1."),
+        ("min_adherence", _REAL, "Lowest score of a turn, 0-1."),
+        ("n_off_role_turns", _COUNT, "Turns scored and not adherent."),
+        ("first_off_role_turn", _COUNT, "Number of the first such turn; null without one."),
+        (
             "n_turns_in_role",
-            count,
+            _COUNT,
             "Assistant turns before the first that is not adherent, or of which that is not known; all "
             "where there is none. Null for granularity conversation.",
         ),
-        adherence("adherence_slope", real, "Change of the score from one turn to the next."),
-        adherence("adherence_slope_low", real, "Lower end of the slope's 95 % interval."),
-        adherence("adherence_slope_high", real, "Upper end of the slope's 95 % interval."),
-        adherence(
+        ("adherence_slope", _REAL, "Change of the score from one turn to the next."),
+        ("adherence_slope_low", _REAL, "Lower end of the slope's 95 % interval."),
+        ("adherence_slope_high", _REAL, "Upper end of the slope's 95 % interval."),
+        (
             "adherence_trend_p",
-            real,
+            _REAL,
             "That an order of the turns by chance shows a trend this strong, 0-1 (Mann-Kendall).",
         ),
         *(
-            adherence(
+            (
                 f"n_{kind}_violations",
-                count,
+                _COUNT,
                 f"Turns (or the conversation) with a violation of kind {kind}; include_reason only.",
             )
             for kind in VIOLATIONS
         ),
-        adherence("n_adherence_unscored_turns", count, "Turns without an adherence score."),
-        adherence(
-            "n_adherence_imputed", count, "Answers of 0.5 for want of evidence (on_missing: half)."
+        ("n_adherence_unscored_turns", _COUNT, "Turns without an adherence score."),
+        ("n_adherence_imputed", _COUNT, "Answers of 0.5 for want of evidence (on_missing: half)."),
+        ("adherence_coverage", _REAL, "Least mass on yes and no, 0-1; continuous mode only."),
+        (
+            "adherence_disagreement",
+            _REAL,
+            "Mean absolute difference between two judges' scores of a turn, 0-1; null without a jury.",
         ),
-        adherence(
-            "adherence_coverage", real, "Least mass on yes and no, 0-1; continuous mode only."
+        ("adherence_key", _TEXT, "Model, mode and a hash of the whole identity."),
+    ],
+    "metrics": [
+        ("overall_score", _REAL, "Weighted sum of the metrics, 0-100."),
+        ("metrics_passed", _TRUTH, "overall_score is at least `pass_threshold`."),
+        ("overall_low", _REAL, "Lowest overall score with weights changed by up to 20 %."),
+        ("overall_high", _REAL, "Highest overall score with weights changed so."),
+        ("n_poor_metrics", _COUNT, "Metrics with a score of 2 or less, or fail."),
+        ("n_na_metrics", _COUNT, "Metrics that do not apply."),
+        (
+            "metrics_disagreement",
+            _REAL,
+            "Mean absolute difference between two judges' scores, over the scale, 0-1; null without a jury.",
         ),
-        adherence("adherence_key", pl.String(), "Model, mode and a hash of the whole identity."),
-    ]
-
-
-def _measured() -> list[Column]:
-    def metrics(name: str, dtype: pl.DataType, about: str) -> Column:
-        return Column(name, dtype, about, ("metrics",))
-
-    real, count = pl.Float64(), pl.Int32()
-    return [
-        metrics("overall_score", real, "Weighted sum of the metrics, 0-100."),
-        metrics("metrics_passed", pl.Boolean(), "overall_score is at least `pass_threshold`."),
-        metrics("overall_low", real, "Lowest overall score with weights changed by up to 20 %."),
-        metrics("overall_high", real, "Highest overall score with weights changed so."),
-        metrics("n_poor_metrics", count, "Metrics with a score of 2 or less, or fail."),
-        metrics("n_na_metrics", count, "Metrics that do not apply."),
-        metrics("metrics_key", pl.String(), "Model, mode and a hash of identity and weights."),
-    ]
-
-
-def _checked() -> list[Column]:
-    def facts(name: str, dtype: pl.DataType, about: str) -> Column:
-        return Column(name, dtype, about, ("factuality",))
-
-    real, count = pl.Float64(), pl.Int32()
-    return [
-        facts(
-            "factual_precision", real, "True claims over factual ones, 0-1; null without claims."
-        ),
-        facts("min_factual_precision", real, "Lowest precision of a turn that claims facts, 0-1."),
-        facts("n_claims", count, "Factual claims: true, false or unverifiable."),
-        facts("n_false_claims", count, "Those of them that are false."),
-        facts("n_unverifiable_claims", count, "Those that nothing at hand tells about."),
-        facts("factuality_key", pl.String(), "Model, mode and a hash of the whole identity."),
-    ]
+        ("metrics_key", _TEXT, "Model, mode and a hash of identity and weights."),
+    ],
+    "factuality": [
+        ("factual_precision", _REAL, "True claims over factual ones, 0-1; null without claims."),
+        ("min_factual_precision", _REAL, "Lowest precision of a turn that claims facts, 0-1."),
+        ("n_claims", _COUNT, "Factual claims: true, false or unverifiable."),
+        ("n_false_claims", _COUNT, "Those of them that are false."),
+        ("n_unverifiable_claims", _COUNT, "Those that nothing at hand tells about."),
+        ("factuality_key", _TEXT, "Model, mode and a hash of the whole identity."),
+    ],
+}
+"""The columns of one stage each."""
 
 
 def _derived() -> list[Column]:
@@ -270,10 +250,7 @@ def _derived() -> list[Column]:
 
 COLUMNS: tuple[Column, ...] = (
     *_facts(),
-    *_judged(),
-    *_adherent(),
-    *_measured(),
-    *_checked(),
+    *(Column(*told, (stage,)) for stage, columns in _SCORES.items() for told in columns),
     *_derived(),
 )
 SCHEMA: dict[str, pl.DataType] = {column.name: column.dtype for column in COLUMNS}

@@ -79,7 +79,7 @@ class EvalIndex:
 
     @property
     def warning(self) -> str | None:
-        """What of the set cannot be found, in one line; None where all of it can."""
+        """Warning of what in the set cannot be found, in one line; None where all of it can."""
         parts = []
         if self.short:
             parts.append(f"{self.short} are shorter than {self.config.ngram} words")

@@ -51,7 +51,7 @@ class Duplicate:
 
 
 def view_text(dialogue: Dialogue, view: View) -> str:
-    """What is compared of a dialogue.
+    """Return the text of a dialogue that is compared.
 
     `dialogue` is every message but system ones, with the names and arguments of tool calls; a system
     message is often the same for all. `first_user` is the first user message, empty where there is none.
@@ -259,17 +259,9 @@ class Deduplication:
         read: gives the same dialogues in the same order each time; called two times and once more for
             each further view.
         config: `embedding` and `keep` are not looked at.
-        order: rows, the most preferred first; the order of reading by default.
-        folder: for the temporary file of shingles.
     """
 
-    def __init__(
-        self,
-        read: Read,
-        config: DedupConfig,
-        order: Sequence[int] | None = None,
-        folder: Path | None = None,
-    ) -> None:
+    def __init__(self, read: Read, config: DedupConfig) -> None:
         self._config = config
         self._stack = ExitStack()
         near = config.near
@@ -282,9 +274,9 @@ class Deduplication:
             if sketches is not None:
                 sketches.add(TextBatch(batch))
         self._exact = keys.groups() if config.exact else None
-        self._order = tuple(range(count) if order is None else order)
-        rows = np.array(sorted(self._order), dtype=np.int64)
-        self._near = sketches.open(rows, read, folder, self._stack) if sketches else {}
+        self._order = range(count)
+        rows = np.arange(count, dtype=np.int64)
+        self._near = sketches.open(rows, read, None, self._stack) if sketches else {}
 
     def __enter__(self) -> Deduplication:
         return self

@@ -57,15 +57,12 @@ def stages_of(names: Iterable[str], ran: Collection[ScoringStage] = ()) -> froze
     )
 
 
-def check_condition(
-    sql: str, where: str, schema: Mapping[str, pl.DataType] = SCHEMA
-) -> frozenset[str]:
+def check_condition(sql: str, where: str) -> frozenset[str]:
     """Check that SQL is a yes-or-no question about one row of the table.
 
     Args:
         sql: the condition.
         where: its place in the recipe, for the error.
-        schema: columns there are, but for `label_<name>` and `metric_<name>`.
 
     Returns:
         The columns it reads.
@@ -74,7 +71,7 @@ def check_condition(
         UsageError: bad SQL, an unknown column (with the nearest known one), text that is no verdict, a
             comparison of text with numbers, or a result that is neither true nor false.
     """
-    dtype, names = _check(sql, where, schema)
+    dtype, names = _check(sql, where)
     if not isinstance(dtype, (pl.Boolean, pl.Null)):
         raise UsageError(
             f"{where} is not a condition",
@@ -85,11 +82,9 @@ def check_condition(
     return names
 
 
-def check_ranking(
-    sql: str, where: str, schema: Mapping[str, pl.DataType] = SCHEMA
-) -> frozenset[str]:
+def check_ranking(sql: str, where: str) -> frozenset[str]:
     """Check that SQL gives something to sort by (numbers, or verdicts); otherwise as `check_condition`."""
-    dtype, names = _check(sql, where, schema)
+    dtype, names = _check(sql, where)
     if not (dtype.is_numeric() or isinstance(dtype, (pl.Boolean, pl.Enum, pl.Null))):
         raise UsageError(
             f"{where} cannot be ranked",
@@ -142,12 +137,10 @@ def evaluate(table: pl.DataFrame, sql: str, where: str) -> pl.Series:
         raise _unfit(sql, where, error) from error
 
 
-def _check(
-    sql: str, where: str, schema: Mapping[str, pl.DataType]
-) -> tuple[pl.DataType, frozenset[str]]:
+def _check(sql: str, where: str) -> tuple[pl.DataType, frozenset[str]]:
     expression = parse(sql, where)
     names = columns_of(expression)
-    check_columns(names, where, schema)
+    check_columns(names, where)
     if names and names <= _VERDICT_COLUMNS:
         for text in _TEXT.findall(sql):
             if text not in VERDICTS:
@@ -157,10 +150,10 @@ def _check(
                     expected="one of " + ", ".join(VERDICTS),
                 )
     metrics = {name: dtype for name in names if (dtype := metric_type(name)) is not None}
-    schema = {**schema, **metrics}
-    unknown = {name: pl.Null() for name in names - set(schema)}
+    known = SCHEMA | metrics
+    unknown = {name: pl.Null() for name in names - set(known)}
     try:
-        empty = pl.DataFrame(schema={**schema, **unknown})
+        empty = pl.DataFrame(schema={**known, **unknown})
         return empty.select(expression.alias("value")).schema["value"], names
     except PolarsError as error:
         if unknown:

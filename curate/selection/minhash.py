@@ -93,7 +93,7 @@ class Bands:
         return (hashed >> np.uint64(32)).astype(np.uint32)
 
     def buckets(self, among: I64) -> Buckets:
-        """What shares a band with what, of the texts `among` (ascending)."""
+        """Group the texts `among` (ascending) that share a band."""
         if not self._chunks:
             return Buckets(np.empty(0, np.uint32), np.empty(0, np.uint32))
         # one array from here on: the chunks would double it

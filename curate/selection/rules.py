@@ -12,7 +12,7 @@ conditions that read its columns and no other stage's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import polars as pl
 
@@ -21,6 +21,9 @@ from curate.records import Collision, Decision, ScoringStage
 from curate.selection.columns import SCORE_OF, SKIPPED, UNSCORED_OF
 from curate.selection.config import Removal, SelectConfig, Share
 from curate.selection.expressions import check_columns, columns_of, evaluate, parse, stages_of
+
+if TYPE_CHECKING:  # it takes its time to import
+    from curate.selection.cleaning import Cleaner
 
 DEFAULT_CONDITIONS: dict[ScoringStage, tuple[str, str]] = {
     "judge": ("good_verdict", "verdict >= 'good'"),
@@ -74,24 +77,8 @@ Collisions = Mapping[int, Sequence[Collision]]
 """By row of the table."""
 
 
-class CleaningFacts(Protocol):
-    """What is known of the dialogues' texts: see `selection.cleaning.Cleaner`."""
-
-    @property
-    def contaminated(self) -> Collisions:
-        """The rows that share text with an eval set."""
-
-    def duplicates(self, table: pl.DataFrame, rows: Iterable[int]) -> Collisions:
-        """The rows to remove as duplicates of others, of these."""
-
-    def splits(
-        self, table: pl.DataFrame, selected: Sequence[bool]
-    ) -> Sequence[Literal["train", "validation"]] | None:
-        """The side of every row, where a split is asked for."""
-
-
 def select(
-    table: pl.DataFrame, config: SelectConfig, cleaning: CleaningFacts | None = None
+    table: pl.DataFrame, config: SelectConfig, cleaning: Cleaner | None = None
 ) -> list[Decision]:
     """Sort the dialogues of a score table into sets.
 
@@ -120,7 +107,7 @@ def select(
 
 
 def decision_columns(decided: pl.DataFrame) -> pl.DataFrame:
-    """What `decide` gives, in the fields of `records.Decision`: its rows as JSON are the records."""
+    """Return what `decide` gives, in the fields of `records.Decision`: its rows as JSON are the records."""
     sets = [
         pl.when(pl.col("reasons").list.len() == 0)
         .then(pl.lit("sft"))
@@ -153,7 +140,7 @@ def decided_columns(decisions: pl.DataFrame) -> pl.DataFrame:
 
 
 def decide(
-    table: pl.DataFrame, config: SelectConfig, cleaning: CleaningFacts | None = None
+    table: pl.DataFrame, config: SelectConfig, cleaning: Cleaner | None = None
 ) -> pl.DataFrame:
     """As `select`, but columnar: `id`, `content_hash`, `reasons` (list of text, empty for the SFT set),
     `review` and `active` (booleans), `collisions` (list of structs), `split` (text) and `reviewed` (struct,
@@ -317,7 +304,7 @@ def questions(config: SelectConfig) -> dict[str, str]:
 
 
 def filters(table: pl.DataFrame, config: SelectConfig) -> dict[str, str]:
-    """What decides about the SFT set, as SQL by its place in the recipe: the conditions and the ranking that apply."""
+    """Return the filters of the SFT set, as SQL by its place in the recipe: the conditions and the ranking that apply."""
     asked = {f"select.where.{name}": sql for name, sql in conditions(table, config).items()}
     share = share_taken(table, config)
     return asked if share is None else {**asked, "select.top.by": share.by}
@@ -347,7 +334,7 @@ def share_taken(table: pl.DataFrame, config: SelectConfig) -> Share | None:
 
 
 def _has_levels(table: pl.DataFrame) -> bool:
-    """Whether all scores of the judge are calibrated levels."""
+    """Tell whether all scores of the judge are calibrated levels."""
     found = table["levels_calibrated"].drop_nulls()
     return bool(len(found) and found.all())
 
@@ -421,7 +408,7 @@ def _mark(table: pl.DataFrame, rule: str | Share | None, where: str) -> pl.Serie
 
 
 def _ranking(table: pl.DataFrame, share: Share, where: str) -> pl.Series:
-    """What a share is ranked by; NaN, which sorts above every number, is no value."""
+    """Return what a share is ranked by; NaN, which sorts above every number, is no value."""
     by = evaluate(table, share.by, f"{where}.by")
     return by.fill_nan(None) if by.dtype.is_float() else by
 

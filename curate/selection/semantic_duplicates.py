@@ -101,6 +101,6 @@ def _matrix(folder: Path | None) -> Iterator[Callable[[F32 | None], F32]]:
 
 
 def _normalised(vectors: F32) -> F32:
-    """Of length 1; what is zero stays zero, similar to nothing."""
+    """Scale vectors to length 1; what is zero stays zero, similar to nothing."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.ascontiguousarray(vectors / np.where(lengths == 0, 1, lengths), dtype=np.float32)

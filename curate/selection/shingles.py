@@ -74,7 +74,7 @@ def tokenise(text: str) -> list[str]:
 
 
 def worth(tokens: Sequence[str]) -> int:
-    """How many words tokens are worth, rounded down."""
+    """Convert tokens to words, rounded down."""
     return int(_worths(tokens).sum()) // WORD
 
 

@@ -39,12 +39,12 @@ def conversation_keys(dialogue: Dialogue) -> tuple[int, ...]:
     return tuple(_hashed("row", lineage.source, lineage.file, str(row)) for row in lineage.rows)
 
 
-def prompt_keys(dialogue: Dialogue, min_words: int = MIN_WORDS) -> tuple[int, ...]:
+def prompt_keys(dialogue: Dialogue) -> tuple[int, ...]:
     """A 64-bit hash of the dialogue's beginning up to each user and tool message, but for case and spacing.
 
     Any of these may be the prompt of a pair, and a log may hold a conversation once for each of its turns.
     System messages are left aside, and beginnings whose user messages together have fewer words than
-    `min_words`: "hello" opens many dialogues that have nothing else in common.
+    `MIN_WORDS`: "hello" opens many dialogues that have nothing else in common.
     """
     said = hashlib.blake2b(digest_size=8)
     words = 0
@@ -52,12 +52,12 @@ def prompt_keys(dialogue: Dialogue, min_words: int = MIN_WORDS) -> tuple[int, ..
     for message in dialogue.messages:
         if message.role == "system":
             continue
-        if message.role == "user" and words < min_words:
+        if message.role == "user" and words < MIN_WORDS:
             words += worth(tokenise(message.content))
         text = " ".join(message.content.casefold().split())
         calls = [[call.name, call.arguments] for call in message.tool_calls]
         said.update(orjson.dumps([message.role, text, calls], option=orjson.OPT_SORT_KEYS))
-        if message.role in ("user", "tool") and words >= min_words:
+        if message.role in ("user", "tool") and words >= MIN_WORDS:
             keys.append(int.from_bytes(said.digest(), "little"))
     return tuple(keys)
 

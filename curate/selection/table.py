@@ -231,6 +231,7 @@ def _measured(measured: Measured, *, is_asked: bool) -> Row:
         "overall_high": measured.overall_range[1],
         "n_poor_metrics": sum(metric.is_poor for metric in measured.metrics),
         "n_na_metrics": sum(metric.score is None for metric in measured.metrics),
+        "metrics_disagreement": measured.disagreement,
         "metrics_key": _key(measured.identity, measured.weights_key),
     }
     for metric in measured.metrics:
@@ -280,7 +281,7 @@ def _p_good(good: GoodModel, judged: Judged, scored: Scored, measured: Measured)
 
 
 def facts_row(dialogue: Dialogue) -> Row:
-    """What is known of a dialogue once it is read, by column, its scalar labels under `labels`."""
+    """Return what is known of a dialogue once it is read, by column, its scalar labels under `labels`."""
     language = dialogue.metadata.get("language", dialogue.metadata.get("lang"))
     lineage = dialogue.lineage
     shown = [message for message in dialogue.messages if message.role != "system"]
@@ -394,6 +395,7 @@ def _adherent(score: AdherenceScore) -> Row:
         "adherence_coverage": min(
             (answer.coverage for answer in answers if answer.coverage is not None), default=None
         ),
+        "adherence_disagreement": score.disagreement,
         "adherence_key": _key(score.identity, *identity),
     }
     if trend is not None:

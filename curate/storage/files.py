@@ -15,7 +15,6 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, TypeVar
 
 import polars as pl
@@ -56,7 +55,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Where to write what is to become `path`; it does when the block ends without an error."""
+    """Yield the path to write what is to become `path`; it does when the block ends without an error."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         make_folder(path.parent)
@@ -187,14 +186,9 @@ class FrameFile:
             raise disk_error(self.path, error) from error
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
-            if error is None and self._count:
+            if error[1] is None and self._count:
                 with replacing(self.path) as temporary:
                     write_table(self._whole(), temporary, row_group_size=ROW_GROUP)
         finally:
@@ -234,7 +228,7 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def damaged(place: Path | str, error: BaseException | str) -> CurateError:
-    """What to say of a file of a run, or of a line of it, that cannot be read back."""
+    """Make the error for a file of a run, or a line of it, that cannot be read back."""
     said = str(error).strip() or type(error).__name__
     return CurateError(
         f"{place} is damaged",
@@ -244,7 +238,7 @@ def damaged(place: Path | str, error: BaseException | str) -> CurateError:
 
 
 def disk_error(path: Path, error: OSError) -> CurateError:
-    """What to say of a file that cannot be written."""
+    """Make the error for a file that cannot be written."""
     return CurateError(
         f"cannot write {path}",
         got=error.strerror or str(error),

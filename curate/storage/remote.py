@@ -271,7 +271,7 @@ class RemoteFolder:
     # -- both
 
     def _local(self, name: str) -> Path:
-        """Where a file from the URL goes; never outside of the working copy."""
+        """Return the path of a file from the URL; never outside of the working copy."""
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
             raise CurateError(
@@ -293,7 +293,7 @@ class RemoteFolder:
 
 
 def _new_state(copy: str) -> dict[str, Any]:
-    """What a working copy knows of its URL.
+    """Make the record of what a working copy knows of its URL.
 
     `copy`: its own name; `generation`: of the `.sync.json` it last read or wrote; `files`: name to size,
     modification time in ns and digest, as last copied; `row`: number of the newest reply copied out; `parts`: parts

@@ -175,6 +175,11 @@ class StageRows(Generic[R]):
         for key, record in self._stored(self._held().is_last_distinct()):
             yield key, self._load(record)
 
+    def get(self, key: str) -> R | None:
+        """The row of one key; None where there is none."""
+        record = stored_record(self.folder, key)
+        return None if record is None else self._load(record)
+
     def aligned(self, keys: pl.Series, wanted: pl.Series | None = None) -> Iterator[R | None]:
         """The row of each of `keys`, None where there is none; one pass over the files.
 

@@ -6,14 +6,14 @@ import tempfile
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 import orjson
 
 from curate.errors import UsageError
 from curate.export.config import Trainer
-from curate.export.facts import Layout, Stage, TrainerFacts
-from curate.export.trainers import trainer_module
+from curate.export.trainer_facts import Layout, Stage, TrainerFacts
+from curate.export.trainers import TRAINERS
 from curate.trainer_check import replay
 from curate.trainer_check.checks import Problems, check_example, check_users
 from curate.trainer_check.data_files import CheckedFile, Row, find_files
@@ -24,9 +24,8 @@ from curate.trainer_check.template_checks import ChatTokenizer, check_rendered, 
 
 Through = Literal["auto", "installed", "restated"]
 
-TRAINERS: Final[tuple[Trainer, ...]] = get_args(Trainer)
 STAGES: Final[dict[str, tuple[Stage, ...]]] = {
-    trainer: tuple(trainer_module(trainer).FACTS.stages) for trainer in TRAINERS
+    trainer: tuple(module.facts.stages) for trainer, module in TRAINERS.items()
 }
 
 _REPEATED: Final = Problem("duplicate_prompt", "noted", "train on the same prompt once more")
@@ -60,7 +59,7 @@ def check_path(
         UsageError: the tokenizer or the trainer is not there.
         SourceError: there is nothing to read.
     """
-    facts = trainer_module(trainer).FACTS
+    facts = TRAINERS[trainer].facts
     runs_in = _interpreter(trainer, facts, tokenizer, through, python)
     opened = None if tokenizer is None else open_tokenizer(tokenizer)
     files, skipped = find_files(path)
@@ -80,7 +79,7 @@ def check_path(
 def _interpreter(
     trainer: str, facts: TrainerFacts, tokenizer: str | None, through: Through, python: str | None
 ) -> str | None:
-    """What runs the trainer's own loader; None where it is not run."""
+    """Return the Python that runs the trainer's own loader; None where it is not run."""
     if through == "restated":
         return None
     if python is None and through == "auto" and tokenizer is None:
@@ -91,7 +90,7 @@ def _interpreter(
     if facts.package is None:
         raise UsageError(
             f"{trainer} has no loader that could be run",
-            expected=", ".join(t for t in TRAINERS if trainer_module(t).FACTS.package is not None),
+            expected=", ".join(t for t in TRAINERS if TRAINERS[t].facts.package is not None),
             fix="leave --through and --python out",
         )
     if found is None:
@@ -323,7 +322,7 @@ def _replay(checks: list[_FileCheck], package: str, python: str, tokenizer: str)
 
 
 def _trains_on_all(tokenizer: ChatTokenizer | None, marks_answers: bool | None) -> Problem:
-    """What becomes of the user's words in a dialogue, and whether the chat template lets them be left out.
+    """Tell what becomes of the user's words in a dialogue, and whether the chat template lets them be left out.
 
     Args:
         tokenizer: with the chat template, if one was given.

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from curate.export.facts import CHAT_ROLES, USUAL, Layout, Order, StageFacts
+from curate.export.trainer_facts import CHAT_ROLES, USUAL, Layout, Order, StageFacts
 from curate.trainer_check.data_files import shown
 from curate.trainer_check.examples import ANSWERS, Example, Message, said
 from curate.trainer_check.findings import Problem
@@ -111,7 +111,7 @@ def _check_side(side: list[Message] | str, name: str, problems: Problems) -> Non
 
 
 def _check_order(messages: Sequence[Message], order: Order | None, problems: Problems) -> None:
-    """That questions and answers take turns, after a system message."""
+    """Check that questions and answers take turns, after a system message."""
     if order is None:
         return
     turns: list[str] = []
@@ -206,7 +206,7 @@ def tools_of(example: Example) -> list[Any] | None:
 
 
 def says_nothing(message: Message) -> bool:
-    """Whether a message has neither text nor a tool call."""
+    """Tell whether a message has neither text nor a tool call."""
     content = message.get("content")
     text = content.strip() if isinstance(content, str) else content
     return not text and not message.get("tool_calls")
@@ -226,7 +226,7 @@ def _json(text: str) -> Any:
 
 
 def _is_call_text(content: str) -> bool:
-    """Whether a message that is a call is JSON with name and arguments; thinking or a marked call's text aside."""
+    """Tell whether a message that is a call is JSON with name and arguments; thinking or a marked call's text aside."""
     marked = re.search("<tool_call>(.*?)</tool_call>", content, re.DOTALL)
     bare = re.sub("<think>.*?</think>", "", content, count=1, flags=re.DOTALL)
     calls = _json(marked.group(1) if marked else bare)
@@ -235,7 +235,7 @@ def _is_call_text(content: str) -> bool:
 
 
 def check_users(row: Mapping[str, Any], problems: Problems) -> None:
-    """Whether a user's message anywhere in a row has no text; every trainer takes it as it stands.
+    """Check whether a user's message anywhere in a row has no text; every trainer takes it as it stands.
 
     Looked for under the names that messages go by in any trainer's format, whatever the column, and in
     Alpaca's two columns and its history of questions and answers.

@@ -48,7 +48,9 @@ class CheckedFile:
         try:
             yield from _parquet_rows(self.path) if self.kind == "parquet" else _json_rows(self.path)
         except OSError as error:
-            raise SourceError("a file cannot be read", got=f"{self.path}: {error}") from error
+            raise SourceError(
+                "a file cannot be read", got=f"{self.path}: {error}", fix="fix its permissions"
+            ) from error
 
     def columns(self) -> tuple[str, ...]:
         """Names of all columns, in the order they appear; a later row's count as well."""
@@ -81,7 +83,11 @@ def find_files(path: Path) -> tuple[tuple[CheckedFile, ...], tuple[tuple[str, st
             )
         return (CheckedFile(path, path.name, kind),), ()
     if not path.is_dir():
-        raise SourceError("there is no such file or folder", got=path)
+        raise SourceError(
+            "there is no such file or folder",
+            got=path,
+            expected="a JSONL, JSON or Parquet file, or a folder of them",
+        )
     found: list[CheckedFile] = []
     skipped: list[tuple[str, str]] = []
     for file in sorted(path.iterdir()):
@@ -139,7 +145,11 @@ def _listed(path: Path, text: bytes) -> Iterator[Row | Problem]:
     try:
         rows = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise SourceError("a file is not valid JSON", got=f"{path}: {error}") from error
+        raise SourceError(
+            "a file is not valid JSON",
+            got=f"{path}: {error}",
+            fix="correct it at the place that is named",
+        ) from error
     for row in rows:
         yield row if isinstance(row, dict) else Problem("not_a_row", "stops", _ENDS, shown(row))
 
@@ -175,11 +185,15 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except pa.ArrowException as error:
-        raise SourceError("not a Parquet file", got=f"{path}: {error}") from error
+        raise SourceError(
+            "not a Parquet file",
+            got=f"{path}: {error}",
+            fix="write it again, or give the JSONL file",
+        ) from error
 
 
 def _decoder(kind: Any) -> Callable[[Any], Any] | None:
-    """How to decode values of an Arrow type that holds JSON as text; None where it holds none."""
+    """Return the decoder of an Arrow type that holds JSON as text; None where it holds none."""
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json":

@@ -14,8 +14,8 @@ from typing import Any, Final
 import orjson
 
 from curate.errors import SourceError
-from curate.export.facts import Layout, Order, Role, Stage, StageFacts, pairs_in
 from curate.export.llamafactory import TAGS
+from curate.export.trainer_facts import Layout, Order, Role, Stage, StageFacts, pairs_in
 from curate.trainer_check.data_files import Row, shown
 from curate.trainer_check.examples import Unread
 from curate.trainer_check.findings import Problem
@@ -121,7 +121,7 @@ class DatasetInfo:
         )
 
     def problems(self, columns: Sequence[str]) -> list[Problem]:
-        """What the entry leaves out, for a file with these columns."""
+        """List what the entry leaves out, for a file with these columns."""
         problems = []
         if not self.is_listed:
             does = "not find the file: it reads what dataset_info.json names"
@@ -151,7 +151,7 @@ class DatasetInfo:
         return problems
 
     def unread(self, row: Row) -> list[Problem]:
-        """What a row has and the entry does not name."""
+        """List what a row has and the entry does not name."""
         names = [n for n in ("system", "tools") if self.columns[n] is None and row.get(n)]
         if not names:
             return []

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from curate.export.facts import Layout
+from curate.export.trainer_facts import Layout
 from curate.trainer_check.data_files import Row, shown
 
 Message = Mapping[str, Any]
@@ -71,7 +71,7 @@ class Example:
 
 
 def read_example(row: Row, layout: Layout, roles: Mapping[str, str]) -> Example:
-    """What a row holds for a trainer.
+    """Read what a row holds for a trainer.
 
     Args:
         row: as it stands in the file.
@@ -120,7 +120,7 @@ def read_example(row: Row, layout: Layout, roles: Mapping[str, str]) -> Example:
 
 
 def said(messages: Sequence[Message]) -> list[tuple[object, ...]]:
-    """What messages say, call ids aside, for comparing two sides."""
+    """Reduce messages to what they say, call ids aside, for comparing two sides."""
     return [
         (
             message.get("role"),
@@ -192,7 +192,7 @@ def _split_text(values: Mapping[str, Any]) -> Example:
 
 
 def _parting(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """Where two sequences part, at the latest before the last item of the shorter."""
+    """Find where two sequences part, at the latest before the last item of the shorter."""
     shorter = min(len(one), len(other))
     at = next((at for at in range(shorter) if one[at] != other[at]), shorter)
     return max(0, min(at, shorter - 1))

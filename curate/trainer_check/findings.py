@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from curate.export.facts import Effect
+from curate.export.trainer_facts import Effect
 
 EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from curate.errors import UsageError
-from curate.export.facts import StageFacts
+from curate.export.trainer_facts import StageFacts
 from curate.trainer_check import runner
 from curate.trainer_check.data_files import shown
 from curate.trainer_check.examples import ANSWERS, Example, Message
@@ -29,7 +29,7 @@ _TELLING: Final = 16
 
 
 def is_installed(package: str) -> bool:
-    """Whether the trainer is installed beside curate."""
+    """Tell whether the trainer is installed beside curate."""
     return importlib.util.find_spec(package.removeprefix("ms-")) is not None
 
 
@@ -55,7 +55,9 @@ def ask(package: str, python: str, tokenizer: str, jobs: Sequence[Mapping[str, A
         )
     except OSError as error:
         raise UsageError(
-            "the interpreter cannot be run", got=f"{python}: {error.strerror}"
+            "the interpreter cannot be run",
+            got=f"{python}: {error.strerror}",
+            expected="--python: the path of a Python that has the trainer",
         ) from error
     answers = [orjson.loads(line) for line in done.stdout.splitlines()]
     if done.returncode or len(answers) != len(jobs):
@@ -81,7 +83,7 @@ def read_answer(answer: Mapping[str, Any], texts: Path) -> Replay:
 
 
 def read_texts(texts: Path) -> Iterator[Any]:
-    """What was made of each row, in order."""
+    """Read what was made of each row, in order."""
     with texts.open("rb") as lines:
         for line in lines:
             yield orjson.loads(line)
@@ -107,7 +109,11 @@ def settle(
     if replay.error is not None:
         if not replay.stopped:  # no row does it by itself; what is stated explains it
             marked = [problem for problem in of_file if problem.effect == "stops"]
-            rows = [row for row, problems in settled.items() if _worst(problems, "stops")]
+            rows = [
+                row
+                for row, problems in settled.items()
+                if (any(problem.effect == "stops" for problem in problems))
+            ]
             of_file = [p._replace(replayed=True) if p in marked else p for p in of_file]
             for row in rows:
                 settled[row] = [p._replace(replayed=p.effect == "stops") for p in settled[row]]
@@ -140,14 +146,10 @@ def _kept(problem: Problem, does: str) -> Problem:
     return Problem("replay_differs", "noted", does, f"{problem.code} was stated", True)
 
 
-def _worst(problems: Sequence[Problem], effect: str) -> bool:
-    return any(problem.effect == effect for problem in problems)
-
-
 def compare_texts(
     example: Example, made: Mapping[str, Any], tokenizer: ChatTokenizer, facts: StageFacts
 ) -> list[Problem]:
-    """What the model would see and be trained on, held against what the row says.
+    """Hold what the model would see and be trained on against what the row says.
 
     Args:
         example: what the row holds, of which nothing worse than a note was found.
@@ -208,7 +210,7 @@ def _answers(example: Example, sides: int) -> list[list[str]]:
 def _beside_answers(
     example: Example, shows: Sequence[str], trained: Sequence[str], tokenizer: ChatTokenizer
 ) -> list[Problem]:
-    """Whether more than the answer is trained on: what the template writes after the prompt is all there is to be."""
+    """Tell whether more than the answer is trained on: what the template writes after the prompt is all there is to be."""
     try:
         expected = expected_answers(example, tokenizer)
     except TemplateError:
@@ -226,7 +228,7 @@ def _letters(text: str, tokenizer: ChatTokenizer) -> str:
 
 
 def how_to(package: str | None, trainer: str, tokenizer: str | None) -> str:
-    """What is to be given so that the trainer's own code is run."""
+    """Tell what is to be given so that the trainer's own code is run."""
     if package is None:
         return f"{trainer} has no loader to run: all of this is stated"
     needs = [] if tokenizer else ["--tokenizer"]

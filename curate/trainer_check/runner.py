@@ -105,7 +105,7 @@ class _Job:
         }
 
     def _explained(self, rows: Any, error: str) -> bool:
-        """Whether the others all come through without the rows that it is expected to lose."""
+        """Tell whether the others all come through without the rows that it is expected to lose."""
         stops, drops = self.job["stops"], self.job["drops"]
         others = sorted({*range(len(rows))} - {*stops, *drops})
         if not stops or not others:
@@ -167,7 +167,7 @@ class _Job:
 
 
 def _words(error: BaseException) -> str:
-    """What an error says, without the traceback that another process sends along."""
+    """Return an error's message, without the traceback that another process sends along."""
     cause = error.__cause__
     if isinstance(cause, Exception) and type(cause).__name__ != "RemoteTraceback":
         return _words(cause)
@@ -228,7 +228,7 @@ def _trl(rows: Any, job: dict[str, Any], tokenizer: Any, folder: Path) -> list[M
 
 
 def _marks_answers(tokenizer: Any) -> bool | None:
-    """Whether TRL can train on the assistant's tokens alone with this chat template; None where it cannot be asked."""
+    """Tell whether TRL can train on the assistant's tokens alone with this chat template; None where it cannot be asked."""
     try:
         from trl.chat_template_utils import get_training_chat_template
     except ImportError:
@@ -468,7 +468,7 @@ def _file_of(rows: Any, job: dict[str, Any], folder: Path) -> tuple[str, str]:
 
 
 def _made(tokenizer: Any, ids: list[int], trained: Any) -> Made:
-    """What became of a row.
+    """Return what became of a row.
 
     Args:
         tokenizer: to write tokens as text.
@@ -487,7 +487,7 @@ def _made(tokenizer: Any, ids: list[int], trained: Any) -> Made:
 
 
 def _labelled(tokenizer: Any, row: Any, prefixes: tuple[str, ...]) -> Made:
-    """What became of a row with `input_ids` and `labels`, or with those of two sides."""
+    """Return what became of a row with `input_ids` and `labels`, or with those of two sides."""
     sides = [
         (row[f"{prefix}input_ids"], _learnt(row[f"{prefix}labels"]))
         for prefix in prefixes

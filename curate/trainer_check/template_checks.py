@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from curate.errors import UsageError, first_line, missing_extra
-from curate.export.facts import StageFacts
+from curate.export.trainer_facts import StageFacts
 from curate.trainer_check.checks import Problems, tools_of
 from curate.trainer_check.data_files import shown
 from curate.trainer_check.examples import Example, Message
@@ -154,7 +154,7 @@ def _tokens(
 
 
 def expected_answers(example: Example, tokenizer: ChatTokenizer) -> list[str]:
-    """What stands after the prompt of each side when the tokenizer's template has written it.
+    """Return what stands after the prompt of each side when the tokenizer's template has written it.
 
     Raises:
         TemplateError: it refuses.
@@ -170,7 +170,7 @@ def expected_answers(example: Example, tokenizer: ChatTokenizer) -> list[str]:
 def _check_carried(
     example: Example, tokenizer: ChatTokenizer, facts: StageFacts, problems: Problems
 ) -> None:
-    """Whether a template shows tools and tool calls, and no null as the word None."""
+    """Check whether a template shows tools and tool calls, and no null as the word None."""
     tools = None if facts.drops_tools else tools_of(example)
     assert not isinstance(example.prompt, str)
     sides = [[*example.prompt, *_listed(side)] for side in example.sides.values()]
@@ -195,7 +195,7 @@ def _check_carried(
 def _makes_no_difference(
     tokenizer: ChatTokenizer, messages: Sequence[Message], tools: object, rendered: str
 ) -> bool:
-    """Whether messages render as they did; a template that refuses makes a difference."""
+    """Tell whether messages render as they did; a template that refuses makes a difference."""
     try:
         return tokenizer.render(messages, tools=tools) == rendered
     except TemplateError:

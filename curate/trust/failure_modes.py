@@ -24,7 +24,7 @@ from curate.records import (
     FailureModeName,
 )
 from curate.trust.pushback import LANGUAGES, has_pushback
-from curate.trust.words import TOKEN
+from curate.trust.telling_words import TOKEN
 
 FLAWED = 3
 """A dialogue with a score of at most this has something for the conversation scores to see."""

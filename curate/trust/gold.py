@@ -23,6 +23,7 @@ from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, VERDICTS
 from curate.records.readings import METRIC
+from curate.trust.labelling_tools import exported_rows
 
 ADHERENCE = "adherence"
 GOOD = ("verdict", "accept")
@@ -30,6 +31,7 @@ GOOD = ("verdict", "accept")
 DIMENSIONS = (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS, *GOOD, ADHERENCE)
 
 ANSWERED_AGAIN = "the same rater answered again later"
+NO_VALUE = "no value"
 """Why a row that has a time gives way: in a review file the last answer counts."""
 
 _YES = frozenset(
@@ -56,6 +58,19 @@ class GoldRow:
     rater: str | None = None
     language: str | None = None
     time: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GivenLabels:
+    """Labels as they are given, in the columns of a file.
+
+    Attributes:
+        origin: name of the file, or which label of the data.
+        rows: each with its place, for whoever must find it again.
+    """
+
+    origin: str
+    rows: list[tuple[str, dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +212,7 @@ class Gold:
 
 
 def read_gold(path: str | Path) -> list[GoldRow]:
-    """Read labels from a CSV, JSON Lines or Parquet file.
+    """Read labels from a CSV, JSON Lines or Parquet file, or an export of Label Studio or Argilla.
 
     Columns: `id` (or `dialogue_id`) or `content` (or `content_hash`), `dimension`, `value`; optional `turn`,
     `rater`, `language` and `time`. Others are let be.
@@ -205,26 +220,31 @@ def read_gold(path: str | Path) -> list[GoldRow]:
     Raises:
         UsageError: no such file, another kind, or columns that are missing.
     """
-    path = Path(path)
-    rows = read_rows(path)
-    _check_columns(path, rows)
-    return [_row(f"{path.name}:{number}", row) for number, row in enumerate(rows, 1)]
+    given = labels_in_file(Path(path))
+    _check_columns(given.origin, [row for _, row in given.rows])
+    return [gold_row(place, row) for place, row in given.rows]
 
 
-def _check_columns(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def labels_in_file(path: Path) -> GivenLabels:
+    """The rows of a file of labels, whatever they are about; errors as `read_rows`."""
+    rows = enumerate(read_rows(path), 1)
+    return GivenLabels(path.name, [(f"{path.name}:{number}", row) for number, row in rows])
+
+
+def _check_columns(origin: str, rows: Sequence[Mapping[str, Any]]) -> None:
     columns = {name for row in rows for name in row}
     if not (columns & {"id", "dialogue_id", "content", "content_hash"}) or not (
         {"dimension", "value"} <= columns
     ):
         raise UsageError(
-            f"{path} is no file of labels",
+            f"{origin} is no file of labels",
             got=f"columns: {', '.join(sorted(columns)) or 'none'}",
             expected="`id` or `content`, `dimension`, `value`; where needed `turn` and `rater`",
         )
 
 
-def read_labels(path: str | Path) -> tuple[list[GoldRow], list[PairVote], Unused]:
-    """Read labels of dialogues and of pairs, which may stand in one file.
+def split_labels(given: GivenLabels) -> tuple[list[GoldRow], list[PairVote], Unused]:
+    """Labels of dialogues and of pairs, which may stand in one file.
 
     A row with a `pair_id` says which side of that pair is `better`, `chosen` or `rejected`; all others are as in
     `read_gold`.
@@ -235,13 +255,10 @@ def read_labels(path: str | Path) -> tuple[list[GoldRow], list[PairVote], Unused
     Raises:
         UsageError: as in `read_gold`.
     """
-    path = Path(path)
-    rows = read_rows(path)
     unused = Unused()
     votes = []
     others = []
-    for number, row in enumerate(rows, 1):
-        place = f"{path.name}:{number}"
+    for place, row in given.rows:
         pair_id, better = _text(row.get("pair_id")), _text(row.get("better"))
         if pair_id is None:
             others.append((place, row))
@@ -250,26 +267,30 @@ def read_labels(path: str | Path) -> tuple[list[GoldRow], list[PairVote], Unused
             votes.append(PairVote(place, pair_id, better == "chosen", rater, time))
         else:
             unused.add(f"better is neither chosen nor rejected: {str(better)[:40]!r}", place)
-    if others or not rows:
-        _check_columns(path, [row for _, row in others])
-    return [_row(place, row) for place, row in others], votes, unused
+    if others or not given.rows:
+        _check_columns(given.origin, [row for _, row in others])
+    return [gold_row(place, row) for place, row in others], votes, unused
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a CSV, JSON Lines or Parquet file.
+    """The rows of a CSV, JSON Lines or Parquet file; the answers of an export of Label Studio or Argilla.
 
     Raises:
         UsageError: no such file, another kind, or one that cannot be read.
     """
     if not path.is_file():
         raise UsageError(
-            "no such file of labels", got=path, expected="a CSV, JSONL or Parquet file"
+            "no such file of labels",
+            got=path,
+            expected="a CSV, JSONL or Parquet file, or the JSON that Label Studio or Argilla exports",
         )
     try:
         return list(_table(path))
     except (PolarsError, orjson.JSONDecodeError, UnicodeDecodeError) as error:
         raise UsageError(
-            "the labels cannot be read", got=f"{path}: {str(error).splitlines()[0]}"
+            "the labels cannot be read",
+            got=f"{path}: {str(error).splitlines()[0]}",
+            fix="write them as CSV with a header, JSON lines or Parquet, in UTF-8",
         ) from error
 
 
@@ -398,6 +419,7 @@ def match_gold(
         if row.language is not None:
             gold.languages[found.content_hash] = row.language
     if not by_item:
+        refuse_empty(gold.unused)
         raise UsageError(
             "no label is about a dialogue of this run",
             got="; ".join(f"{n} rows: {why}" for why, n in gold.unused.counts.items()) or "no rows",
@@ -533,6 +555,20 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
+def refuse_empty(unused: Unused, column: str = "value") -> None:
+    """Refuse labels of which none was filled in, in that column.
+
+    Raises:
+        UsageError: no row has a value.
+    """
+    if {*unused.counts} == {NO_VALUE}:
+        raise UsageError(
+            "no label has a value",
+            got=f"{unused.counts[NO_VALUE]:,} rows, none of them filled in",
+            fix=f"fill in the column `{column}`",
+        )
+
+
 def _unfit(row: GoldRow, metrics: Container[str]) -> str | None:
     """Why a row says nothing, whatever dialogue it is about."""
     if row.dimension.startswith(METRIC) and row.dimension not in metrics:
@@ -540,7 +576,7 @@ def _unfit(row: GoldRow, metrics: Container[str]) -> str | None:
     if row.dimension not in DIMENSIONS and row.dimension not in metrics:
         return f"no such dimension: {row.dimension[:40]!r}"
     if row.value is None or not str(row.value).strip():
-        return "no value"
+        return NO_VALUE
     if row.dimension in TURN_DIMENSIONS and row.turn is None:
         return f"{row.dimension} is of a turn, and none is named"
     if row.turn is not None and row.dimension not in (*TURN_DIMENSIONS, ADHERENCE):
@@ -559,18 +595,23 @@ def _table(path: Path) -> Iterator[dict[str, Any]]:
             if line.strip():
                 row = orjson.loads(line)
                 yield row if isinstance(row, dict) else {}
+    elif kind == ".json":
+        yield from exported_rows(orjson.loads(path.read_bytes()), path)
     else:
-        raise UsageError("labels of an unknown kind", got=path, expected=".csv, .jsonl or .parquet")
+        raise UsageError(
+            "labels of an unknown kind", got=path, expected=".csv, .jsonl, .parquet or .json"
+        )
 
 
-def _row(place: str, row: Mapping[str, Any]) -> GoldRow:
+def gold_row(place: str, row: Mapping[str, Any], dimension: str = "") -> GoldRow:
+    """A row of a file as a label; of a row that names no dimension it is the one given."""
     turn = _number(row.get("turn"))
     return GoldRow(
         place=place,
-        dimension=_text(row.get("dimension")) or "",
+        dimension=_text(row.get("dimension")) or dimension,
         value=row.get("value"),
-        dialogue_id=_text(row.get("id", row.get("dialogue_id"))),
-        content=_text(row.get("content", row.get("content_hash"))),
+        dialogue_id=_text(row.get("id")) or _text(row.get("dialogue_id")),
+        content=_text(row.get("content")) or _text(row.get("content_hash")),
         turn=None if turn is None else int(turn),
         rater=_text(row.get("rater")),
         language=_text(row.get("language")),

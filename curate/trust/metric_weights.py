@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from curate.errors import UsageError
 from curate.records.calibration import MetricWeights
 from curate.trust.agreement import auc, bootstrap_interval
-from curate.trust.good import refuse_too_few_verdicts
 from curate.trust.levels import grouped_folds
+from curate.trust.p_good import refuse_too_few_verdicts
 
 if TYPE_CHECKING:
     import numpy as np

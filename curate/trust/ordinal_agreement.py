@@ -79,6 +79,7 @@ def measure_dimension(
     compared: Levels,
     scales_differ: bool = False,
     is_fitted: bool = False,
+    can_calibrate: bool = True,
     epsilon: float,
 ) -> DimensionAgreement:
     """Hold one dimension against people's labels.
@@ -90,6 +91,7 @@ def measure_dimension(
         compared: what the judge's levels are.
         scales_differ: the labels are on another scale than the judge's, so the gate goes by mapped levels.
         is_fitted: the judge's levels were fitted to labels, which may be these.
+        can_calibrate: levels are cut from `value`, so that other cut points may agree better.
         epsilon: of the alternative annotator test.
     """
     used = [item for item in items if item.judge is not None and item.people is not None]
@@ -102,7 +104,7 @@ def measure_dimension(
         [level - 1 for level in people], [level - 1 for level in judge], size, size
     )
     spearman, kendall = _rank_figures(used, draws)
-    mapped = _mapped_levels(used, size)
+    mapped = _mapped_levels(used, size) if can_calibrate else None
     mapped_tables = None
     if mapped is not None:
         mapped_tables = draws.tables(
@@ -181,9 +183,9 @@ def _mapped_levels(used: Sequence[Compared], size: int) -> list[int] | None:
     people = [item.people for item in used if item.people is not None]
     groups = [item.group for item in used]
     enough = len(used) >= LEAST_LABELS and len({*groups}) >= LEAST_DIALOGUES
-    if size != 5 or not enough or len(values) < len(used) or len({*people}) < 2:
+    if not enough or len(values) < len(used) or len({*people}) < 2:
         return None
-    return cross_validated_levels(values, people, groups)[1]
+    return cross_validated_levels(values, people, groups, size)[1]
 
 
 def _counts(tables: npt.NDArray[np.float64]) -> tuple[tuple[int, ...], ...]:

@@ -21,7 +21,7 @@ from curate.dialogue import Message
 from curate.records import TURN_DIMENSIONS, PairSetReport, PreferencePair, SetCheck
 from curate.records.config import Config
 from curate.trust.agreement import auc
-from curate.trust.words import WordCounts
+from curate.trust.telling_words import WordCounts
 
 ReadPairs = Callable[[], Iterable[PreferencePair]]
 """Gives the same accepted pairs whenever it is called."""

@@ -76,7 +76,7 @@ class Readings:
 _TIE = 1e-9
 
 
-def _higher(difference: float) -> float:
+def higher(difference: float) -> float:
     """1 where it is above zero, 0 where below, and half for a tie."""
     return 0.5 if abs(difference) < _TIE else float(difference > 0)
 
@@ -126,14 +126,14 @@ def _of_case(case: Case, readings: Readings) -> Iterator[ProbeOutcome]:
     if planted is None:
         return
     if harmless is not None:
-        yield outcome("beside_harmless", _higher(harmless.above(planted)), 0.5)
+        yield outcome("beside_harmless", higher(harmless.above(planted)), 0.5)
     kind = readings.kinds.get(case.key)
     if kind is not None:
         yield outcome("kind", float(kind == case.kind), 1 / len(PROBE_KINDS))
     yield from _where(case, planted, outcome)
     if untouched is None:
         return
-    wins = _higher(untouched.above(planted))
+    wins = higher(untouched.above(planted))
     yield outcome("detection", wins, 0.5)
     yield outcome(case.kind, wins, 0.5)
     fall = untouched.verdict - planted.verdict

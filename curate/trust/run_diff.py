@@ -92,7 +92,7 @@ def compare_tables(first: pl.DataFrame, second: pl.DataFrame) -> TableDiff:
         second: likewise. A dialogue is the one of the same id, else the one of the same content whose id
             the other run does not have.
     """
-    matched = _matched(first, second)
+    matched = matched_rows(first, second)
     rows = matched.both
     verdicts = [
         (row_id, before or UNSCORED, after or UNSCORED)
@@ -133,7 +133,9 @@ def compare_tables(first: pl.DataFrame, second: pl.DataFrame) -> TableDiff:
 
 
 @dataclass(frozen=True, slots=True)
-class _Matched:
+class MatchedRows:
+    """The rows of two runs beside each other: columns of the second end in `_2` where both have them."""
+
     both: pl.DataFrame
     first: pl.DataFrame
     second: pl.DataFrame
@@ -141,17 +143,17 @@ class _Matched:
     only_second: tuple[str, ...]
 
 
-def _matched(first: pl.DataFrame, second: pl.DataFrame) -> _Matched:
-    """Both runs' rows beside each other; columns of the second end in `_2`."""
-    by_id = first.join(second, on="id", suffix="_2")
+def matched_rows(first: pl.DataFrame, second: pl.DataFrame) -> MatchedRows:
+    """Match two score tables as `compare_tables` does."""
+    by_id = first.join(second, on="id", suffix="_2").with_columns(id_2=pl.col("id"))
     left = first.join(second, on="id", how="anti").unique("content_hash", maintain_order=True)
     right = second.join(first, on="id", how="anti").unique("content_hash", maintain_order=True)
     by_content = left.join(
         right.with_columns(content_hash_2=pl.col("content_hash")), on="content_hash", suffix="_2"
-    ).drop("id_2")
+    )
     both = pl.concat([by_id, by_content.select(by_id.columns)])
     hashes = by_content["content_hash"]
-    return _Matched(
+    return MatchedRows(
         both,
         first,
         second,
@@ -185,14 +187,16 @@ def _shifts(
     both: pl.DataFrame, first: Sequence[str], second: Sequence[str]
 ) -> tuple[ScoreShift, ...]:
     distinct = both.unique(["content_hash", "content_hash_2"], maintain_order=True)
-    metrics = [
-        name
-        for name in first
-        if name.startswith("metric_") and not name.endswith("_expected") and name in second
-    ]
-    named = [name for name in (*SCORES, *metrics) if name in first and name in second]
-    shifts = (_shift(distinct, name) for name in named)
+    shifts = (_shift(distinct, name) for name in score_columns(first, second))
     return tuple(shift for shift in shifts if shift is not None)
+
+
+def score_columns(first: Sequence[str], second: Sequence[str]) -> list[str]:
+    """The scores among the columns of two tables that both have."""
+    metrics = (
+        name for name in first if name.startswith("metric_") and not name.endswith("_expected")
+    )
+    return [name for name in (*SCORES, *metrics) if name in first and name in second]
 
 
 def _shift(rows: pl.DataFrame, name: str) -> ScoreShift | None:

@@ -85,6 +85,26 @@ def test_another_model_an_answer_prefix_and_the_fall_back_to_binary_do_not_fit(d
     assert "IGNORED" in step.warning
 
 
+def test_a_jury_has_a_calibration_of_its_own(data: Path) -> None:
+    dialogues = load_dialogues(data).dialogues
+    judges = [ScriptedEngine(judge, capabilities=CAPABILITIES, model=name) for name in ("a", "b")]
+
+    def together(**config: Any) -> AdherenceScore:
+        (row,) = score_adherence(dialogues, judges, AdherenceConfig.model_validate(config))
+        assert isinstance(row, AdherenceScore)
+        return row
+
+    plain = together(**CONTINUOUS)
+    assert [one.scores for one in plain.opinions] == [plain.opinions[0].scores] * 2
+    fitted = together(**CONTINUOUS, calibration=calibration(identity=plain.identity))
+    assert [t.score for t in fitted.per_turn] == pytest.approx(MAP)
+    assert [t.raw_score for t in fitted.per_turn] == pytest.approx([0.9, 0.6, 0.1])
+    assert [t.adherent for t in fitted.per_turn] == [True, False, False]
+    assert fitted.identity.uncalibrated() == plain.identity
+    with pytest.warns(UserWarning, match="IGNORED"):
+        assert together(**CONTINUOUS, calibration=calibration()).identity == plain.identity
+
+
 def test_a_recipe_names_the_file_beside_it(data: Path, tmp_path: Path) -> None:
     config = AdherenceConfig.model_validate(CONTINUOUS)
     asked = ScriptedEngine(judge, capabilities=CAPABILITIES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.reference import scorer as scoring
-from curate.adherence.reference.cases import Case, cases_of
+from curate.adherence.reference.cases import Case, cases_of, compared
 from curate.adherence.reference.config import ReferenceConfig
 from curate.adherence.reference.entailment import Entailment
 from curate.adherence.reference.lexical import Divergence, bleu, rouge_l
@@ -382,7 +383,7 @@ def test_bertscore_without_a_known_layer_is_refused_before_anything_runs() -> No
 
 def test_a_missing_package_names_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"curate-dialogues\[scorers\]"):
+    with pytest.raises(UsageError, match=r"pip install .*\[scorers\]"):
         check(AdherenceConfig(scoring_method="cosine"))
     check(AdherenceConfig(scoring_method="kl"))  # counts words, needs no package
 
@@ -408,21 +409,21 @@ def test_bleu_with_add_one_smoothing_by_hand() -> None:
     assert bleu("x", ["a"]) == 0
 
 
-@pytest.mark.parametrize("name", ["rouge", "bleu", "kl"])
-def test_the_role_beside_the_turn_is_compared_with_it(name: str) -> None:
-    beside = scoring.open_method(name, ReferenceConfig(role_beside=True), Store())
-    alone = scoring.open_method(name, ReferenceConfig(), Store())
-    one = case("Your card is blocked now.", "The card is blocked.", role="A card is a card.")
-    joined = case(
-        "A card is a card.\n\nYour card is blocked now.",
-        "The card is blocked.",
-        role="A card is a card.",
-    )
-    for method in (beside, alone):
-        method.learn([one])
-        method.settle([one])
-    assert beside.score(one).score == alone.score(joined).score != alone.score(one).score
-    assert beside.describe() == {**alone.describe(), "role_beside": True}
-    assert beside.fitted_on() == alone.fitted_on()
+def test_the_role_beside_the_turn_is_compared_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = ReferenceConfig(role_beside=True)
+    one = case("Your card is blocked now.", "It is blocked.", role="A card is a card.")
+    joined = "A card is a card.\n\nYour card is blocked now."
+    assert compared(one, ReferenceConfig()) == one
+    assert compared(one, beside) == replace(one, candidate=joined)
     # A turn without text stays one, whatever its role says.
-    assert beside.score(case("", "The card is blocked.")) == alone.score(case("", "The card."))
+    empty = case("", "It is blocked.", role="A card is a card.")
+    assert compared(empty, beside) == empty
+    data = [dialogue(("Your card is blocked now.", "The card is blocked."))]
+    alone = scorer(monkeypatch, data, scoring_method="rouge")
+    with_role = scorer(monkeypatch, data, scoring_method="rouge", reference=beside)
+    assert with_role.identity.sampling == {**alone.identity.sampling, "role_beside": True}
+    scores = [one.score(data[0]) for one in (alone, with_role)]
+    assert [score.per_turn[0].score for score in scores if isinstance(score, AdherenceScore)] == [
+        rouge_l(text, ["The card is blocked."])
+        for text in ("Your card is blocked now.", f"{ROLE}\n\nYour card is blocked now.")
+    ]

@@ -23,7 +23,7 @@ from curate.engines.base import Capability
 from curate.engines.cache import ReplyCache
 from curate.engines.pool import ModelPool
 from curate.engines.scripted import ScriptedEngine, write_recording
-from curate.publishing.card import _measured
+from curate.publishing.measured import first_sentence
 from curate.recipe import Recipe, parse_recipe
 from curate.records import AdherenceScore
 from curate.run.pipeline import RunResult, run_recipe
@@ -139,7 +139,7 @@ def test_a_threshold_that_nobody_fitted_is_said_until_one_is_applied(tmp_path: P
         "Role adherence: turn_threshold 0.5 was never calibrated for this judge."
     )
     assert manifest.role_threshold in closing(plain)
-    assert manifest.role_threshold in _measured(manifest, None)
+    assert manifest.role_threshold in first_sentence(manifest, None)
     (tmp_path / "mine.json").write_text(
         json.dumps(calibration(identity=manifest.identities["adherence"]))
     )

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from curate.benchmark.benchmark_run import Benchmark, Options, run_benchmark
-from curate.benchmark.comparing import Comparer
 from curate.benchmark.labelled_turns import LabelledTurn, read_turns
-from curate.benchmark.output import origin, prepare_folder, write_benchmark
+from curate.benchmark.methods import load_settings
+from curate.benchmark.output import origin, prepare_folder, read_saved_scores, write_benchmark
 from curate.benchmark.paper_tables import as_markdown, between, number, tables_of
-from curate.benchmark.saved import read_saved_scores
-from curate.benchmark.settings import load_settings
+from curate.benchmark.scoring import Comparer
 from curate.errors import EngineError, UsageError
 from curate.sources import SourceConfig
 from curate.trust.agreement import Interval
@@ -167,7 +166,7 @@ def test_a_missing_package_names_the_extra(
     turns: list[LabelledTurn], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("curate.adherence.reference.scorer.find_spec", lambda _: None)
-    with pytest.raises(UsageError, match=r"curate-dialogues\[scorers\]"):
+    with pytest.raises(UsageError, match=r"\[scorers\]"):
         run(turns, "cosine")
 
 

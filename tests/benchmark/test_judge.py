@@ -9,8 +9,7 @@ import pytest
 
 from curate.benchmark.benchmark_run import Benchmark, Options, run_benchmark
 from curate.benchmark.labelled_turns import read_turns
-from curate.benchmark.methods import MethodScores
-from curate.benchmark.settings import load_settings
+from curate.benchmark.methods import MethodScores, load_settings
 from curate.errors import CurateError, UsageError
 from tests.benchmark.rows import write_rows
 

@@ -9,9 +9,9 @@ import pytest
 
 from curate.benchmark.benchmark_run import Options, run_benchmark
 from curate.benchmark.labelled_turns import read_turns
+from curate.benchmark.methods import load_settings
+from curate.benchmark.output import read_saved_scores
 from curate.benchmark.plots import _macro_f1, check_plots, write_plots
-from curate.benchmark.saved import read_saved_scores
-from curate.benchmark.settings import load_settings
 from curate.errors import UsageError
 from curate.sources import SourceConfig
 from tests.benchmark.rows import write_rows
@@ -67,5 +67,5 @@ def test_nothing_to_draw_is_no_picture(tmp_path: Path) -> None:
 
 def test_without_matplotlib_the_pip_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UsageError, match=r"curate-dialogues\[plots\]"):
+    with pytest.raises(UsageError, match=r"pip install .*\[plots\]"):
         check_plots()

@@ -16,9 +16,9 @@ import pytest
 
 from curate.benchmark.benchmark_run import Benchmark, Options, run_benchmark
 from curate.benchmark.labelled_turns import read_turns
+from curate.benchmark.methods import load_settings
+from curate.benchmark.output import read_saved_scores
 from curate.benchmark.paper_tables import as_csv
-from curate.benchmark.saved import read_saved_scores
-from curate.benchmark.settings import load_settings
 
 # n -> method -> mean adherent, mean violation, AUC; the table of the paper's continuous methods.
 PAPER = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from curate.benchmark.methods import MethodScores
-from curate.benchmark.saved import read_saved_scores, saved_scores
+from curate.benchmark.output import read_saved_scores, saved_scores
 from curate.errors import UsageError
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from curate.benchmark.settings import load_settings, parse_conditions
+from curate.benchmark.methods import load_settings, parse_conditions
 from curate.errors import UsageError
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from curate.benchmark.verdicts import verdicts
+from curate.benchmark.figures import verdicts
 from tests.benchmark.rows import turn
 
 TURNS = [turn(str(row), "adherent" if row % 2 else "tone") for row in range(40)]

@@ -19,6 +19,7 @@ import pytest
 from rich.console import Console
 
 from curate.cli.progress import RunProgress
+from curate.errors import requirement
 from tests.live import live_server
 from tests.processes import curate, start
 from tests.run.test_pipeline import chat, lines, write_rows
@@ -113,10 +114,12 @@ def test_a_run_shows_its_closing_table_and_show_reads_it_back(
         "tokens",
     ):
         assert word in result.stdout
-    assert result.stdout.splitlines()[-2].startswith("done in ")
-    assert result.stdout.splitlines()[-1].strip() == str(tmp_path / "run")
+    *lines, next_step, ended, folder = result.stdout.splitlines()
+    assert next_step.startswith(f"next: curate report {tmp_path / 'run'} ")
+    assert ended.startswith("done in ")
+    assert folder.strip() == str(tmp_path / "run")
     assert "tokens in" not in result.stdout
-    assert max(map(len, result.stdout.splitlines()[:-1])) <= 80
+    assert max(map(len, lines)) <= 80
     assert "\x1b" not in result.stdout + result.stderr
     listed = curate("show", tmp_path / "run").stdout
     assert all(f"chat-{n}" in listed for n in range(3))
@@ -164,7 +167,11 @@ def test_run_says_more_or_less_as_asked(server: CountingServer, data: Path, tmp_
     more = curate("run", recipe, "--out", tmp_path / "run", "--verbose").stdout
     assert "tokens in" in more
     assert "What came in" in more
-    less = curate("run", recipe, "--out", tmp_path / "run", "-q").stdout
+    usual = curate("run", recipe, "--out", tmp_path / "run")
+    assert "judge: 3 of 3" in usual.stdout + usual.stderr
+    quiet = curate("run", recipe, "--out", tmp_path / "run", "-q")
+    assert "judge: 3 of 3" not in quiet.stdout + quiet.stderr
+    less = quiet.stdout
     assert "What came in" not in less
     assert less.splitlines()[-2].startswith("done in ")
     whole = json.loads(curate("run", recipe, "--out", tmp_path / "run", "--json").stdout)
@@ -475,7 +482,7 @@ def test_a_missing_extra_names_the_line_that_mends_it(data: Path, tmp_path: Path
         capture_output=True,
         text=True,
     )
-    fails(result, 2, "pip install 'curate-dialogues[openai]'")
+    fails(result, 2, f"pip install '{requirement('openai')}'")
 
 
 # --- what is expected, and what it may cost

@@ -13,6 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
+import curate
 from curate.cli.schema import json_schema, schema_names
 from curate.dialogue import Dialogue, Lineage, Message, ToolCall
 from curate.errors import CurateError, UsageError
@@ -391,7 +392,7 @@ def test_a_schema_is_valid_and_says_what_it_is(name: str) -> None:
     schema = json_schema(name)
     Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert schema["$id"] == f"urn:curate-dialogues:schema:{name}"
+    assert schema["$id"] == f"urn:curate-dialogues:{curate.__version__}:schema:{name}"
     assert schema["title"] == name
     assert schema["description"]
     assert schema.get("additionalProperties") is (None if name in OPEN else False)

@@ -8,7 +8,7 @@ from curate.dialogue import Message
 from curate.export.config import SalvageConfig, TurnLabelConfig
 from curate.export.good_turns import MixedDialogue, labelled_turns, mixed_dialogue
 from curate.records import AdherenceScore, Judgment, Unscored
-from curate.records.min_good import MinGood
+from curate.records.config import MinGood
 from tests.export.samples import GOOD, USER, adherence, dialogue, judged
 from tests.export.samples import mixed_dialogue as mixed
 

@@ -11,9 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curate.export import parquet
-from curate.export.parquet import write_parquet
-from curate.export.row_files import cut
+from curate.export.row_files import cut, write_parquet
 from tests.export.test_row_files import as_written, called, plain, read, row_file
 
 
@@ -69,7 +67,7 @@ def test_numbers_come_through_to_the_last_bit(tmp_path: Path) -> None:
 def test_a_block_of_lines_is_held_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any
 ) -> None:
-    monkeypatch.setattr(parquet, "_BLOCK", 1000)
+    monkeypatch.setattr("curate.export.row_files._BLOCK", 1000)
     file = row_file(tmp_path, [make("a" * (n % 7) * 400) for n in range(40)])
     shards = cut(file, 25, None)
     paths = [tmp_path / f"{number}.parquet" for number in range(len(shards))]

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curate.export.parquet import write_parquet
-from curate.export.row_files import RowFile, Shard, copy_shard, cut, shard_names
+from curate.export.row_files import RowFile, Shard, copy_shard, cut, shard_names, write_parquet
 
 MESSAGES = {"messages": "messages", "tools": "optional"}
 

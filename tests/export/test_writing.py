@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import orjson
 import polars as pl
@@ -16,7 +16,7 @@ from curate.dialogue import Dialogue, Message
 from curate.export.config import ExportConfig, SalvageConfig, Trainer, TurnLabelConfig
 from curate.export.counts import ExportCounts, files, refusals
 from curate.export.good_turns import LabelledTurns, MixedDialogue
-from curate.export.trainers import trainer_module
+from curate.export.trainers import TRAINERS
 from curate.export.writing import ExportData, write_export
 from curate.records import PreferencePair
 from curate.run.ingest import DialogueFile, read_dialogues
@@ -33,7 +33,6 @@ from tests.export.samples import (
     tool_pair,
 )
 
-TRAINERS: tuple[Trainer, ...] = get_args(Trainer)
 EVERYTHING: dict[str, Any] = {"salvage": SalvageConfig(), "kto_turns": TurnLabelConfig()}
 
 
@@ -75,7 +74,7 @@ def test_every_row_is_written_or_refused(tmp_path: Path, trainer: Trainer) -> No
     counts = write_export(tmp_path, trainer, some(), ExportConfig(**EVERYTHING))
     rows_in = {"dialogues": 4, "pairs": 3, "natural": 2, "margins": 4, "pair_labels": 6}
     rows_in |= {"natural_labels": 4, "turn_labels": 2, "masked": 3}
-    for file in trainer_module(trainer).FILES:
+    for file in TRAINERS[trainer].files:
         written = len(rows_of(tmp_path, file.name))
         assert written == counts.rows[file.name], file.name
         # of `masked_turns` a dialogue without a good turn is one refusal, of the others each message is a row
@@ -109,7 +108,7 @@ def test_the_same_input_gives_the_same_bytes_and_shards_the_same_rows(
     for name, options in (("one", {}), ("two", {}), ("shards", {"shard_rows": 1})):
         write_export(tmp_path / name, trainer, some(), ExportConfig(**EVERYTHING, **options))
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    for file in trainer_module(trainer).FILES:
+    for file in TRAINERS[trainer].files:
         whole, parts = (rows_of(tmp_path / name, file.name) for name in ("one", "shards"))
         assert whole == parts
     sidecars = [path.name for path in (tmp_path / "one").glob("*provenance.parquet")]
@@ -231,7 +230,7 @@ messages = st.lists(message, max_size=6)
 
 @settings(max_examples=60)
 @given(
-    st.sampled_from(TRAINERS),
+    st.sampled_from([*TRAINERS]),
     st.booleans(),
     st.lists(messages, max_size=4),
     st.lists(st.tuples(messages, message, message), max_size=4),

@@ -105,7 +105,7 @@ class ScriptedJudge:
             if key.startswith("turn_"):
                 turn = int(key.removeprefix("turn_"))
                 names = ("context_use", "helpfulness", "safety")
-                reply[key] = {name: self.scores.get((turn, name), 5) for name in names}
+                reply[key] = [self.scores.get((turn, name), 5) for name in names]
             elif key == "weakest_turn":
                 turn, turns = self.opinion(key), properties[key]["anyOf"][0]["enum"]
                 reply[key] = turn if turn in turns else None
@@ -126,16 +126,15 @@ class ScriptedJudge:
             turn = self.opinion("weakest_turn")
             if turn is None:
                 return self._mass("Z")
-            choice = re.search(rf"^(\w) = turn {turn}$", question, re.MULTILINE)
+            choice = re.search(rf"(\w) = (?:turn )?{turn}\b", question)
             return self._mass(choice[1] if choice else "Z")
         name = re.search(
             "context_use|helpfulness|safety|coherence|task_completion|repair_handling", question
         )
         assert name is not None
-        turn_number = re.search(r"[Tt]urn (\d+)", question)
         value = (
-            self.scores.get((int(turn_number[1]), name[0]), 5)
-            if turn_number
+            self.scores.get((request.turns[0], name[0]), 5)
+            if request.turns
             else self.opinion(name[0])
         )
         return self._mass("N" if value == "n/a" else value)

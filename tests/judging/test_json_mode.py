@@ -32,14 +32,15 @@ from tests.judging.judge import (
 JSON = RubricConfig(mode="json", text="off")
 SCOPE = Scope((1, 2), True, True, (1, 2), is_final=True)
 GOOD: dict[str, Any] = {
-    "turn_1": {"context_use": 5, "helpfulness": 4, "safety": 5},
-    "turn_2": {"context_use": 5, "helpfulness": 3, "safety": 5},
+    "turn_1": [5, 4, 5],
+    "turn_2": [5, 3, 5],
     "coherence": 4,
     "task_completion": "n/a",
     "repair_handling": 3,
     "verdict": "good",
     "weakest_turn": 2,
 }
+NAMED = {"context_use": 5, "helpfulness": 4, "safety": 5}
 
 CARD_DIALOGUE = Dialogue(
     id="refund",
@@ -119,6 +120,18 @@ def test_the_wire_form_is_read() -> None:
     jsonschema.validate(GOOD, reply_schema(SCOPE))
 
 
+def test_scores_under_their_names_are_read_as_those_in_order() -> None:
+    assert read_reply(altered(turn_1=NAMED), SCOPE) == read_reply(json.dumps(GOOD), SCOPE)
+
+
+def test_no_name_of_a_dimension_is_written_once_a_turn() -> None:
+    """The schema forces them, so they would cost tokens and say nothing."""
+    turns = Scope(tuple(range(1, 11)))
+    for name in ("context_use", "helpfulness", "safety"):
+        assert name not in json.dumps(reply_schema(turns))
+        assert question(turns, resolve_texts(JSON)).count(name) == 1
+
+
 @pytest.mark.parametrize(
     "wrapped",
     [
@@ -144,9 +157,12 @@ BAD = {
     "turn missing": altered(turn_2="DROP"),
     "turn invented": altered(turn_3=GOOD["turn_1"]),
     "turn twice": json.dumps(GOOD)[:-1] + ', "turn_1": ' + json.dumps(GOOD["turn_1"]) + "}",
-    "score missing": altered(turn_1={"context_use": 5, "helpfulness": 5}),
-    "score invented": altered(turn_1={**GOOD["turn_1"], "charm": 5}),
-    "zero": altered(turn_1={**GOOD["turn_1"], "safety": 0}),
+    "score missing": altered(turn_1=[5, 5]),
+    "score invented": altered(turn_1=[5, 5, 5, 5]),
+    "zero": altered(turn_1=[5, 5, 0]),
+    "named score missing": altered(turn_1={"context_use": 5, "helpfulness": 5}),
+    "named score invented": altered(turn_1={**NAMED, "charm": 5}),
+    "named zero": altered(turn_1={**NAMED, "safety": 0}),
     "six": altered(coherence=6),
     "float": altered(coherence=4.0),
     "true": altered(coherence=True),

@@ -10,11 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curate.judging.config import JuryRule, RubricConfig
-from curate.judging.jury import combine, combine_digits
-from curate.judging.opinions import Heard, Judged, Metered
+from curate.judging.config import RubricConfig
+from curate.judging.jury import combine, combine_digits, combine_metrics
+from curate.judging.opinions import Heard, Judged, Metered, together
 from curate.judging.rubric import judge_dialogue
-from curate.records import JudgeIdentity, Judgment, Unscored, UnscoredTurn
+from curate.records import (
+    JudgeIdentity,
+    Judgment,
+    LabelReading,
+    MetricsScore,
+    Unscored,
+    UnscoredTurn,
+)
+from curate.records.jury import JuryRule
+from curate.records.metrics import MetricScore
 from tests.judging.judge import IDENTITY, ScriptedJudge, dialogue_of, said
 
 JURY = JudgeIdentity(engine="jury", model="a + b + c")
@@ -29,8 +38,8 @@ async def heard(scores: dict[Any, Any], name: str, mode: Any = "json", turns: in
 
 
 def combined(*each: Heard, rule: JuryRule = "median", **options: Any) -> Judged:
-    rules = RubricConfig(jury=rule).jury_rules
-    return combine(each, rules, JURY, **options)
+    rules, names = RubricConfig(jury=rule).jury_rules, [one.judge for one in each]
+    return together(each, lambda rows: combine(rows, rules, names, **options), JURY)
 
 
 def scored(*each: Heard, rule: JuryRule = "median") -> Judgment:
@@ -134,3 +143,70 @@ async def test_a_turn_that_one_judge_could_not_score_is_unscored() -> None:
     assert isinstance(kept, Judgment)
     assert [turn.turn for turn in kept.per_turn] == [1]
     assert kept.missing_turns == {2}
+
+
+def record(
+    score: int | None, reading: dict[str, float] | None = None, **metric: Any
+) -> MetricsScore:
+    held = MetricScore(
+        name="tone",
+        tier="delivery",
+        scale=metric.pop("scale", "scored"),
+        weight=1,
+        share=1,
+        score=score,
+        na=None if score is not None else "judge",
+        reading=reading
+        and LabelReading(mean=metric.pop("mean"), coverage=1, probabilities=reading),
+        **metric,
+    )
+    other = MetricScore(name="end", tier="process", scale="scored", weight=0, share=0, score=5)
+    return MetricsScore(
+        dialogue_id="d",
+        content_hash="h",
+        identity=IDENTITY,
+        metrics=(held, other),
+        overall_score=20 * (score or 0),
+        pass_threshold=75,
+        passed=False,
+        weights_key="",
+        overall_range=(0, 100),
+    )
+
+
+def test_metrics_become_one_by_the_rule_and_keep_the_diagnosis_of_their_level() -> None:
+    rows = [record(5), record(1, failure_code="rude", turns=(2,)), record(2, failure_code="cold")]
+    combined = {rule: combine_metrics(rows, rule) for rule in ("median", "minimum", "vote")}
+    held = {}
+    for rule, row in combined.items():
+        assert isinstance(row, MetricsScore)
+        held[rule] = (row.overall_score, row.metrics[0].failure_code, row.metrics[0].turns)
+    assert held == {
+        "median": (40, "cold", ()),
+        "minimum": (20, "rude", (2,)),
+        "vote": (40, "cold", ()),
+    }
+
+
+def test_readings_of_pass_and_fail_mix() -> None:
+    row = combine_metrics(
+        [
+            record(1, {"pass": 0.8, "fail": 0.2}, mean=0.8, scale="binary"),
+            record(0, scale="binary"),
+        ],
+        "vote",
+    )
+    assert isinstance(row, MetricsScore)
+    reading = row.metrics[0].reading
+    assert reading is not None
+    assert reading.probabilities == pytest.approx({"pass": 0.4, "fail": 0.6})
+    assert reading.mean == pytest.approx(0.4)
+
+
+def test_a_metric_is_not_applicable_where_most_say_so() -> None:
+    row = combine_metrics([record(None), record(None), record(3)], "median")
+    assert isinstance(row, Unscored)
+    assert row.reason == "nothing_applies"
+    half = combine_metrics([record(None), record(3)], "median")
+    assert isinstance(half, MetricsScore)
+    assert half.overall_score == 60

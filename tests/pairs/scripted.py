@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Completion, Fault, Request
-from curate.pairs.asks import ForkAsks, JudgeAsks
+from curate.pairs.funnel import Funnel, FunnelKind
+from curate.pairs.judge_functions import ForkAsks, JudgeAsks
 from curate.records import (
     ConversationLevel,
     ConversationScore,
+    FunnelStage,
     JudgeIdentity,
     Judgment,
     PairCurve,
+    PreferencePair,
     RubricScores,
     TurnReading,
     TurnScores,
@@ -255,3 +258,13 @@ def fault(kind: str) -> Completion:
 def by_text(good: str) -> Callable[[str, str], str]:
     """A judge that prefers one text wherever it stands."""
     return lambda first, second: "A" if first == good else "B"
+
+
+def count_funnel(
+    records: Iterable[PreferencePair], kind: FunnelKind = "fork"
+) -> tuple[FunnelStage, ...]:
+    """The funnel of records, passed and dropped ones, in any order."""
+    funnel = Funnel()
+    for pair in records:
+        funnel.add(pair)
+    return funnel.stages(kind)

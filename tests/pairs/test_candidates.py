@@ -8,7 +8,7 @@ from curate.dialogue import Dialogue, Message, ToolCall
 from curate.engines.base import Completion
 from curate.pairs.candidates import criticise, resample, revise
 from curate.pairs.config import ForkConfig
-from curate.pairs.policy_messages import to_wire
+from curate.pairs.prefix import to_wire
 from tests.pairs.scripted import World, chat, fault, reply, say
 
 CONFIG = ForkConfig(resamples=4, max_tokens=64)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from curate.dialogue import Dialogue, Message, ToolCall
 from curate.pairs.config import ForkConfig
 from curate.pairs.fork import fork_dialogue
-from curate.pairs.policy_messages import to_wire
+from curate.pairs.prefix import to_wire
 from curate.records import (
     AdherenceTurn,
     Change,

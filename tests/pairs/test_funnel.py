@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curate.pairs.funnel import FUNNEL_KINDS, Funnel, count_funnel
+from curate.pairs.funnel import FUNNEL_KINDS, Funnel
 from curate.records import DropReason, FunnelStage, PairCheck, PreferencePair
-from tests.pairs.scripted import say
+from tests.pairs.scripted import count_funnel, say
 
 REASONS = list(DropReason)
 
@@ -155,10 +155,10 @@ def test_every_reason_with_a_stage_is_counted_there() -> None:
         stages = count_funnel([record(drop_reason=reason)])[2:]
         [stage] = [stage for stage in stages if stage.dropped]
         assert stage.dropped == {reason: 1}
-        assert stage.name == (reason.stage or "passed")
+        assert stage.name == (reason.place or "passed")
 
 
 def test_the_docs_list_every_drop_reason() -> None:
     text = (Path(__file__).parents[2] / "docs" / "pairs.md").read_text()
     for reason in DropReason:
-        assert f"| `{reason}` | {reason.stage or ''} | {reason.meaning} |" in text
+        assert f"| `{reason}` | {reason.place or ''} | {reason.meaning} |" in text

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from curate.dialogue import Message, ToolCall
 from curate.export.template_messages import wire_message, wire_tools
-from curate.pairs.policy_messages import to_wire, tools_to_wire
+from curate.pairs.prefix import to_wire, tools_to_wire
 from tests.pairs.scripted import say
 
 

@@ -20,10 +20,12 @@ from curate.pairs.verify import (
     SideScores,
     compare_orders,
     decide,
+    joint_preference,
     verify_sides,
     weigh,
 )
 from curate.records import CutPoints, PairCheck
+from curate.records.jury import JuryRule
 from curate.statistics import sigmoid
 from tests.pairs.scripted import FINE, WEAK, World, by_text, candidates_of, chat, fault, say
 from tests.pairs.scripted import PAIR_CURVE as CURVE
@@ -460,3 +462,33 @@ def test_what_is_weighed_falls_in_nothing_beyond_its_noise(
         ]
         if found.drop_reason is None:
             assert rejected.means[name] - mean <= 2 * stdev(falls) + 1e-6
+
+
+def preference(first: float | None, second: float | None, letters: tuple[bool, bool]) -> PairCheck:
+    mean = None if first is None or second is None else (first + second) / 2
+    return PairCheck(
+        log_odds_first=first,
+        log_odds_second=second,
+        preference=mean,
+        preferred_first=letters[0],
+        preferred_second=letters[1],
+    )
+
+
+@pytest.mark.parametrize(("rule", "expected"), [("median", 1.0), ("minimum", -2.0), ("vote", 1.0)])
+def test_a_jury_prefers_by_its_rule(rule: JuryRule, expected: float) -> None:
+    judges = [preference(4.0, 4.0, (True, True)), preference(1.0, 1.0, (True, True))]
+    judges.append(preference(-2.0, -2.0, (False, False)))
+    held = joint_preference(judges, rule)
+    assert held.preference == pytest.approx(expected)
+    assert held.preferred_first is (rule != "minimum")
+    shares = [sigmoid(4.0), sigmoid(1.0), sigmoid(-2.0)]
+    apart = abs(shares[0] - shares[1]) + abs(shares[0] - shares[2]) + abs(shares[1] - shares[2])
+    assert held.disagreement == pytest.approx(apart / 3)
+
+
+def test_where_one_judge_gives_letters_alone_the_letters_of_all_decide() -> None:
+    judges = [preference(2.0, 2.0, (True, True)), preference(None, None, (True, False))]
+    held = joint_preference(judges, "median")
+    assert held.preference is None
+    assert (held.preferred_first, held.preferred_second) == (True, False)

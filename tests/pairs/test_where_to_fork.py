@@ -10,9 +10,8 @@ from curate.dialogue import Dialogue, Message, ToolCall
 from curate.engines.base import Completion
 from curate.pairs.config import ForkConfig
 from curate.pairs.fork import drop_forks, fork_dialogue
-from curate.pairs.funnel import count_funnel
 from curate.records import LabelReading, PreferencePair
-from tests.pairs.scripted import FINE, WEAK, World, by_text, chat, fault, judged, say
+from tests.pairs.scripted import FINE, WEAK, World, by_text, chat, count_funnel, fault, judged, say
 
 BAD, GOOD = "Your refund of $40 is on its way.", "Your refund of $45 is on its way."
 LATER = "It will be $40, as I said."

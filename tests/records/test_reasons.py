@@ -13,7 +13,7 @@ RUNNING = Path(__file__).parents[2] / "docs" / "running.md"
 def test_the_docs_list_every_reason_for_no_score() -> None:
     text = RUNNING.read_text()
     for reason in UnscoredReason:
-        assert f"| `{reason}` | {reason.cause} | {reason.meaning} |" in text
+        assert f"| `{reason}` | {reason.place} | {reason.meaning} |" in text
 
 
 def test_what_the_data_lacks_is_outside_the_unscored_share() -> None:

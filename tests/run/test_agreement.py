@@ -23,6 +23,8 @@ import curate
 from curate.cli import app
 from curate.cli.closing import show_run
 from curate.errors import UsageError
+from curate.executors.loop import run as run_in_loop
+from curate.planning.plan import make_plan
 from curate.publishing.push import PushOptions, prepare_push
 from curate.recipe import parse_recipe
 from curate.records import (
@@ -289,6 +291,7 @@ def test_labels_by_content_and_with_a_language_of_their_own(run: Path, tmp_path:
     ("rows", "options", "said"),
     [
         ([{"id": "nobody", "dimension": "coherence", "value": 3}], (), "no label is about a dialogue"),
+        ([{"id": "chat-1", "dimension": "coherence", "value": ""}], (), "fill in the column"),
         (
             [{"id": "chat-1", "dimension": "coherence", "value": v, "rater": "ann"} for v in (2, 5)],
             (),
@@ -460,12 +463,14 @@ def test_a_dimension_that_is_not_for_use_is_warned_of_and_marked_wherever_the_da
     mark = json.loads((run / "export" / "agreement.json").read_text())
     assert mark["not_for_use"].keys() == {"helpfulness", "adherence"}
     asked = len(server.requests)
+    planned = run_in_loop(make_plan(given, out=run)).warnings
     after = run_recipe(given, out=run).manifest
     assert not any("Question" in str(body) for body in server.requests[asked:])
     warned = [warning for warning in after.warnings if "not for use" in warning]
     assert [warning.split()[0] for warning in warned] == [
         "select.where.helpful", "select.where.in_role", "select.where.whole",
     ]  # fmt: skip
+    assert [warning for warning in planned if "not for use" in warning] == warned
     assert "helpfulness (kappa" in warned[0]
     assert "on 40 labels of 40 dialogues" in warned[0]
     assert (run / "export" / "agreement.json").exists()
@@ -530,7 +535,7 @@ def test_the_same_from_python(run: Path, tmp_path: Path) -> None:
     gold = write_csv(
         tmp_path / "gold.csv", [row for row in labels() if row["dimension"] == "coherence"]
     )
-    made = curate.measure_agreement(run, curate.read_gold(gold))
-    assert [*made.report.dimensions] == ["coherence"]
-    assert made.report == read_trust_report(run, Agreement, TrustKind.AGREEMENT)
-    assert made.unused.counts == {}
+    report = curate.agreement(run, gold)
+    assert [*report.dimensions] == ["coherence"]
+    assert report == read_trust_report(run, Agreement, TrustKind.AGREEMENT)
+    assert report.unused == {}

@@ -97,7 +97,7 @@ def test_a_run_without_checks_of_its_judge_is_told(run: Path) -> None:
 def test_an_adherence_run_has_no_checks_of_a_judge(server: CountingServer, tmp_path: Path) -> None:
     data = write_rows(tmp_path / "chats.jsonl", [chat(n) for n in range(30)])
     run_recipe(recipe(server, data, judge=False, select=False), out=tmp_path / "run")
-    report = api.audit_run(tmp_path / "run")
+    report = api.audit(tmp_path / "run")
     assert {check.part for check in report.checks} == {
         "collapsed scores",
         "unscored",

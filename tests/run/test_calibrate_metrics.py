@@ -21,7 +21,7 @@ from curate.run.agreement import measure_agreement
 from curate.run.calibrate import calibrate_with_gold, merged, write_calibration
 from curate.run.calibrate_metrics import metrics_of
 from curate.run.pipeline import run_recipe
-from curate.trust.gold import GoldRow
+from curate.trust.gold import GivenLabels, GoldRow
 from tests.live import live_server
 from tests.run.test_pipeline import recipe, write_rows
 from tests.servers import Body, CountingServer, answer_by_hash
@@ -246,12 +246,18 @@ def test_agreement_is_measured_of_each_labelled_metric(run: Path, tmp_path: Path
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
     absent = GoldRow("gold:x", "adherence", "violation", dialogue_id="chat-0")
-    made = measure_agreement(folder, [*labels(), absent])
+    rows = [
+        (row.place, {"id": row.dialogue_id, "dimension": row.dimension, "value": row.value})
+        for row in (*labels(), absent)
+    ]
+    made = measure_agreement(folder, GivenLabels("gold", rows))
     grounding = made.report.dimensions["metric_grounding_fidelity"]
     assert grounding.level_names == ("0", "1", "2", "3", "4", "5")
     assert (grounding.labels, grounding.scale) == (N, "0-5")
     assert sum(row[4] for row in grounding.confusion) == N  # the judge says 4 throughout
     assert (grounding.spearman.value or 0) > 0.9
+    assert grounding.mapped is not None  # the same readings cut at other points agree much better
+    assert (grounding.mapped.kappa.value or 0) > 0.6 > (grounding.levels.kappa.value or 0)
     completed = made.report.dimensions["metric_task_completion"]
     assert completed.level_names == ("fail", "pass")
     assert made.report.fingerprints.keys() == {"metrics"}

@@ -23,6 +23,7 @@ from curate.run.populations import read_drawn, read_draws
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import read_trust_report
 from tests.live import live_server
+from tests.report.reading import ReadPage
 from tests.run import test_calibrated_run
 
 N = 600
@@ -54,7 +55,7 @@ def write_chats(folder: Path, groups: int = N) -> None:
                 {"role": "assistant", "content": f"=1+{i}, and that is all."},
             ],
             "group": f"g{i % groups}",
-            "labels": {"score": SCORES[i]},
+            "labels": {"score": SCORES[i], "kept": "reject" if BAD[f"c{i}"] else "accept"},
         }
         for i in range(N)
     )
@@ -200,13 +201,16 @@ def test_the_file_asks_what_the_purpose_needs(run: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--for", "fun"), "unknown value of --for"),
+        (("--for", "fun"), "fun"),
         (("--of", "label_score > 5"), "nothing to draw from"),
         (("--of", "no_such > 5"), "does not have"),
         (("--of", "pairs"), "nothing to draw from"),
         (("--by", "role"), "no threshold can be set"),
         (("--dimension", "taste"), "no such dimension"),
-        (("--out", "x.xlsx"), "CSV or JSONL"),
+        (("--out", "x.xlsx"), "a page to answer in"),
+        (("--risk", "0"), "above 0 and below 1"),
+        (("--confidence", "0.5"), "above 0.5 and below 1"),
+        (("--for", "agreement", "--risk", "0.2"), "only a certificate has"),
     ],
 )
 def test_a_draw_that_cannot_be_is_refused(run: Path, options: tuple[str, ...], said: str) -> None:
@@ -285,6 +289,32 @@ def test_a_stop_at_any_time_takes_labels_as_far_as_they_go(run: Path, tmp_path: 
     assert certificate.evidence >= 10
 
 
+def test_labels_certify_the_set_that_they_were_drawn_from(run: Path, tmp_path: Path) -> None:
+    of = "label_score >= 0.3"
+    gold = drawn(run, "--of", of)
+    call("certify", run, gold, "--risk", 0.25, "--out", tmp_path / "c.json")
+    held = held_certificate(run).certified
+    assert (held.of, held.size) == (of, sum(score >= 0.3 for score in SCORES))
+    call("certify", run, gold, "--risk", 0.25, "--of", "sft", "--out", tmp_path / "c.json")
+    assert held_certificate(run).certified.of == "sft"
+
+
+def test_labels_drawn_for_something_else_certify_the_sft_set(run: Path, tmp_path: Path) -> None:
+    gold = drawn(run, "--for", "agreement", "--dimension", "accept", n=300)
+    call("certify", run, gold, "--risk", 0.25, "--out", tmp_path / "c.json")
+    certificate = held_certificate(run)
+    assert (certificate.certified.of, certificate.labels.origin) == ("sft", "draw")
+
+
+def test_a_draw_says_what_its_labels_are_to_certify(run: Path) -> None:
+    page = run.parent / "a.html"
+    done = call("sample", run, "--risk", 0.05, "--confidence", 0.95, "--out", page)
+    said = " ".join(done.output.split())
+    assert "labels-test.jsonl --risk 0.05 --confidence 0.95 --anytime`" in said
+    audit = ReadPage.of(page).figures["draw"]["audit"]
+    assert (audit["risk"], audit["confidence"]) == (0.05, 0.95)
+
+
 def test_a_review_that_takes_bad_ones_out_does_not_certify_the_rest(
     run: Path, tmp_path: Path
 ) -> None:
@@ -337,6 +367,33 @@ def test_labels_of_unknown_origin_say_so_and_count_once_a_group(tmp_path: Path) 
     assert certificate.labels.unused == {
         "another dialogue of its group has a label": len(rows) - len(groups)
     }
+
+
+def test_labels_that_the_data_has_certify_too(run: Path) -> None:
+    done = call(
+        "certify",
+        run,
+        "--dimension",
+        "accept",
+        "--label",
+        "kept",
+        "--risk",
+        "0.3",
+        "--out",
+        run.parent / "c.json",
+        "--json",
+    )
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.output)["labels"]
+    assert (told["origin"], told["drawn"]) == ("unknown", SELECTED)
+    assert told["bad"] == sum(BAD[f"c{i}"] for i in range(N) if SCORES[i] >= 0.5)
+    for options in (
+        (),
+        ("gold.csv", "--dimension", "accept"),
+        ("--dimension", "accept", "--label", "moons"),
+    ):
+        refused = call("certify", run, *options)
+        assert refused.exit_code == 2, refused.output
 
 
 def test_another_question_asked_of_the_same_is_told(run: Path, tmp_path: Path) -> None:
@@ -433,6 +490,24 @@ def test_a_refused_certificate_is_none(run: Path, tmp_path: Path) -> None:
         )
 
 
+def test_a_draw_says_what_fitted_the_calibration_and_is_refused_where_that_is_all(
+    run: Path,
+) -> None:
+    chosen = pl.read_csv(drawn(run, n=SELECTED))["content"].to_list()
+    path = run / "manifest.json"
+    manifest = json.loads(path.read_text())
+
+    def fitted_to(labelled: list[str]) -> Done:
+        manifest["recipe"]["judge"] = {"calibration": {"labelled": labelled}}
+        path.write_text(json.dumps(manifest))
+        return call("sample", run, "-n", SELECTED, "--out", run.parent / f"{len(labelled)}.csv")
+
+    said = fitted_to(chosen[:5]).output.replace("\n", " ")
+    assert "5 of those fitted the judge's calibration" in said
+    assert "--hold-out" in fitted_to(chosen).output
+    assert not (run.parent / f"{SELECTED}.csv").exists()
+
+
 # ---- bad input
 
 
@@ -465,7 +540,7 @@ def test_what_no_labels_can_answer_is_refused(
     ("rows", "said"),
     [
         ([{"id": "nobody", "value": "reject"}], "no label is about a dialogue"),
-        ([{"id": "c1", "value": ""}], "no label is about a dialogue"),
+        ([{"id": "c1", "value": ""}], "no label has a value"),
         ([{"id": "c1", "label": "reject"}], "is no file of labels"),
         ([{"draw": "d0", "id": "c1", "value": "reject", "dimension": "accept"}], "not recorded"),
         (

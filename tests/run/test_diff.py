@@ -11,11 +11,13 @@ import pytest
 from curate.errors import UsageError
 from curate.records import TrustKind
 from curate.run.diff import diff_runs
+from curate.run.diff_page import write_diff_page
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_manifest, read_table
 from curate.run.run_list import list_runs
 from tests.live import live_server
 from tests.processes import curate
+from tests.report.reading import ReadPage
 from tests.run.test_pipeline import chat, recipe, write_rows
 from tests.servers import CountingServer
 
@@ -65,6 +67,58 @@ def test_two_runs_are_compared_by_what_was_asked_and_what_came(runs: Path) -> No
     assert found.sentence in " ".join(result.stdout.split())
     told = json.loads(curate("diff", first, second, "--json").stdout)
     assert told["dialogues"] == json.loads(found.dialogues.model_dump_json())
+
+
+def test_the_page_has_each_dialogue_that_changed_with_both_scorings(
+    runs: Path, tmp_path: Path
+) -> None:
+    first, second = runs / "first", runs / "deep" / "second"
+    out = tmp_path / "diff.html"
+    result = curate("diff", first, second, "--html", out)
+    assert result.returncode == 0, result.stderr
+    assert str(out) in result.stdout
+    page, found = ReadPage.of(out), diff_runs(first, second)
+    changed = dict(zip(page.column("id"), page.column("changed"), strict=True))
+    moved = {one.id for one in found.dialogues.changed_verdicts}
+    assert {name for name, kinds in changed.items() if "verdict" in kinds} == moved
+    sets = found.dialogues.sets.values()
+    assert {name for name, kinds in changed.items() if "sets" in kinds} == {
+        name for change in sets for name in (*change.gained, *change.lost)
+    }
+    assert all(changed.values())
+    assert "chat-0" not in changed  # it is in the first run alone
+    assert page.figures["diff"]["dialogues"]["only_first"] == {"count": 1, "ids": ["chat-0"]}
+    rows = [
+        {row["id"]: row["verdict"] for row in read_table(run) if row["id"] in changed}
+        for run in (first, second)
+    ]
+    assert dict(zip(page.column("id"), page.column("verdict_before"), strict=True)) == rows[0]
+    assert dict(zip(page.column("id"), page.column("verdict"), strict=True)) == rows[1]
+    for dialogue in page.dialogues:
+        judged = [side["judge"].get("verdict") for side in (dialogue["before"], dialogue)]
+        assert judged == [side[dialogue["id"]] for side in rows]
+        assert "messages" not in dialogue["before"]
+
+
+def test_what_does_not_fit_into_the_page_keeps_its_figures(runs: Path, tmp_path: Path) -> None:
+    found = diff_runs(runs / "first", runs / "deep" / "second")
+    written = write_diff_page(found, tmp_path / "diff.html", max_bytes=1)
+    page = ReadPage.of(tmp_path / "diff.html")
+    assert written.left_out == written.dialogues == len(page.column("id")) > 0
+    assert not page.dialogues
+
+
+def test_a_dialogue_of_another_text_shows_both(server: CountingServer, tmp_path: Path) -> None:
+    rows = [chat(1), chat(2)]
+    data = write_rows(tmp_path / "data.jsonl", rows)
+    run_recipe(recipe(server, data), out=tmp_path / "first")
+    rows[0]["messages"][-1]["content"] = "Another answer in chat 1"
+    run_recipe(recipe(server, write_rows(data, rows)), out=tmp_path / "second")
+    found = diff_runs(tmp_path / "first", tmp_path / "second")
+    write_diff_page(found, tmp_path / "diff.html")
+    (dialogue,) = ReadPage.of(tmp_path / "diff.html").dialogues
+    texts = [side["messages"][-1]["content"] for side in (dialogue["before"], dialogue)]
+    assert texts == [chat(1)["messages"][-1]["content"], "Another answer in chat 1"]
 
 
 def test_runs_without_a_dialogue_in_common_are_refused(

@@ -13,7 +13,7 @@ import pytest
 from curate.errors import UsageError
 from curate.export.counts import files
 from curate.recipe import Recipe, parse_recipe
-from curate.records.min_good import MinGood
+from curate.records.config import MinGood
 from curate.run.pipeline import RunResult, run_recipe
 from curate.run.read_back import read_judged
 from tests.live import live_server

@@ -15,7 +15,6 @@ import pytest
 from aiohttp import web
 from rich.console import Console
 
-from curate import stages
 from curate.adherence.config import AdherenceConfig
 from curate.cli.printing import show_funnels
 from curate.dialogue import Dialogue
@@ -25,14 +24,15 @@ from curate.engines.scripted import ScriptedEngine
 from curate.errors import CurateError, UsageError
 from curate.judging.config import RubricConfig
 from curate.pairs.config import ForkConfig
-from curate.pairs.funnel import FUNNEL_KINDS, count_funnel
+from curate.pairs.funnel import FUNNEL_KINDS
 from curate.recipe import Recipe, parse_recipe
 from curate.records import PreferencePair
 from curate.records.validation import validate_record
 from curate.run.pipeline import RunResult, run_recipe
 from curate.run.read_back import read_manifest
-from curate.stages import fork_stage, judge_stage
+from curate.stages import fork_stage, judge_stage, pair_stages, scoring_stages
 from tests.live import live_server
+from tests.pairs.scripted import count_funnel
 from tests.servers import CountingServer, answer_by_hash
 
 LONG = "a parcel that was sent to the wrong house in the next street on monday morning"
@@ -225,7 +225,8 @@ def test_a_bug_in_any_stage_costs_one_dialogue_and_the_next_run_makes_it_again(
     monkeypatch: pytest.MonkeyPatch,
     stage: str,
 ) -> None:
-    sound = getattr(stages, BROKEN[stage])
+    room = pair_stages if stage == "fork" else scoring_stages
+    sound = getattr(room, BROKEN[stage])
 
     async def broken(dialogue: Dialogue, *rest: Any) -> Any:
         if dialogue.id == "chat-3":
@@ -235,7 +236,7 @@ def test_a_bug_in_any_stage_costs_one_dialogue_and_the_next_run_makes_it_again(
     expected = run_recipe(recipe(server, data), out=tmp_path / "expected").manifest
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(stages, BROKEN[stage], broken)
+        patch.setattr(room, BROKEN[stage], broken)
         for _ in range(2):
             result = run_recipe(recipe(server, data), out=run)
             assert result.manifest.status == "done"
@@ -261,7 +262,7 @@ def test_a_bug_in_one_stage_is_not_taken_over_by_another_run(
 
     plain = {"fork": False, "adherence": False}
     with monkeypatch.context() as patch:
-        patch.setattr(stages, "judge_dialogue", broken)
+        patch.setattr(scoring_stages, "judge_dialogue", broken)
         run_recipe(recipe(server, data, **plain), out=tmp_path / "broken")
     reusing = recipe(server, data, **plain, reuse=str(tmp_path / "broken"))
     manifest = run_recipe(reusing, out=tmp_path / "run").manifest
@@ -288,7 +289,7 @@ def test_what_must_end_a_run_ends_it(
     async def broken(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(stages, "judge_dialogue", broken)
+    monkeypatch.setattr(scoring_stages, "judge_dialogue", broken)
     with pytest.raises(raised):
         run_recipe(recipe(server, data), out=tmp_path / "run")
     assert read_manifest(tmp_path / "run").status == "failed"

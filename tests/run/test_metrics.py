@@ -20,6 +20,8 @@ from curate.cli.show_dialogue import show_judged
 from curate.errors import UsageError
 from curate.planning.plan import make_plan
 from curate.publishing.judgments import write_judgments
+from curate.publishing.row_cleaning import RowCleaner
+from curate.publishing.scan import Detector
 from curate.recipe import Recipe
 from curate.records.validation import validate_record
 from curate.run.pipeline import run_recipe
@@ -229,7 +231,13 @@ def test_metrics_are_published_with_the_judgments_and_on_the_card(
 ) -> None:
     manifest = run_recipe(measured(server, data), out=tmp_path / "run").manifest
     (tmp_path / "out").mkdir()
-    files, tally = write_judgments(tmp_path / "run", manifest, tmp_path / "out", shard_bytes=10**6)
+    files, tally = write_judgments(
+        tmp_path / "run",
+        manifest,
+        tmp_path / "out",
+        shard_bytes=10**6,
+        cleaner=RowCleaner(Detector()),
+    )
     rows = pl.read_parquet(tmp_path / "out/**/*.parquet").to_dicts()
     assert len(files) == 1
     assert rows[0]["metrics"][0]["failure_code"] == "invented_fact"

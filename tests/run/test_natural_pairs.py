@@ -12,7 +12,6 @@ from typing import Any
 import orjson
 import pytest
 
-from curate import stages
 from curate.engines import pool
 from curate.engines.base import Request
 from curate.engines.scripted import ScriptedEngine
@@ -21,6 +20,7 @@ from curate.planning.estimate import last_pair_share
 from curate.recipe import parse_recipe
 from curate.run import natural_pairs, pipeline
 from curate.run.pipeline import RunResult, run_recipe
+from curate.stages import pair_stages
 
 BARE = {"judge": False, "adherence": False, "select": False}
 
@@ -364,7 +364,7 @@ def test_a_bug_in_verifying_a_pair_counts_as_well(
     async def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(stages, "verify_natural", broken)
+    monkeypatch.setattr(pair_stages, "verify_natural", broken)
     result = verify(GOOD)
     assert result.exit_code == 3
     assert result.manifest.stages["natural"].reasons == {"internal_error": 1}

@@ -143,7 +143,9 @@ def test_the_summary_shows_every_check_in_80_columns(tmp_path: Path) -> None:
     out = io.StringIO()
     show_run(Console(file=out, width=80), result, verbose=True)
     shown = out.getvalue()
-    assert [line for line in shown.splitlines()[:-1] if len(line) > 80] == []
+    assert [
+        line for line in shown.splitlines() if len(line) > 80 and str(tmp_path) not in line
+    ] == []
     for check in result.manifest.pair_checks["natural"].checks:
         assert f"natural  {check.name}" in shown
     assert "warn: 'hmm' as first word only in chosen 0, only in" in " ".join(shown.split())

@@ -39,7 +39,7 @@ from curate.run.probe_plan import ProbePlan, is_in_words
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import read_trust_report
 from curate.sources.sample import sample_rewordings
-from curate.stages import judge_stage
+from curate.stages import bind_verifier, judge_stage
 from curate.trust.probe_cases import KIND_SENTENCES
 
 _MESSAGE = re.compile(r"^\[(\d+)\.(\w+) ?([^\]]*)\]\n(.*?)(?=^\[\d+\.|^</dialogue>)", re.M | re.S)
@@ -231,7 +231,9 @@ def card(judge: Judge, limit: int = 39, only: str = "") -> Probed:
     if only:
         kept = tuple(variant for variant in asked.variants if variant.line == only)
         asked = replace(asked, variants=kept)
-    prober = Prober.of(asked, rubric, judge_stage(rubric, nobody), nobody, Asks.of(judge.ask))
+    prober = Prober.of(
+        asked, judge_stage(rubric, nobody), bind_verifier(rubric, [nobody]), Asks.of(judge.ask)
+    )
     for job in prober.jobs():
         settled(job())
     return prober.probed({})
@@ -411,6 +413,13 @@ def test_the_command_prints_its_plan_its_card_and_a_sentence(engine: ScriptedEng
     dry = CliRunner().invoke(app, ["probe", "r.yaml", "--limit", "13", "--dry-run"])
     assert dry.exit_code == 0, dry.output
     assert "13 flaws planted" in dry.output
+    assert "time: no rate is known" in dry.output
+    rated = ["--rate", "prefill=100,decode=10", "--json"]
+    told = json.loads(
+        CliRunner().invoke(app, ["probe", "r.yaml", "--limit", "13", "--dry-run", *rated]).output
+    )
+    spent = told["prefilled_tokens"] / 100 + told["completion_tokens"] / 10
+    assert told["seconds"] == pytest.approx(spent, rel=0.01)
     assert not engine.requests
     done = CliRunner().invoke(app, ["probe", "r.yaml", "--limit", "13"])
     assert done.exit_code == 0, done.output

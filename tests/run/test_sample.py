@@ -14,7 +14,7 @@ from curate.pairs.config import NaturalConfig
 from curate.pairs.natural import natural_pairs
 from curate.sources import open_source
 from curate.sources.config import SourceConfig
-from curate.sources.units import RowCounts
+from curate.sources.unit_result import RowCounts
 
 SAMPLE = Path(__file__).resolve().parents[2] / "recipes" / "sample"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,11 +24,12 @@ from curate.recipe import Recipe, parse_recipe
 from curate.records import Judgment, Unscored
 from curate.records.validation import validate_record
 from curate.run.agreement import measure_agreement
+from curate.run.audit import audit_run, plan_second_judging
 from curate.run.cascade_fit import fit_cascade, write_fit
-from curate.run.certify import _used_to_fit
 from curate.run.pipeline import RunResult, run_recipe
+from curate.run.populations import used_to_fit
+from curate.run.run_scores import adherence_of
 from curate.stages import bind_stages, model_pool
-from curate.trust.gold import read_gold
 from tests.live import live_server
 from tests.servers import Body, CountingServer
 
@@ -277,9 +279,9 @@ def test_labels_that_fitted_a_cascade_do_not_certify_it(
     write_fit(tmp_path / "cascade.json", fit)
     fitted = cascade(server, data, fit=str(tmp_path / "cascade.json"))
     result = run_recipe(fitted, out=tmp_path / "run")
-    assert _used_to_fit(result.manifest, False) == {*fit.labelled}
+    assert used_to_fit(result.manifest, False) == {*fit.labelled}
     alone = run_recipe(cascade(server, data, threshold=0.3), out=tmp_path / "run")
-    assert not _used_to_fit(alone.manifest, False)
+    assert not used_to_fit(alone.manifest, False)
 
 
 def test_a_calibration_is_of_the_jury_as_it_is_put_together(
@@ -303,8 +305,8 @@ def test_a_calibration_is_of_the_jury_as_it_is_put_together(
             run_recipe(other, out=tmp_path / "other", limit=3)
 
 
-def test_everything_but_the_rubric_asks_the_lead_judge(data: Path, tmp_path: Path) -> None:
-    """And the rubric asks all of them wherever a dialogue is judged: with another scenario, too."""
+def test_a_jury_judges_again_and_compares_together(data: Path, tmp_path: Path) -> None:
+    """Wherever a dialogue is judged all are asked: with another scenario, too."""
     with live_server(models=("small", "large")) as server:
         chosen = jury(
             server,
@@ -327,7 +329,7 @@ def test_everything_but_the_rubric_asks_the_lead_judge(data: Path, tmp_path: Pat
         data.write_text("".join(json.dumps(row) + "\n" for row in rows[:6]))
         result = run_recipe(chosen, out=tmp_path / "run")
     manifest = result.manifest
-    assert manifest.identities["adherence"].model == "small"
+    assert manifest.identities["adherence"].model == "small + large"
     assert manifest.stages["persona"].rows == 3
     persona = next((result.folder / "persona").iterdir())
     assert manifest.identities["judge"].model == "small + large"
@@ -338,7 +340,104 @@ def test_everything_but_the_rubric_asks_the_lead_judge(data: Path, tmp_path: Pat
         for line in (result.folder / f"pairs/{name}.jsonl").read_text().splitlines()
     ]
     compared = {pair["judge"] for pair in pairs if pair["judge"]}
-    assert compared == {"openai:small"}
+    assert compared == {"openai:small + openai:large"}
+
+
+IN_ROLE = {"large": 0.9, "third": 0.7, "odd": 0.1, "small": 0.5}
+
+
+def in_role(body: Body) -> Body | str:
+    """Judges who differ in how well the role is kept, in metrics and in which side is better."""
+    texts = "\n".join(str(message.get("content") or "") for message in body["messages"])
+    model = body["model"]
+    if not body.get("logprobs"):
+        return '{"response_delivery": {"failure_code": "rude_reply", "turns": [1]}}'
+    if "ONLY with YES" in texts:
+        yes = IN_ROLE[model]
+        return {"text": "YES", "first_token": [("YES", math.log(yes)), ("NO", math.log(1 - yes))]}
+    digit = {"large": "5", "third": "3", "odd": "1", "small": "4"}[model]
+    return {"text": digit, "first_token": [(digit, math.log(0.98)), ("2", math.log(0.001))]}
+
+
+def test_a_jury_scores_the_role_and_metrics_together(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    server.answer = in_role
+    sections = {
+        "role": "A clerk.",
+        "adherence": {},
+        "metrics": {"choose": ["response_delivery"]},
+        "judge": {"text": "off", "jury": {"metrics": "minimum"}},
+    }
+    names = ("large", "third", "odd")
+    chosen = jury(server, data, *names, **sections)
+    plan = run_in_loop(make_plan(chosen, out=tmp_path / "run", limit=4))
+    result, calls = asked(server, lambda: run_recipe(chosen, out=tmp_path / "run", limit=4))
+    assert calls.keys() == {*names}
+    assert plan.estimate is not None
+    identity = result.manifest.identities["adherence"]
+    assert (identity.engine, identity.model) == ("jury", "large + third + odd")
+    row = table(result).row(0, named=True)
+    assert row["adherence"] == pytest.approx(0.7, abs=0.01)
+    assert row["adherence_disagreement"] == pytest.approx((0.2 + 0.8 + 0.6) / 3, abs=0.01)
+    assert row["overall_score"] == pytest.approx(20)  # 1 of 5, the lowest
+    assert row["metrics_disagreement"] == pytest.approx((2 + 4 + 2) / 3 / 5, abs=0.01)
+    for record in adherence_of(result.folder, needed=True).values():
+        said = [one.scores["1"] for one in record.opinions]
+        assert said == pytest.approx([0.9, 0.7, 0.1], abs=0.01)
+    # Another rule costs no call.
+    sections["judge"] = {"text": "off", "jury": {"adherence": "minimum"}}
+    other = jury(server, data, *names, **sections)
+    again, calls = asked(server, lambda: run_recipe(other, out=tmp_path / "run", limit=4))
+    assert calls.total() == 0
+    assert table(again)["adherence"].to_list() == pytest.approx([0.1] * 4, abs=0.01)
+    assert table(again)["overall_score"].to_list() == pytest.approx([60] * 4)
+
+
+def test_a_judge_that_cannot_score_the_role_is_named_and_asked_again_alone(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    def fails(body: Body) -> Body | str:
+        reply = in_role(body)
+        if body["model"] == "third" and isinstance(reply, dict) and reply["text"] == "YES":
+            return {"text": "The", "first_token": [("The", math.log(0.9999))]}
+        return reply
+
+    server.answer = fails
+    chosen = jury(server, data, "large", "third", role="A clerk.", adherence={})
+    result = run_recipe(chosen, out=tmp_path / "run", limit=2)
+    assert result.manifest.stages["adherence"].reasons == {"low_coverage": 2}
+    server.answer = in_role
+    again, calls = asked(
+        server, lambda: run_recipe(chosen, out=tmp_path / "run", limit=2, retry_unscored=True)
+    )
+    assert again.manifest.unscored == 0
+    assert calls == {"third": 2}
+
+
+def test_a_cascade_leaves_the_role_to_its_large_judge_and_says_so(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    server.answer = in_role
+    models = cascade(server, data, threshold=1.0, check=0).models.model_dump(mode="json")
+    chosen = recipe(data, {"judge": models["judge"]}, role="A clerk.", adherence={})
+    plan = run_in_loop(make_plan(chosen, out=tmp_path / "run", limit=4))
+    assert plan.estimate is not None
+    assert any("a cascade divides the rubric" in said for said in plan.estimate.assumptions)
+    result, calls = asked(server, lambda: run_recipe(chosen, out=tmp_path / "run", limit=4))
+    assert result.manifest.identities["adherence"].model == "large"
+    assert calls["large"] == 4
+
+
+def test_a_jurys_run_is_audited(server: CountingServer, data: Path, tmp_path: Path) -> None:
+    chosen = jury(server, data, "large", "third", "odd")
+    run_recipe(chosen, out=tmp_path / "run")
+    plain = audit_run(tmp_path / "run")
+    assert {check.part for check in plain.checks} >= {"weakest turns", "collapsed scores"}
+    second = plan_second_judging(tmp_path / "run", 0.05)
+    again, calls = asked(server, lambda: audit_run(tmp_path / "run", second))
+    assert calls.keys() == {"large", "third", "odd"}  # each of them a second time
+    assert any(check.part == "asked again" for check in again.checks)
 
 
 def test_agreement_says_how_many_votes_a_jury_is(
@@ -352,15 +451,56 @@ def test_agreement_says_how_many_votes_a_jury_is(
         "id,turn,dimension,value\n"
         + "".join(f"chat-{n},1,helpfulness,{value}\n" for n, value in enumerate(values))
     )
-    measured = measure_agreement(tmp_path / "run", read_gold(gold))
+    measured = measure_agreement(tmp_path / "run", gold)
     figures = measured.report.dimensions["helpfulness"].jury
     assert figures is not None
     assert (figures.judges, figures.items) == (3, 30)
     assert figures.votes == pytest.approx(1, abs=0.01)
     assert not figures.recommended
     run_recipe(cascade(server, data), out=tmp_path / "cascade")
-    of_cascade = measure_agreement(tmp_path / "cascade", read_gold(gold)).report
+    of_cascade = measure_agreement(tmp_path / "cascade", gold).report
     assert of_cascade.dimensions["helpfulness"].jury is None
+
+
+def test_it_says_so_of_the_role_and_of_metrics(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    """Judges whose answers follow the number of the question, each with errors of its own."""
+
+    def numbered(body: Body) -> Body | str:
+        texts = "\n".join(str(message.get("content") or "") for message in body["messages"])
+        found = re.search(r"Question (\d+)", texts)
+        if found is None or not body.get("logprobs"):
+            return in_role(body)
+        number, own = int(found[1]), {"large": 2, "third": 3, "odd": 4}[body["model"]]
+        if "ONLY with YES" in texts:
+            yes = 0.2 + 0.5 * (number % 3 > 0) + 0.02 * (number * own % 7)
+            return {
+                "text": "YES",
+                "first_token": [("YES", math.log(yes)), ("NO", math.log(1 - yes))],
+            }
+        digit = str((number + ((number + own) % 7 == 0)) % 6)
+        return {"text": digit, "first_token": [(digit, math.log(0.9)), ("N", math.log(0.01))]}
+
+    server.answer = numbered
+    scored = {"role": "A clerk.", "adherence": {}, "metrics": {"choose": ["response_delivery"]}}
+    chosen = jury(server, data, "large", "third", "odd", judge=False, select=False, **scored)
+    run_recipe(chosen, out=tmp_path / "run")
+    gold = tmp_path / "gold.csv"
+    said = {
+        "adherence": lambda n: "yes" if n % 3 else "no",
+        "metric_response_delivery": lambda n: n % 6,
+    }
+    gold.write_text(
+        "id,dimension,value\n"
+        + "".join(f"chat-{n},{name},{of(n)}\n" for n in range(30) for name, of in said.items())
+    )
+    report = measure_agreement(tmp_path / "run", gold).report
+    for name in said:
+        figures = report.dimensions[name].jury
+        assert figures is not None, name
+        assert (figures.judges, figures.items) == (3, 30)
+        assert figures.spearman > 0.5
 
 
 def test_a_small_sample_gives_no_threshold(

@@ -60,6 +60,8 @@ ASK = message("user", "Where is parcel 81?")
 YES = message("assistant", "It left the depot at nine.")
 NO = message("assistant", "No idea.")
 BOT = message("narrator", "The clerk sighs.")
+LONG_ASK, LONG_YES = message("user", LONG), message("assistant", LONG)
+
 
 TRL_DPO: Row = {"prompt": [ASK], "chosen": [YES], "rejected": [NO]}
 TRL_DPO_PLANTED = [
@@ -74,20 +76,8 @@ TRL_DPO_PLANTED = [
     Planted("several messages", {"chosen": [YES, ASK, NO]}, "several_messages", "mis_masked"),
     Planted("side of the user", {"chosen": [ASK]}, "side_not_assistant", "mis_masked"),
     Planted("empty side", {"chosen": [message("assistant", "")]}, "empty_side", "corrupted"),
-    Planted(
-        "prompt too long",
-        {"prompt": [message("user", LONG)]},
-        "prompt_too_long",
-        "dropped",
-        limit=200,
-    ),
-    Planted(
-        "answer too long",
-        {"chosen": [message("assistant", LONG)]},
-        "too_long",
-        "truncated",
-        limit=200,
-    ),
+    Planted("prompt too long", {"prompt": [LONG_ASK]}, "prompt_too_long", "dropped", limit=200),
+    Planted("answer too long", {"chosen": [LONG_YES]}, "too_long", "truncated", limit=200),
     Planted(
         "calls not carried",
         {"chosen": [message("assistant", "I look.", tool_calls=[CALL])]},
@@ -100,13 +90,7 @@ TRL_DPO_PLANTED = [
 
 TRL_REWARD_PLANTED = [
     Planted("identical sides", {"rejected": [YES]}, "identical_sides", "corrupted"),
-    Planted(
-        "a side too long",
-        {"chosen": [message("assistant", LONG)]},
-        "too_long",
-        "dropped",
-        limit=200,
-    ),
+    Planted("a side too long", {"chosen": [LONG_YES]}, "too_long", "dropped", limit=200),
 ]
 
 TRL_SFT: Row = {"messages": [ASK, YES]}
@@ -114,13 +98,7 @@ TRL_SFT_PLANTED = [
     Planted("no assistant", {"messages": [ASK]}, "no_assistant", "corrupted"),
     Planted("unknown role", {"messages": [BOT, ASK, YES]}, "unknown_role", "corrupted"),
     Planted("messages missing", {"messages": ...}, "missing_column", "stops"),
-    Planted(
-        "too long",
-        {"messages": [ASK, message("assistant", LONG)]},
-        "too_long",
-        "truncated",
-        limit=200,
-    ),
+    Planted("too long", {"messages": [ASK, LONG_YES]}, "too_long", "truncated", limit=200),
     Planted("ends with the user", {"messages": [ASK, YES, ASK]}, "ends_open", "noted"),
 ]
 
@@ -132,13 +110,7 @@ TRL_COMPLETION_PLANTED = [
         "several_messages",
         "mis_masked",
     ),
-    Planted(
-        "prompt too long",
-        {"prompt": [message("user", LONG)]},
-        "prompt_too_long",
-        "dropped",
-        limit=200,
-    ),
+    Planted("prompt too long", {"prompt": [LONG_ASK]}, "prompt_too_long", "dropped", limit=200),
     Planted("completion missing", {"completion": ...}, "missing_column", "stops"),
     Planted("string prompt", {"prompt": "Where?"}, "mixed_shapes", "stops"),
 ]
@@ -146,13 +118,7 @@ TRL_COMPLETION_PLANTED = [
 TRL_KTO: Row = {"prompt": [ASK], "completion": [YES], "label": True}
 TRL_KTO_PLANTED = [
     Planted("label missing", {"label": ...}, "label_not_bool", "stops"),
-    Planted(
-        "prompt too long",
-        {"prompt": [message("user", LONG)]},
-        "prompt_too_long",
-        "dropped",
-        limit=200,
-    ),
+    Planted("prompt too long", {"prompt": [LONG_ASK]}, "prompt_too_long", "dropped", limit=200),
     Planted("several messages", {"completion": [YES, ASK, NO]}, "several_messages", "mis_masked"),
 ]
 
@@ -177,20 +143,8 @@ AXOLOTL_DPO_PLANTED = [
         "tools_not_carried",
         "corrupted",
     ),
-    Planted(
-        "prompt too long",
-        {"messages": [message("user", LONG)]},
-        "prompt_too_long",
-        "dropped",
-        limit=200,
-    ),
-    Planted(
-        "answer too long",
-        {"chosen": message("assistant", LONG)},
-        "too_long",
-        "dropped",
-        limit=200,
-    ),
+    Planted("prompt too long", {"messages": [LONG_ASK]}, "prompt_too_long", "dropped", limit=200),
+    Planted("answer too long", {"chosen": LONG_YES}, "too_long", "dropped", limit=200),
 ]
 
 AXOLOTL_SFT: Row = {"messages": [ASK, YES]}
@@ -198,13 +152,7 @@ AXOLOTL_SFT_PLANTED = [
     Planted("no assistant", {"messages": [ASK]}, "no_assistant", "dropped"),
     Planted("unknown role", {"messages": [BOT, ASK, YES]}, "unknown_role", "mis_masked"),
     Planted("messages missing", {"messages": ...}, "missing_column", "stops"),
-    Planted(
-        "too long",
-        {"messages": [ASK, message("assistant", LONG)]},
-        "too_long",
-        "dropped",
-        limit=200,
-    ),
+    Planted("too long", {"messages": [ASK, LONG_YES]}, "too_long", "dropped", limit=200),
 ]
 
 LLAMAFACTORY_INFO: Row = {
@@ -228,6 +176,7 @@ LLAMAFACTORY_INFO: Row = {
     },
 }
 HUMAN = said("human", "Where is parcel 81?")
+LONG_HUMAN = said("human", LONG)
 GPT = said("gpt", "It left the depot at nine.")
 LLAMAFACTORY_DPO: Row = {
     "conversations": [HUMAN],
@@ -262,7 +211,7 @@ LLAMAFACTORY_DPO_PLANTED = [
     Planted("tools no JSON", {"tools": "track"}, "tools_not_json", "stops"),
     Planted(
         "prompt too long",
-        {"conversations": [said("human", LONG)]},
+        {"conversations": [LONG_HUMAN]},
         "prompt_too_long",
         "truncated",
         limit=400,
@@ -300,8 +249,8 @@ SWIFT_DPO_PLANTED = [
     Planted(
         "prompt too long",
         {
-            "messages": [message("user", LONG), YES],
-            "rejected_messages": [message("user", LONG), NO],
+            "messages": [LONG_ASK, YES],
+            "rejected_messages": [LONG_ASK, NO],
         },
         "too_long",
         "dropped",
@@ -317,13 +266,7 @@ SWIFT_SFT: Row = {"messages": [ASK, YES]}
 SWIFT_SFT_PLANTED = [
     Planted("unknown role", {"messages": [BOT, ASK, YES]}, "unknown_role", "dropped"),
     Planted("ends with the user", {"messages": [ASK, YES, ASK]}, "ends_open", "mis_masked"),
-    Planted(
-        "too long",
-        {"messages": [ASK, message("assistant", LONG)]},
-        "too_long",
-        "dropped",
-        limit=200,
-    ),
+    Planted("too long", {"messages": [ASK, LONG_YES]}, "too_long", "dropped", limit=200),
 ]
 
 OPENRLHF_DPO: Row = {"prompt": [ASK], "chosen": [YES], "rejected": [NO]}
@@ -356,13 +299,7 @@ VERL_REWARD_PLANTED = [
 VERL_SFT: Row = {"messages": [ASK, YES]}
 VERL_SFT_PLANTED = [
     Planted("no assistant", {"messages": [ASK]}, "no_assistant", "corrupted"),
-    Planted(
-        "too long",
-        {"messages": [ASK, message("assistant", LONG)]},
-        "too_long",
-        "stops",
-        limit=200,
-    ),
+    Planted("too long", {"messages": [ASK, LONG_YES]}, "too_long", "stops", limit=200),
 ]
 
 OPENAI_DPO: Row = {

@@ -251,6 +251,8 @@ def test_a_folder_is_read_file_by_file(tmp_path: Path) -> None:
     ]
     passed_over = {"refused.jsonl", "notes.txt", "empty.jsonl", "none.parquet", "validation/"}
     assert {name for name, _ in report.skipped} == passed_over
+    said = CliRunner().invoke(app, ["check", str(tmp_path), "--for", "trl"], terminal_width=80)
+    assert "not read (empty): empty.jsonl, none.parquet" in said.output
 
 
 def test_only_described_files_of_a_folder_are_read_for_llamafactory(tmp_path: Path) -> None:
@@ -479,7 +481,7 @@ def test_a_column_of_pictures_is_nothing_for_a_text_model(tmp_path: Path) -> Non
 
 def test_a_tokenizer_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(UsageError, match=r"curate-dialogues\[check\]"):
+    with pytest.raises(UsageError, match=r"\[check\]"):
         check_path(write_rows(tmp_path, [p.TRL_DPO]), "trl", tokenizer="some/model")
 
 

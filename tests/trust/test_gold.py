@@ -22,10 +22,11 @@ from curate.trust.gold import (
     PairVote,
     Scale,
     labels_in_data,
+    labels_in_file,
     match_gold,
     parse_scales,
     read_gold,
-    read_labels,
+    split_labels,
     text_of,
 )
 
@@ -84,7 +85,7 @@ def test_three_kinds_of_files_say_the_same(tmp_path: Path, kind: str) -> None:
         ("gold.csv", "id,value\n1,2\n", "columns: id, value"),
         ("gold.jsonl", "{", "cannot be read"),
         ("gold.parquet", "none", "cannot be read"),
-        ("gold.txt", "a", ".csv, .jsonl or .parquet"),
+        ("gold.txt", "a", ".csv, .jsonl, .parquet or .json"),
         ("gold.jsonl", "", "columns: none"),
     ],
 )
@@ -289,15 +290,15 @@ def test_a_file_may_hold_labels_of_dialogues_and_of_pairs(tmp_path: Path) -> Non
         {"pair_id": "p", "better": "both"},
     ]
     path.write_text("".join(json.dumps(one) + "\n" for one in rows))
-    labels, votes, unused = read_labels(path)
+    labels, votes, unused = split_labels(labels_in_file(path))
     assert [(one.dimension, one.value, one.language) for one in labels] == [("coherence", 4, "de")]
     assert votes == [PairVote("gold.jsonl:2", "p", chosen_is_better=False, rater="ann")]
     assert unused.first == {"better is neither chosen nor rejected: 'both'": "gold.jsonl:3"}
     path.write_text(json.dumps({"pair_id": "p", "better": "chosen"}) + "\n")
-    assert read_labels(path)[0] == []
+    assert split_labels(labels_in_file(path))[0] == []
     path.write_text("")
     with pytest.raises(UsageError, match="no file of labels"):
-        read_labels(path)
+        split_labels(labels_in_file(path))
 
 
 GIVEN = st.lists(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from curate.dialogue import Lineage, Message, ToolCall
 from curate.records import PairCheck, PairSetReport, PreferencePair, SetCheck
 from curate.trust.pair_set import PairFacts, PairSetConfig, check_pair_set, check_rows, side_length
-from curate.trust.words import WordCounts
+from curate.trust.telling_words import WordCounts
 
 CONFIG = PairSetConfig()
 COMMON = [

@@ -20,11 +20,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, Case, CaseReading
+from curate.adherence.reference.cases import (
+    NO_REFERENCE,
+    Case,
+    CaseReading,
+    ComparisonMethod,
+    kept_pairs,
+)
 from curate.adherence.reference.config import ReferenceConfig
 from curate.adherence.sentence_encoder import model_name, opening, revision_of, token_limit
 from curate.errors import UsageError, missing_extra
-from curate.storage.store import Store, key_of
+from curate.storage.store import Store
 
 LAYERS = {
     "bert-base-chinese": 8,
@@ -177,7 +183,7 @@ class TokenEncoder:
         return list(zip(ids, states, strict=True))
 
 
-class BertScore:
+class BertScore(ComparisonMethod):
     """BERTScore F1 of a turn against its references, the best of them."""
 
     def __init__(self, encoder: TokenEncoder, store: Store, config: ReferenceConfig) -> None:
@@ -204,10 +210,8 @@ class BertScore:
             [(case.candidate, text) for case in cases if case.candidate for text in case.references]
         )
 
-    def score(self, case: Case) -> CaseReading:
+    def _score(self, case: Case) -> CaseReading:
         """F1, or with a baseline what is left of it above the baseline (then it can be below 0)."""
-        if not case.candidate:
-            return NO_TEXT
         if not case.references:
             return NO_REFERENCE
         found = self.pairs([(case.candidate, text) for text in case.references])
@@ -218,22 +222,13 @@ class BertScore:
 
     def pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Triple]:
         """Precision, recall and F1 of (candidate, reference) pairs, in order, without rescaling."""
-        keys = [key_of(self._name, *pair) for pair in pairs]
-        kept = {key: _TRIPLE.unpack(blob) for key, blob in self._store.get(keys).items()}
-        owed = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in kept}
-        if owed:
-            states = self._states_of([text for pair in owed.values() for text in pair])
-            fresh = {
-                key: _match(states[first], states[second], self._weight)
-                for key, (first, second) in owed.items()
-            }
-            self._store.put((key, _TRIPLE.pack(*triple)) for key, triple in fresh.items())
-            kept |= fresh
-        return [kept[key] for key in keys]
 
-    def fitted_on(self) -> dict[str, int]:
-        """Nothing is fitted on a role; idf is counted over all references."""
-        return {}
+        def match(owed: Sequence[tuple[str, str]]) -> list[Triple]:
+            states = self._states_of([text for pair in owed for text in pair])
+            return [_match(states[one], states[other], self._weight) for one, other in owed]
+
+        kept = kept_pairs(self._store, self._name, _TRIPLE, pairs, match)
+        return [(precision, recall, f1) for precision, recall, f1 in kept]
 
     @property
     def cut(self) -> int:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
+from curate.adherence.reference.config import ReferenceConfig
 from curate.dialogue import Dialogue, Turn
 from curate.records import UnscoredReason
+from curate.storage.store import Store, key_of
 
 CHUNK = 1024
 """Cases taken at once: enough for full batches sorted by length, little enough to hold."""
@@ -43,6 +47,39 @@ NO_REFERENCE = CaseReading(unscored=UnscoredReason.NO_REFERENCE)
 TOO_FEW = CaseReading(unscored=UnscoredReason.TOO_FEW_REFERENCES)
 
 
+class ComparisonMethod:
+    """A way to compare turns with references; what a method does not need it leaves as it is here."""
+
+    needs_second_pass = False
+
+    @property
+    def cut(self) -> int:
+        """Texts so far that a model did not read to their end."""
+        return 0
+
+    def learn(self, cases: Sequence[Case]) -> None:
+        """First pass over all cases, a chunk at a time."""
+
+    def settle(self, cases: Sequence[Case]) -> None:
+        """Second pass, where one is needed."""
+
+    def score(self, case: Case) -> CaseReading:
+        """The method's own score, not yet brought into [0, 1]."""
+        return self._score(case) if case.candidate else NO_TEXT
+
+    def _score(self, case: Case) -> CaseReading:
+        """The score of a case with text."""
+        raise NotImplementedError
+
+    def fitted_on(self) -> dict[str, int]:
+        """References that the distribution of each role was fitted on; empty where nothing is fitted."""
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        """All that determines a score beside the text; read after the last pass."""
+        raise NotImplementedError
+
+
 def cases_of(dialogue: Dialogue) -> list[Case] | None:
     """The dialogue's assistant turns in order, turn 0 included, each with its references.
 
@@ -61,11 +98,48 @@ def cases_of(dialogue: Dialogue) -> list[Case] | None:
     ]
 
 
+def compared(case: Case, config: ReferenceConfig) -> Case:
+    """The case as it is compared: with `role_beside` its role before the turn's text, unless that is empty.
+
+    "The string is … embedded alongside the candidate response in deterministic path computations" (Fritz and Fiorenza
+    2026, section "Role definition schema"). Their experiments do not do it.
+    """
+    if not config.role_beside or not case.candidate or not case.role:
+        return case
+    return replace(case, candidate=f"{case.role}\n\n{case.candidate}")
+
+
 def chunks(dialogues: Iterable[Dialogue]) -> Iterator[list[Case]]:
     """The cases of many dialogues, in order, `CHUNK` at a time; those that cannot be aligned are left out."""
     cases = (case for dialogue in dialogues for case in cases_of(dialogue) or ())
     while chunk := list(islice(cases, CHUNK)):
         yield chunk
+
+
+def kept_pairs(
+    store: Store,
+    name: str,
+    form: struct.Struct,
+    pairs: Sequence[tuple[str, str]],
+    compute: Callable[[Sequence[tuple[str, str]]], Sequence[tuple[Any, ...]]],
+) -> list[tuple[Any, ...]]:
+    """The figures of pairs of texts, in order; those that the store does not have are computed, and put there.
+
+    Args:
+        store: keeps the figures.
+        name: of all that determines them beside the texts.
+        form: of a pair's figures.
+        pairs: texts.
+        compute: gives the figures of pairs.
+    """
+    keys = [key_of(name, *pair) for pair in pairs]
+    kept = {key: form.unpack(figures) for key, figures in store.get(keys).items()}
+    owed = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in kept}
+    if owed:
+        fresh = dict(zip(owed, compute(list(owed.values())), strict=True))
+        store.put((key, form.pack(*figures)) for key, figures in fresh.items())
+        kept |= fresh
+    return [kept[key] for key in keys]
 
 
 def _text(turn: Turn) -> str:

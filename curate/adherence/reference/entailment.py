@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, Case, CaseReading
+from curate.adherence.reference.cases import (
+    NO_REFERENCE,
+    Case,
+    CaseReading,
+    ComparisonMethod,
+    kept_pairs,
+)
 from curate.adherence.reference.config import ReferenceConfig
 from curate.adherence.sentence_encoder import (
     Embedder,
@@ -17,7 +23,7 @@ from curate.adherence.sentence_encoder import (
     token_limit,
 )
 from curate.errors import UsageError, missing_extra
-from curate.storage.store import Store, key_of
+from curate.storage.store import Store
 
 _BATCH = 16
 _NUMBER = struct.Struct("<?")
@@ -92,13 +98,11 @@ class PairClassifier:
         return found
 
 
-class Entailment:
+class Entailment(ComparisonMethod):
     """0 for a turn that contradicts each of its references, else its similarity to them, or 1.
 
     Contradicting one of several valid replies says nothing, as they may contradict each other.
     """
-
-    needs_second_pass = False
 
     def __init__(self, classifier: PairClassifier, embedder: Embedder | None, store: Store) -> None:
         self._classifier, self._embedder, self._store = classifier, embedder, store
@@ -113,13 +117,8 @@ class Entailment:
                 text for case in cases for text in (case.candidate, *case.references) if text
             )
 
-    def settle(self, cases: Sequence[Case]) -> None:
-        """Nothing: one pass is enough."""
-
-    def score(self, case: Case) -> CaseReading:
+    def _score(self, case: Case) -> CaseReading:
         """0, or the base in [-1, 1]."""
-        if not case.candidate:
-            return NO_TEXT
         if not case.references:
             return NO_REFERENCE
         if all(self._contradicts([(text, case.candidate) for text in case.references])):
@@ -128,10 +127,6 @@ class Entailment:
             return CaseReading(1.0)
         references = self._embedder.vectors(case.references)
         return CaseReading(float((references @ self._embedder.vectors([case.candidate])[0]).max()))
-
-    def fitted_on(self) -> dict[str, int]:
-        """Nothing is fitted."""
-        return {}
 
     @property
     def cut(self) -> int:
@@ -148,12 +143,8 @@ class Entailment:
         return repr(("nli", sorted(self._classifier.identity.items())))
 
     def _contradicts(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
-        keys = [key_of(self._name, *pair) for pair in pairs]
-        kept = {key: _NUMBER.unpack(blob)[0] for key, blob in self._store.get(keys).items()}
-        owed = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in kept}
-        if owed:
-            found = self._classifier.contradictions(list(owed.values()))
-            fresh = dict(zip(owed, found, strict=True))
-            self._store.put((key, _NUMBER.pack(value)) for key, value in fresh.items())
-            kept |= fresh
-        return [bool(kept[key]) for key in keys]
+        def classify(owed: Sequence[tuple[str, str]]) -> list[tuple[bool]]:
+            return [(found,) for found in self._classifier.contradictions(owed)]
+
+        kept = kept_pairs(self._store, self._name, _NUMBER, pairs, classify)
+        return [bool(found) for (found,) in kept]

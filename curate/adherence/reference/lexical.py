@@ -15,7 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, TOO_FEW, Case, CaseReading
+from curate.adherence.reference.cases import (
+    NO_REFERENCE,
+    TOO_FEW,
+    Case,
+    CaseReading,
+    ComparisonMethod,
+)
 from curate.adherence.reference.config import ReferenceConfig
 
 _WORDS = re.compile(r"\w+")
@@ -23,16 +29,13 @@ _TOKENS = re.compile(r"\w+|[^\w\s]")
 BLEU_ORDER = 4
 
 
-class Divergence:
+class Divergence(ComparisonMethod):
     """exp(-beta * KL(P || Q)): P the words of a role's references, Q those of a turn.
 
     Both are counts over the `vocabulary` most frequent words of the references (ties to the word that came
     first), plus one (Laplace). Words are what stands between white space, in lower case, punctuation
     included: so the paper's figures are reproduced.
     """
-
-    needs_second_pass = False
-    cut = 0
 
     def __init__(self, config: ReferenceConfig) -> None:
         self.beta, self.size = config.beta, config.vocabulary
@@ -49,13 +52,8 @@ class Divergence:
                 self._references[case.role] += 1
                 self._counts.setdefault(case.role, Counter()).update(reference.lower().split())
 
-    def settle(self, cases: Sequence[Case]) -> None:
-        """Nothing: one pass is enough."""
-
-    def score(self, case: Case) -> CaseReading:
+    def _score(self, case: Case) -> CaseReading:
         """In (0, 1]; a role without references has no distribution."""
-        if not case.candidate:
-            return NO_TEXT
         if not self._counts.get(case.role):
             return TOO_FEW
         if case.role not in self._fitted:
@@ -93,32 +91,17 @@ class _Vocabulary:
         return max(0.0, self.entropy - cross + math.log(seen.total() + len(self.shares)))
 
 
-class Overlap:
+class Overlap(ComparisonMethod):
     """A function of a turn and its own references, nothing fitted."""
-
-    needs_second_pass = False
-    cut = 0
 
     def __init__(self, measure: Callable[[str, Sequence[str]], float], name: str) -> None:
         self._measure, self._name = measure, name
 
-    def learn(self, cases: Sequence[Case]) -> None:
-        """Nothing is fitted."""
-
-    def settle(self, cases: Sequence[Case]) -> None:
-        """Nothing is fitted."""
-
-    def score(self, case: Case) -> CaseReading:
+    def _score(self, case: Case) -> CaseReading:
         """The measure of the turn."""
-        if not case.candidate:
-            return NO_TEXT
         if not case.references:
             return NO_REFERENCE
         return CaseReading(self._measure(case.candidate, case.references))
-
-    def fitted_on(self) -> dict[str, int]:
-        """Nothing is fitted."""
-        return {}
 
     def describe(self) -> dict[str, Any]:
         """What the identity records."""

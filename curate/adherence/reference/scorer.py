@@ -7,16 +7,14 @@ few look-ups, and a second run over the same texts runs no model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 
-from curate.adherence.calibration_match import settle_calibration
-from curate.adherence.config import AdherenceConfig
+from curate.adherence.config import AdherenceConfig, settle_calibration
 from curate.adherence.reference.bertscore import BertScore, TokenEncoder, check_options
-from curate.adherence.reference.beside_role import BesideRole
-from curate.adherence.reference.cases import Case, CaseReading, cases_of, chunks
+from curate.adherence.reference.cases import Case, ComparisonMethod, cases_of, chunks, compared
 from curate.adherence.reference.config import ReferenceConfig
 from curate.adherence.reference.entailment import Entailment, PairClassifier
 from curate.adherence.reference.lexical import Divergence, Overlap, bleu, rouge_l
@@ -39,37 +37,6 @@ VERSION = "reference-1"
 STAGE: Final = StageName.ADHERENCE
 
 
-class ComparisonMethod(Protocol):
-    """A way to compare turns with references."""
-
-    needs_second_pass: bool
-
-    @property
-    def cut(self) -> int:
-        """Texts so far that a model did not read to their end."""
-        ...
-
-    def learn(self, cases: Sequence[Case]) -> None:
-        """First pass over all cases, a chunk at a time."""
-        ...
-
-    def settle(self, cases: Sequence[Case]) -> None:
-        """Second pass, where one is needed."""
-        ...
-
-    def score(self, case: Case) -> CaseReading:
-        """The method's own score, not yet brought into [0, 1]."""
-        ...
-
-    def fitted_on(self) -> dict[str, int]:
-        """References that the distribution of each role was fitted on; empty where nothing is fitted."""
-        ...
-
-    def describe(self) -> dict[str, Any]:
-        """All that determines a score beside the text; read after the last pass."""
-        ...
-
-
 def open_method(
     name: str, config: ReferenceConfig, store: Store, encoder: Encoder | None = None
 ) -> ComparisonMethod:
@@ -81,13 +48,6 @@ def open_method(
         store: where vectors and pair scores are kept.
         encoder: an open sentence encoder in place of the config's.
     """
-    method = _plain_method(name, config, store, encoder)
-    return BesideRole(method) if config.role_beside else method
-
-
-def _plain_method(
-    name: str, config: ReferenceConfig, store: Store, encoder: Encoder | None
-) -> ComparisonMethod:
     if name in ("kl", "rouge", "bleu"):
         if name == "kl":
             return Divergence(config)
@@ -105,13 +65,13 @@ def _plain_method(
     return Nearest(embedder, *((config.k, config.pool) if name == "knn" else (1, "turn")))
 
 
-def fit(method: ComparisonMethod, dialogues: Callable[[], Iterable[Dialogue]]) -> None:
+def fit(
+    method: ComparisonMethod, config: ReferenceConfig, dialogues: Callable[[], Iterable[Dialogue]]
+) -> None:
     """Take a method through its passes over all dialogues."""
-    for cases in chunks(dialogues()):
-        method.learn(cases)
-    if method.needs_second_pass:
+    for take in (method.learn, method.settle) if method.needs_second_pass else (method.learn,):
         for cases in chunks(dialogues()):
-            method.settle(cases)
+            take([compared(case, config) for case in cases])
 
 
 def check(config: AdherenceConfig) -> None:
@@ -157,9 +117,11 @@ class ReferenceScorer:
             update={"output_mode": "binary" if binary else "continuous"}
         )
         self._method = open_method(config.scoring_method, config.reference, Store(store))
-        fit(self._method, dialogues)
+        fit(self._method, config.reference, dialogues)
         self._fitted_on = self._method.fitted_on()
         described = self._method.describe()
+        if config.reference.role_beside:
+            described["role_beside"] = True
         identity = JudgeIdentity(
             engine="reference",
             model=str(described.pop("encoder", "")),
@@ -189,15 +151,16 @@ class ReferenceScorer:
         config = self.config
         if not (dialogue.role_definition or "").strip():
             skip = config.missing_role == "skip"
-            return _unscored(
+            return Unscored.of(
                 dialogue,
+                STAGE,
                 UnscoredReason.SKIPPED if skip else UnscoredReason.MISSING_ROLE,
                 "no role definition",
             )
         cases = cases_of(dialogue)
         if cases is None:
             detail = f"{len(dialogue.references)} references for fewer assistant turns"
-            return _unscored(dialogue, UnscoredReason.REFERENCES_MISMATCH, detail)
+            return Unscored.of(dialogue, STAGE, UnscoredReason.REFERENCES_MISMATCH, detail)
         per_turn = [self._turn(case) for case in cases]
         session = aggregate(per_turn, config)
         if isinstance(session, NoSession):
@@ -207,7 +170,7 @@ class ReferenceScorer:
                 if first and session.reason == UnscoredReason.UNSCORED_TURNS
                 else session.reason
             )
-            return _unscored(dialogue, reason, session.detail)
+            return Unscored.of(dialogue, STAGE, reason, session.detail)
         return AdherenceScore(
             dialogue_id=dialogue.id,
             content_hash=dialogue.content_hash,
@@ -227,7 +190,7 @@ class ReferenceScorer:
         )
 
     def _turn(self, case: Case) -> AdherenceTurn:
-        reading = self._method.score(case)
+        reading = self._method.score(compared(case, self.config.reference))
         if reading.score is None:
             return AdherenceTurn(turn=case.turn, unscored=reading.unscored)
         score = min(1.0, max(0.0, reading.score))
@@ -249,14 +212,4 @@ def _warning(method: ComparisonMethod, config: AdherenceConfig) -> str | None:
     return (
         f"adherence: {method.cut} texts are longer than the model of {config.scoring_method} reads; "
         "what stands behind its limit was not compared"
-    )
-
-
-def _unscored(dialogue: Dialogue, reason: str, detail: str) -> Unscored:
-    return Unscored(
-        dialogue_id=dialogue.id,
-        content_hash=dialogue.content_hash,
-        stage=STAGE,
-        reason=reason,
-        detail=detail,
     )

@@ -13,7 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from curate.adherence.reference.cases import NO_REFERENCE, NO_TEXT, TOO_FEW, Case, CaseReading
+from curate.adherence.reference.cases import (
+    NO_REFERENCE,
+    TOO_FEW,
+    Case,
+    CaseReading,
+    ComparisonMethod,
+)
 from curate.adherence.reference.config import ReferenceConfig
 from curate.adherence.sentence_encoder import Embedder
 
@@ -23,14 +29,12 @@ if TYPE_CHECKING:
     Vectors = NDArray[Any]
 
 
-class Nearest:
+class Nearest(ComparisonMethod):
     """Mean cosine similarity to the k most similar references, of the turn or of its whole role.
 
     With k = 1 and the turn's own references this is the paper's equation for kNN, and with one reference
     cosine similarity. In [-1, 1]; fewer than k references are all taken.
     """
-
-    needs_second_pass = False
 
     def __init__(self, embedder: Embedder, k: int, pool: str) -> None:
         self._embedder, self._k, self._pool = embedder, k, pool
@@ -47,13 +51,8 @@ class Nearest:
                     self._digest.update(f"{case.role}\0{reference}\0".encode())
                     self._texts[case.role][reference] = None
 
-    def settle(self, cases: Sequence[Case]) -> None:
-        """Nothing: one pass is enough."""
-
-    def score(self, case: Case) -> CaseReading:
+    def _score(self, case: Case) -> CaseReading:
         """In [-1, 1]."""
-        if not case.candidate:
-            return NO_TEXT
         pool = self._vectors_of(case)
         if pool is None:
             return NO_REFERENCE
@@ -87,7 +86,7 @@ class Nearest:
         return self._pools[case.role]
 
 
-class Distance:
+class Distance(ComparisonMethod):
     """exp(-alpha * d / scale), d the Mahalanobis distance from the mean of a role's references.
 
     The covariance is diagonal (population variance) plus `ridge`. With `components`, vectors are first
@@ -129,10 +128,8 @@ class Distance:
                 [vector] = self._embedder.vectors([case.candidate])
                 self._distances[case.role].append(fit.distance(vector))
 
-    def score(self, case: Case) -> CaseReading:
+    def _score(self, case: Case) -> CaseReading:
         """In (0, 1]; a role with fewer than two references has no variance to go by."""
-        if not case.candidate:
-            return NO_TEXT
         fit = self._fit(case.role)
         if fit is None:
             return TOO_FEW

@@ -3,5 +3,3 @@
 from curate.judging.factuality.config import FactualityConfig
 from curate.judging.factuality.judge import claims_of_turn, score_factuality
 from curate.judging.factuality.prompting import prompt_version
-
-__all__ = ["FactualityConfig", "claims_of_turn", "prompt_version", "score_factuality"]

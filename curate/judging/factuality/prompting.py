@@ -16,6 +16,7 @@ from curate.dialogue import Dialogue, Turn
 from curate.engines.base import Request
 from curate.engines.layout import Defused, Trunk, fenced, lay_out, nested
 from curate.engines.prompt_files import fill, prompt_file, prompt_sections
+from curate.engines.structured import closed_object
 from curate.judging.factuality.config import FactualityConfig
 from curate.records.factuality import ClaimLabel, Evidence
 
@@ -99,24 +100,15 @@ def evidence_of(dialogue: Dialogue, turn: Turn) -> tuple[Evidence, ...]:
 
 def schema(config: FactualityConfig, evidence: Sequence[Evidence]) -> dict[str, Any]:
     """Of a reply. No string lengths: they are costly in grammars."""
-    claim = {
-        "type": "object",
-        "properties": {
+    claim = closed_object(
+        {
             "words": {"type": "string"},
             "label": {"type": "string", "enum": list(LABELS)},
             "evidence": {"type": "string", "enum": list(evidence)},
-        },
-        "required": ["words", "label", "evidence"],
-        "additionalProperties": False,
-    }
-    return {
-        "type": "object",
-        "properties": {
-            "claims": {"type": "array", "items": claim, "maxItems": config.max_claims},
-        },
-        "required": ["claims"],
-        "additionalProperties": False,
-    }
+        }
+    )
+    claims = {"type": "array", "items": claim, "maxItems": config.max_claims}
+    return closed_object({"claims": claims})
 
 
 def request(

@@ -4,14 +4,3 @@ from curate.judging.metrics.catalogue import Metric, as_response, shipped
 from curate.judging.metrics.config import MetricChoice, MetricsConfig, OwnMetric
 from curate.judging.metrics.metric_judge import score_metrics
 from curate.judging.metrics.metric_prompts import prompt_version
-
-__all__ = [
-    "Metric",
-    "MetricChoice",
-    "MetricsConfig",
-    "OwnMetric",
-    "as_response",
-    "prompt_version",
-    "score_metrics",
-    "shipped",
-]

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import difflib
 import math
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from curate.errors import UsageError
 from curate.judging.metrics.catalogue import LEVELS, Metric, shipped
 from curate.records.calibration import Calibration
 from curate.records.calibration_file import read_calibration
@@ -80,18 +78,6 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _of_metrics(value: Any) -> Calibration | None:
-    """A calibration file, refused where it holds nothing about metrics."""
-    read = read_calibration(value, "metrics.calibration")
-    if read is not None and read.metrics is None:
-        raise UsageError(
-            "metrics.calibration holds nothing about metrics",
-            got=value if isinstance(value, str | Path) else "a calibration without metrics",
-            expected="a file that `curate calibrate RUN GOLD` wrote, of labels of metrics",
-        )
-    return read
-
-
 class MetricsConfig(Config):
     """Weighted metrics of whole dialogues and their sum from 0 to 100."""
 
@@ -122,7 +108,10 @@ class MetricsConfig(Config):
     )
     calibration: Annotated[
         Calibration | None,
-        BeforeValidator(_of_metrics, json_schema_input_type=Calibration | str | None),
+        BeforeValidator(
+            lambda value: read_calibration(value, "metrics.calibration", "metrics"),
+            json_schema_input_type=Calibration | str | None,
+        ),
     ] = Field(
         None,
         description="File that `curate calibrate` wrote: scores become calibrated levels, which the overall score goes "

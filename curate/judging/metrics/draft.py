@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from curate.engines.base import Ask, Request
 from curate.engines.layout import Trunk, defuse
 from curate.engines.prompt_files import fill, prompt_file
-from curate.engines.structured import BadReply, read_object
+from curate.engines.structured import BadReply, closed_object, read_object
 from curate.errors import EngineError
 from curate.judging.metrics.catalogue import LEVELS, shipped
 from curate.judging.metrics.config import MetricsConfig, OwnMetric
@@ -25,22 +25,14 @@ WEIGHT: Final = 0.1
 _RETRIES = 2
 _MAX_TOKENS = 800
 _TEXT = {"type": "string"}
-SCHEMA: Final[Mapping[str, Any]] = {
-    "type": "object",
-    "properties": {
+SCHEMA: Final[Mapping[str, Any]] = closed_object(
+    {
         "name": _TEXT,
         "tier": {"type": "string", "enum": list(get_args(MetricTier))},
         "asks": _TEXT,
-        "levels": {
-            "type": "object",
-            "properties": dict.fromkeys(LEVELS["scored"], _TEXT),
-            "required": list(LEVELS["scored"]),
-            "additionalProperties": False,
-        },
-    },
-    "required": ["name", "tier", "asks", "levels"],
-    "additionalProperties": False,
-}
+        "levels": closed_object(dict.fromkeys(LEVELS["scored"], _TEXT)),
+    }
+)
 """Of the reply."""
 
 
@@ -59,7 +51,11 @@ async def draft_metric(wish: str, ask: Ask) -> OwnMetric:
         (completion,) = await ask([replace(_request(wish, problem), sample=attempt)])
         fault = fault_of(completion)
         if fault is not None:
-            raise EngineError("the judge gave no reply", got=fault.detail or fault.reason)
+            raise EngineError(
+                "the judge gave no reply",
+                got=fault.detail or fault.reason,
+                fix="try it again; `curate doctor RECIPE` says what the judge can do",
+            )
         reply = read_object(completion, SCHEMA)
         if isinstance(reply, BadReply):
             problem = reply.detail

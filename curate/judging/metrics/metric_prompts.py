@@ -16,6 +16,7 @@ import orjson
 from curate.dialogue import Dialogue, function_tool
 from curate.engines.layout import Trunk, lay_out, render_turns, rendered_call
 from curate.engines.prompt_files import fill, prompt_file, prompt_sections
+from curate.engines.structured import closed_object
 from curate.judging.metrics.call_comparison import told
 from curate.judging.metrics.catalogue import LEVELS, Metric
 from curate.judging.metrics.config import MetricsConfig
@@ -121,9 +122,9 @@ def reply_schema(
     number = {"type": "integer", "enum": list(turns)}
     where = {"type": "array", "items": number, "maxItems": len(turns)}
     diagnosis = {"failure_code": code, "turns": where}
-    return _closed(
+    return closed_object(
         {
-            metric.name: _closed(
+            metric.name: closed_object(
                 ({"score": _score_schema(metric)} if with_scores else {}) | diagnosis
             )
             for metric in metrics
@@ -145,15 +146,6 @@ def _score_schema(metric: Metric) -> dict[str, Any]:
     if metric.na:
         levels.append({"type": "string", "enum": ["n/a"]})
     return levels[0] if len(levels) == 1 else {"anyOf": levels}
-
-
-def _closed(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
-    }
 
 
 def _form(form: Mapping[str, Any]) -> str:

@@ -6,14 +6,13 @@ leaves the score usable: asked again it may still be wrong, and is then left out
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from curate.dialogue import split_thinking
-from curate.engines.structured import only_object
+from curate.engines.structured import as_shown, only_object
 from curate.judging.metrics.catalogue import Metric
 from curate.records.metrics import DiagnosisFlag, is_poor
 
@@ -91,7 +90,7 @@ def read_score(value: Any, metric: Metric) -> int | None:
     if metric.scale == "scored" and type(value) is int and 0 <= value <= 5:
         return value
     scale = "an integer from 0 to 5" if metric.scale == "scored" else '"pass" or "fail"'
-    raise NoScoreError(f"the score of {metric.name} is {_shown(value)}, not {scale}")
+    raise NoScoreError(f"the score of {metric.name} is {as_shown(value)}, not {scale}")
 
 
 def read_diagnosis(
@@ -109,14 +108,14 @@ def read_diagnosis(
         code = None
     if code is not None and not poor:
         flags.append("failure_code_dropped")
-        problems.append(f"{metric.name} is not poor and has the failure_code {_shown(code)}")
+        problems.append(f"{metric.name} is not poor and has the failure_code {as_shown(code)}")
         code = None
     elif poor and code is None:
         flags.append("failure_code_missing")
         problems.append(f"{metric.name} is poor and has no failure_code")
     elif code is not None and not _is_code(code):
         flags.append("failure_code_dropped")
-        problems.append(f"the failure_code {_shown(code)} of {metric.name} is not in snake_case")
+        problems.append(f"the failure_code {as_shown(code)} of {metric.name} is not in snake_case")
         code = None
     known = (
         [turn for turn in named if type(turn) is int and turn in turns] if _is_list(named) else []
@@ -125,7 +124,7 @@ def read_diagnosis(
         flags.append("turns_dropped")
         wrong = [turn for turn in named if turn not in known] if _is_list(named) else named
         problems.append(
-            f"turns of {metric.name} names {_shown(wrong)}, which is no turn of the dialogue"
+            f"turns of {metric.name} names {as_shown(wrong)}, which is no turn of the dialogue"
         )
     elif poor and not known:
         flags.append("turns_missing")
@@ -145,7 +144,7 @@ def _part(reply: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         raise NoScoreError(f"{name} is missing")
     value = reply[name]
     if not isinstance(value, Mapping):
-        raise NoScoreError(f"{name} is {_shown(value)}, not an object")
+        raise NoScoreError(f"{name} is {as_shown(value)}, not an object")
     return value
 
 
@@ -159,8 +158,3 @@ def _is_code(value: Any) -> bool:
         and len(value) <= _LONGEST_CODE
         and _SNAKE_CASE.fullmatch(value) is not None
     )
-
-
-def _shown(value: Any) -> str:
-    shown = json.dumps(value, ensure_ascii=False)
-    return shown if len(shown) <= 60 else shown[:59] + "…"

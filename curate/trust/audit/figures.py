@@ -44,68 +44,37 @@ def share_check(
     threshold: float,
     of: str,
     detail: str,
+    chance: float | None = None,
     least: int = LEAST,
 ) -> AuditCheck:
-    """A share of n rows that may not be above the threshold; interval: Wilson's.
+    """A share of n rows, or its excess over chance, that may not be above the threshold; interval: Wilson's.
 
     Args:
         part, name: see `AuditCheck`.
         behind: the rows that show it.
         n: rows that could.
-        threshold: of the share, 0-1.
+        threshold: of the share, 0-1, or of the excess.
         of: what the rows are, in words.
         detail: what those that show it have in common.
+        chance: share that chance gives; a warning then needs an interval above it, too. None: the share itself counts.
         least: fewer rows tell nothing.
     """
     if n < least:
         return too_little(part, name, threshold, n, f"{n:,} {of}, {least} needed")
-    share = behind.count / n
-    return AuditCheck(
-        part=part,
-        name=name,
-        status="warn" if share > threshold else "pass",
-        figure=share,
-        interval=wilson(share, n),
-        threshold=threshold,
-        n=n,
-        detail=f"{detail}: {behind.count:,} of {n:,} {of}",
-        behind=behind.count,
-        ids=tuple(behind.ids),
-    )
-
-
-def excess_check(
-    part: AuditPart,
-    name: str,
-    behind: Behind,
-    chances: Sequence[float],
-    *,
-    threshold: float,
-    of: str,
-    detail: str,
-    least: int = 30,
-) -> AuditCheck:
-    """By how much a share of rows is above what chance gives; interval: Wilson's of the share, moved by chance's.
-
-    Args:
-        part, name, behind, threshold, of, detail, least: as for `share_check`.
-        chances: of each row that could show it, the probability that it does by chance.
-    """
-    n = len(chances)
-    if n < least:
-        return too_little(part, name, threshold, n, f"{n:,} {of}, {least} needed")
-    share, chance = behind.count / n, sum(chances) / n
+    share, base = behind.count / n, chance or 0.0
     low, high = wilson(share, n)
-    excess = share - chance
+    said = f"{behind.count:,} of {n:,} {of}"
+    if chance is not None:
+        said = f"{share:.0%} of {n:,} {of}, {chance:.0%} by chance"
     return AuditCheck(
         part=part,
         name=name,
-        status="warn" if excess > threshold and low > chance else "pass",
-        figure=excess,
-        interval=(low - chance, high - chance),
+        status="warn" if share - base > threshold and low > base else "pass",
+        figure=share - base,
+        interval=(low - base, high - base),
         threshold=threshold,
         n=n,
-        detail=f"{detail}: {share:.0%} of {n:,} {of}, {chance:.0%} by chance",
+        detail=f"{detail}: {said}",
         behind=behind.count,
         ids=tuple(behind.ids),
     )

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import comb, fsum
+from statistics import fmean
 
 from curate.records import (
     CONVERSATION_DIMENSIONS,
@@ -20,12 +21,14 @@ from curate.records import (
     Unscored,
 )
 from curate.records.readings import conversation_value, turn_value
-from curate.trust.audit.figures import Behind, excess_check, mean_check, not_run, share_check
+from curate.trust.audit.figures import Behind, mean_check, not_run, share_check
 
 SEAMS, EXCESS, COLLAPSED = 0.5, 0.15, 0.9
 EQUAL_LEVELS, EQUAL_EXPECTATIONS = 0.5, 0.05
 CHANGED_VERDICTS, CHANGED_SCORES, CHANGED_WEAKEST = 0.1, 0.25, 0.2
 LOST = 0.05
+_LEAST_WEAKEST = 30
+"""Fewer weakest turns tell nothing of where they lie."""
 _FIFTHS = 5
 
 
@@ -77,11 +80,13 @@ class _Seams:
                 of="dialogues in windows",
                 detail="mean difference, in levels, of the scores of a turn that two windows scored",
             ),
-            excess_check(
+            share_check(
                 "window seams",
                 "weakest turns at seams",
                 self.weakest,
-                self.chances,
+                len(self.chances),
+                chance=fmean(self.chances or [0.0]),
+                least=_LEAST_WEAKEST,
                 threshold=EXCESS,
                 of="weakest turns",
                 detail="the weakest turn is one that two windows scored",
@@ -120,11 +125,13 @@ class _Weakest:
     def checks(self) -> list[AuditCheck]:
         tied = f" ({self.tied:,} of them tied with a later turn)" if self.tied else ""
         return [
-            excess_check(
+            share_check(
                 "weakest turns",
                 name,
                 behind,
-                self.chances,
+                len(self.chances),
+                chance=fmean(self.chances or [0.0]),
+                least=_LEAST_WEAKEST,
                 threshold=EXCESS,
                 of="weakest turns",
                 detail=f"the weakest turn is the {name}{more}",

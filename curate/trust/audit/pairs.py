@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from curate.records import AuditCheck, PairSetReport, PreferencePair
 from curate.trust.audit.figures import Behind, not_run, of_set_check
 from curate.trust.pair_set import side_length
-from curate.trust.words import WordCounts, side_words
+from curate.trust.telling_words import WordCounts, side_words
 
 CHECKS = ("longer_wins", "length_auc", "word_auc")
 """Those of the checks over a set of pairs that are about lengths and words."""

@@ -16,7 +16,7 @@ import polars as pl
 
 from curate.engines.pool import ModelsByRole
 from curate.errors import CurateError, UsageError
-from curate.planning.estimate import ForkShare, Owed, PairShare, last_fork_share, last_pair_share
+from curate.planning.estimate import AssumedShare, Owed, last_fork_share, last_pair_share
 from curate.recipe import Recipe
 from curate.records import (
     SCORING,
@@ -36,7 +36,7 @@ from curate.run.outputs import SCORES
 from curate.run.read_back import read_manifest
 from curate.run.staging import fork_rows, scored_rows, verified_rows
 from curate.selection.rules import matches
-from curate.stages import Stage, adherence_stage, factuality_stage, metrics_stage, rubric_stage
+from curate.stages import Stage, bind_stages
 from curate.storage.files import read_lines, readable
 
 _SHOWN = 60  # characters of a value in a message
@@ -56,8 +56,8 @@ class KeptRows:
     recipe: Recipe
     folder: Path
     dialogues: pl.DataFrame
-    fork_share: ForkShare
-    pair_share: PairShare
+    fork_share: AssumedShare
+    pair_share: AssumedShare
     _done: dict[tuple[StageName, str], pl.Series] = field(default_factory=dict)
     _forks: tuple[pl.Series, pl.Series] | None = None
     _natural: pl.Series | None = None
@@ -303,20 +303,14 @@ def reuse_gaps(
     """Which judgments a run does not find in the one it reuses, a sentence a stage, where a judge is at hand."""
     if reused is None:
         return []
-    found: list[str | None] = []
-    if recipe.judge:
-        stage: Stage[Any] = rubric_stage(recipe.judge, models.judges, recipe.models.cascade)
-        found.append(reused.misfit(stage, recipe.judge.model_dump(mode="json"), kept))
-    if recipe.judged_adherence:
-        stage = adherence_stage(recipe.judged_adherence, models.judge)
-        found.append(reused.misfit(stage, recipe.judged_adherence.model_dump(mode="json"), kept))
-    if recipe.metrics:
-        stage = metrics_stage(recipe.metrics, models.metrics)
-        found.append(reused.misfit(stage, recipe.metrics.model_dump(mode="json"), kept))
-    if recipe.factuality:
-        stage = factuality_stage(recipe.factuality, models.judge)
-        found.append(reused.misfit(stage, recipe.factuality.model_dump(mode="json"), kept))
-    return [text for text in found if text is not None]
+    sections = (recipe.judge, recipe.judged_adherence, recipe.metrics, recipe.factuality)
+    stages = {stage.name: stage for stage in bind_stages(recipe, models)}
+    gaps = (
+        reused.misfit(stages[name], section.model_dump(mode="json"), kept)
+        for name, section in zip(SCORING, sections, strict=True)
+        if section
+    )
+    return [text for text in gaps if text is not None]
 
 
 def taken_over_gaps(recipe: Recipe, kept: KeptRows, reused: Reused | None) -> list[str]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from curate.export.config import Format
+
 Stage = Literal["sft", "dpo", "kto", "reward"]
 
 Effect = Literal["stops", "dropped", "corrupted", "mis_masked", "truncated", "noted"]
@@ -125,7 +127,7 @@ class Layout:
     fates: Fates = field(default_factory=dict)
 
     def fits(self, columns: tuple[str, ...]) -> bool:
-        """Whether a file with these columns has it."""
+        """Tell whether a file with these columns has it."""
         return set(self.columns) <= set(columns) and not set(self.unless) & set(columns)
 
 
@@ -207,6 +209,7 @@ class TrainerFacts:
         stages: facts by stage, in the order in which a file's columns are held against them.
         fewest_rows: a file with fewer is refused.
         suffixes: of the files it reads.
+        formats: of the files that are written for it, the preferred one first.
     """
 
     package: str | None
@@ -215,6 +218,7 @@ class TrainerFacts:
     stages: Mapping[Stage, StageFacts]
     fewest_rows: int = 1
     suffixes: tuple[str, ...] = (".jsonl", ".json", ".ndjson", ".parquet")
+    formats: tuple[Format, ...] = ("jsonl", "parquet")
 
     def stage_of(self, columns: tuple[str, ...]) -> Stage:
         """The stage that columns are made for; SFT where they say nothing else."""

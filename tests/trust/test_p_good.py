@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from curate.errors import UsageError
 from curate.records import GoodModel, JudgeIdentity
-from curate.trust.good import LabelledDialogue, fit_good
+from curate.trust.p_good import LabelledDialogue, fit_good
 
 JUDGE = JudgeIdentity(engine="scripted", model="script")
 

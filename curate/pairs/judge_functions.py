@@ -6,8 +6,8 @@ of role adherence come in as functions, bound by the pipeline to the run's judge
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask
@@ -20,6 +20,7 @@ from curate.records import (
     TurnReading,
     Unscored,
 )
+from curate.records.jury import JuryRule, of_several
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class JudgeAsks:
         score_role: role adherence of one turn of a dialogue cut after it: (dialogue, turn number) to an
             `AdherenceTurn`. None where the run has no judge for it; then it is not checked.
         score_facts: the claims of one turn, likewise; None where the run does not look at facts.
+        jury: each of several judges, who answer closed questions one by one; empty where there is one.
+        rule: how what a jury prefers becomes one.
     """
 
     judge: Ask
@@ -46,6 +49,52 @@ class JudgeAsks:
     levels: Mapping[str, CutPoints] = field(default_factory=dict)
     score_role: Callable[[Dialogue, int], Awaitable[AdherenceTurn]] | None = None
     score_facts: Callable[[Dialogue, int], Awaitable[TurnClaims | Unscored]] | None = None
+    jury: tuple[JudgeAsks, ...] = ()
+    rule: JuryRule = "median"
+
+
+def joint_asks(
+    judges: Sequence[JudgeAsks],
+    rules: Mapping[str, JuryRule],
+    levels: Mapping[str, CutPoints],
+    join_role: Callable[[Sequence[AdherenceTurn]], AdherenceTurn] | None,
+) -> JudgeAsks:
+    """A jury that verifies as one judge does; what is said in words is the first's.
+
+    Args:
+        judges: each by itself.
+        rules: how scores become one, by turn dimension, and of `pairs`.
+        levels: cut points of the joint scores.
+        join_role: makes one of the judges' role adherence of a turn; None where that is not checked.
+    """
+
+    async def score_turn(part: Dialogue, turn: int, wording: int) -> TurnReading | Unscored:
+        readings: list[TurnReading] = []
+        for judge in judges:
+            reading = await judge.score_turn(part, turn, wording)
+            if isinstance(reading, Unscored):
+                return reading.model_copy(update={"detail": f"{judge.judge_id}: {reading.detail}"})
+            readings.append(reading)
+        values = {
+            name: of_several([reading.values[name] for reading in readings], rules[name])
+            for name in readings[0].values
+        }
+        return readings[0].model_copy(update={"values": values})
+
+    async def score_role(part: Dialogue, turn: int) -> AdherenceTurn:
+        asked = [judge.score_role for judge in judges if judge.score_role is not None]
+        assert join_role is not None
+        return join_role([await ask(part, turn) for ask in asked])
+
+    return replace(
+        judges[0],
+        score_turn=score_turn,
+        judge_id=" + ".join(judge.judge_id for judge in judges),
+        levels=levels,
+        score_role=None if join_role is None else score_role,
+        jury=tuple(judges),
+        rule=rules["pairs"],
+    )
 
 
 @dataclass(frozen=True, slots=True)

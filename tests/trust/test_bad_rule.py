@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from curate.errors import UsageError
-from curate.trust.bad import Answer, answer_table, bad_members, check_answers
+from curate.trust.bad_rule import Answer, answer_table, bad_members, check_answers
 
 
 def said(*rows: tuple[Any, ...]) -> list[Answer]:

@@ -1,0 +1,98 @@
+"""Role adherence by a jury: one record of several judges' records, turn by turn. Pure.
+
+A judge that gives words counts as certain of its yes or no, so judges of both output modes may sit together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from curate.adherence.config import AdherenceConfig
+from curate.adherence.session_score import NoSession, aggregate, trend_of, turns_in_role
+from curate.records import AdherenceScore, AdherenceTurn, ConversationAdherence, Unscored
+from curate.records.jury import JuryRule, of_several
+
+
+def combine_scores(
+    rows: Sequence[AdherenceScore], rule: JuryRule, config: AdherenceConfig
+) -> AdherenceScore | Unscored:
+    """One record of several judges' records of a dialogue.
+
+    Args:
+        rows: of each judge, without calibration.
+        rule: of P(yes): the median, the lowest, or of a vote the mean.
+        config: `output_mode` is what the scores are together; a calibration in it was fitted to such scores.
+    """
+    first = rows[0]
+    if first.conversation is not None:
+        whole = [
+            AdherenceTurn(
+                turn=0,
+                score=row.session_score,
+                adherent=row.session_score >= config.turn_threshold,
+                **row.conversation.model_dump(include={"coverage", "imputed"}),
+                reason=row.conversation.reason,
+            )
+            for row in rows
+            if row.conversation is not None
+        ]
+        turns = [combine_turns(whole, rule, config)]
+    else:
+        each = zip(*(row.per_turn for row in rows), strict=True)
+        turns = [combine_turns(turn, rule, config) for turn in each]
+    session = aggregate(turns, config)
+    if isinstance(session, NoSession):
+        return Unscored(
+            dialogue_id=first.dialogue_id,
+            content_hash=first.content_hash,
+            stage="adherence",
+            reason=session.reason,
+            detail=session.detail,
+        )
+    update: dict[str, object] = {
+        "output_mode": config.output_mode,
+        "session_score": session.score,
+        "interval": session.interval,
+        "interval_method": session.interval_method,
+        "adherent": session.adherent,
+    }
+    if first.conversation is not None:
+        said = turns[0].model_dump(include={"coverage", "raw_score", "imputed"})
+        update["conversation"] = ConversationAdherence(**said, reason=turns[0].reason)
+    else:
+        update["per_turn"] = tuple(turns)
+        update |= {"trend": trend_of(turns), "turns_in_role": turns_in_role(turns)}
+    return first.model_copy(update=update)
+
+
+def combine_turns(
+    turns: Sequence[AdherenceTurn], rule: JuryRule, config: AdherenceConfig
+) -> AdherenceTurn:
+    """One turn of several judges' records of it; unscored where one of them is.
+
+    A judge without evidence (`imputed`) is left out as long as another has some. With an even number of judges in
+    words half of them are no majority.
+    """
+    for turn in turns:
+        if turn.score is None:
+            return turn
+    known = [turn for turn in turns if not turn.imputed] or turns
+    raw = of_several([turn.score for turn in known if turn.score is not None], rule)
+    score = raw
+    adherent: bool | None = raw >= config.turn_threshold
+    if config.output_mode == "binary":
+        adherent = raw > 0.5
+    if known[0].imputed:
+        adherent = None
+    elif config.calibration is not None:
+        score, adherent = config.calibration.probability(raw), raw >= config.calibration.threshold
+    coverages = [turn.coverage for turn in turns if turn.coverage is not None]
+    return AdherenceTurn(
+        turn=turns[0].turn,
+        score=score,
+        adherent=adherent,
+        coverage=min(coverages, default=None),
+        raw_score=None if score is raw else raw,
+        imputed=known[0].imputed,
+        reason=next((turn.reason for turn in known if turn.adherent is adherent), None),
+    )
