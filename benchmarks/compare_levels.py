@@ -47,12 +47,11 @@ from curate.judging.rubric import prompt_version
 from curate.records import Figure as MeasuredFigure
 from curate.records import JudgeIdentity, Judgment, Unscored, Verdict
 from curate.records.readings import dialogue_readings
-from curate.run.calibrate import labelled_readings
+from curate.run.run_scores import labelled_readings
 from curate.selection.table import score_table
 from curate.statistics import RESAMPLES
 from curate.trust.agreement import auc, brier_score
 from curate.trust.gold import GoldRow, Scale, match_gold
-from curate.trust.good import LabelledDialogue, fit_good
 from curate.trust.levels import (
     LabelledReading,
     confusion,
@@ -60,6 +59,7 @@ from curate.trust.levels import (
     kappa_of_table,
 )
 from curate.trust.ordinal_agreement import Compared, measure_dimension
+from curate.trust.p_good import LabelledDialogue, fit_good
 from curate.trust.raters import krippendorff_alpha
 
 LABELS = (25, 100)
@@ -244,7 +244,7 @@ def read(files: Iterable[Path], data: Path) -> Readings:
     each: dict[str, list[Sequence[int]]] = defaultdict(list)
     for item, label in gold.levels.items():
         own = {key: key for key in judgments}
-        found = labelled_readings({item: label}, judgments, own, gold.unused)
+        found = labelled_readings({item: label}, judgments, {}, own, gold.unused)
         by_hash[item.content_hash].items[item.dimension] += found
         each[item.dimension].append(label.each)
     alpha = {name: krippendorff_alpha(units) for name, units in each.items()}

@@ -37,7 +37,7 @@ from asking import add_judge, asked_before, open_judge, table
 from curate import load_dialogues
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Engine, Request
-from curate.engines.label_mass import LETTER_PREFIX, read_labels
+from curate.engines.chat_completions import LETTER_PREFIX, read_labels
 from curate.judging.config import RubricConfig
 from curate.judging.turn_rescoring import score_turn
 from curate.pairs.pair_prompts import ClosedQuestion, comparison

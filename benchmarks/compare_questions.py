@@ -8,9 +8,6 @@ each reading as a line; it goes on where it stopped. `report` prints a Markdown 
 people (bootstrap interval over dialogues), mean coverage, the difference of each question to the one that is asked today of
 the same dimension (on the same dialogues, drawn together), and what averaging and recalibrating add.
 
-`ask --short` reads short forms of the question about a turn instead: the instructions say once how such a question is
-answered, so that a question is a line of a few tokens. Today's question is asked beside them, on its own instructions.
-
 Two public sets are known by their shape (see `compare_modes.py`): ConTurE, three people's majority
 impression (0-2) of every turn, and LLM-Rubric, one person's overall satisfaction (1-4) a dialogue.
 Recalibration is ridge regression of the rating on the expectations of all items, fitted and measured on
@@ -35,25 +32,13 @@ from pydantic import TypeAdapter
 
 from curate.dialogue import Turn
 from curate.engines.base import Engine, Request
-from curate.engines.label_mass import read_labels
+from curate.engines.chat_completions import read_labels
 from curate.engines.layout import Trunk, trunk
 from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
 from curate.judging.config import RubricConfig
 from curate.judging.wording import RubricTexts, resolve_texts
 
 DIGITS = {digit: float(digit) for digit in "12345"}
-SHORT = "short, announced"
-ANNOUNCED = """
-The question at the end is short: it names a dimension and a turn of the assistant, or the conversation. Answer with the \
-digit of the level on that scale, from 1 (worst) to 5 (best), or with N for n/a where that is offered, and nothing else.
-"""
-SHORT_FORMS = {
-    "colon": "{dimension} of turn {turn} (1-5):",
-    "turn first": "Turn {turn}, {dimension}, one digit from 1 to 5:",
-    "score": "Score {dimension} of turn {turn}: one digit, 1 (worst) to 5 (best).",
-    "rate": "How is the assistant's {dimension} in turn {turn}, 1-5?",
-    "bare": "{dimension} of turn {turn}",
-}
 LETTERS = {letter: float(5 - index) for index, letter in enumerate("ABCDE")}
 YES_NO = {"yes": 1.0, "no": 0.0}
 LETTER_SCALE = "A = 5, B = 4, C = 3, D = 2, E = 1. Answer with one letter and nothing else."
@@ -142,21 +127,6 @@ def views(gold: Gold, texts: RubricTexts, bare: RubricTexts) -> Iterator[View]:
         yield View("whole dialogue", whole_trunk, turn.number, variants(texts, turn.number)[:2])
 
 
-def short_views(gold: Gold, texts: RubricTexts) -> Iterator[View]:
-    """Today's question and its short forms, of both dimensions that people's impression of a turn speaks of."""
-    for turn in gold.dialogue.turns:
-        shown = [other for other in gold.dialogue.turns if other.number <= turn.number]
-        today = [one for one in variants(texts, turn.number) if "wording 0" in one.name]
-        yield View("up to the turn", trunk(texts.rubric, gold.dialogue, shown), turn.number, today)
-        asked = [
-            Variant(f"{name}, {form}", text.format(dimension=name, turn=turn.number), DIGITS)
-            for name in ("helpfulness", "context_use")
-            for form, text in SHORT_FORMS.items()
-        ]
-        announced = trunk(texts.rubric + ANNOUNCED, gold.dialogue, shown)
-        yield View(SHORT, announced, turn.number, asked)
-
-
 def without_levels(texts: RubricTexts) -> RubricTexts:
     """The same rubric, each scale in one clause."""
     lines = [
@@ -192,8 +162,7 @@ async def ask(args: argparse.Namespace) -> None:
 async def _read(
     engine: Engine, item: Gold, texts: RubricTexts, args: argparse.Namespace
 ) -> AsyncIterator[str]:
-    seen = short_views(item, texts) if args.short else views(item, texts, without_levels(texts))
-    for view in seen:
+    for view in views(item, texts, without_levels(texts)):
         asked = [variant for variant in view.asked if args.only in variant.name]
         if not asked:
             continue
@@ -344,7 +313,6 @@ def main() -> None:
     asking.add_argument("--out", required=True, type=Path)
     asking.add_argument("--limit", type=int, default=20, help="dialogues")
     asking.add_argument("--only", default="", help="ask only the variants whose name holds this")
-    asking.add_argument("--short", action="store_true", help="ask short forms instead")
     asking.add_argument("--context", type=int, default=8192)
     asking.add_argument("--threads", type=int)
     asking.set_defaults(run=lambda args: asyncio.run(ask(args)))
