@@ -9,7 +9,7 @@ PEERS := .venv-peers
 PINS := $(wildcard .ci/constraints/test.txt)
 INSTALL := $(PIP) install $(addprefix --constraint ,$(PINS))
 
-.PHONY: quickstart twins test search mutants page test-browser test-trainers test-vllm lint bench clean
+.PHONY: quickstart demo twins docs test soak search mutants page test-browser test-trainers test-vllm lint bench clean
 
 quickstart: $(VENV)/.base
 	$(BIN)/curate run recipes/quickstart.yaml
@@ -20,12 +20,32 @@ quickstart: $(VENV)/.base
 	@printf '\nthe whole run as a page:\n'
 	@$(BIN)/curate report runs/quickstart
 
+# The same path in seconds, by a judge that is no noise: its replies were recorded (recipes/demo/), and no model runs. That people's
+# labels show no certificate for the SFT set is an answer, too: exit code 1. The pairs get one.
+demo: $(VENV)/.base
+	rm -rf runs/demo runs/demo-pairs
+	$(BIN)/curate run recipes/demo/scores.yaml
+	$(BIN)/curate agreement runs/demo recipes/demo/labels.csv
+	$(BIN)/curate calibrate runs/demo recipes/demo/labels.csv --hold-out 0.5 --out runs/demo/calibration.json
+	$(BIN)/curate run recipes/demo/demo.yaml
+	$(BIN)/curate certify runs/demo recipes/demo/labels.csv --risk 0.3 || test $$? -eq 1
+	$(BIN)/curate run recipes/demo/pairs.yaml
+	$(BIN)/curate sample runs/demo-pairs --of natural_pairs -n 100 --out runs/demo-pairs/to-label.csv
+	$(BIN)/curate certify runs/demo-pairs recipes/demo/pairs.csv --of natural_pairs --out runs/demo-pairs/certificate.json
+	$(BIN)/curate report runs/demo
+	$(BIN)/curate report runs/demo-pairs
+
 # Can quickstart's judge tell a reply from the same one with a planted flaw? It cannot, and gets no curve: exit code 2.
 twins: $(VENV)/.base
 	$(BIN)/curate calibrate recipes/quickstart.yaml --twins 48 --out runs/quickstart/pair-curve.json || test $$? -eq 2
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
+# Faults by more plans and on more dialogues, and inputs mutated by the thousand; hours on a small machine.
+soak: $(VENV)/.test
+	CURATE_FAULT_PLANS=20 CURATE_FAULT_DIALOGUES=400 CURATE_MUTATIONS=2500 \
+		$(BIN)/python -m pytest tests/run/test_faults.py tests/run/test_mutation.py
 
 # Property tests with new and many more examples; `make test` draws the same ones every time.
 search: $(VENV)/.test
@@ -61,6 +81,10 @@ lint: $(VENV)/.lint
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/make_schemas.py --check
 
+# The documentation as a site, in site/: every link is checked, and the reference is made of the CLI and the models.
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --quiet
+
 # Runs for a while, one script after the other; leave the machine alone meanwhile. BENCH='--only NAME' or --full.
 bench: $(VENV)/.test $(PEERS)/.peers
 	CURATE_PEERS_PYTHON=$(abspath $(PEERS))/bin/python $(BIN)/python benchmarks/run.py $(BENCH)
@@ -93,5 +117,9 @@ $(VENV)/.lint: pyproject.toml $(VENV)/.test
 	$(INSTALL) --group lint
 	touch $@
 
+$(VENV)/.docs: pyproject.toml $(VENV)/.base
+	$(INSTALL) --group docs
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(PEERS)
+	rm -rf $(VENV) $(PEERS) site

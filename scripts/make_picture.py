@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 from curate.cli.closing import show_run
-from curate.run.pipeline import RunResult
 from curate.run.read_back import read_manifest
+from curate.run.result import RunResult
 
 
 def main() -> None:
