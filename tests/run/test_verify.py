@@ -123,21 +123,25 @@ def change_row(stage: str, change: Callable[[dict[str, Any]], None]) -> Callable
     return plant
 
 
+A_SCORE = "SELECT number FROM kept WHERE hex(value) LIKE '7B%' ORDER BY value LIMIT 1"
+"""A reply that a score of the judge is read from. By what it says: numbers are given as replies arrive."""
+
+
 def change_reply(run: Path) -> None:
     """One reply of the judge gives a score another probability, and its checksum fits."""
     with sqlite3.connect(run / "replies.sqlite") as base:
-        query = "SELECT key, value FROM kept WHERE number = 3"
+        query = f"SELECT key, value FROM kept WHERE number = ({A_SCORE})"
         [(key, value)] = base.execute(query).fetchall()
         reply = orjson.loads(value)
         reply["first_token"][0][1] -= 0.5
         changed = orjson.dumps(reply)
-        row = (changed, zlib.crc32(changed, zlib.crc32(key)))
-        base.execute("UPDATE kept SET value = ?, checksum = ? WHERE number = 3", row)
+        row = (changed, zlib.crc32(changed, zlib.crc32(key)), key)
+        base.execute("UPDATE kept SET value = ?, checksum = ? WHERE key = ?", row)
 
 
 def lose_reply(run: Path) -> None:
     with sqlite3.connect(run / "replies.sqlite") as base:
-        base.execute("DELETE FROM kept WHERE number = 40")
+        base.execute(f"DELETE FROM kept WHERE number = ({A_SCORE})")
 
 
 def change_score_table(run: Path) -> None:
