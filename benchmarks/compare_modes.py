@@ -1,6 +1,8 @@
 """Compare the rubric judge's scoring modes and prompts: agreement, requests, tokens, time, by engine.
 
     python benchmarks/compare_modes.py --model judge.gguf --data conture/data.json --variants "tokens;json"
+    python benchmarks/compare_modes.py --model judge.gguf --data conture/data.json --turns 4 \\
+        --variants "tokens;tokens, thought of 48;json;json, 3 samples"
     python benchmarks/compare_modes.py --data recipes/sample/dialogues.jsonl \\
         --engine '{"engine": "vllm", "model": "judge-folder"}'
 
@@ -15,8 +17,8 @@ The judge's overall score is the mean of coherence, task_completion (where it is
 mean helpfulness; a turn's is the mean of context_use and helpfulness. In mode `tokens` and with several samples these
 are expectations, in mode `json` integers. Every variant sees the same dialogues, drawn with a fixed seed.
 A Markdown table goes to standard output: the agreement, the share of dialogues scored, requests, tokens
-(prompt, of these not cached, generated) and seconds; then how far each variant agrees with the first. An interval that holds the
-other variant's figure is no ground to prefer either.
+(prompt, of these not cached, generated) and seconds; then how far each variant agrees with the first and, where turns are
+rated, by how much better or worse it agrees with people: paired, an interval that holds 0 is no ground to prefer either.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +136,6 @@ def variants() -> dict[str, RubricConfig]:
     return {
         "tokens": tokens,
         "json": json_mode,
-        "tokens, thought first": tokens.model_copy(update={"thought_tokens": 256}),
-        "json, 8 samples": json_mode.model_copy(update={"samples": 8}),
         "tokens, no prefix": tokens.model_copy(update={"answer_prefix": ""}),
         "tokens, prefix 'Score: [['": tokens.model_copy(update={"answer_prefix": "Score: [["}),
         "tokens, prefix '[['": tokens.model_copy(update={"answer_prefix": "[["}),
@@ -154,6 +154,26 @@ def variants() -> dict[str, RubricConfig]:
             mode="json", text="off", rubric=f"{task}\n{ours[scales:]}"
         ),
     }
+
+
+def variant(name: str) -> RubricConfig | None:
+    """The variant of a name; thoughts and samples of any number. None where there is none."""
+    known = variants()
+    if of := re.fullmatch(r"tokens, thought of (\d+)", name):
+        return known["tokens"].model_copy(update={"thought_tokens": int(of[1])})
+    if of := re.fullmatch(r"json, (\d+) samples", name):
+        return known["json"].model_copy(update={"samples": int(of[1])})
+    return known.get(name)
+
+
+def shortened(item: Gold, turns: int) -> Gold:
+    """The first so many turns, each with its rating."""
+    kept = [turn for turn in item.dialogue.turns if turn.number <= turns]
+    messages = item.dialogue.messages[: kept[-1].stop]
+    ratings = {number: rating for number, rating in item.turns.items() if number <= turns}
+    return replace(
+        item, dialogue=item.dialogue.model_copy(update={"messages": messages}), turns=ratings
+    )
 
 
 def turn_score(turn: TurnScores) -> float:
@@ -220,6 +240,27 @@ def interval(clusters: Sequence[Sequence[tuple[float, float]]]) -> str:
     return f"{low:.2f} to {high:.2f}"
 
 
+def difference(clusters: Sequence[Sequence[tuple[float, float, float]]]) -> str:
+    """How much higher the Spearman of the first values with the third is than that of the second, with its 95 %.
+
+    Paired: dialogues are drawn with all their rows, each with both values.
+    """
+
+    def of(drawn: Sequence[Sequence[tuple[float, float, float]]]) -> float | None:
+        rows = [row for cluster in drawn for row in cluster]
+        one = spearman([(row[0], row[2]) for row in rows])
+        other = spearman([(row[1], row[2]) for row in rows])
+        return None if one is None or other is None else one - other
+
+    whole, rng = of(clusters), random.Random(SEED)
+    drawn = [of(rng.choices(clusters, k=len(clusters))) for _ in range(BOOTSTRAP)]
+    known = sorted(one for one in drawn if one is not None)
+    if whole is None or not known:
+        return "none"
+    low, high = known[int(0.025 * len(known))], known[int(0.975 * len(known)) - 1]
+    return f"{whole:+.2f} ({low:+.2f} to {high:+.2f})"
+
+
 @dataclass
 class Meter:
     """Counts what an engine was asked."""
@@ -279,28 +320,53 @@ def against_first(
     )
 
 
+def rated_turns(
+    gold: Sequence[Gold], *read: Mapping[str, Judgment | Unscored]
+) -> list[list[tuple[float, ...]]]:
+    """Of each dialogue that all have scored its rated turns: the score by each, then people's rating."""
+    clusters = []
+    for item in gold:
+        judgments = [results[item.dialogue.id] for results in read]
+        scored = [judgment for judgment in judgments if isinstance(judgment, Judgment)]
+        if len(scored) < len(read):
+            continue
+        scores = [{t.turn: turn_score(t) for t in judgment.per_turn} for judgment in scored]
+        turns = [turn for turn in item.turns if all(turn in of for of in scores)]
+        clusters.append([(*(of[turn] for of in scores), item.turns[turn]) for turn in turns])
+    return clusters
+
+
 def figures(gold: Sequence[Gold], results: Mapping[str, Judgment | Unscored]) -> str:
     """The table's cells on agreement."""
     if gold[0].flaw is not None:
         return flaw_figures(gold, results)
-    clusters: list[list[tuple[float, float]]] = []
     within: list[float] = []
-    for item in gold:
-        judgment = results[item.dialogue.id]
-        if not isinstance(judgment, Judgment):
-            continue
-        if item.overall is not None:
-            clusters.append([(overall_score(judgment), item.overall)])
-            continue
-        pairs = [(turn_score(turn), item.turns[turn.turn]) for turn in judgment.per_turn]
-        clusters.append(pairs)
-        figure = spearman(pairs)
-        if figure is not None:
-            within.append(figure)
+    if gold[0].overall is not None:
+        clusters = [
+            [(overall_score(judgment), item.overall)]
+            for item in gold
+            if item.overall is not None
+            and isinstance(judgment := results[item.dialogue.id], Judgment)
+        ]
+    else:
+        clusters = [[(score, rating) for score, rating in of] for of in rated_turns(gold, results)]
+        within = [figure for of in clusters if (figure := spearman(of)) is not None]
     whole = spearman([pair for cluster in clusters for pair in cluster])
     shown = "constant" if whole is None else f"{whole:.3f} ({interval(clusters)})"
     inside = f"{statistics.fmean(within):.3f} ({len(within)})" if within else "-"
     return f"{shown} | {inside}"
+
+
+def turns_beside(
+    gold: Sequence[Gold],
+    first: Mapping[str, Judgment | Unscored],
+    other: Mapping[str, Judgment | Unscored],
+) -> str:
+    """How alike both rank turns, and by how much `other` agrees better with people than `first`."""
+    clusters = [[(b, a, rating) for a, b, rating in of] for of in rated_turns(gold, first, other)]
+    alike = spearman([(a, b) for cluster in clusters for b, a, _ in cluster])
+    shown = "not defined" if alike is None else f"{alike:.2f}"
+    return f"turns: Spearman between the two {shown}, agreement with people {difference(clusters)}"
 
 
 async def run(args: argparse.Namespace) -> None:
@@ -309,16 +375,17 @@ async def run(args: argparse.Namespace) -> None:
         if args.engine
         else LlamaCppConfig(model=args.model, context=args.context)
     )
-    chosen = variants()
-    names = [name.strip() for name in args.variants.split(";")] if args.variants else list(chosen)
+    names = [name.strip() for name in (args.variants or ";".join(variants())).split(";")]
+    chosen = {name: rubric for name in names if (rubric := variant(name)) is not None}
     unknown = [name for name in names if name not in chosen]
     if unknown:
-        sys.exit(f"no such variant: {unknown}; there are: {'; '.join(chosen)}")
+        others = ["tokens, thought of N", "json, N samples"]
+        sys.exit(f"no such variant: {unknown}; there are: {'; '.join([*variants(), *others])}")
     engine = await open_engine(config)
     for path in args.data:
         gold = load_gold(path)
         random.Random(SEED).shuffle(gold)
-        gold = gold[: args.limit]
+        gold = [shortened(item, args.turns) if args.turns else item for item in gold[: args.limit]]
         print(
             f"\n## {path.parent.name}, {len(gold)} dialogues, {engine.identity.model} "
             f"({engine.identity.engine}), {PROMPT_VERSION}\n"
@@ -345,7 +412,10 @@ async def run(args: argparse.Namespace) -> None:
                   + " | ".join(f"{cell:,}" for cell in cells)
                   + f" | {seconds:.0f} |", flush=True)  # fmt: skip
         for name in names[1:]:
-            print(f"\n{name} beside {names[0]}: {against_first(by_name[names[0]], by_name[name])}.")
+            pair = by_name[names[0]], by_name[name]
+            print(f"\n{name} beside {names[0]}: {against_first(*pair)}.")
+            if gold[0].turns:
+                print(f"{turns_beside(gold, *pair)}.")
     await engine.close()
 
 
@@ -383,6 +453,7 @@ def main() -> None:
     parser.add_argument("--engine", help="an engine as in a recipe, as JSON; in place of --model")
     parser.add_argument("--data", required=True, nargs="+", type=Path)
     parser.add_argument("--limit", type=int, default=50, help="dialogues a data set")
+    parser.add_argument("--turns", type=int, help="only the first so many of each dialogue")
     parser.add_argument("--context", type=int, default=8192)
     parser.add_argument("--variants", help="names, separated by semicolons; all where not given")
     parser.add_argument("--save", type=Path, help="folder for the records")

@@ -27,7 +27,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compare_modes import BOOTSTRAP, SEED, Gold, interval, load_gold, spearman
+from compare_modes import SEED, Gold, difference, interval, load_gold, spearman
 from pydantic import TypeAdapter
 
 from curate.dialogue import Turn
@@ -255,20 +255,7 @@ def _difference(
     for point in values.keys() & today.keys():
         clusters[point[0]].append((values[point], today[point], ratings[point]))
 
-    def difference(drawn: Sequence[list[tuple[float, float, float]]]) -> float | None:
-        rows = [row for cluster in drawn for row in cluster]
-        ours = spearman([(row[0], row[2]) for row in rows])
-        theirs = spearman([(row[1], row[2]) for row in rows])
-        return None if ours is None or theirs is None else ours - theirs
-
-    every = [clusters[name] for name in sorted(clusters)]
-    whole, rng = difference(every), random.Random(SEED)
-    drawn = [difference(rng.choices(every, k=len(every))) for _ in range(BOOTSTRAP)]
-    known = sorted(one for one in drawn if one is not None)
-    if whole is None or not known:
-        return "none"
-    low, high = known[int(0.025 * len(known))], known[int(0.975 * len(known)) - 1]
-    return f"{whole:+.2f} ({low:+.2f} to {high:+.2f})"
+    return difference([clusters[name] for name in sorted(clusters)])
 
 
 def _mean(sets: Sequence[dict[Point, float]]) -> dict[Point, float]:
