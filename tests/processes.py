@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -21,7 +21,9 @@ _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     [
         "curate.run.pipeline",
+        "curate.run.calibrate",
         "curate.planning.plan",
+        "curate.publishing.push",
         "curate.cli.run",
         "curate.engines.openai",
         "jinja2",
@@ -50,11 +52,14 @@ class Running:
 
 
 def start(
-    *arguments: str | Path, env: Mapping[str, str] = os.environ, cwd: Path | None = None
+    *arguments: str | Path,
+    env: Mapping[str, str] = os.environ,
+    cwd: Path | None = None,
+    before: Callable[[], None] | None = None,
 ) -> Running:
-    """Start `curate` with these arguments, in this environment."""
+    """Start `curate` with these arguments, in this environment; `before` (it pickles) is called in its process first."""
     printed = tempfile.TemporaryDirectory()
-    given = [*map(str, arguments)], dict(env), cwd or Path.cwd(), Path(printed.name)
+    given = [*map(str, arguments)], dict(env), cwd or Path.cwd(), Path(printed.name), before
     process = _FORKS.Process(target=_main, args=given, daemon=True)
     process.start()
     return Running(process, printed)
@@ -68,7 +73,13 @@ def curate(
     return start(*arguments, env=os.environ | terminal | (env or {}), cwd=cwd).wait()
 
 
-def _main(arguments: list[str], env: dict[str, str], cwd: Path, printed: Path) -> None:
+def _main(
+    arguments: list[str],
+    env: dict[str, str],
+    cwd: Path,
+    printed: Path,
+    before: Callable[[], None] | None,
+) -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(printed / name, os.O_WRONLY | os.O_CREAT), number)
     os.environ.clear()
@@ -77,4 +88,6 @@ def _main(arguments: list[str], env: dict[str, str], cwd: Path, printed: Path) -
     sys.argv = ["curate", *arguments]
     from curate.cli import main
 
+    if before is not None:
+        before()
     main()

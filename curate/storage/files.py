@@ -55,10 +55,14 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the path to write what is to become `path`; it does when the block ends without an error."""
+    """Yield the path to write what is to become `path`; it does when the block ends without an error.
+
+    What a killed process left of the same file is removed.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         make_folder(path.parent)
+        _remove_leftovers(path)
         make_file(temporary)
         yield temporary
         temporary.replace(path)
@@ -66,6 +70,24 @@ def replacing(path: Path) -> Iterator[Path]:
         raise disk_error(path, error) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _remove_leftovers(path: Path) -> None:
+    start = f".{path.name}."
+    for name in os.listdir(path.parent):
+        process = name.removeprefix(start)
+        if process != name and process.isdecimal() and not _is_running(int(process)):
+            path.with_name(name).unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # it is another user's
+        pass
+    return True
 
 
 def write_table(table: pl.DataFrame | pl.LazyFrame, path: Path, **options: Any) -> None:

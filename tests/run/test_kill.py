@@ -1,8 +1,7 @@
-"""Exactly once, seen from the wire: kill -9 at any moment, run again, count what the server was asked.
+"""Exactly once, seen from the wire: a process killed at any moment of any stage, run again, what the servers were asked counted.
 
-The server is a process of its own and lives on. A reply that was received must never be asked for again;
-only calls that were in flight when the kill came may repeat; and what comes out must equal what an
-undisturbed run gives, byte for byte.
+A reply that was stored must never be asked for again; only calls that were in flight when the kill came may
+repeat; and what comes out must equal what undisturbed commands give, byte for byte.
 """
 
 from __future__ import annotations
@@ -10,141 +9,268 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
-import time
+import shutil
+import sqlite3
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import polars as pl
 import pytest
 
+from curate.run.read_back import read_manifest
+from curate.run.verify import verify_run
+from tests.hub_server import HubServer, hub_server
+from tests.live import live_server
+from tests.moments import Durations, Killed
 from tests.processes import Running, start
+from tests.run.test_determinism import OF_THE_PROCESS
+from tests.run.test_verify import contents, preference
+from tests.servers import CountingServer, body_hash
 
 ROOT = Path(__file__).parents[2]
-KILLS = int(os.environ.get("CURATE_KILLS", "50"))
+KILLS = int(os.environ.get("CURATE_KILLS", "30"))  # `make soak` takes more
 IN_FLIGHT = 4
-DELAYS = ("--min-delay", "0.002", "--max-delay", "0.02")
+REPO = "me/killed"
+NAME = "runs/killed"
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "run": ("run", "recipe.yaml"),
+    "calibrate": ("calibrate", NAME, "gold.csv", "--out", "calibration.json"),
+    "push": ("push", NAME, REPO, "--license", "mit"),
+}
+STAGES = {
+    "ingest": "run",
+    "judge": "run",
+    "adherence": "run",
+    "metrics": "run",
+    "factuality": "run",
+    "table": "run",
+    "fork": "run",
+    "natural": "run",
+    "select": "run",
+    "pairs": "run",
+    "export": "run",
+    "calibrate": "calibrate",
+    "write_calibration": "calibrate",
+    "prepare_push": "push",
+    "send": "push",
+}
+"""The stages that are killed, and their commands."""
 
 RECIPE = """
 name: killed
-source: {{path: {data}}}
+source: [{{path: {data}/chats.jsonl}}, {{path: {data}/pairs.jsonl}}]
 scenario: A person asks for help with an order.
 role: A patient shop assistant.
 models:
-  judge: &server {{engine: openai, model: fake-judge, base_url: "http://127.0.0.1:{port}/v1", in_flight: {in_flight}}}
+  judge: &server {{engine: openai, model: fake-judge, base_url: "{url}", in_flight: {in_flight}}}
   policy: *server
-judge: {{mode: {mode}}}
+judge: {{mode: {mode}, max_turns: 4, window_turns: 4}}
+metrics: {{}}
+factuality: {{}}
 adherence: {{output_mode: continuous}}
-select: {{where: {{helpful: mean_helpfulness >= 3}}}}
-fork: {{where: weakest_turn IS NOT NULL, resamples: 1}}
+fork: {{where: 1 = 1, resamples: 1}}
+natural: {{verify: true}}
+select: {{where: {{any: 1 = 1}}, split: {{validation: 0.2}}}}
+export: {{trainers: [trl, verl]}}
 max_unscored: 1.0
 """
 
 
-@dataclass(frozen=True)
-class Server:
-    """The counting server's port and log."""
-
-    port: int
-    log: Path
-
-    def events(self, since: int = 0) -> list[dict[str, object]]:
-        return [json.loads(line) for line in self.log.read_bytes().splitlines()[since:]]
+@pytest.fixture(scope="module")
+def server() -> Iterator[CountingServer]:
+    with live_server(delay=(0.002, 0.02)) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("server")
-    port_file, log = folder / "port", folder / "log"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.servers", "--port-file", port_file, "--log", log, *DELAYS],
-        cwd=ROOT,
-    )
-    try:
-        while not port_file.exists():
-            assert process.poll() is None, "the server did not start"
-            time.sleep(0.02)
-        yield Server(int(port_file.read_text()), log)
-    finally:
-        process.terminate()
-        process.wait()
+def hub() -> Iterator[HubServer]:
+    with hub_server() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten dialogues of one to four turns, and a long one that needs windows and a ledger."""
-    path = tmp_path_factory.mktemp("data") / "chats.jsonl"
-    rows = []
-    for number, turns in enumerate([1, 2, 3, 4, 1, 2, 3, 2, 1, 12]):
+    """Short dialogues, and one that needs windows and a running summary; natural pairs; labels of turns."""
+    folder = tmp_path_factory.mktemp("data")
+    rows, labels = [], ["id,turn,dimension,value"]
+    for number, turns in enumerate([1, 2, 3, 3, 6]):
         messages = []
-        for turn in range(turns):
-            messages.append({"role": "user", "content": f"Order {number}, question {turn}?"})
-            messages.append(
-                {"role": "assistant", "content": f"Answer {turn} about order {number}."}
-            )
+        for turn in range(1, turns + 1):
+            messages.append({"role": "user", "content": f"chat {number}, question {turn}?"})
+            messages.append({"role": "assistant", "content": f"Answer {turn} about {number}."})
+            labels.append(f"chat-{number},{turn},helpfulness,{1 + (number + turn) % 5}")
         rows.append(json.dumps({"id": f"chat-{number}", "messages": messages}))
-    path.write_text("\n".join(rows) + "\n")
-    return path
+    (folder / "chats.jsonl").write_text("\n".join(rows) + "\n")
+    pairs = [json.dumps(preference(number)) for number in range(2)]
+    (folder / "pairs.jsonl").write_text("\n".join(pairs) + "\n")
+    (folder / "gold.csv").write_text("\n".join(labels) + "\n")
+    return folder
 
 
-def finish(run: Running) -> None:
-    done = run.wait()
-    assert done.returncode == 0, done.stdout + done.stderr
+@dataclass
+class Commands:
+    """The commands in a folder of their own, against the two servers."""
+
+    folder: Path
+    server: CountingServer
+    hub: HubServer
+    began: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began = len(self.server.requests)
+
+    def start(self, command: str, before: Callable[[], None] | None = None) -> Running:
+        env = os.environ | {
+            "HF_ENDPOINT": self.hub.url,
+            "HF_HOME": str(self.folder.parent / "hf"),
+            "HF_TOKEN": self.hub.token,
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_OFFLINE": "0",
+        }
+        return start(*COMMANDS[command], env=env, cwd=self.folder, before=before)
+
+    def finish(self, command: str, before: Durations | None = None) -> None:
+        done = self.start(command, before).wait()
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def asked(self) -> Counter[str]:
+        """How often each question about a dialogue was asked (probes hold none)."""
+        bodies = self.server.requests[self.began :]
+        return Counter(body_hash(body) for body in bodies if "chat " in json.dumps(body))
+
+    def stored(self) -> int:
+        """Replies that are kept; counted in a copy, since opening a store tidies it."""
+        copy = Path(shutil.copytree(self.folder, self.folder.with_name("copy")))
+        try:
+            if not (copy / NAME / "replies.sqlite").exists():
+                return 0
+            with sqlite3.connect(copy / NAME / "replies.sqlite") as base:
+                [[count]] = base.execute("SELECT count(*) FROM kept").fetchall()
+            return int(count)
+        finally:
+            shutil.rmtree(copy)
 
 
-def contents(run: Path) -> dict[str, object]:
-    """All that a run leaves for its user, manifest and reply log aside (they tell of the way there)."""
-    found: dict[str, object] = {}
-    for path in sorted(run.rglob("*")):
-        name = str(path.relative_to(run))
-        if path.suffix == ".parquet":
-            found[name] = pl.read_parquet(path).to_dicts()
-        elif path.suffix == ".jsonl":
-            found[name] = path.read_bytes()
-    return found
+def made(folder: Path) -> dict[str, bytes]:
+    """All that the commands leave, byte by byte, but times, counts of calls and the order of kept replies."""
+    return {
+        name: data
+        for name, data in contents(folder).items()
+        if not name.endswith(OF_THE_PROCESS) and not name.startswith("runs/killed/push/")
+    }
+
+
+def is_accounted_for(run: Path) -> bool:
+    """Every row that came in is used or in quarantine, every dialogue has its row in every stage, and is in a set."""
+    manifest = read_manifest(run)
+    dialogues = manifest.dialogues
+    scored = {manifest.stages[name].rows for name in ("judge", "adherence", "metrics")}
+    decided = (run / "select/decisions.jsonl").read_text().count("\n")
+    rows_out = manifest.rows_used + manifest.quarantined
+    return manifest.rows_in == rows_out and scored == {dialogues} and decided == dialogues
+
+
+@dataclass
+class Undisturbed:
+    """What the commands do on a quiet day.
+
+    Attributes:
+        before: the folder before each command.
+        made: what is in it after each.
+        asked: the questions of all of them, each once.
+        probes: replies that are kept besides: what is asked when the models are opened.
+        pushed: what the repository holds.
+        seconds: by stage.
+    """
+
+    server: CountingServer
+    hub: HubServer
+    before: dict[str, Path]
+    made: dict[str, dict[str, bytes]]
+    asked: Counter[str]
+    probes: int
+    pushed: dict[str, bytes]
+    seconds: dict[str, float]
+
+    def again(self, command: str, folder: Path) -> Commands:
+        """A folder in which the command is next; the Hub is empty."""
+        self.hub.repos.clear()
+        self.hub.objects.clear()
+        shutil.copytree(self.before[command], folder)
+        return Commands(folder, self.server, self.hub)
+
+    def in_flight(self, again: Commands) -> int:
+        """Calls that were made and whose replies are not kept."""
+        asked = again.asked()
+        return len(asked) + self.probes - again.stored() if asked else 0
+
+    def check(self, again: Commands, command: str, in_flight: int) -> None:
+        """Nothing differs after the command ended badly, and was given again, in that folder.
+
+        Args:
+            in_flight: as of the moment when it had ended.
+        """
+        if command == "run":
+            counts = again.asked()
+            assert counts.keys() == self.asked.keys(), "other questions than undisturbed"
+            assert max(counts.values()) <= 2
+            # What was asked and is not stored was in flight, and that alone is asked again.
+            assert counts.total() - len(counts) == in_flight <= IN_FLIGHT
+            assert is_accounted_for(again.folder / NAME)
+            assert verify_run(again.folder / NAME).differences == ()
+        if command == "push":
+            assert self.hub.files(REPO) == self.pushed
+            assert len(self.hub.repos[REPO].history()) == 2
+        now, then = made(again.folder), self.made[command]
+        assert now.keys() == then.keys()
+        assert [name for name in now if now[name] != then[name]] == []
+
+
+def undisturbed(
+    folder: Path, data: Path, server: CountingServer, hub: HubServer, mode: str
+) -> Undisturbed:
+    """Give the commands one after the other."""
+    commands = Commands(folder / "undisturbed", server, hub)
+    commands.folder.mkdir()
+    shutil.copy(data / "gold.csv", commands.folder)
+    recipe = RECIPE.format(data=data, url=server.base_url, mode=mode, in_flight=IN_FLIGHT)
+    (commands.folder / "recipe.yaml").write_text(recipe)
+    before, after = {}, {}
+    durations = Durations(folder / "durations")
+    for command in COMMANDS:
+        before[command] = folder / "before" / command
+        shutil.copytree(commands.folder, before[command])
+        commands.finish(command, durations)
+        after[command] = made(commands.folder)
+    asked = commands.asked()
+    assert set(asked.values()) == {1}
+    assert is_accounted_for(commands.folder / NAME)
+    assert len(hub.repos[REPO].history()) == 2
+    seconds = durations.read()
+    assert seconds.keys() >= STAGES.keys()
+    probes = commands.stored() - len(asked)
+    return Undisturbed(server, hub, before, after, asked, probes, hub.files(REPO), seconds)
 
 
 @pytest.mark.parametrize("mode", ["tokens", "json"])
-def test_a_received_reply_is_never_asked_for_again(
-    server: Server, data: Path, tmp_path: Path, mode: str
+def test_killed_in_any_stage(
+    server: CountingServer, hub: HubServer, data: Path, tmp_path: Path, mode: str
 ) -> None:
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(RECIPE.format(data=data, port=server.port, mode=mode, in_flight=IN_FLIGHT))
-
-    finish(start("run", recipe, "--out", tmp_path / "plan", "--dry-run"))
-    probes = {
-        event["hash"] for event in server.events()
-    }  # asked anew by every process that opens the engine
-
-    before, began = len(server.events()), time.monotonic()
-    finish(start("run", recipe, "--out", tmp_path / "undisturbed"))
-    lasted = time.monotonic() - began
-    expected = contents(tmp_path / "undisturbed")
-    asked = [e for e in server.events(before) if e["hash"] not in probes]
-    once = Counter(e["hash"] for e in asked if e["event"] == "request")
-    assert set(once.values()) == {1}
-    first = min(float(str(e["time"])) for e in asked)
-    working = max(float(str(e["time"])) for e in asked) - first
-    starting = lasted - working
-
-    rng = random.Random(20)
-    for round_ in range(KILLS // 2):
-        before, out = len(server.events()), tmp_path / f"killed-{round_}"
-        killed = start("run", recipe, "--out", out)
-        time.sleep(rng.uniform(0.5 * starting, starting + working))
-        killed.process.kill()
-        killed.wait()
-        finish(start("run", recipe, "--out", out))
-
-        events = [e for e in server.events(before) if e["hash"] not in probes]
-        counts = Counter(e["hash"] for e in events if e["event"] == "request")
-        repeated = {key for key, number in counts.items() if number > 1}
-        assert set(counts) == set(once), f"round {round_}: other questions than undisturbed"
-        assert max(counts.values()) <= 2
-        # The client never has more calls open than this, so of all that the server was asked it had
-        # received all but these. One more repeat would be a received reply that was asked for again.
-        assert len(repeated) <= IN_FLIGHT, f"round {round_}: {len(repeated)} calls repeated"
-        assert contents(out) == expected, f"round {round_}: rows differ from an undisturbed run"
+    quiet = undisturbed(tmp_path, data, server, hub, mode)
+    kills: Counter[str] = Counter()
+    for number in range(KILLS // 2):
+        draw = random.Random(f"{mode} {number}")
+        stage, command = list(STAGES.items())[number % len(STAGES)]
+        again = quiet.again(command, tmp_path / str(number))
+        seconds = draw.uniform(0, quiet.seconds[stage])
+        print(f"{mode}: {stage} after {seconds:.3f} s", flush=True)  # shown where it fails
+        killed = again.start(command, Killed(stage, seconds)).wait()
+        kills[stage] += killed.returncode < 0
+        assert killed.returncode <= 0, killed.stdout + killed.stderr
+        in_flight = quiet.in_flight(again)
+        again.finish(command)
+        quiet.check(again, command, in_flight)
+        shutil.rmtree(again.folder)
+    print(f"{kills.total()} kills: " + ", ".join(f"{stage} {n}" for stage, n in kills.items()))
+    assert kills.total() > KILLS // 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import polars as pl
@@ -29,6 +31,17 @@ def test_an_atomic_write_leaves_nothing_behind_when_it_fails(tmp_path: Path) -> 
     with pytest.raises(CurateError):
         write_atomically(tmp_path / "taken", b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_what_a_killed_process_left_of_a_file_goes_with_the_next_write(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = tmp_path / f".table.{gone.pid}"
+    kept = [tmp_path / f".table.{os.getppid()}", tmp_path / f".other.{gone.pid}"]
+    for path in (left, *kept):
+        path.write_bytes(b"half")
+    write_atomically(tmp_path / "table", b"whole")
+    assert set(tmp_path.iterdir()) == {tmp_path / "table", *kept}
 
 
 def test_read_lines_leaves_out_the_torn_end(tmp_path: Path) -> None:
