@@ -32,21 +32,50 @@ DIALOGUE_OPEN = "<dialogue>\n"
 DIALOGUE_CLOSE = "</dialogue>\n"
 NO_HEADINGS: Mapping[str, str] = MappingProxyType({})
 
-# Strings that chat templates turn into control tokens, and our own fences. A zero-width or look-alike
-# character would change what the judge reads in odd ways; a space after the bracket stays legible.
-_SPECIAL = re.compile(
-    r"<(?=\|)"  # <|im_end|>, <|eot_id|>, …
-    r"|<(?=｜)"  # DeepSeek's full-width form
+TAGS = (
+    "dialogue",
+    "role",
+    "scenario",
+    "emphasis",
+    "evidence",
+    "expected_outcomes",
+    "expected_calls",
+    "calls_compared",
+    "tools",
+    "ledger",
+    "candidate",
+    "reply",
+    "part",
+    "rubric",
+)
+"""What data is fenced by; no data can hold one of them."""
+
+# Strings that chat templates turn into control tokens. A zero-width or look-alike character would change what the
+# judge reads in odd ways; a space after the bracket stays legible.
+_CONTROL = (
+    r"<(?=[|｜])"  # <|im_end|>, <|eot_id|>, …; DeepSeek's full-width form
+    r"|〈(?=[|｜])|｜(?=DSML｜)"
+    r"|<(?=[\w.-]{1,40}\|>)"  # Gemma 4 closes <|turn> with <turn|>
+    r"|\[(?=\|[\w ]{1,40}\|\])"  # EXAONE's [|user|]
     r"|<(?=/?(?:s|bos|eos|pad|unk|mask|think|start_of_turn|end_of_turn|start_header_id|end_header_id"
-    r"|tool_call|tool_response|tools|dialogue|role|scenario|emphasis|evidence|expected_outcomes|expected_calls|calls_compared|ledger|candidate|reply|rubric)\b)"
-    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS|THINK|gMASK)\])"
+    r"|tool_call|tool_response|tools)\b)"
+    r"|<(?=/?(?:user|assistant|system|role|sep|cls|eod|eot|eom|eoh|eoa|image|img|audio|video|tool|tool_calls|tool_results?"
+    r"|tool_definitions|documents?|citations|co|active_output_modes|available_tools|arg_key|arg_value)>)"
+    r"|<(?=/?(?:seed|minimax|dsml|mm):)"
+    r"|<(?=(?:begin|beginning|start|end)_of_\w{1,20}>|(?:\w{1,20}_soft_token|_(?:user|bot|system|start|end|pad))>)"
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS|THINK|gMASK|sMASK)\])"
     r"|<(?=</?SYS>)"
     # Of single families of models; as they are spelled, since `[img]` in small letters is a forum's markup.
-    r"|(?-i:<(?=seed:\w|/?(?:sop|eop)>|SPECIAL_\d|unused_?\d|(?:start|end)_of_(?:image|audio|video)>|image_soft_token>))"
-    r"|(?-i:\[(?=/?(?:IMG(?:_BREAK|_END)?|AUDIO|BEGIN_AUDIO|TOOL_CONTENT|MODEL_SETTINGS|ARGS|CALL_ID|PREFIX|MIDDLE|SUFFIX)\]))"
-    r"|(?-i:\](?=~!?b[\[\]])|\[(?=e~\[))",
-    re.IGNORECASE,
+    r"|(?-i:<(?=/?(?:sop|eop)>|SPECIAL_\d|(?:unused|reserved|extra_id)_?\d|(?:PRE|SUF|MID|TOOLCALL|AVAILABLE_TOOLS)>"
+    r"|/(?:TOOLCALL|AVAILABLE_TOOLS)>|REKA_IMG_TOKEN>|im_patch>|tool_(?:def_)?sep>))"
+    r"|(?-i:<(?=(?:fim|issue|jupyter)_[a-z]{1,20}>|(?:repo_?name|filename|file_sep|gh_stars|empty_output)>))"
+    r"|(?-i:\[(?=/?(?:IMG(?:_BREAK|_END)?|AUDIO|BEGIN_AUDIO|TOOL_CONTENT|MODEL_SETTINGS|ARGS|CALL_ID|PREFIX|MIDDLE|SUFFIX"
+    r"|MASK|CLS|SEP|PAD|UNK|multimodal|REFERENCE_DOC_\d{1,3}|(?:BEGIN|END) FINAL RESPONSE)\]|(?:control|UNUSED_TOKEN)_\d))"
+    r"|(?-i:\](?=~!?b[\[\]]|<\][a-z]{1,20}\[>\[)|\[(?=e~\[))"
 )
+_TOKENS = re.compile(_CONTROL, re.IGNORECASE)
+_SPECIAL = re.compile(rf"{_CONTROL}|<(?=/?(?:{'|'.join(TAGS)})\b)", re.IGNORECASE)
+_FIRST_SIGNS = ("<", "[", "〈", "｜", "]~")
 # A reader takes every kind of line break for one, and looks past leading blanks and signs that have no width; so
 # does this. Blanks leave the breaks out, or a long run of breaks would take quadratic time.
 _BREAKS = r"\r\v\f\x1c-\x1e\x85\u2028\u2029"
@@ -72,6 +101,14 @@ def take_apart(text: str, special: re.Pattern[str]) -> str:
     return special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
 
 
+def without_tokens(text: str) -> str:
+    """A text of a chat that goes to a policy, unable to form a special token or to end its message.
+
+    As `defuse`, but what poses as a fence or a header stays: a chat has none.
+    """
+    return _TOKENS.sub(lambda found: f"{found[0]} ", text)
+
+
 @dataclass(frozen=True, slots=True)
 class Defused:
     """Text that is safe to put between fences, and how many strings were changed."""
@@ -85,7 +122,7 @@ def defuse(text: str) -> Defused:
 
     A space is put after the opening bracket of each such string; nothing else changes.
     """
-    if "<" not in text and "[" not in text and "]~" not in text:
+    if not any(sign in text for sign in _FIRST_SIGNS):
         return Defused(text, 0)  # every pattern begins with one of them; most texts have none
     text, special = _SPECIAL.subn(lambda match: match.group(0) + " ", text)
     text, headers = _HEADER.subn(lambda match: match.group(0) + " ", text)
@@ -158,7 +195,8 @@ def render_turns(
 
 
 def fenced(tag: str, text: str | None) -> Defused:
-    """`text` between `<tag>` and `</tag>`, or nothing where there is no text."""
+    """`text` between `<tag>` and `</tag>`, or nothing where there is no text; `tag` is one of `TAGS`."""
+    assert tag in TAGS, tag  # else the text could close it
     if text is None or not text.strip():
         return Defused("", 0)
     body = defuse(text.strip())

@@ -44,6 +44,7 @@ from curate.engines.chat_completions import chat_body, cut_by_context, failed, r
 from curate.engines.layout import Trunk, special_pattern, take_apart
 from curate.engines.model_files import find_model, hash_model, special_tokens
 from curate.engines.open import LlamaCppConfig
+from curate.engines.redaction import redact_request
 from curate.engines.structured import for_grammar
 from curate.engines.thinking import OPENING, begun_reply
 from curate.errors import EngineError
@@ -100,6 +101,8 @@ class LlamaCppEngine:
             trunk = request.trunk.derived(self, lambda text: Trunk(take_apart(text, self._special)))
             question = take_apart(request.question, self._special)
             request = replace(request, trunk=trunk, question=question)
+        else:
+            request = redact_request(request, lambda text: take_apart(text, self._special))
         try:
             begun = begun_reply(request, self._special, opens_thought=self._opens_thought)
             body = to_body(

@@ -32,6 +32,7 @@ import orjson
 
 from curate.engines.base import Request
 from curate.engines.layout import Chat, Trunk, special_pattern, take_apart
+from curate.engines.redaction import redact_request
 from curate.engines.thinking import OPENING, begun_reply
 from curate.errors import EngineError, UsageError, first_line, missing_extra
 
@@ -141,7 +142,8 @@ class PromptTokens:
         if self._trim is not None and isinstance(request.trunk, Trunk) and not request.tools:
             content = self._trim(take_apart(request.trunk.text + request.question, self._special))
             return f"{self._head}{content}{self._tail}{start}"
-        return self._render(self._taken_apart(request), request.tools) + start
+        request = redact_request(request, self._apart)
+        return self._render(request.messages, request.tools) + start
 
     def _start(self, request: Request) -> str:
         """Return the text that the reply is made to begin with."""
@@ -174,11 +176,8 @@ class PromptTokens:
         *_, (last, _) = _segments(text)
         return (self._join(text[:last], is_first=True) if last else []), text[last:]
 
-    def _taken_apart(self, request: Request) -> tuple[Mapping[str, Any], ...]:
-        if isinstance(request.trunk, Chat):
-            return request.messages
-        text = take_apart(request.trunk.text + request.question, self._special)
-        return ({"role": "user", "content": text},)
+    def _apart(self, text: str) -> str:
+        return take_apart(text, self._special)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text that holds its own special tokens, from kept segments where possible."""

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from curate.dialogue import split_thinking
 from curate.engines.base import Completion, Request
+from curate.engines.layout import defuse
 from curate.engines.structured import as_shown, closed_object, only_object
 from curate.judging.config import SAMPLE_TEMPERATURE
 from curate.judging.session import (
@@ -346,7 +347,7 @@ def _take(
     except BadReplyError as error:
         if completion.finish != "length":
             draw.failure = Failure(UnscoredReason.BAD_REPLY, str(error))
-        draw.amendment = "\n" + session.texts.question("retry", reason=error)
+        draw.amendment = "\n" + session.texts.question("retry", reason=defuse(str(error)).text)
         return
     draw.usable = reading
     mismatch = mismatch_of(reading, scope)

@@ -22,7 +22,8 @@ import jsonschema
 
 from curate.dialogue import Dialogue, Message, ToolCall, split_thinking
 from curate.engines.base import Completion, Request
-from curate.engines.layout import Chat, defuse
+from curate.engines.layout import Chat, defuse, without_tokens
+from curate.engines.redaction import redact_request
 from curate.engines.structured import only_values
 from curate.pairs.config import ForkConfig
 from curate.pairs.judge_functions import ForkAsks
@@ -77,22 +78,14 @@ async def resample(
         original: the message that a reply would stand in place of.
         samples: which of the `config.resamples`; all by default.
     """
-    messages, offered = to_wire(prompt.messages), tools_to_wire(prompt.tools)
     drawn = {
         "temperature": config.temperature,
         "top_p": config.top_p,
         "max_tokens": config.max_tokens,
     }
+    asked = resample_request(prompt, config)
     requests = [
-        Request(
-            Chat(messages),
-            max_tokens=config.max_tokens,
-            temperature=config.temperature,
-            top_p=config.top_p,
-            sample=sample,
-            tools=offered,
-            purpose="pairs.resample",
-        )
+        replace(asked, sample=sample)
         for sample in (range(config.resamples) if samples is None else samples)
     ]
     completions = await asks.policy(requests) if requests else []
@@ -107,6 +100,22 @@ async def resample(
         )
         for request, completion in zip(requests, completions, strict=True)
     ]
+
+
+def resample_request(prompt: Dialogue, config: ForkConfig) -> Request:
+    """What the policy is asked: the chat as it stands, but for what would form a special token.
+
+    Nothing in a dialogue can end a message or begin one, in a tool call's arguments behind an escape of JSON either.
+    """
+    request = Request(
+        Chat(to_wire(prompt.messages)),
+        max_tokens=config.max_tokens,
+        temperature=config.temperature,
+        top_p=config.top_p,
+        tools=tools_to_wire(prompt.tools),
+        purpose="pairs.resample",
+    )
+    return redact_request(request, without_tokens)
 
 
 async def revise(

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from curate.dialogue import Dialogue, Turn
 from curate.engines.base import Request
-from curate.engines.layout import Defused, Trunk, fenced, lay_out, nested
+from curate.engines.layout import Defused, Trunk, defuse, fenced, lay_out, nested
 from curate.engines.prompt_files import fill, prompt_file, prompt_sections
 from curate.engines.structured import closed_object
 from curate.judging.factuality.config import FactualityConfig
@@ -138,7 +138,7 @@ def request(
         form=form,
         evidence=", ".join(evidence),
     )
-    again = [] if problem is None else [fill(sections["again"], reason=problem)]
+    again = [] if problem is None else [fill(sections["again"], reason=defuse(problem).text)]
     shown = "" if part is None else fenced("part", part).text
     return Request(
         trunk,

@@ -98,7 +98,9 @@ def _request(wish: str, problem: str) -> Request:
         wish=defuse(" ".join(wish.split())).text,
     )
     again = (
-        f"Your last reply could not be used: {problem}. Follow the form exactly." if problem else ""
+        f"Your last reply could not be used: {defuse(problem).text}. Follow the form exactly."
+        if problem
+        else ""
     )
     return Request(
         Trunk(text), again, max_tokens=_MAX_TOKENS, schema=SCHEMA, purpose="metrics.draft"

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from curate.dialogue import Dialogue, function_tool
-from curate.engines.layout import Trunk, lay_out, render_turns, rendered_call
+from curate.engines.layout import Trunk, defuse, lay_out, render_turns, rendered_call
 from curate.engines.prompt_files import fill, prompt_file, prompt_sections
 from curate.engines.structured import closed_object
 from curate.judging.metrics.call_comparison import told
@@ -159,7 +159,7 @@ def _names(metrics: Sequence[Metric]) -> str:
 
 
 def _again(problem: str | None) -> list[str]:
-    return [] if problem is None else [_text("retry", reason=problem)]
+    return [] if problem is None else [_text("retry", reason=defuse(problem).text)]
 
 
 def _text(name: str, **values: object) -> str:
