@@ -8,6 +8,7 @@ as any others are; records hold none of it.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,7 @@ class Thought:
     """What a model thought.
 
     Attributes:
+        text: empty where it did not think.
         is_cut: it met its bound before it was done.
     """
 
@@ -52,24 +54,26 @@ def begun_reply(request: Request, special: re.Pattern[str], *, opens_thought: bo
     return f"{CLOSING}{prefill}" if opens_thought and is_forced else prefill
 
 
-def read_thought(completion: Completion) -> Thought:
+def read_thought(completion: Completion, labels: Sequence[str] = ()) -> Thought:
     """The thought in a reply: parsed off by the server, in marks, or all of it where there is no mark.
 
-    Without a mark the template opened the thought and the bound ended it, or the model thinks without marks.
+    Without a mark the template opened the thought and the bound ended it, or the model thinks without marks. One
+    that does not think answers at once; its bare label is no thought, and put into the marks it would be read there.
     """
     is_cut = completion.finish == "length"
     if completion.thought:
         return Thought(completion.thought.strip(), is_cut and not completion.text.strip())
     rest, thought = split_thinking(completion.text)
     if thought is None:
-        return Thought(rest.strip(), is_cut)
+        said = rest.strip()
+        return Thought("" if said.strip("()[]*.") in labels else said, is_cut)
     return Thought(thought, is_cut and _CLOSED.search(completion.text) is None)
 
 
 async def ask_with_thoughts(
     ask: Ask, requests: Sequence[Request], tokens: int
-) -> tuple[list[Completion], int]:
-    """Answer requests, label reads behind a thought, others with room for one.
+) -> tuple[list[Completion], Counter[str]]:
+    """Answer requests, label reads behind a thought, others with room for one. Without a thought they are plain reads.
 
     Args:
         ask: answers siblings, in order.
@@ -77,8 +81,8 @@ async def ask_with_thoughts(
         tokens: bound of a thought.
 
     Returns:
-        A completion a request, and how many thoughts met the bound. Where there is no thought for a fault, the
-        fault is the answer.
+        A completion a request, and counts: `thoughts_cut` that met the bound, `thoughts_missing` of a model that
+        answered at once. Where there is no thought for a fault, the fault is the answer.
     """
     reads = [index for index, request in enumerate(requests) if request.labels]
     answers: dict[int, Completion] = {}
@@ -89,7 +93,7 @@ async def ask_with_thoughts(
             if reply.fault is not None or reply.finish == "error":
                 answers[index] = reply
             else:
-                thoughts[index] = read_thought(reply)
+                thoughts[index] = read_thought(reply, requests[index].labels)
     left = [index for index in range(len(requests)) if index not in answers]
     asked = [
         replace(requests[index], thought=thoughts[index].text)
@@ -99,8 +103,11 @@ async def ask_with_thoughts(
     ]
     if asked:
         answers.update(zip(left, await ask(asked), strict=True))
-    cut = sum(thought.is_cut for thought in thoughts.values())
-    return [answers[index] for index in range(len(requests))], cut
+    counts = Counter(
+        thoughts_cut=sum(thought.is_cut for thought in thoughts.values()),
+        thoughts_missing=sum(not thought.text for thought in thoughts.values()),
+    )
+    return [answers[index] for index in range(len(requests))], counts
 
 
 def _about(request: Request, tokens: int) -> Request:

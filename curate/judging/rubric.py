@@ -130,8 +130,9 @@ def conclude(
         detail = f"the judge said {final.verdict}, its scores give {verdict}"
         return session.unscored(Failure(UnscoredReason.REJECTED_MISMATCH, detail))
     dialogue = session.dialogue
-    if session.thoughts_cut:
-        session.remark(f"thoughts_cut: {session.thoughts_cut}")
+    for what, count in session.thoughts.items():
+        if count:
+            session.remark(f"{what}: {count}")
     return Judgment(
         dialogue_id=dialogue.id,
         content_hash=dialogue.content_hash,

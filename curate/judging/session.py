@@ -6,6 +6,7 @@ was. `Session` is one dialogue being judged: it counts requests and gathers rema
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -148,7 +149,7 @@ class Session:
     texts: RubricTexts
     ask_model: Ask
     requests: int = 0
-    thoughts_cut: int = 0
+    thoughts: Counter[str] = field(default_factory=Counter)
     remarks: list[str] = field(default_factory=list)
 
     async def ask(self, requests: Sequence[Request]) -> list[Completion]:
@@ -159,8 +160,10 @@ class Session:
         """
         if not self.config.thought_tokens:
             return await self._send(requests)
-        completions, cut = await ask_with_thoughts(self._send, requests, self.config.thought_tokens)
-        self.thoughts_cut += cut
+        completions, counts = await ask_with_thoughts(
+            self._send, requests, self.config.thought_tokens
+        )
+        self.thoughts.update(counts)
         return completions
 
     async def _send(self, requests: Sequence[Request]) -> list[Completion]:

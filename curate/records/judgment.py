@@ -244,7 +244,7 @@ class Judgment(Frozen):
     remarks: tuple[str, ...] = Field(
         (),
         description="How this judging departed from the plain way, e.g. `text_lost: reply_cut`, "
-        "`ledger_cut: turn 4`, `split: context_overflow`, `thoughts_cut: 3`.",
+        "`ledger_cut: turn 4`, `split: context_overflow`, `thoughts_cut: 3`, `thoughts_missing: 14`.",
     )
     requests: int = 0
     opinions: tuple[JudgeOpinion, ...] = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -64,13 +65,21 @@ class Asked:
 async def test_a_label_is_read_behind_the_thought_about_its_question() -> None:
     ask = Asked(Completion(text="<think>A.</think>"), Completion(text="<think>B", finish=CUT))
     other = replace(READ, question="Bad?\n")
-    replies, cut = await ask_with_thoughts(ask, [READ, other], 50)
-    assert cut == 1
+    replies, counts = await ask_with_thoughts(ask, [READ, other], 50)
+    assert counts == {"thoughts_cut": 1, "thoughts_missing": 0}
     assert [reply.text for reply in replies] == ["1", "1"]
     thinking, reading = ask.calls
     about = replace(READ, labels=(), prefill="", max_tokens=50, purpose="judge.thought")
     assert thinking == [about, replace(about, question="Bad?\n")]
     assert reading == [replace(READ, thought="A."), replace(other, thought="B")]
+
+
+@pytest.mark.parametrize("said", ["2", "(2)", " 2.\n", "<think>\n</think>\n\n2"])
+async def test_a_model_that_answers_at_once_is_read_plainly_and_counted(said: str) -> None:
+    ask = Asked(Completion(text=said))
+    _, counts = await ask_with_thoughts(ask, [READ], 50)
+    assert ask.calls[1] == [READ]
+    assert counts == {"thoughts_cut": 0, "thoughts_missing": 1}
 
 
 async def test_a_fault_while_thinking_is_the_answer_and_costs_no_other() -> None:
@@ -148,7 +157,7 @@ def test_the_distribution_is_that_of_the_prompt_with_the_thought_written_out(
 
     folder = save_tiny(tmp_path / "model", template=OPENS)
 
-    async def ask() -> tuple[list[Completion], int]:
+    async def ask() -> tuple[list[Completion], Counter[str]]:
         engine = await open_engine(TransformersConfig(model=str(folder)))
         other = replace(READ, question="yes or no?\n")
         found = await ask_with_thoughts(engine.complete, [READ, other], 12)

@@ -56,6 +56,16 @@ async def test_thoughts_cut_at_their_bound_are_read_all_the_same_and_counted() -
     assert "Hm" not in result.model_dump_json()
 
 
+async def test_a_judge_that_answers_at_once_scores_as_without_thoughts_and_says_so() -> None:
+    judge = ScriptedJudge(answer=lambda one: said("4") if is_thought(one) else None)
+    result = await judge_dialogue(dialogue_of(1), judge, THINKING, IDENTITY)
+    assert isinstance(result, Judgment)
+    # Verdict and weakest turn are letters, so that a digit there is words like any others.
+    assert result.remarks == ("thoughts_missing: 6",)
+    scores = [one for one in judge.asked if one.labels and "1" in one.labels]
+    assert {one.thought for one in scores} == {""}
+
+
 async def test_a_thought_that_failed_is_the_items_failure() -> None:
     judge = ScriptedJudge(answer=lambda one: fault("server") if is_thought(one) else None)
     result = await judge_dialogue(dialogue_of(1), judge, THINKING, IDENTITY)
