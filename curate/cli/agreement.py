@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from curate.cli.console import OUT, AsJson, DataDimension, DataLabel, Scales, print_json
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.records.agreement import (
@@ -81,7 +82,7 @@ def agreement(
 def show_agreement(console: Console, report: Agreement, *, details: bool = False) -> None:
     """The figures of a report as tables that fit 80 columns, without its sentence."""
     console.print(
-        f"against {report.rows:,} labels of {escape(report.gold)}; a figure and its 95 % interval over dialogues"
+        f"against {plural(report.rows, 'label')} of {escape(report.gold)}; a figure and its 95 % interval over dialogues"
     )
     console.print(_gate_table(report.dimensions))
     console.print()
@@ -238,7 +239,7 @@ def _confusion(names: tuple[str, ...], counts: tuple[tuple[int, ...], ...]) -> T
 def _show_unused(unused: Unused, rows: int) -> None:
     for reason, count in unused.counts.items():
         OUT.print(
-            f"[yellow]not used:[/yellow] {count:,} of {rows:,} rows: {escape(reason)}; the first is "
+            f"[yellow]not used:[/yellow] {count:,} of {plural(rows, 'row')}: {escape(reason)}; the first is "
             f"{escape(unused.first[reason])}",
             soft_wrap=True,
         )

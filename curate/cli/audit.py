@@ -15,6 +15,7 @@ from rich.table import Table
 
 from curate.cli.console import ERR, OUT, AsJson, print_json, resumable
 from curate.errors import UsageError
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.records import AuditCheck, AuditReport
@@ -51,7 +52,7 @@ def audit(
     plan = None if again is None else plan_second_judging(run_folder, again)
     if plan is not None and (dry_run or not as_json):
         (ERR if as_json else OUT).print(
-            f"judging {len(plan.keys):,} of {plan.judged:,} dialogues again: {plan.requests:,} requests, as many as "
+            f"judging {len(plan.keys):,} of {plural(plan.judged, 'dialogue')} again: {plural(plan.requests, 'request')}, as many as "
             "the first time",
             soft_wrap=True,
         )
@@ -122,5 +123,5 @@ def _show_idle(console: Console, checks: Sequence[AuditCheck]) -> None:
         if check.status in ("not_run", "not_enough_data"):
             reasons.setdefault(check.detail, []).append(f"{check.part} ({check.name})")
     for reason, names in reasons.items():
-        which = names[0] if len(names) == 1 else f"{len(names)} checks, {names[0]} first"
+        which = names[0] if len(names) == 1 else f"{plural(len(names), 'check')}, {names[0]} first"
         console.print(f"[dim]not looked at: {escape(which)}: {escape(reason)}[/dim]")

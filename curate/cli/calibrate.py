@@ -11,6 +11,7 @@ from rich.table import Table
 
 from curate.cli.console import OUT, AsJson, Scales, print_json
 from curate.errors import UsageError
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -237,7 +238,9 @@ def _of_cascade(
         print_json(fit.model_dump(mode="json") | {"unused": unused.counts})
         return
     for reason, number in unused.counts.items():
-        OUT.print(f"not used: {number} labels, {escape(reason)} (first {unused.first[reason]})")
+        OUT.print(
+            f"not used: {plural(number, 'label')}, {escape(reason)} (first {unused.first[reason]})"
+        )
     OUT.print(escape(fit.sentence))
     OUT.print(
         f"wrote {escape(str(out))}: name it in the recipe as models.judge.fit", soft_wrap=True
@@ -291,7 +294,7 @@ def _show(found: Fitted, whole: Calibration, kept: Sequence[str], out: Path) -> 
     for reason, count in found.unused.counts.items():
         first = found.unused.first[reason]
         OUT.print(
-            f"[yellow]not used:[/yellow] {count:,} of {found.rows:,} rows: {escape(reason)}; the first is "
+            f"[yellow]not used:[/yellow] {count:,} of {plural(found.rows, 'row')}: {escape(reason)}; the first is "
             f"{escape(first)}",
             soft_wrap=True,
         )
@@ -322,7 +325,7 @@ def _level_table(levels: dict[str, CutPoints]) -> Table:
     for name, cuts in levels.items():
         table.add_row(
             name,
-            f"{cuts.labels:,} of {cuts.dialogues:,} dialogues" if cuts.labels else "",
+            f"{cuts.labels:,} of {plural(cuts.dialogues, 'dialogue')}" if cuts.labels else "",
             escape(cuts.scale) if cuts.labels else "",
             _kappa(cuts.before),
             _kappa(cuts.after),
@@ -412,7 +415,7 @@ def _show_adherence(found: JudgeCalibration) -> None:
     OUT.print(
         f"{escape(judge.model or found.scoring_method)} ({judge.engine}), {found.scoring_method}, "
         f"{found.definition}: {found.turns} labelled turns, {found.adherent} adherent, "
-        f"of {found.groups} dialogues"
+        f"of {plural(found.groups, 'dialogue')}"
     )
     grid = Table(box=None, pad_edge=False)
     for column in ("by cross-validation", "Brier", "lower by", "ECE (10 bins)", "accuracy at 0.5"):

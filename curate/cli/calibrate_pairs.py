@@ -10,6 +10,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from curate.cli.console import ERR, OUT, print_json, resumable
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.records import PairCurve
@@ -96,12 +97,12 @@ def _show_plan(plan: PairPlan) -> None:
     cost = "" if plan.cost is None else f", cost at most {plan.cost:.4f} at the recipe's prices"
     what = "twins, planted in" if plan.fitted_on == "twins" else "labelled pairs of"
     OUT.print(
-        f"{len(plan.pairs)} {what} {escape(plan.chosen_from)}: {kinds} (of {plan.dialogues} dialogues)",
+        f"{len(plan.pairs)} {what} {escape(plan.chosen_from)}: {kinds} (of {plural(plan.dialogues, 'dialogue')})",
         soft_wrap=True,
     )
     _show_unused(plan.unused)
     OUT.print(
-        f"asked of the judge, at most: {plan.load.requests:,.0f} requests, about {plan.load.prompt:,.0f} prompt "
+        f"asked of the judge, at most: {plural(round(plan.load.requests), 'request')}, about {plan.load.prompt:,.0f} prompt "
         f"tokens (4 characters a token){cost}",
         soft_wrap=True,
     )
@@ -122,7 +123,7 @@ def _show(curve: PairCurve, out: Path, unused: Unused, *, as_json: bool) -> None
     judge = curve.identity
     truth = "labelled pairs" if curve.fitted_on == "labels" else "planted twins"
     OUT.print(
-        f"{escape(judge.model)} ({judge.engine}): fitted to {curve.pairs} {truth} of {curve.dialogues} dialogues "
+        f"{escape(judge.model)} ({judge.engine}): fitted to {curve.pairs} {truth} of {plural(curve.dialogues, 'dialogue')} "
         f"({escape(curve.source)}), figures by cross-validation",
         soft_wrap=True,
     )

@@ -14,6 +14,7 @@ from curate.cli.printing import number_table
 from curate.cli.sample import Of
 from curate.errors import UsageError
 from curate.run import exit_codes
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -121,7 +122,9 @@ def _show(certificate: Certificate, place: Path | None) -> None:
 
     held, labels = certificate.certified, certificate.labels
     for reason, number in labels.unused.items():
-        OUT.print(f"[yellow]not used:[/yellow] {number:,} rows: {escape(reason)}", soft_wrap=True)
+        OUT.print(
+            f"[yellow]not used:[/yellow] {plural(number, 'row')}: {escape(reason)}", soft_wrap=True
+        )
     if certificate.steps:
         OUT.print(_steps(certificate))
     origin = f"draw {labels.draw}" if labels.draw else "labels of unknown origin"

@@ -14,6 +14,7 @@ from rich.text import Text
 from curate.cli.console import OUT, AsJson, print_json
 from curate.errors import UsageError
 from curate.run import exit_codes
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.trainer_check.findings import CheckReport, FileReport, Finding, Lengths, Replay
@@ -117,7 +118,10 @@ def _show_file(file: FileReport, trainer: str) -> None:
     OUT.print(f"[bold]{escape(file.file)}[/bold]  {file.stage} for {trainer}")
     counts = [f"{file.effects[name]:,} {_word(name)}" for name in EFFECTS if file.effects[name]]
     OUT.print(
-        Text(f"  {file.rows:,} rows: " + ", ".join([f"{file.effects['intact']:,} intact", *counts]))
+        Text(
+            f"  {plural(file.rows, 'row')}: "
+            + ", ".join([f"{file.effects['intact']:,} intact", *counts])
+        )
     )
     for group in _by_kind(file.findings):
         _show_group(group, trainer)
@@ -185,6 +189,6 @@ def _show_lengths(lengths: Lengths) -> None:
 
 
 def _show_replay(replay: Replay) -> None:
-    said = replay.error or f"keeps {replay.rows_kept:,} of {replay.rows_in:,} rows"
+    said = replay.error or f"keeps {replay.rows_kept:,} of {plural(replay.rows_in, 'row')}"
     OUT.print(Text(f"  {replay.version} itself:"))
     _indented(said)

@@ -31,6 +31,7 @@ from curate.cli.printing import (
     show_metrics,
     show_source,
 )
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.records import Manifest
@@ -336,7 +337,7 @@ def _spent(manifest: Manifest) -> str:
     if not manifest.requests:
         return ", no model was asked"
     tokens = manifest.tokens_in + manifest.tokens_out
-    said = f", {manifest.requests:,} requests, {tokens:,} tokens"
+    said = f", {plural(manifest.requests, 'request')}, {plural(tokens, 'token')}"
     if manifest.cost is not None:
         left_out = f", {left_out_of_cost(manifest.unpriced)}" if manifest.unpriced else ""
         said += f", cost {manifest.cost:.4f} at the recipe's prices{left_out}"

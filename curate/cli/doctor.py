@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from curate.cli.console import OUT, AsJson, OptionalRecipe, Overrides, print_json
 from curate.run import exit_codes
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.planning.doctor import EngineReport, Report
@@ -47,7 +48,7 @@ def _show(console: Console, report: Report) -> None:
         console.print(f"extra {extra.name}: {state}", soft_wrap=True)
     machine = report.machine
     gpus = ", ".join(machine.gpus) or "no GPU found"
-    cores = f"{machine.cores} core{'s' * (machine.cores != 1)}"
+    cores = f"{plural(machine.cores, 'core')}"
     console.print(f"{cores}, {machine.memory_gib:.1f} GiB memory, {escape(gpus)}")
     folder = report.folder
     state = "can be written" if folder.is_writable else "[red]cannot be written[/red]"
@@ -79,8 +80,10 @@ def _show_engine(console: Console, engine: EngineReport) -> None:
         console.print(f"  can: {', '.join(can) or 'text in, text out'}")
         if cannot:
             console.print(f"  cannot: {', '.join(cannot)}")
-        context = f"{engine.context_tokens:,} tokens" if engine.context_tokens else "not told"
-        console.print(f"  context {context}; {engine.open_dialogues} dialogues open at once")
+        context = plural(engine.context_tokens, "token") if engine.context_tokens else "not told"
+        console.print(
+            f"  context {context}; {plural(engine.open_dialogues, 'dialogue')} open at once"
+        )
     for mode in engine.modes:
         if mode.mode is None:
             console.print(f"  [red]{mode.stage}:[/red] {escape(mode.why)}", soft_wrap=True)

@@ -15,6 +15,7 @@ from curate.cli.printing import (
     number_table,
     show_source,
 )
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.planning.plan import Plan
@@ -71,7 +72,7 @@ def show_plan(console: Console, plan: Plan) -> None:
     if plan.measured is not None:
         usage = plan.measured.usage
         asked = (
-            f"{plan.measured.calls} calls were made to measure the rates: {usage.prompt_tokens:,} tokens in, "
+            f"{plural(plan.measured.calls, 'call')} were made to measure the rates: {plural(usage.prompt_tokens, 'token')} in, "
             f"{usage.completion_tokens:,} out"
         )
     console.print(f"[bold]plan[/bold] of recipe '{escape(plan.recipe.name)}' ({asked})")
@@ -108,7 +109,7 @@ def show_estimate(console: Console, expected: Estimate) -> None:
     if any(intervals):
         table.add_row("95 %", *intervals, style="dim")
     console.print(table)
-    console.print(f"estimated from {expected.sampled} of {expected.dialogues} dialogues")
+    console.print(f"estimated from {expected.sampled} of {plural(expected.dialogues, 'dialogue')}")
     if expected.seconds is not None:
         about = _between(expected.seconds_interval, duration)
         console.print(f"time: {duration(expected.seconds)}" + (f" ({about})" if about else ""))
@@ -130,12 +131,12 @@ def show_estimate(console: Console, expected: Estimate) -> None:
 def _show_left(console: Console, left: Estimate, whole: Estimate) -> None:
     """What of it is not there yet, from kept rows and replies."""
     total = left.total
-    said = f"left to do: {total.requests:,} of {whole.total.requests:,} requests"
+    said = f"left to do: {total.requests:,} of {plural(whole.total.requests, 'request')}"
     if not total.requests:
         console.print(f"[bold]{said}[/bold]; all is kept from before")
         return
     parts = [
-        f"{total.prompt_tokens:,} tokens in",
+        f"{plural(total.prompt_tokens, 'token')} in",
         f"{total.prefilled_tokens:,} after sharing",
         f"{total.completion_tokens:,} out",
     ]

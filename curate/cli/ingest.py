@@ -17,6 +17,7 @@ from curate.cli.printing import (
     show_source,
 )
 from curate.run import exit_codes
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.dialogue import Dialogue
@@ -107,7 +108,7 @@ def show_proposal(
     for message in proposal.example[:6]:
         show_message(console, message)
     if len(proposal.example) > 6:
-        console.print(f"  … {len(proposal.example) - 6} more messages")
+        console.print(f"  … {plural(len(proposal.example) - 6, 'more message')}")
     if proposal.unread:
         console.print(f"not read so: {listed(proposal.unread)}")
     for doubt in proposal.doubts:
@@ -128,4 +129,4 @@ def _show_dialogue(console: Console, dialogue: Dialogue) -> None:
     for message in dialogue.messages[:6]:
         show_message(console, message)
     if len(dialogue.messages) > 6:
-        console.print(f"  … {len(dialogue.messages) - 6} more messages")
+        console.print(f"  … {plural(len(dialogue.messages) - 6, 'more message')}")

@@ -17,6 +17,7 @@ from curate.cli.ingest import show_proposal
 from curate.cli.printing import show_source
 from curate.errors import CurateError, UsageError, requirement
 from curate.run import exit_codes
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.engines.local_servers import FoundServer
@@ -308,8 +309,8 @@ def _expected(plan: Plan, judge: dict[str, Any] | None) -> str:
     total = plan.estimate.total
     of = "" if judge else ", of a judge that gives log-probabilities"
     return (
-        f"Expected for {plan.estimate.dialogues:,} dialogues: {total.requests:,} requests, "
-        f"{total.prompt_tokens:,} tokens in, {total.completion_tokens:,} out{of}."
+        f"Expected for {plural(plan.estimate.dialogues, 'dialogue')}: {plural(total.requests, 'request')}, "
+        f"{plural(total.prompt_tokens, 'token')} in, {total.completion_tokens:,} out{of}."
     )
 
 

@@ -15,6 +15,7 @@ from curate.cli.console import ERR, OUT, AsJson, Overrides, Rate, RateFrom, prin
 from curate.cli.printing import duration
 from curate.errors import UsageError
 from curate.run import exit_codes
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.records import ComparedLine, ProbeComparison, ProbeLine, ProbeReport
@@ -188,17 +189,17 @@ def _show_plan(plan: ProbePlan) -> None:
     groups = len({case.group for case in plan.cases})
     cost = "" if plan.cost is None else f", cost at most {plan.cost:.4f} at the recipe's prices"
     OUT.print(
-        f"{len(plan.cases)} flaws planted in {groups} dialogues of {escape(plan.source)}; "
+        f"{plural(len(plan.cases), 'flaw')} planted in {plural(groups, 'dialogue')} of {escape(plan.source)}; "
         f"{len(plan.judged):,} versions to judge"
         + (
             ""
             if len(plan.cases) >= plan.wanted
-            else f" ({plan.wanted} flaws wanted; there is no room for more)"
+            else f" ({plural(plan.wanted, 'flaw')} wanted; there is no room for more)"
         ),
         soft_wrap=True,
     )
     OUT.print(
-        f"asked of the judge, at most: {plan.load.requests:,.0f} requests, about {plan.load.prompt:,.0f} prompt "
+        f"asked of the judge, at most: {plural(round(plan.load.requests), 'request')}, about {plan.load.prompt:,.0f} prompt "
         f"tokens, {plan.load.prefilled:,.0f} where starts are shared (4 characters a token){cost}",
         soft_wrap=True,
     )
@@ -207,7 +208,9 @@ def _show_plan(plan: ProbePlan) -> None:
     else:
         OUT.print(f"time: {duration(plan.seconds)} ({escape(plan.rates.source)})", soft_wrap=True)
     if plan.by_policy:
-        OUT.print(f"asked of the policy: {2 * plan.by_policy} messages, up to three times each")
+        OUT.print(
+            f"asked of the policy: {plural(2 * plan.by_policy, 'message')}, up to three times each"
+        )
 
 
 def show_card(report: ProbeReport) -> None:
@@ -217,8 +220,8 @@ def show_card(report: ProbeReport) -> None:
     judge = report.identity
     harmless = report.changed_harmlessly
     OUT.print(
-        f"[bold]{escape(judge.model)}[/bold] ({judge.engine}, mode {judge.mode}): {report.cases} flaws in "
-        f"{report.dialogues} dialogues of {escape(report.source)}. Half of the flaws change more than "
+        f"[bold]{escape(judge.model)}[/bold] ({judge.engine}, mode {judge.mode}): {plural(report.cases, 'flaw')} in "
+        f"{plural(report.dialogues, 'dialogue')} of {escape(report.source)}. Half of the flaws change more than "
         f"{report.changed:.0%} of a message"
         + (f", half of the harmless edits more than {harmless:.0%}." if harmless else "."),
         soft_wrap=True,
@@ -240,7 +243,7 @@ def show_card(report: ProbeReport) -> None:
         OUT.print(table if table.rows else f"[italic]{question}[/italic]")
         missing = ", ".join(_spoken(line.name) for line in lines if line.state == "not_run")
         if missing:
-            said = f"not run, for want of cases of {LEAST_DIALOGUES} dialogues: {missing}"
+            said = f"not run, for want of cases of {plural(LEAST_DIALOGUES, 'dialogue')}: {missing}"
             OUT.print(f"[dim]{said}[/dim]", soft_wrap=True)
     if report.unscored:
         said = ", ".join(f"{reason} {number}" for reason, number in report.unscored.items())

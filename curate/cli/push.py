@@ -13,6 +13,7 @@ from rich.table import Table
 from curate.cli.console import ERR, OUT, AsJson, print_json, resumable
 from curate.engines.personal_data import REGIONS
 from curate.run import exit_codes
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.publishing.hub_commit import Pushed
@@ -181,14 +182,16 @@ def _show(prepared: Prepared) -> None:
 def _show_findings(prepared: Prepared) -> None:
     findings, blocked = prepared.findings, prepared.blocked_by
     for name, rows in sorted(prepared.redacted.items()):
-        OUT.print(f"{escape(name)}: redacted in {rows:,} rows")
+        OUT.print(f"{escape(name)}: redacted in {plural(rows, 'row')}")
     OUT.print(
-        f"scanned {findings.texts:,} texts of {findings.rows:,} rows: "
+        f"scanned {plural(findings.texts, 'text')} of {plural(findings.rows, 'row')}: "
         f"{findings.counts.total():,} findings"
     )
     for name, number in sorted(findings.counts.items()):
         state = "[bold red]stops the push[/bold red]" if name in blocked else "allowed"
-        OUT.print(f"{escape(name)}: {number:,} in {findings.rows_by_name[name]:,} rows, {state}")
+        OUT.print(
+            f"{escape(name)}: {number:,} in {plural(findings.rows_by_name[name], 'row')}, {state}"
+        )
         for found in findings.examples[name]:
             place = f"{found.file} row {found.row} {found.row_id}".strip()
             OUT.print(f"  {escape(found.masked)}  {escape(place)}", soft_wrap=True)

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from curate.cli.console import ERR, OUT, AsJson, Quiet, print_json
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.run.report import WrittenReport
@@ -54,7 +55,7 @@ def report(
             }
         )
         return
-    show_written(written, f"dialogues, {written.pairs:,} pairs, dropped ones included")
+    show_written(written, f"dialogues, {plural(written.pairs, 'pair')}, dropped ones included")
 
 
 def show_written(written: WrittenReport, what: str) -> None:
@@ -64,7 +65,7 @@ def show_written(written: WrittenReport, what: str) -> None:
     OUT.print(f"{written.dialogues:,} {what}")
     if written.left_out:
         ERR.print(
-            f"[yellow]The text of {written.left_out:,} dialogues is left out, since a larger file is slow to open; their "
+            f"[yellow]The text of {plural(written.left_out, 'dialogue')} is left out, since a larger file is slow to open; their "
             "scores are there.[/yellow] --split of `curate report` writes several files, --max-mb one that is larger.",
             soft_wrap=True,
         )

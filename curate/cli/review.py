@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from curate.cli.console import OUT, AsJson, print_json
+from curate.wording import plural
 
 
 def review(
@@ -38,7 +39,9 @@ def review(
         )
         return
     taken = ", ".join(f"{name} {count:,}" for name, count in sorted(done.answers.items()))
-    OUT.print(f"taken: {escape(taken)}; the run holds {done.kept:,} answers", soft_wrap=True)
+    OUT.print(
+        f"taken: {escape(taken)}; the run holds {plural(done.kept, 'answer')}", soft_wrap=True
+    )
     OUT.print(escape(done.report.described), soft_wrap=True)
     if done.disagreed:
         shown = ", ".join(done.disagreed[:5])
@@ -53,7 +56,7 @@ def review(
         )
         OUT.print(f"exported {escape(name)}: {escape(rows)}", soft_wrap=True)
     OUT.print(
-        f"{done.manifest.selected:,} dialogues are in the SFT set now. The file is labels, too: `curate agreement`, "
+        f"{plural(done.manifest.selected, 'dialogue')} are in the SFT set now. The file is labels, too: `curate agreement`, "
         "`curate calibrate` and `curate certify` read it.",
         soft_wrap=True,
     )

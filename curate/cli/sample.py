@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from curate.cli.console import OUT, AsJson, print_json
 from curate.errors import UsageError
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.run.sample import Sampled
@@ -156,6 +157,6 @@ def _next_step(made: Sampled, run: Path, out: Path, tool: str | None, asked: str
         )
     column = "better (a, b or tie)" if draw.of in ("pairs", "natural_pairs") else "value"
     return (
-        f"written: {escape(str(out))}, {made.rows:,} rows. Fill in the column {column} of each row, from the top; then "
+        f"written: {escape(str(out))}, {plural(made.rows, 'row')}. Fill in the column {column} of each row, from the top; then "
         + then(out)
     )

@@ -17,6 +17,7 @@ from curate.cli.console import OUT, print_json
 from curate.cli.printing import clip
 from curate.cli.show_dialogue import show_judged, show_pairs, unscored
 from curate.errors import UsageError
+from curate.wording import plural
 
 
 def show(
@@ -77,7 +78,7 @@ def show(
         number += 1
         show_row(OUT, row)
     if where is not None or sort is not None or limit is not None:
-        OUT.print(f"[dim]{number:,} of {manifest.dialogues:,} dialogues[/dim]")
+        OUT.print(f"[dim]{number:,} of {plural(manifest.dialogues, 'dialogue')}[/dim]")
         return
     show_details(OUT, manifest)
     agreement = current_agreement(run_folder, manifest.fingerprints)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from curate.cli.printing import clip, show_message
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.dialogue import Dialogue
@@ -69,7 +70,7 @@ def show_judged(
             low, high = trend["interval"]
             console.print(
                 f"  {trend['slope']:+.3f} from one turn to the next ({low:+.3f} to {high:+.3f}, "
-                f"p {trend['p_value']:.2f}), in role for {adherence['turns_in_role']} turns"
+                f"p {trend['p_value']:.2f}), in role for {plural(adherence['turns_in_role'], 'turn')}"
             )
         if whole := adherence.get("conversation"):
             _show_reason(console, whole["reason"])

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from curate.cli.console import ERR, OUT, print_json
 from curate.run import exit_codes
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.run.file_differences import Difference
@@ -38,7 +39,7 @@ def verify(
             OUT.print(_told(difference), soft_wrap=True)
         for stage, count in found.no_reply.items():
             OUT.print(
-                f"{stage}: {count:,} rows say that calls failed; there is no reply to make them from"
+                f"{stage}: {plural(count, 'row')} of failed calls: no reply to make again from"
             )
         for text in found.not_verified:
             OUT.print(f"taken as it is: {escape(text)}", soft_wrap=True)
@@ -48,7 +49,7 @@ def verify(
 
 
 def _told(difference: Difference) -> str:
-    rows = f" in {difference.rows:,} rows" if difference.rows > 1 else ""
+    rows = f" in {plural(difference.rows, 'row')}" if difference.rows > 1 else ""
     parts = [f"[red]{escape(difference.place)}[/red] {escape(difference.problem)}{rows}"]
     for names, most in ((difference.units, _NAMED), (difference.fields, _NAMED)):
         if names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from curate.records import Manifest, StageEstimate
+from curate.wording import plural
 
 _ENDED = ("done", "unscored")
 
@@ -57,7 +58,7 @@ def compare(manifest: Manifest) -> Comparison | None:
     ]
     if estimate.cost is not None or manifest.cost is not None:
         rows.append(Compared("cost", _times(estimate.cost, part), manifest.cost, digits=4))
-    notes = [f"expected from {estimate.sampled} of {estimate.dialogues} dialogues"]
+    notes = [f"expected from {estimate.sampled} of {plural(estimate.dialogues, 'dialogue')}"]
     notes += [f"assumed: {assumption}" for assumption in estimate.assumptions]
     if prefilled is None and manifest.tokens_in:
         notes.append("the engine reports no cached tokens, so what it prefilled is not known")

@@ -24,6 +24,7 @@ from curate.sources import SourceConfig, open_source
 from curate.sources.hub_datasets import is_hub_source
 from curate.sources.proposal import flow, mapping_yaml
 from curate.storage.yaml_text import parse_yaml
+from curate.wording import plural
 
 ROWS: Final = 2_000
 """First rows of a source that are looked at."""
@@ -84,7 +85,7 @@ class FirstLook:
         rows = "rows" if self.is_whole else "first rows"
         return (
             f"{tally.rows_used:,} of {tally.rows_in:,} {rows} are read as {detection.shape} "
-            f"({len(self.dialogues):,} dialogues)."
+            f"({plural(len(self.dialogues), 'dialogue')})."
         )
 
     @property
@@ -230,7 +231,11 @@ def with_judge(text: str, judge: Mapping[str, Any]) -> str:
 def _brought(what: str, number: int, whole: int, draft: str | None) -> str:
     if number == whole:
         return f"Every dialogue brings its {what}."
-    some = f"{number:,} of {whole:,} dialogues bring theirs" if number else "The data names none"
+    some = (
+        f"{number:,} of {plural(whole, 'dialogue')} bring theirs"
+        if number
+        else "The data names none"
+    )
     rest = " for the others" if number else ""
     return some + (f"; a draft{rest}: change it." if draft else ".")
 

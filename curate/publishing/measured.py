@@ -23,6 +23,7 @@ from curate.records import (
 from curate.report.charts import Interval, intervals
 from curate.run.agreement_marks import current_agreement
 from curate.run.trust_reports import is_of_run, read_trust_report
+from curate.wording import plural
 
 _TITLES = {
     TrustKind.AGREEMENT: "Agreement with people",
@@ -131,7 +132,7 @@ def _agreement_part(title: str, sentence: str, report: Agreement | None) -> Part
     rows = tuple(
         (
             name,
-            f"{held.labels:,} of {held.dialogues:,} dialogues",
+            f"{held.labels:,} of {plural(held.dialogues, 'dialogue')}",
             _figure(held.levels.kappa),
             _figure(held.spearman),
             _figure(held.levels.bias),
@@ -164,7 +165,7 @@ def _calibration_part(manifest: Manifest) -> Part:
     rows = tuple(
         (
             name,
-            f"{cuts.labels:,} of {cuts.dialogues:,} dialogues",
+            f"{cuts.labels:,} of {plural(cuts.dialogues, 'dialogue')}",
             _figure(cuts.before),
             _figure(cuts.after),
         )
@@ -221,7 +222,7 @@ def first_sentence(manifest: Manifest, agreement: Agreement | None) -> str:
     if levels := _levels(manifest):
         found = (
             f"{name} {_figure(cuts.after) if cuts.after.value is not None else 'not defined'}, "
-            f"{cuts.labels:,} labels of {cuts.dialogues:,} dialogues"
+            f"{plural(cuts.labels, 'label')} of {plural(cuts.dialogues, 'dialogue')}"
             for name, cuts in levels.items()
         )
         return (

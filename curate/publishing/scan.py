@@ -24,6 +24,7 @@ import orjson
 from curate.engines.personal_data import REGIONS, PersonalData, find_personal_data
 from curate.errors import UsageError, missing_extra
 from curate.report.page import unpacked_rows
+from curate.wording import plural
 
 Kind = Literal["secret"] | PersonalData
 _PERSONAL: tuple[PersonalData, ...] = ("email", "phone", "card", "id")
@@ -237,7 +238,7 @@ def mask(kind: Kind, text: str) -> str:
         return f"{name[0]}…@{domain[0]}….{domain.rsplit('.', 1)[-1]}"
     if kind in ("phone", "card", "id"):
         return re.sub(r"\d", "•", flat[:-2]) + flat[-2:]
-    return f"{flat[:4]}… ({len(text)} characters)"
+    return f"{flat[:4]}… ({plural(len(text), 'character')})"
 
 
 def _said(found: ScanFinding) -> dict[str, object]:

@@ -10,6 +10,7 @@ from pydantic import Field
 from curate.dialogue import Frozen
 from curate.records.judgment import JudgeIdentity
 from curate.records.trust_report import TrustKind, TrustReport
+from curate.wording import plural
 
 GateState = Literal["pass", "fail", "not_enough_labels"]
 SliceBy = Literal["language", "role", "length", "source"]
@@ -205,7 +206,7 @@ class CorrectedShare(Frozen):
         low, high = self.interval
         beyond = " (the formula leaves 0 to 100 %: look at the labels)" if self.beyond else ""
         return (
-            f"{said}; corrected for its errors on {self.people_yes + self.people_no:,} labels "
+            f"{said}; corrected for its errors on {plural(self.people_yes + self.people_no, 'label')} "
             f"{self.corrected:.0%} (95 % {low:.0%} to {high:.0%}){beyond}; {alone}"
         )
 
@@ -245,7 +246,7 @@ def why_not(held: DimensionAgreement) -> str:
     kappa = held.mapped if held.gate.goes_by == "mapped" and held.mapped else held.levels
     value = kappa.kappa.value
     shown = "kappa is not defined" if value is None else f"kappa {value:.2f}"
-    of = f"{held.labels:,} labels of {held.dialogues:,} dialogues"
+    of = f"{plural(held.labels, 'label')} of {plural(held.dialogues, 'dialogue')}"
     if held.gate.state == "fail":
         return f"{shown}, at most {held.gate.upper:.2f}, on {of}"
     more = held.gate.more_dialogues
@@ -272,7 +273,7 @@ def agreement_sentence(
 
     def waiting(name: str, held: DimensionAgreement) -> str:
         more = held.gate.more_dialogues
-        return name if more is None else f"{name} (about {more:,} more dialogues)"
+        return name if more is None else f"{name} (about {plural(more, 'more dialogue')})"
 
     parts = []
     if passed := named("pass", passing):

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from curate.dialogue import Frozen
+from curate.wording import plural
 
 
 class ReviewAnswer(BaseModel):
@@ -66,15 +67,13 @@ class ReviewReport(Frozen):
     def described(self) -> str:
         """One sentence."""
         said = (
-            f"{self.raters} {'person' if self.raters == 1 else 'people'} reviewed: {self.accepted:,} dialogues accepted, "
+            f"{plural(self.raters, 'person', 'people')} reviewed: {plural(self.accepted, 'dialogue')} accepted, "
             f"{self.rejected:,} rejected, {self.changed:,} of these against the rules"
         )
         if self.disagreed:
             said += f"; {self.disagreed:,} where they disagree evenly, which the rules decide"
         if self.pairs_turned or self.texts:
-            said += (
-                f"; {self.pairs_turned:,} pairs left out, {self.texts:,} chosen texts written anew"
-            )
+            said += f"; {plural(self.pairs_turned, 'pair')} left out, {self.texts:,} chosen texts written anew"
         return said + "."
 
 

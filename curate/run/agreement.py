@@ -64,6 +64,7 @@ from curate.trust.gold import (
 from curate.trust.juries import jury_worth
 from curate.trust.ordinal_agreement import Compared, Levels, measure_dimension
 from curate.trust.raters import EPSILONS
+from curate.wording import plural
 
 LEVELS = ("1", "2", "3", "4", "5")
 YES_NO = ("no", "yes")
@@ -121,7 +122,7 @@ def measure_agreement(
             "no label can be held against a score",
             got="; ".join(
                 [
-                    *(f"{n} rows: {why}" for why, n in matched.unused.counts.items()),
+                    *(f"{plural(n, 'row')}: {why}" for why, n in matched.unused.counts.items()),
                     *(f"{name}: {why}" for name, why in join.not_measured.items()),
                 ]
             ),

@@ -64,6 +64,7 @@ from curate.trust.levels import (
 )
 from curate.trust.p_good import LabelledDialogue, fit_good
 from curate.trust.raters import krippendorff_alpha
+from curate.wording import plural
 
 _RECORD: TypeAdapter[AdherenceScore | Unscored] = TypeAdapter(AdherenceScore | Unscored)
 
@@ -271,7 +272,10 @@ def calibrate_with_gold(
             got="\n    ".join(
                 [
                     *(f"{name}: {why}" for name, why in not_fitted.items()),
-                    *(f"{count} rows: {why}" for why, count in gold.unused.counts.items()),
+                    *(
+                        f"{plural(count, 'row')}: {why}"
+                        for why, count in gold.unused.counts.items()
+                    ),
                 ]
             )
             or "no label",

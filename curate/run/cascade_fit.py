@@ -18,6 +18,7 @@ from curate.run.staging import scored_rows
 from curate.storage.files import atomic_file
 from curate.trust.cascade import Tried, fit_threshold
 from curate.trust.gold import Unused, match_gold, read_gold
+from curate.wording import plural
 
 _GOOD: frozenset[Verdict] = frozenset(("good", "excellent"))
 
@@ -113,7 +114,7 @@ def _labels(run: Path, gold: Path | None) -> tuple[Mapping[str, bool] | None, Un
     if not labels.good:
         raise UsageError(
             "no label says whether a dialogue of the run is good",
-            got=f"{labels.rows} labels in {gold}",
+            got=f"{plural(labels.rows, 'label')} in {gold}",
             expected="labels of whole dialogues: dimension verdict or accept",
         )
     return labels.good, labels.unused

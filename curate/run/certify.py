@@ -67,6 +67,7 @@ from curate.trust.guarantee import (
     threshold_grid,
     upper_bound,
 )
+from curate.wording import plural
 
 _KEPT_LABEL: TypeAdapter[tuple[str, str, dict[str, Any]]] = TypeAdapter(
     tuple[str, str, dict[str, Any]]
@@ -255,7 +256,7 @@ class _Certifying:
         if tally.labelled < least:
             raise UsageError(
                 "fewer labels than any guarantee needs",
-                got=f"{tally.labelled} labels of the set",
+                got=f"{plural(tally.labelled, 'label')} of the set",
                 expected=f"{least}, if not one of them is bad, for a risk of {question.risk:g} with a confidence of "
                 f"{question.confidence:g}",
                 fix=f"label more (`curate sample {self.run} -n ...`; `curate certify --plan` says how many), or bear "
@@ -446,11 +447,11 @@ def sentence_of(certificate: Certificate) -> str:
 def _what_would_help(certificate: Certificate) -> str:
     labels, more = certificate.labels, certificate.more_labels
     if more is not None and certificate.test == "anytime":
-        return f"about {more:,} more labels of this draw would do if bad ones came at that rate"
+        return f"about {plural(more, 'more label')} of this draw would do if bad ones came at that rate"
     if more is not None:
         whole = labels.drawn + more
         return (
-            f"it would take about {more:,} more labels if bad ones came at that rate (a new draw of {whole:,}, with "
+            f"it would take about {plural(more, 'more label')} if bad ones came at that rate (a new draw of {whole:,}, with "
             "another --seed)"
         )
     if labels.drawn and labels.bad / labels.drawn >= certificate.risk:

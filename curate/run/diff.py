@@ -16,6 +16,7 @@ from curate.run.outputs import NATURAL_PAIRS, PAIRS, SCORES
 from curate.run.read_back import read_decisions, read_manifest
 from curate.storage.files import damaged, read_lines, readable
 from curate.trust.run_diff import TableDiff, changed_keys, compare_tables
+from curate.wording import plural
 
 _OF_A_RUN = ("name", "out", "resume")
 """Keys of a recipe that make no run another one."""
@@ -78,7 +79,7 @@ def diff_runs(first: Path, second: Path) -> RunDiff:
     if not dialogues.both:
         raise UsageError(
             "the runs have no dialogue in common",
-            got=f"{len(dialogues.only_first)} dialogues and {len(dialogues.only_second)} others",
+            got=f"{plural(len(dialogues.only_first), 'dialogue')} and {len(dialogues.only_second)} others",
             expected="dialogues with the same id, or the same content",
         )
     pairs = {
@@ -182,11 +183,11 @@ def _sentence(
     rate = dialogues.same_verdict
     if rate.of:
         verdicts = (
-            f"{rate.of - rate.count:,} of {rate.of:,} dialogues have another verdict ({dialogues.better:,} a better "
+            f"{rate.of - rate.count:,} of {plural(rate.of, 'dialogue')} have another verdict ({dialogues.better:,} a better "
             f"one, {dialogues.worse:,} a worse one)"
         )
     else:
-        verdicts = f"No rubric judge scored any of the {dialogues.both:,} dialogues in both"
+        verdicts = f"No rubric judge scored any of the {plural(dialogues.both, 'dialogue')} in both"
     parts = [verdicts]
     sft = dialogues.sets.get("sft")
     if sft is not None:

@@ -39,6 +39,7 @@ from curate.trust.gold import (
     labels_in_file,
     refuse_empty,
 )
+from curate.wording import plural
 
 REJECTED_PREFERRED = "better = 'rejected'"
 """What is bad of pairs where the user says nothing."""
@@ -152,7 +153,7 @@ def without_kept(
     if rows and not used:
         raise UsageError(
             "no label is left to fit to",
-            got="; ".join(f"{number} rows {why}" for why, (_, number) in kept.items()),
+            got="; ".join(f"{plural(number, 'row')} {why}" for why, (_, number) in kept.items()),
             expected="labels of other dialogues",
             fix=f"curate sample {run} --for calibrate",
         )
@@ -265,7 +266,9 @@ def _unswapped(answers: Iterable[Answer], drawn: pl.DataFrame) -> Iterable[Answe
 def _refuse_none(answers: Sequence[Answer], unused: Unused, what: str) -> None:
     if not answers:
         refuse_empty(unused, BETTER if what == "pair" else "value")
-        reasons = "; ".join(f"{number} rows: {why}" for why, number in unused.counts.items())
+        reasons = "; ".join(
+            f"{plural(number, 'row')}: {why}" for why, number in unused.counts.items()
+        )
         raise UsageError(
             f"no label is about a {what} of this run",
             got=reasons or "no rows",

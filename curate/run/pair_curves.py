@@ -46,6 +46,7 @@ from curate.storage.files import atomic_file
 from curate.trust.gold import Unused, read_rows
 from curate.trust.pair_curve import LEAST_PAIRS, KnownPair, check_signal, fit_pair_curve
 from curate.trust.twins import Twin, plant_twins
+from curate.wording import plural
 
 _POOL = 50
 """Dialogues read for each twin wanted, at most: some have no place for a flaw, the kinds are to come out even."""
@@ -147,7 +148,7 @@ def plan_twins(recipe: Recipe, wanted: int, run: Path | None = None, seed: int =
     if len(twins) < LEAST_PAIRS:
         raise UsageError(
             "too few twins to fit a curve to",
-            got=f"{len(twins)} twins, {wanted} wanted",
+            got=f"{plural(len(twins), 'twin')}, {wanted} wanted",
             expected=f"at least {LEAST_PAIRS}",
         )
     return _planned(recipe, list(map(KnownSides.of_twin, twins)), "twins", chosen_from)
@@ -189,7 +190,7 @@ def plan_labelled(recipe: Recipe, gold: Path) -> PairPlan:
         said = "; ".join(f"{number} {reason}" for reason, number in unused.counts.items())
         raise UsageError(
             "too few labelled pairs to fit a curve to",
-            got=f"{len(pairs)} pairs in {gold}" + (f"; not used: {said}" if said else ""),
+            got=f"{plural(len(pairs), 'pair')} in {gold}" + (f"; not used: {said}" if said else ""),
             expected=f"at least {LEAST_PAIRS}: rows of prompt, chosen and rejected",
         )
     return replace(_planned(recipe, pairs, "labels", gold.name), unused=unused)

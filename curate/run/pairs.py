@@ -174,7 +174,7 @@ class Pairing:
         report.identity = stage.identity
         await job.make_rows(stage, rows, natural.keys, items, runner)
         report.count(_unscored([pair] if pair else ()) for pair in rows.aligned(natural.keys))
-        job.log.warn_about_data(stage.name, "natural pairs")
+        job.log.warn_about_data(stage.name, "natural pair")
         self.verified = rows
 
     def write(self, decided: pl.DataFrame | None) -> None:

@@ -24,6 +24,7 @@ from curate.trust.probe_variants import (
     hidden_instructions,
     swapped_sides,
 )
+from curate.wording import plural
 
 CASES = 312
 """Planted flaws of a whole card: 24 of each kind, where the dialogues have room for as many."""
@@ -122,7 +123,7 @@ def draw_cases(
     if len(cases) < min(limit, LEAST_CASES):
         raise UsageError(
             "the dialogues have too little room for planted flaws",
-            got=f"{len(cases)} flaws in {len(clean)} dialogues",
+            got=f"{plural(len(cases), 'flaw')} in {plural(len(clean), 'dialogue')}",
             expected=f"at least {LEAST_CASES}",
             fix="name more dialogues, or leave --data out: the sample has room for 300",
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -218,7 +218,8 @@ def _add_row(part: Part, dialogue: Dialogue, body: Mapping[str, Any]) -> None:
     judgment, adherence, metrics = (body.get(name) for name in ("judge", "adherence", "metrics"))
     part.turn_scores.append(
         _strip(
-            {turn["turn"]: str(min(turn["scores"].values())) for turn in _turns(judgment)}, dialogue
+            {turn["turn"]: str(min(turn["scores"].values())) for turn in _turns(judgment)},
+            {turn.number for turn in dialogue.turns if turn.in_rubric},
         )
     )
     part.turn_roles.append(
@@ -227,7 +228,7 @@ def _add_row(part: Part, dialogue: Dialogue, body: Mapping[str, Any]) -> None:
                 turn["turn"]: "-" if turn["score"] is None else str(min(int(turn["score"] * 10), 9))
                 for turn in _turns(adherence)
             },
-            dialogue,
+            {turn.number for turn in dialogue.turns if turn.has_assistant},
         )
     )
     poor = (metric for metric in (metrics or {}).get("metrics", ()) if metric.get("failure_code"))
@@ -238,11 +239,11 @@ def _turns(record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     return list((record or {}).get("per_turn", ()))
 
 
-def _strip(marks: Mapping[int, str], dialogue: Dialogue) -> str:
-    """A sign a turn, from turn 0 on; `-` for a turn without a score, blank where there is no assistant."""
-    has_assistant = {turn.number for turn in dialogue.turns if turn.has_assistant}
-    last = max(has_assistant, default=-1)
-    signs = (marks.get(n, "-" if n in has_assistant else " ") for n in range(last + 1))
+def _strip(marks: Mapping[int, str], scorable: Set[int]) -> str:
+    """A sign a turn, from turn 0 on; `-` for a turn without a score, blank where there is nothing to score."""
+    signs = (
+        marks.get(n, "-" if n in scorable else " ") for n in range(max(scorable, default=-1) + 1)
+    )
     return "".join(signs).rstrip()
 
 

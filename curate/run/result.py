@@ -18,6 +18,7 @@ from curate.run.read_back import JudgedDialogue, read_judged, read_manifest
 from curate.run.report_figures import funnel_steps
 from curate.run.trust_reports import trust_sentences
 from curate.storage.files import readable
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -119,7 +120,9 @@ class RunResult:
         manifest = self.manifest
         parts = [
             element("h3", f"{manifest.name} ", badge(manifest.status)),
-            element("p", f"{manifest.dialogues:,} dialogues in {self.folder}", class_="note"),
+            element(
+                "p", f"{plural(manifest.dialogues, 'dialogue')} in {self.folder}", class_="note"
+            ),
             *(element("p", warning, class_="warning") for warning in manifest.warnings),
         ]
         if (self.folder / SCORES).is_file():

@@ -38,6 +38,7 @@ from curate.run.staging import fork_rows, scored_rows, verified_rows
 from curate.selection.rules import matches
 from curate.stages import Stage, bind_stages
 from curate.storage.files import read_lines, readable
+from curate.wording import plural
 
 _SHOWN = 60  # characters of a value in a message
 _NO_KEYS = pl.Series("key", [], dtype=pl.String)
@@ -231,7 +232,7 @@ class Reused:
             return None
         whole = kept.dialogues["content_hash"].n_unique()
         there = self.manifest.fingerprints.get(stage.name)
-        begin = f"reuse: {len(missing):,} of {whole:,} dialogues find no {stage.name} row in {self.run}: "
+        begin = f"reuse: {len(missing):,} of {plural(whole, 'dialogue')} find no {stage.name} row in {self.run}: "
         if there is None:
             return f"{begin}that run has no such stage"
         # A run with a calibration names the calibrated rows; the judge's own lie beside them.
@@ -324,7 +325,9 @@ def taken_over_gaps(recipe: Recipe, kept: KeptRows, reused: Reused | None) -> li
         if there is None:
             found.append(f"reuse: {reused.run} has no {stage} rows to take over")
         elif missing := len(kept.owed(stage, there).missing):
-            found.append(f"reuse: {missing:,} dialogues have no {stage} row in {reused.run}")
+            found.append(
+                f"reuse: {plural(missing, 'dialogue')} without a {stage} row in {reused.run}"
+            )
     return found
 
 
@@ -341,7 +344,7 @@ def told_of_gaps(recipe: Recipe, gaps: list[str], left: Estimate | None) -> list
         judged = [left.stages[name] for name in SCORING if name in left.stages]
         calls = sum(stage.requests for stage in judged)
     if recipe.reuse is not None and recipe.reuse.required:
-        asked = "" if calls is None else f" (about {calls:,} calls)"
+        asked = "" if calls is None else f" (about {plural(calls, 'call')})"
         raise UsageError(
             "the judgments that `reuse.required` asks for are not there",
             got="\n    ".join(gaps),
@@ -349,4 +352,8 @@ def told_of_gaps(recipe: Recipe, gaps: list[str], left: Estimate | None) -> list
             fix="have recipe and dialogues be those of that run; or leave out `required: true`"
             + (f", and what is missing is asked for{asked}" if asked else ""),
         )
-    return gaps if calls is None else [*gaps, f"reuse: about {calls:,} calls follow to judge them"]
+    return (
+        gaps
+        if calls is None
+        else [*gaps, f"reuse: about {plural(calls, 'call')} follow to judge them"]
+    )

@@ -33,6 +33,7 @@ from curate.records import (
     StageName,
     UnscoredReason,
 )
+from curate.wording import plural
 
 Status = Literal["running", "done", "failed", "budget", "unscored"]
 
@@ -170,21 +171,21 @@ class RunLog:
             )
         return bool(over)
 
-    def warn_about_data(self, stage: StageName, rows: str = "dialogues") -> None:
-        """Say what the data lacks, where a stage could not score its `rows` for want of it."""
+    def warn_about_data(self, stage: StageName, row: str = "dialogue") -> None:
+        """Say what the data lacks, where a stage could not score a `row` for want of it."""
         for reason, key, skip in (
             (UnscoredReason.MISSING_ROLE, "role", "adherence.missing_role"),
             (UnscoredReason.MISSING_SCENARIO, "scenario", "judge.missing_scenario"),
         ):
             if number := self.stage(stage).reasons[reason]:
                 self.warn(
-                    f"{number} {rows} have no {key} and could not be scored ({stage}): write "
+                    f"{plural(number, row)} without a {key} could not be scored ({stage}): write "
                     f"`{key}:` in the recipe, or `{skip}: skip`."
                 )
 
         if number := self.stage(stage).reasons[UnscoredReason.NO_REFERENCE]:
             self.warn(
-                f"{number} dialogues have turns without a reference and could not be compared ({stage}): "
+                f"{plural(number, 'dialogue')} with turns without a reference could not be compared ({stage}): "
                 "scoring_method llm_judge needs none, and min_scored_share admits dialogues in part."
             )
 
@@ -193,8 +194,8 @@ class RunLog:
         total = self.accounting.total
         if damaged := self.accounting.damaged:
             self.warn(
-                f"{damaged} kept replies were damaged, by the disk or a copy: they were asked for again where "
-                "they were needed. All others were used."
+                f"Damaged by the disk or a copy: {plural(damaged, 'kept reply', 'kept replies')}, asked for again where "
+                "needed. All others were used."
             )
         reports: dict[str, Any] = {}
         for part in self.parts:

@@ -48,6 +48,7 @@ from curate.stages import (
     reference_stage,
 )
 from curate.storage.stage_rows import StageRows
+from curate.wording import plural
 
 Rows = StageRows[S | Unscored]
 
@@ -194,7 +195,9 @@ def _take_over(
     has_row = hashes.is_in(rows.done().implode())
     report.reused = hashes.filter(has_row).n_unique()
     if missing := hashes.filter(~has_row).n_unique():
-        job.log.warn(f"{missing} dialogues have no {name} row in {run}; they fail every filter.")
+        job.log.warn(
+            f"{plural(missing, 'dialogue')} without a {name} row in {run} {'fails' if missing == 1 else 'fail'} every filter."
+        )
     calibrated = bind(report.identity.uncalibrated(), fingerprint)
     return _settled(job, name, kind, rows, calibrated)
 
@@ -261,7 +264,7 @@ def _count(job: Job, name: StageName, rows: Rows[S], hashes: pl.Series) -> None:
     job.log.warn_about_data(name)
     if turns:
         job.log.warn(
-            f"{name}: {turns} turns of {in_part} dialogues that have other scores could not be scored; "
+            f"{name}: {plural(turns, 'turn')} of {plural(in_part, 'dialogue')} with other scores could not be scored; "
             "--retry unscored asks for these turns again."
         )
     if name is StageName.METRICS:

@@ -41,6 +41,7 @@ from curate.selection.splits import (
     group_key,
     prompt_keys,
 )
+from curate.wording import plural
 
 _VIEWS: tuple[View, ...] = ("dialogue", "first_user")
 
@@ -192,7 +193,7 @@ class Cleaner:
     def _check(self, table: pl.DataFrame) -> None:
         if table.height != self._rows:
             raise RuntimeError(
-                f"{self._rows} dialogues were read for {table.height} rows of the table"
+                f"{plural(self._rows, 'dialogue')} were read for {plural(table.height, 'row')} of the table"
             )
 
 

@@ -27,6 +27,7 @@ from curate.sources.unit_result import (
     text_of,
     type_name,
 )
+from curate.wording import plural
 
 LIST_KEYS = ("messages", "conversations", "conversation", "dialogue", "dialog", "turns")
 USER_KEYS = ("user", "query", "question", "human", "input", "prompt")
@@ -120,7 +121,7 @@ def _exchange(exchange: Any, index: int) -> tuple[str | None, str | None, dict[s
     if isinstance(exchange, list | tuple):
         if len(exchange) != 2:
             raise UnreadableError(
-                "bad_type", f"{where} has {len(exchange)} items, two were expected"
+                "bad_type", f"{where} has {plural(len(exchange), 'item')}, two were expected"
             )
         question, reply = exchange
         return _maybe(question, where), _maybe(reply, where), {}

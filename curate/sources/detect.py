@@ -17,6 +17,7 @@ from curate.sources.mapping import Mapping
 from curate.sources.preferences import is_transcript
 from curate.sources.raw_rows import RawRow, is_message_list
 from curate.sources.unit_result import Row
+from curate.wording import plural
 
 SAMPLE = 200
 LEAST = 0.5
@@ -86,7 +87,9 @@ def detect(sample: Sequence[RawRow], columns: Columns) -> Detection | Abstention
     rows = [as_row(raw.value) for raw in sample if raw.fault is None]
     if not rows:
         first = f": {sample[0].fault}, {sample[0].detail}" if sample else ""
-        return Abstention({}, len(sample), 0, f"none of {len(sample)} rows can be parsed{first}")
+        return Abstention(
+            {}, len(sample), 0, f"none of {plural(len(sample), 'row')} can be parsed{first}"
+        )
     hits: Counter[str] = Counter()
     for row in rows:
         hits.update(fitting(row, columns) if row is not None else ())
@@ -144,7 +147,7 @@ def summarise(detections: dict[str, Detection]) -> Detection:
         if len(found) == 1:
             return first
         runner_up = next((item.runner_up for item in found if item.runner_up), None)
-        reason = f"all {len(found)} files are {first.shape}"
+        reason = f"all {plural(len(found), 'file')} are {first.shape}"
         return Detection(first.shape, confidence, sampled, runner_up, reason, first.flat)
     counted = ", ".join(f"{count} {name}" for name, count in shapes.most_common())
     return Detection("mixed", confidence, sampled, None, f"files by shape: {counted}")

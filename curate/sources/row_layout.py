@@ -14,6 +14,7 @@ from curate.sources.mapping_parts import Join
 from curate.sources.raw_rows import RawRow, read_rows
 from curate.sources.selectors import parse_selector, select
 from curate.sources.unit_result import Row, UnitResult, UnreadableError, scalar_id
+from curate.wording import plural
 
 
 def laid_out(raws: Iterable[RawRow], rows: str) -> Iterator[RawRow]:
@@ -91,7 +92,7 @@ class Joined:
         matches = self.rows.get(name, [])
         if len(matches) != 1:
             raise UnreadableError(
-                "no_match", f"{len(matches)} rows of {self.join.path} have id {name}"
+                "no_match", f"{plural(len(matches), 'row')} of {self.join.path} have id {name}"
             )
         self.used.add(name)
         return {**row, self.join.under: matches[0]}
@@ -122,7 +123,7 @@ def join_rows(join: Join, encoding: str | None) -> Joined:
     if not joined.rows:
         raise UsageError(
             f"no row of {join.path} has an id to join by",
-            got=f"{joined.without_id} rows without '{join.key or join.by}'",
+            got=f"{plural(joined.without_id, 'row')} without '{join.key or join.by}'",
             fix="name it as source.mapping.join.key",
         )
     return joined

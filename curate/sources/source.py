@@ -58,6 +58,7 @@ from curate.sources.unit_result import (
     UnreadableError,
     type_name,
 )
+from curate.wording import plural
 
 _ODD_ROW = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """What reading a row of a kind nobody foresaw can raise."""
@@ -101,15 +102,15 @@ class Source:
             SourceError: none can be read though the shape was detected.
         """
         if tally.rows_left_out and not tally.rows_in:
-            counted = ", ".join(f"{name} {n:,}" for name, n in tally.rows_left_out.most_common(4))
+            shown = ", ".join(f"{name} {n:,}" for name, n in tally.rows_left_out.most_common(4))
             raise UsageError(
                 f"source.where leaves out every row of {', '.join(self.config.paths)}",
-                got=f"{tally.rows_left_out.total():,} rows, left out by {counted}",
+                got=f"{plural(tally.rows_left_out.total(), 'row')}, left out by {shown}",
                 fix="compare source.where with the values that the data has",
             )
         if tally.rows_used or not tally.rows_in:
             return
-        counted = ", ".join(f"{reason} {n:,}" for reason, n in tally.reasons.most_common(4))
+        shown = ", ".join(f"{reason} {n:,}" for reason, n in tally.reasons.most_common(4))
         values = (raw.value for part in self.parts for raw in islice(part.rows(), SAMPLE))
         rows = map(as_mapped_row if self.config.mapping else as_row, values)
         keys = key_names(row for row in rows if row)
@@ -121,7 +122,7 @@ class Source:
             where = f", or say who speaks as source.{name}.roles or in_order{where}"
         raise (UsageError if wrong else SourceError)(
             f"no row of {', '.join(self.config.paths)} can be read",
-            got=f"0 of {tally.rows_in:,} rows as {self.detection.shape} ({counted})",
+            got=f"0 of {plural(tally.rows_in, 'row')} as {self.detection.shape} ({shown})",
             expected=f"what fits the keys there are: {keys}" if keys else "rows with keys",
             fix=f"fix {wrong or 'the rows, or describe them as source.mapping'}{where}",
         )

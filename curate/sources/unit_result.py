@@ -16,6 +16,7 @@ from typing import Any
 
 from curate.dialogue import Dialogue, Message
 from curate.records import QuarantinedRow
+from curate.wording import plural
 
 Row = dict[str, Any]
 
@@ -92,7 +93,9 @@ def checked(messages: tuple[Message, ...]) -> tuple[Message, ...]:
         raise UnreadableError("empty", "there are no messages")
     replies = [message for message in messages if message.role == "assistant"]
     if not replies:
-        raise UnreadableError("no_assistant", f"{len(messages)} messages, none of the assistant's")
+        raise UnreadableError(
+            "no_assistant", f"{plural(len(messages), 'message')}, none of the assistant's"
+        )
     if not any(reply.content.strip() or reply.tool_calls or reply.reasoning for reply in replies):
         raise UnreadableError("empty", "no assistant message has text or a tool call")
     for place, message in enumerate(messages):
@@ -245,8 +248,8 @@ class RowCounts:
 
     def __str__(self) -> str:
         return (
-            f"{self.rows_in} rows in = {self.rows_used} used + {self.quarantined} quarantined; "
-            f"{self.dialogues} dialogues"
+            f"{plural(self.rows_in, 'row')} in = {self.rows_used} used + {self.quarantined} quarantined; "
+            f"{plural(self.dialogues, 'dialogue')}"
         )
 
 

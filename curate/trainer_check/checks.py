@@ -16,6 +16,7 @@ from curate.export.trainer_facts import CHAT_ROLES, USUAL, Layout, Order, StageF
 from curate.trainer_check.data_files import shown
 from curate.trainer_check.examples import ANSWERS, Example, Message, said
 from curate.trainer_check.findings import Problem
+from curate.wording import plural
 
 
 class Problems(list[Problem]):
@@ -101,7 +102,7 @@ def _check_side(side: list[Message] | str, name: str, problems: Problems) -> Non
             problems.note("empty_side", name)
         return
     if len(side) > 1:
-        problems.note("several_messages", f"{name}: {len(side)} messages")
+        problems.note("several_messages", f"{name}: {plural(len(side), 'message')}")
     if side[-1]["role"] not in ANSWERS:
         problems.note("side_not_assistant", f"{name}: a message of '{side[-1]['role']}'")
     if says_nothing(side[-1]):

@@ -17,6 +17,7 @@ import numpy as np
 
 from curate.errors import CurateError, UsageError
 from curate.trust.guarantee import least_labels, p_value, simple, upper_bound
+from curate.wording import plural
 
 GRID = tuple(step / 100 for step in range(1, 101))
 """Thresholds of doubt that are tried, in this order; fixed, so that no label has a part in them."""
@@ -92,7 +93,7 @@ def fit_threshold(tried: Sequence[Tried], risk: float, confidence: float) -> Thr
     if passed is None or not kept:
         raise CurateError(
             "the first judge can decide nothing alone, as far as these dialogues show",
-            got=f"{int(is_lost.sum())} of {number} dialogues lost if it decided all",
+            got=f"{int(is_lost.sum())} of {plural(number, 'dialogue')} lost if it decided all",
             expected=f"a threshold with at most {risk:g} of all dialogues lost, at confidence {confidence:g}",
             fix="more dialogues that both scored, a larger --lost, or the second judge alone",
         )

@@ -18,6 +18,7 @@ from typing import Literal
 
 from curate.records.agreement import CorrectedShare
 from curate.statistics import Z_95, wilson
+from curate.wording import plural
 
 ShareName = Literal["good dialogues", "adherent turns", "adherent dialogues"]
 
@@ -98,7 +99,7 @@ def correct_share(
         return _refused(
             record,
             f"sensitivity {yes.share:.2f} and specificity {no.share:.2f} are not shown to be together above 1 by "
-            f"{yes.items} and {no.items} labels: label more",
+            f"{yes.items} and {plural(no.items, 'label')}: label more",
         )
     theta = (p + q0 - 1) / gain
     variance = p * (1 - p) / (reported.size + z2)

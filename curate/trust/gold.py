@@ -24,6 +24,7 @@ from curate.errors import UsageError
 from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, VERDICTS
 from curate.records.readings import METRIC
 from curate.trust.labelling_tools import exported_rows
+from curate.wording import plural
 
 ADHERENCE = "adherence"
 GOOD = ("verdict", "accept")
@@ -422,7 +423,8 @@ def match_gold(
         refuse_empty(gold.unused)
         raise UsageError(
             "no label is about a dialogue of this run",
-            got="; ".join(f"{n} rows: {why}" for why, n in gold.unused.counts.items()) or "no rows",
+            got="; ".join(f"{plural(n, 'row')}: {why}" for why, n in gold.unused.counts.items())
+            or "no rows",
             expected="ids or content hashes as `curate show RUN` and scores.parquet have them",
         )
     gold.scales = {
@@ -564,7 +566,7 @@ def refuse_empty(unused: Unused, column: str = "value") -> None:
     if {*unused.counts} == {NO_VALUE}:
         raise UsageError(
             "no label has a value",
-            got=f"{unused.counts[NO_VALUE]:,} rows, none of them filled in",
+            got=f"{plural(unused.counts[NO_VALUE], 'row')}, none of them filled in",
             fix=f"fill in the column `{column}`",
         )
 

@@ -11,6 +11,7 @@ from math import comb
 from typing import Any
 
 from curate.records import JudgeChecks, Rate, WindowSeams
+from curate.wording import plural
 
 
 @dataclass(slots=True)
@@ -103,7 +104,7 @@ def described(checks: JudgeChecks) -> list[str]:
             f"the judge's weakest turn is another than its scores give: {checks.weakest_mismatch.described} dialogues"
         )
     lines += [
-        f"windows of {seams.window_turns} turns: the {seams.turns:,} turns scored twice, of {seams.dialogues:,} "
+        f"windows of {plural(seams.window_turns, 'turn')}: the {plural(seams.turns, 'turn')} scored twice, of {seams.dialogues:,} "
         f"dialogues, differ by {seams.difference:.2f} on average"
         for seams in checks.window_seams
     ]

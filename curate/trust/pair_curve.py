@@ -24,6 +24,7 @@ from curate.errors import UsageError
 from curate.records import JudgeIdentity, KindFigures, PairCurve
 from curate.statistics import SEED, sigmoid, wilson
 from curate.trust.agreement import auc, bootstrap_interval
+from curate.wording import plural
 
 FOLDS = 5
 LEAST_PAIRS = 40
@@ -123,7 +124,7 @@ def fit_pair_curve(
     if len(pairs) < LEAST_PAIRS or len(groups) < FOLDS:
         raise UsageError(
             "too few pairs to fit a curve to",
-            got=f"{len(pairs)} pairs of {len(groups)} dialogues that the judge could answer about",
+            got=f"{plural(len(pairs), 'pair')} of {plural(len(groups), 'dialogue')} that the judge could answer about",
             expected=f"at least {LEAST_PAIRS} pairs of {FOLDS} dialogues",
         )
     validation = CrossValidation(pairs, hold_out_kinds=fitted_on == "twins")
@@ -133,7 +134,7 @@ def fit_pair_curve(
     if threshold is None:
         raise UsageError(
             "this judge reaches the precision asked for at no threshold",
-            got=f"{len(pairs)} pairs, AUC {area:.2f}",
+            got=f"{plural(len(pairs), 'pair')}, AUC {area:.2f}",
             expected=f"{precision:g} of what passes truly better, less one standard error",
             fix="ask for less with --precision, fit to more pairs, or use a better judge",
         )
@@ -180,7 +181,7 @@ def check_signal(
         what = "planted twins" if fitted_on == "twins" else "the better side of labelled pairs"
         raise UsageError(
             f"this judge cannot tell {what} apart",
-            got=f"AUC {area or 0:.2f} (95 % {interval[0]:.2f} to {interval[1]:.2f}) on {len(pairs)} pairs;"
+            got=f"AUC {area or 0:.2f} (95 % {interval[0]:.2f} to {interval[1]:.2f}) on {plural(len(pairs), 'pair')};"
             " a coin has .50",
             expected="an interval above .50",
             fix="use a better judge: no threshold makes one of this",

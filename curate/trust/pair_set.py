@@ -22,6 +22,7 @@ from curate.records import TURN_DIMENSIONS, PairSetReport, PreferencePair, SetCh
 from curate.records.config import Config
 from curate.trust.agreement import auc
 from curate.trust.telling_words import WordCounts
+from curate.wording import plural
 
 ReadPairs = Callable[[], Iterable[PreferencePair]]
 """Gives the same accepted pairs whenever it is called."""
@@ -168,7 +169,7 @@ def check_rows(reports: Mapping[str, PairSetReport]) -> list[tuple[str, str, str
                 (name, check.name, figure, limit, ": ".join(filter(None, (check.status, said))))
             )
         for detail, names in idle.items():
-            which = names[0] if len(names) == 1 else f"{len(names)} checks"
+            which = names[0] if len(names) == 1 else plural(len(names), "check")
             rows.append((name, which, "", "", f"not run: {detail}"))
     return rows
 
@@ -229,7 +230,9 @@ def _longer_wins(seen: _Seen, config: PairSetConfig) -> SetCheck | None:
     shorter = sum(one < other for one, other in zip(seen.chosen, seen.rejected, strict=True))
     unequal = longer + shorter
     share = longer / unequal if unequal else None
-    detail = f"the longer side is chosen in {longer} of {unequal} pairs, lengths differing"
+    detail = (
+        f"the longer side is chosen in {longer} of {plural(unequal, 'pair')}, lengths differing"
+    )
     return _two_sided("longer_wins", share, config.longer_wins, unequal, detail, config)
 
 
@@ -288,7 +291,7 @@ def _repeated_prompts(
         threshold=threshold,
         status="warn" if share > threshold else "pass",
         n=seen.pairs,
-        detail=f"{repeats} of {seen.pairs} pairs",
+        detail=f"{repeats} of {plural(seen.pairs, 'pair')}",
     )
 
 
@@ -300,9 +303,9 @@ def _mix(
         return None
     known = Counter({value: n for value, n in seen.mixes[mix].items() if value != UNKNOWN})
     total, unknown = known.total(), seen.mixes[mix][UNKNOWN]
-    note = f"; {mix} unknown for {unknown} of {seen.pairs} pairs" if unknown else ""
+    note = f"; {mix} unknown for {unknown} of {plural(seen.pairs, 'pair')}" if unknown else ""
     if seen.pairs and not total:
-        return _not_run(name, threshold, 0, f"{mix} unknown for all {seen.pairs} pairs")
+        return _not_run(name, threshold, 0, f"{mix} unknown for all {plural(seen.pairs, 'pair')}")
     if total < config.min_pairs:
         return _too_few(name, threshold, total, config, note)
     value, count = min(known.items(), key=lambda item: (-item[1], item[0]))
@@ -346,7 +349,9 @@ def _two_sided(
 def _too_few(
     name: str, threshold: float, n: int, config: PairSetConfig, note: str = ""
 ) -> SetCheck:
-    return _not_run(name, threshold, n, f"{n} pairs, at least {config.min_pairs} are needed{note}")
+    return _not_run(
+        name, threshold, n, f"{plural(n, 'pair')}, at least {config.min_pairs} are needed{note}"
+    )
 
 
 def _not_run(name: str, threshold: float, n: int, why: str) -> SetCheck:

@@ -25,6 +25,7 @@ from curate.records.probe import (
 )
 from curate.statistics import Ends, wilson
 from curate.trust.probe_cases import PROBE_KINDS
+from curate.wording import plural
 
 LEVEL = 0.05
 POWER = 0.8
@@ -192,7 +193,7 @@ def card_lines(
                 }
             )
         elif not line.detail:
-            why = f"{line.dialogues} dialogues, {LEAST_DIALOGUES} needed"
+            why = f"{plural(line.dialogues, 'dialogue')}, {LEAST_DIALOGUES} needed"
             line = line.model_copy(update={"detail": why if line.n else "no cases"})
         lines.append(line)
     return tuple(lines)

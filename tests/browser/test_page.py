@@ -68,6 +68,20 @@ def test_a_link_opens_a_turn(page: Page, file: Path) -> None:
     expect(page.locator("#turn-4")).to_contain_text("Answer 4 in chat 3")
 
 
+def test_the_map_of_turns_begins_with_the_first_turn_that_is_scored(page: Page, file: Path) -> None:
+    open_at(page, file)
+    canvas = page.locator(".turn-map canvas")
+    # A column of pixels in the middle of the first cells.
+    filled = """(canvas) => {
+        const column = canvas.getContext("2d").getImageData(3, 0, 1, canvas.height).data;
+        return column.filter((value, at) => at % 4 === 3 && value).length;
+    }"""
+    assert canvas.evaluate(filled) > 0
+    expect(page.locator(".turn-map")).to_contain_text("a column a turn, from turn 1.")
+    canvas.hover(position={"x": 3, "y": 3})
+    expect(page.locator(".turn-map .under")).to_contain_text(", turn 1")
+
+
 def test_keys_go_through_dialogues_and_turns(page: Page, file: Path) -> None:
     open_at(page, file, "dialogues")
     page.keyboard.press("j")

@@ -245,7 +245,7 @@ def test_a_file_that_begins_with_a_byte_order_mark_is_checked(
     rows.write_text(json.dumps({"messages": chat(1)["messages"]}), encoding="utf-8-sig")
     code, said = curate("check", rows, "--for", "trl")
     assert code == 0, said
-    assert "1 rows: 1 intact" in said
+    assert "1 row: 1 intact" in said
 
 
 def test_a_folder_of_empty_exports_is_said_to_be_empty(curate: Command, tmp_path: Path) -> None:

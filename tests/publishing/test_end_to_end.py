@@ -101,7 +101,7 @@ def test_findings_stop_the_command_and_are_shown_masked(
     assert hub.requests == []
     assert "Traceback" not in said
     assert "ada@" not in said
-    for word in ("email: 1 in 1 rows, stops the push", "phone: 1 in 1 rows, allowed", "a…@l….org"):
+    for word in ("email: 1 in 1 row, stops the push", "phone: 1 in 1 row, allowed", "a…@l….org"):
         assert word in said
     assert "--allow email" in said
     assert "chat-0" in said

@@ -354,7 +354,7 @@ def test_a_pair_without_a_scenario_is_an_error_of_the_data(
     result = verify(GOOD, scenario=None)
     assert (result.exit_code, result.manifest.natural_drop_reasons) == (0, {"unscored": 1})
     assert result.manifest.stages["natural"].reasons == {"missing_scenario": 1}
-    assert any("1 natural pairs have no scenario" in text for text in result.manifest.warnings)
+    assert any("1 natural pair without a scenario" in text for text in result.manifest.warnings)
     assert engine.requests == []
 
 

@@ -25,6 +25,7 @@ from curate.recipe import Recipe, parse_recipe
 from curate.records.validation import validate_record
 from curate.run.pipeline import RunResult, run_recipe
 from curate.selection.config import SelectConfig
+from curate.wording import plural
 from tests.live import live_server
 from tests.servers import Body, CountingServer, answer_by_hash, body_hash, chat_completion
 
@@ -272,7 +273,7 @@ def test_single_turns_are_asked_again_and_the_other_replies_kept(tmp_path: Path)
         partly = judged()[1]
         assert [turn["turn"] for turn in partly["unscored_turns"]] == [1]
         for stage in ("judge", "adherence"):
-            said = f"{stage}: 1 turns of 1 dialogues that have other scores could not be scored"
+            said = f"{stage}: 1 turn of 1 dialogue with other scores could not be scored"
             assert any(warning.startswith(said) for warning in first.manifest.warnings)
         mended = True
         _, asked = questions(server, lambda: run_recipe(half, out=tmp_path / "run"))
@@ -483,7 +484,7 @@ def test_a_judged_run_is_filtered_without_a_model(
     )
     assert asked == []
     assert result.manifest.stages["judge"].rows == 8
-    assert any("1 dialogues have no judge row" in warning for warning in result.manifest.warnings)
+    assert any("1 dialogue without a judge row" in warning for warning in result.manifest.warnings)
 
 
 def test_a_sample_is_judged_again_with_another_scenario_where_the_recipe_asks(
@@ -760,7 +761,7 @@ def test_judgments_that_are_taken_as_they_are_can_be_required(
         lambda: asyncio.run(make_plan(filtering, out=tmp_path / "second")),
         lambda: run_recipe(filtering, out=tmp_path / "second"),
     ):
-        with pytest.raises(UsageError, match="1 dialogues have no judge row"):
+        with pytest.raises(UsageError, match="1 dialogue without a judge row"):
             refused()
 
 
@@ -790,8 +791,8 @@ def test_a_damaged_kept_reply_is_asked_for_again_by_itself_and_the_run_says_so(
     again, asked = questions(server, lambda: run_recipe(recipe(server, data), out=first.folder))
     assert again.manifest.status == "done"
     assert 1 <= len(asked) <= 3
-    [said] = [text for text in again.manifest.warnings if "kept replies were damaged" in text]
-    assert said.startswith(f"{len(asked)} kept replies")
+    [said] = [text for text in again.manifest.warnings if "Damaged by the disk or a copy: " in text]
+    assert f": {plural(len(asked), 'kept reply', 'kept replies')}," in said
     assert (tmp_path / "run/scores.parquet").read_bytes() == before
 
 

@@ -109,7 +109,7 @@ def test_data_without_references_is_no_failure_and_is_said(tmp_path: Path) -> No
     assert (manifest.status, result.exit_code) == ("done", 0)
     assert manifest.unscored_shares["adherence"] == 0
     assert (manifest.unscored, manifest.stages["adherence"].reasons) == (1, {"no_reference": 1})
-    assert any("1 dialogues have turns without a reference" in text for text in manifest.warnings)
+    assert any("1 dialogue with turns without a reference" in text for text in manifest.warnings)
     assert manifest.selected == 1  # and the dialogue still passes no filter
 
 

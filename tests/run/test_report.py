@@ -12,12 +12,15 @@ import pytest
 from curate.errors import CurateError, UsageError
 from curate.records import TrustKind, TrustReport
 from curate.run.ingest import read_dialogues
+from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_manifest
 from curate.run.report import write_report
 from curate.run.trust_reports import write_trust_report
 from curate.storage.run_folder import RunFolder
+from tests.live import live_server
 from tests.publishing.conftest import make_run
 from tests.report.reading import ReadPage
+from tests.run.test_pipeline import chat, recipe, write_rows
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +59,17 @@ def test_a_turn_has_its_sign(read: ReadPage) -> None:
             for turn in body["judge"].get("per_turn", [])
         }
         assert {n: sign for n, sign in enumerate(signs) if sign not in " -"} == lowest
+
+
+def test_turn_0_has_no_sign_of_the_rubric_which_scores_none(tmp_path: Path) -> None:
+    opened = chat(0)
+    opened["messages"].insert(0, {"role": "assistant", "content": "Welcome to the shop."})
+    data = write_rows(tmp_path / "chats.jsonl", [opened, chat(1)])
+    with live_server() as server:
+        run_recipe(recipe(server, data), out=tmp_path / "run")
+    read = ReadPage.of(write_report(tmp_path / "run").files[0])
+    assert [signs[0] for signs in read.column("turn_scores")] == [" ", " "]
+    assert [signs[0] != " " for signs in read.column("turn_roles")] == [True, False]
 
 
 def test_every_pair_lies_in_its_dialogue_and_in_the_table(finished: Path, read: ReadPage) -> None:

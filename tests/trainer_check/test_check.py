@@ -383,7 +383,7 @@ def test_the_command_says_what_is_lost_within_80_columns(tmp_path: Path) -> None
 def test_the_command_is_silent_about_a_clean_file_but_for_its_counts(tmp_path: Path) -> None:
     code, text = run(str(write_rows(tmp_path, [p.TRL_DPO])), "--for", "trl")
     assert code == 0
-    assert "1 rows: 1 intact" in text
+    assert "1 row: 1 intact" in text
     assert "clean" in text
 
 

@@ -364,4 +364,4 @@ def test_the_sentence_says_what_warns_and_what_could_not_be_told() -> None:
     assert "all 2 checks" in audit_sentence([check("pass"), check("pass")])
     said = audit_sentence([check("warn", "a"), check("pass"), check("not_enough_data")])
     assert said == "The audit: 1 of 2 checks warns: pairs (a). 1 had too little to tell."
-    assert "none of 1 checks" in audit_sentence([check("not_run")])
+    assert "none of 1 check " in audit_sentence([check("not_run")])

@@ -164,23 +164,25 @@ export function TurnMap({ strip }) {
   scored.sort((a, b) => (key(a) ?? 9) - (key(b) ?? 9));
   const step = Math.max(1, scored.length / SHOWN);
   const rows = Array.from({ length: Math.min(SHOWN, scored.length) }, (_, at) => scored[Math.floor(at * step)]);
-  const turns = Math.min(TURNS, Math.max(...rows.map((row) => value(strip, row).length), 1));
+  // Turn 0 is there only where the assistant opens, and the rubric scores none.
+  const first = rows.length ? Math.min(...rows.map((row) => value(strip, row).search(/\S/))) : 0;
+  const turns = Math.max(1, Math.min(TURNS, Math.max(...rows.map((row) => value(strip, row).length - first))));
   const [width, height] = [Math.max(8, Math.min(28, Math.floor(640 / turns))), Math.max(2, Math.min(12, Math.floor(420 / (rows.length || 1))))];
   useEffect(() => {
     const context = canvas.current.getContext("2d");
     context.clearRect(0, 0, turns * width, rows.length * height);
     rows.forEach((row, at) => {
-      [...value(strip, row).slice(0, TURNS)].forEach((sign, turn) => {
+      [...value(strip, row).slice(first, first + TURNS)].forEach((sign, column) => {
         if (sign === " ") return;
         context.fillStyle = colourOf(sign, strip);
-        context.fillRect(turn * width, at * height, width - 1, height > 3 ? height - 1 : height);
+        context.fillRect(column * width, at * height, width - 1, height > 3 ? height - 1 : height);
       });
     });
   }, [strip]);
   const found = (event) => {
     const box = canvas.current.getBoundingClientRect();
     const at = Math.floor(((event.clientY - box.top) / box.height) * rows.length);
-    const turn = Math.floor(((event.clientX - box.left) / box.width) * turns);
+    const turn = first + Math.floor(((event.clientX - box.left) / box.width) * turns);
     return { row: rows[Math.max(0, Math.min(rows.length - 1, at))], turn };
   };
   if (!rows.length) return <p>No turns are scored.</p>;
@@ -192,7 +194,7 @@ export function TurnMap({ strip }) {
         onClick={(event) => { const { row, turn } = found(event); go("dialogue", value("id", row), turn); }} />
       <figcaption>
         {scored.length > rows.length ? `${plural(rows.length, "dialogue")} of ${scored.length.toLocaleString("en")}, evenly drawn` : plural(rows.length, "dialogue")}, the
-        lowest mean score above; a column a turn, from turn 0. A click opens the turn. <Key strip={strip} /> <bdi class="under">{under}</bdi>
+        lowest mean score above; a column a turn, from turn {first}. A click opens the turn. <Key strip={strip} /> <bdi class="under">{under}</bdi>
       </figcaption>
     </figure>
   );
