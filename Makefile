@@ -18,7 +18,7 @@ quickstart: $(VENV)/.base
 		head -c 400 runs/quickstart/export/trl/$$file.jsonl; echo ' ...'; \
 	done
 	@printf '\nthe whole run as a page:\n'
-	@$(BIN)/curate report runs/quickstart
+	@$(BIN)/curate report runs/quickstart --open
 
 # The same path in seconds, by a judge that is no noise: its replies were recorded (recipes/demo/), and no model runs. That people's
 # labels show no certificate for the SFT set is an answer, too: exit code 1. The pairs get one.

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import webbrowser
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +31,13 @@ def report(
         bool,
         typer.Option("--split", help="Write several files where one would be larger than that."),
     ] = False,
+    opened: Annotated[
+        bool,
+        typer.Option(
+            "--open",
+            help="Open it in the browser, where there is a desktop; never where CI or CURATE_NO_BROWSER is set.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     _quiet: Quiet = False,
 ) -> None:
@@ -44,6 +55,8 @@ def report(
             split=split,
             on_dialogue=lambda done, of: progress.update(task, completed=done, total=of),
         )
+    if opened and has_desktop(os.environ, sys.platform, is_terminal=sys.stdout.isatty()):
+        webbrowser.open(written.files[0].resolve().as_uri())
     if as_json:
         print_json(
             {
@@ -56,6 +69,20 @@ def report(
         )
         return
     show_written(written, f"dialogues, {plural(written.pairs, 'pair')}, dropped ones included")
+
+
+def has_desktop(environment: Mapping[str, str], platform: str, *, is_terminal: bool) -> bool:
+    """Whether a person sits before a screen on which a browser can open.
+
+    Args:
+        platform: as `sys.platform`.
+        is_terminal: standard output goes to one.
+    """
+    if not is_terminal or environment.get("CI") or environment.get("CURATE_NO_BROWSER"):
+        return False
+    if platform in ("darwin", "win32"):
+        return "SSH_CONNECTION" not in environment
+    return bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
 
 
 def show_written(written: WrittenReport, what: str) -> None:

@@ -38,12 +38,18 @@ that did not come through; or, where it is not known which those are, only of th
 
 
 def load_tokenizer(name: str) -> Any:
-    """A tokenizer from a folder, a `tokenizer.json` (with what lies beside it), or the Hub by its id."""
+    """A tokenizer from a folder, a `tokenizer.json` (with what lies beside it), or the Hub by its id.
+
+    Raises:
+        ConnectionError: the Hub does not answer, and this machine has no copy.
+    """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     path = Path(name)
-    if not path.is_file():
+    if path.is_dir():
         return AutoTokenizer.from_pretrained(name)
+    if not path.is_file():
+        return _from_hub(name)
     if (path.parent / "tokenizer_config.json").is_file():
         return AutoTokenizer.from_pretrained(str(path.parent))
     template = path.parent / "chat_template.jinja"
@@ -52,6 +58,23 @@ def load_tokenizer(name: str) -> Any:
         tokenizer_file=str(path),
         chat_template=template.read_text("utf-8") if template.is_file() else None,
     )
+
+
+def _from_hub(name: str) -> Any:
+    """A tokenizer by its Hub id; where the Hub does not answer a copy, without the Hub client's minute of retries."""
+    from huggingface_hub import constants, get_session
+    from transformers import AutoTokenizer
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=10)
+    # Each release of the client has the errors of another library; offline mode is one of them.
+    except Exception:
+        try:
+            return AutoTokenizer.from_pretrained(name, local_files_only=True)
+        except OSError:
+            said = f"{constants.ENDPOINT} does not answer, and this machine has no copy of {name}"
+            raise ConnectionError(said) from None
+    return AutoTokenizer.from_pretrained(name)
 
 
 def run(package: str, tokenizer: str, jobs: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

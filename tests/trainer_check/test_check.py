@@ -492,6 +492,17 @@ def test_a_folder_without_a_tokenizer_is_bad_usage(tmp_path: Path) -> None:
         check_path(write_rows(tmp_path, [p.TRL_DPO]), "trl", tokenizer=str(tmp_path / "model"))
 
 
+def test_a_hub_that_does_not_answer_is_said_once_and_nothing_is_retried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    with pytest.raises(UsageError, match="does not answer, and this machine has no copy"):
+        check_path(write_rows(tmp_path, [p.TRL_DPO]), "trl", tokenizer="nobody/none-such")
+    assert "Retrying" not in caplog.text
+
+
 def test_checking_imports_nothing_heavy() -> None:
     """The base install checks what needs no tokenizer, and starts at once."""
     code = (
