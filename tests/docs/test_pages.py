@@ -6,7 +6,6 @@ import re
 import runpy
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,30 +14,26 @@ from typer.main import get_command
 
 import curate
 from curate.cli import app
+from tests.docs.blocks import FENCE, PAGES, ROOT, commands, name_of
 
 COMMAND: Any = get_command(app)
 NO_COMMAND = (AssertionError, *typer.BadParameter.__mro__[1:2])
-ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
-FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`(curate [^`\n]+)`")
 
 
 def fenced() -> Iterator[tuple[str, str]]:
-    """Page and line of each command in a fenced block of a shell."""
+    """Page and line of each `curate` and `make` command in a fenced block of a shell."""
     for page in PAGES:
-        for _, language, block in FENCE.findall(page.read_text(encoding="utf-8")):
-            if language in ("sh", "console", "bash"):
-                for line in block.replace("\\\n", " ").splitlines():
-                    if re.match(r"\s*(\$ )?(curate|make) ", line):
-                        yield page.relative_to(ROOT).as_posix(), line.strip().removeprefix("$ ")
+        for line in commands(page):
+            if line.startswith(("curate ", "make ")):
+                yield name_of(page), line
 
 
 def named() -> Iterator[tuple[str, str]]:
     """Page and text of each command that a sentence names, as a rule without its arguments."""
     for page in PAGES:
         for text in SPAN.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
-            yield page.relative_to(ROOT).as_posix(), text
+            yield name_of(page), text
 
 
 def command_of(words: list[str]) -> tuple[Any, list[str]]:
