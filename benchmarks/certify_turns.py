@@ -62,7 +62,7 @@ def make(args: argparse.Namespace) -> None:
             "export": False,
         }
         first = run_recipe(parse_recipe(recipe | {"judge": False}), out=folder / "read")
-        made = scored_rows(first.folder, StageName.JUDGE, "readings", Judgment)
+        made = scored_rows(first.folder, StageName.JUDGE, "readings")
         for judgment in judgments:
             made.append(judgment.content_hash, judgment)
         made.close()

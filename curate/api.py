@@ -97,7 +97,7 @@ from curate.records.validation_errors import validated
 from curate.run.agreement import measure_agreement
 from curate.run.audit import audit_run, plan_second_judging
 from curate.run.calibrate import Labels, calibrate, calibrate_with_gold
-from curate.run.certify import certify_run, keep_certificate, write_certificate
+from curate.run.certify import certify_run, keep_certificate
 from curate.run.cleaning_inputs import prepare_cleaning
 from curate.run.diff import diff_runs
 from curate.run.drawn_labels import given_labels
@@ -123,6 +123,7 @@ from curate.stages import (
     rubric_stage,
     scorers,
 )
+from curate.storage.files import write_record
 from curate.trust.gold import parse_scales, read_gold
 
 __all__ = [
@@ -605,7 +606,7 @@ def certify(
     given = given_labels(Path(run), None if gold is None else Path(gold), dimension, label)
     certificate = keep_certificate(Path(run), certify_run(run, given, question), given)
     if out is not None and certificate.issued:
-        write_certificate(Path(out), certificate)
+        write_record(Path(out), certificate)
     return certificate
 
 

@@ -92,7 +92,7 @@ def _class_means(found: Benchmark) -> Figure | None:
             at = [place + shift for place in places]
             bars = panel.bar(at, values, width=0.38, color=colour, label=label)
             if len(rows) <= _FEW:
-                panel.bar_label(bars, fmt=_short, fontsize=7, padding=1)
+                panel.bar_label(bars, fmt="%.2f", fontsize=7, padding=1)
         panel.set_title(_folded(name), fontsize=9)
         panel.set_xticks(list(places), [str(f.n) for f in rows])
         panel.set_xlabel("n", fontsize=8)
@@ -149,15 +149,11 @@ def _lines(found: Benchmark, figure: str, title: str, label: str) -> Figure | No
 def _roc(found: Benchmark) -> Figure | None:
     full = found.full
     figure, axes = _single(width=8.4)
-    styles = [
-        *_line_styles(len(full.methods)),
-        *(
-            [
-                {"color": _GREY, "linestyle": _STYLES[i % len(_STYLES)], "linewidth": 1.2}
-                for i in range(len(full.baselines))
-            ]
-        ),
-    ]
+    grey = (
+        {"color": _GREY, "linestyle": _STYLES[i % len(_STYLES)], "linewidth": 1.2}
+        for i in range(len(full.baselines))
+    )
+    styles = [*_line_styles(len(full.methods)), *grey]
     areas = {f.method: f.auc for f in full.figures}
     for scores, style in zip((*full.methods, *full.baselines), styles, strict=True):
         values, gold = _held(found, scores)
@@ -189,15 +185,10 @@ def _reliability(found: Benchmark) -> Figure | None:
         bins = calibration_bins(values, gold)
         error = expected_calibration_error(values, gold)
         panel.plot([0, 1], [0, 1], color="black", linewidth=0.6, linestyle=":")
-        panel.plot(
-            [b.mean_score for b in bins],
-            [b.share_positive for b in bins],
-            color=_ADHERENT,
-            linewidth=1,
-        )
+        points = [b.mean_score for b in bins], [b.share_positive for b in bins]
+        panel.plot(*points, color=_ADHERENT, linewidth=1)
         panel.scatter(
-            [b.mean_score for b in bins],
-            [b.share_positive for b in bins],
+            *points,
             s=[10 + 170 * b.count / len(values) for b in bins],
             color=_ADHERENT,
             alpha=0.7,
@@ -231,16 +222,13 @@ def _held(found: Benchmark, scores: MethodScores) -> tuple[list[float], list[boo
 
 
 def _single(width: float = 8) -> tuple[Figure, Axes]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, 5), layout="constrained")
-    FigureCanvasAgg(figure)
     return figure, figure.add_subplot()
 
 
 def _panels(count: int, *, height: float) -> tuple[Figure, list[Axes]]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -248,7 +236,6 @@ def _panels(count: int, *, height: float) -> tuple[Figure, list[Axes]]:
     down = max(1, math.ceil(count / abreast))
     spaced = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.06)
     figure = Figure(figsize=(8, 0.8 + height * down), layout=spaced)
-    FigureCanvasAgg(figure)
     return figure, [figure.add_subplot(down, abreast, place + 1) for place in range(count)]
 
 
@@ -284,10 +271,6 @@ def _line_styles(count: int) -> list[dict[str, Any]]:
         }
         for i in range(count)
     ]
-
-
-def _short(value: float) -> str:
-    return f"{value:.2f}"
 
 
 def _folded(name: str) -> str:

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from curate.cli.console import OUT, AsJson, DataDimension, DataLabel, Scales, print_json
+from curate.cli.printing import number_table, show_unused
 from curate.wording import plural
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         Figure,
         LevelFigures,
     )
-    from curate.trust.gold import Unused
 
 _STATES = {"pass": "yes", "fail": "no", "not_enough_labels": "not known"}
 _WIDTH = 24
@@ -73,7 +73,7 @@ def agreement(
     show_agreement(OUT, made.report, details=details)
     for name, why in made.report.not_measured.items():
         OUT.print(f"[yellow]not measured:[/yellow] {name}: {escape(why)}", soft_wrap=True)
-    _show_unused(made.unused, made.report.rows)
+    show_unused(made.unused, made.report.rows)
     OUT.print(escape(made.report.sentence), soft_wrap=True)
     if advice := _advice(made.report):
         OUT.print(advice, soft_wrap=True)
@@ -104,9 +104,8 @@ def show_agreement(console: Console, report: Agreement, *, details: bool = False
 
 
 def _gate_table(dimensions: Mapping[str, DimensionAgreement]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in ("dimension", "labels", "of", "kappa", "if calibrated", "people", "for use"):
-        table.add_column(column, justify="right" if column in ("labels", "of") else "left")
+    texts = ("kappa", "if calibrated", "people", "for use")
+    table = number_table("dimension", "labels", "of", *texts, texts=texts)
     for name, held in dimensions.items():
         table.add_row(
             name,
@@ -121,10 +120,8 @@ def _gate_table(dimensions: Mapping[str, DimensionAgreement]) -> Table:
 
 
 def _figure_table(dimensions: Mapping[str, DimensionAgreement]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     heads = ("dimension", "Spearman", "tau-b", "same", "within one", "bias")
-    for column in heads:
-        table.add_column(column)
+    table = number_table(*heads, texts=heads, padding=(0, 1, 0, 0))
     for name, held in dimensions.items():
         levels = held.levels
         table.add_row(
@@ -197,16 +194,12 @@ def _show_details(console: Console, name: str, held: DimensionAgreement) -> None
         if figures is not None and held.mapped is not None:
             console.print(f"{title}: {_levels(figures)}", soft_wrap=True)
     if held.raters:
-        table = Table(box=None, pad_edge=False)
-        for column in ("person against the others", "items", "kappa"):
-            table.add_column(column, justify="right" if column == "items" else "left")
+        table = number_table("person against the others", "items", "kappa", texts=("kappa",))
         for rater in held.raters:
             table.add_row(escape(rater.rater[:_WIDTH]), f"{rater.items:,}", figure(rater.kappa))
         console.print(table)
     if held.slices:
-        table = Table(box=None, pad_edge=False)
-        for column in ("slice", "", "labels", "of", "kappa"):
-            table.add_column(column, justify="right" if column in ("labels", "of") else "left")
+        table = number_table("slice", "", "labels", "of", "kappa", texts=("", "kappa"))
         for part in held.slices:
             shown = part.value if len(part.value) <= _WIDTH else f"{part.value[: _WIDTH - 1]}…"
             table.add_row(
@@ -227,22 +220,10 @@ def _levels(figures: LevelFigures) -> str:
 
 
 def _confusion(names: tuple[str, ...], counts: tuple[tuple[int, ...], ...]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("people \\ judge")
-    for name in names:
-        table.add_column(name, justify="right")
+    table = number_table("people \\ judge", *names)
     for name, row in zip(names, counts, strict=True):
         table.add_row(name, *(f"{count:,}" if count else "·" for count in row))
     return table
-
-
-def _show_unused(unused: Unused, rows: int) -> None:
-    for reason, count in unused.counts.items():
-        OUT.print(
-            f"[yellow]not used:[/yellow] {count:,} of {plural(rows, 'row')}: {escape(reason)}; the first is "
-            f"{escape(unused.first[reason])}",
-            soft_wrap=True,
-        )
 
 
 def _advice(report: Agreement) -> str:

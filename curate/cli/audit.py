@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
 from rich.progress import Progress
-from rich.table import Table
 
 from curate.cli.console import ERR, OUT, AsJson, print_json, resumable
+from curate.cli.printing import number_table
 from curate.errors import UsageError
 from curate.wording import plural
 
@@ -74,9 +74,7 @@ def audit(
 
 def show_audit(console: Console, report: AuditReport) -> None:
     """A table of the figures, then what each warning means and whom to look at, then the sentence."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("check", "figure", "95 %", "limit", "n", ""):
-        table.add_column(column, justify="left" if column in ("check", "") else "right")
+    table = number_table("check", "figure", "95 %", "limit", "n", "", texts=("",))
     part = ""
     for check in report.checks:
         if check.status == "not_run":

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from curate.cli.console import OUT, AsJson, Scales, print_json
+from curate.cli.printing import number_table, show_unused
 from curate.errors import UsageError
 from curate.wording import plural
 
@@ -151,8 +152,8 @@ def calibrate(
         labelled_dialogues,
         labelled_in_data,
         merged,
-        write_calibration,
     )
+    from curate.storage.files import write_record
     from curate.trust.gold import labels_in_data, parse_scales, read_gold
 
     if not 0 <= hold_out < 1 or (hold_out and gold is None):
@@ -183,7 +184,7 @@ def calibrate(
         labelled = labelled_in_data(scores, source, where)
         found = Fitted(Calibration(kind="calibration", adherence=made, labelled=labelled))
     whole, kept = merged(found.calibration, out)
-    write_calibration(out, whole)
+    write_record(out, whole)
     if as_json:
         told = {"rows": found.rows, "unused": found.unused.counts, "not_fitted": found.not_fitted}
         print_json(whole.model_dump(mode="json") | told)
@@ -230,10 +231,11 @@ def _of_pairs(
 def _of_cascade(
     run: Path, gold: Path | None, lost: float, confidence: float, out: Path, as_json: bool
 ) -> None:
-    from curate.run.cascade_fit import fit_cascade, write_fit
+    from curate.run.cascade_fit import fit_cascade
+    from curate.storage.files import write_record
 
     fit, unused = fit_cascade(run, gold, risk=lost, confidence=confidence)
-    write_fit(out, fit)
+    write_record(out, fit)
     if as_json:
         print_json(fit.model_dump(mode="json") | {"unused": unused.counts})
         return
@@ -291,13 +293,7 @@ def _show(found: Fitted, whole: Calibration, kept: Sequence[str], out: Path) -> 
         _show_adherence(made.adherence)
     for name, why in found.not_fitted.items():
         OUT.print(f"[yellow]not fitted:[/yellow] {name}: {escape(why)}", soft_wrap=True)
-    for reason, count in found.unused.counts.items():
-        first = found.unused.first[reason]
-        OUT.print(
-            f"[yellow]not used:[/yellow] {count:,} of {plural(found.rows, 'row')}: {escape(reason)}; the first is "
-            f"{escape(first)}",
-            soft_wrap=True,
-        )
+    show_unused(found.unused, found.rows)
     if kept:
         OUT.print(f"kept from {escape(str(out))}: {', '.join(kept)}", soft_wrap=True)
     if said := _verdict(levels):
@@ -375,9 +371,7 @@ def _verdict(levels: dict[str, CutPoints]) -> str:
 
 def _show_weights(found: MetricWeights) -> None:
     """Fitted beside given weights, and a plain sentence on whether fitting was worth it."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("weights", "given", "fitted"):
-        table.add_column(column, justify="left" if column == "weights" else "right")
+    table = number_table("weights", "given", "fitted")
     for name, weight in found.given.items():
         table.add_row(name, f"{weight:.3f}", f"{found.fitted[name]:.3f}")
     OUT.print(table)
@@ -417,9 +411,8 @@ def _show_adherence(found: JudgeCalibration) -> None:
         f"{found.definition}: {found.turns} labelled turns, {found.adherent} adherent, "
         f"of {plural(found.groups, 'dialogue')}"
     )
-    grid = Table(box=None, pad_edge=False)
-    for column in ("by cross-validation", "Brier", "lower by", "ECE (10 bins)", "accuracy at 0.5"):
-        grid.add_column(column, justify="left" if column.startswith("by") else "right")
+    columns = ("by cross-validation", "Brier", "lower by", "ECE (10 bins)", "accuracy at 0.5")
+    grid = number_table(*columns)
     for name, figures in found.figures.items():
         gain = figures.brier_gain
         kept = " (stored)" if name == found.method else ""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table
 
 from curate.cli.console import ERR, OUT, print_json, resumable
+from curate.cli.printing import number_table, show_unused
 from curate.wording import plural
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ def calibrate_by_asking(
 ) -> None:
     """Say what it costs, ask a recipe's judge about so many twins or a file's pairs, write the curve."""
     from curate.recipe import load_recipe
-    from curate.run.outputs import NATURAL_PAIRS
+    from curate.run.outputs import NATURAL_PAIRS, pair_file
     from curate.run.pair_curves import (
         fit_by_asking,
         plan_labelled,
         plan_twins,
-        write_curve,
     )
+    from curate.storage.files import write_record
     from curate.trust.gold import Unused
 
     # The curve that the recipe names may be the one to be written.
@@ -66,9 +66,9 @@ def calibrate_by_asking(
             precision=precision,
             progress=lambda done, _: shown.update(task, completed=done),
         )
-    write_curve(out, curve)
+    write_record(out, curve)
     _show(curve, out, plan.unused if as_json else Unused(), as_json=as_json)
-    pairs = run / "pairs" / f"{NATURAL_PAIRS}.jsonl"
+    pairs = pair_file(run, NATURAL_PAIRS)
     if not as_json and plan.fitted_on == "twins" and pairs.is_file():
         OUT.print(
             f"{escape(str(run))} has natural pairs: where its recipe has them verified, "
@@ -81,14 +81,15 @@ def calibrate_by_run(
     run: Path, gold: Path | None, *, precision: float, out: Path, as_json: bool
 ) -> None:
     """Fit the curve to the pairs of a run that its judge compared, by labels of the data or of a file; no calls."""
-    from curate.run.pair_curves import fit_from_choices, fit_from_run, write_curve
+    from curate.run.pair_curves import fit_from_choices, fit_from_run
+    from curate.storage.files import write_record
     from curate.trust.gold import Unused
 
     if gold is None:
         curve, unused = fit_from_run(run, precision=precision), Unused()
     else:
         curve, unused = fit_from_choices(run, gold, precision=precision)
-    write_curve(out, curve)
+    write_record(out, curve)
     _show(curve, out, unused, as_json=as_json)
 
 
@@ -100,20 +101,12 @@ def _show_plan(plan: PairPlan) -> None:
         f"{len(plan.pairs)} {what} {escape(plan.chosen_from)}: {kinds} (of {plural(plan.dialogues, 'dialogue')})",
         soft_wrap=True,
     )
-    _show_unused(plan.unused)
+    show_unused(plan.unused)
     OUT.print(
         f"asked of the judge, at most: {plural(round(plan.load.requests), 'request')}, about {plan.load.prompt:,.0f} prompt "
         f"tokens (4 characters a token){cost}",
         soft_wrap=True,
     )
-
-
-def _show_unused(unused: Unused) -> None:
-    for reason, number in unused.counts.items():
-        OUT.print(
-            f"[yellow]not used:[/yellow] {number:,}: {escape(reason)}; the first is {escape(unused.first[reason])}",
-            soft_wrap=True,
-        )
 
 
 def _show(curve: PairCurve, out: Path, unused: Unused, *, as_json: bool) -> None:
@@ -127,10 +120,8 @@ def _show(curve: PairCurve, out: Path, unused: Unused, *, as_json: bool) -> None
         f"({escape(curve.source)}), figures by cross-validation",
         soft_wrap=True,
     )
-    _show_unused(unused)
-    figures = Table(box=None, pad_edge=False)
-    for column in ("", "figure", "95 %"):
-        figures.add_column(column, justify="right" if column else "left")
+    show_unused(unused)
+    figures = number_table("", "figure", "95 %")
     precision = "-" if curve.reached_precision is None else f"{curve.reached_precision:.2f}"
     figures.add_row("AUC", f"{curve.auc:.2f}", _ends(curve.auc_interval))
     figures.add_row(
@@ -138,9 +129,7 @@ def _show(curve: PairCurve, out: Path, unused: Unused, *, as_json: bool) -> None
     )
     figures.add_row("recall", f"{curve.recall:.2f}", _ends(curve.recall_interval))
     OUT.print(figures)
-    kinds = Table(box=None, pad_edge=False)
-    for column in ("kind", "pairs", "passed", "passed turned round"):
-        kinds.add_column(column, justify="left" if column == "kind" else "right")
+    kinds = number_table("kind", "pairs", "passed", "passed turned round")
     for name, of in curve.kinds.items():
         kinds.add_row(escape(name), str(of.pairs), str(of.accepted), str(of.accepted_wrong))
     OUT.print(kinds)

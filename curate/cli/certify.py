@@ -84,9 +84,10 @@ def certify(
     labels cannot show it. The certificate is kept in the run folder, its sentence in manifest, `show` and card.
     """
     from curate.records import TrustKind
-    from curate.run.certify import certify_run, keep_certificate, write_certificate
+    from curate.run.certify import certify_run, keep_certificate
     from curate.run.drawn_labels import given_labels
     from curate.run.question import Question
+    from curate.storage.files import write_record
 
     question = Question(bad, risk, confidence, of, column, anytime)
     question.check()
@@ -108,7 +109,7 @@ def certify(
     if certificate.issued:
         pairs = certificate.kind is TrustKind.PAIR_CERTIFICATE
         place = out or Path("pair-certificate.json" if pairs else "certificate.json")
-        write_certificate(place, certificate)
+        write_record(place, certificate)
     if as_json:
         print_json(certificate.model_dump(mode="json"))
     else:

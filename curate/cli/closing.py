@@ -359,9 +359,7 @@ def _pair_check_table(manifest: Manifest) -> Table:
     """The checks over the sets of pairs, a line each; what was not run says why."""
     from curate.trust.pair_set import check_rows
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("pairs", "check", "figure", "limit", ""):
-        table.add_column(column, justify="right" if column in ("figure", "limit") else "left")
+    table = number_table("pairs", "check", "figure", "limit", "", texts=("check", ""))
     for *cells, status in check_rows(manifest.pair_checks):
         style = {"warn": "yellow", "not ": "dim"}.get(status[:4], "")
         table.add_row(*cells, escape(status), style=style)

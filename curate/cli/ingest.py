@@ -20,7 +20,9 @@ from curate.run import exit_codes
 from curate.wording import plural
 
 if TYPE_CHECKING:
-    from curate.dialogue import Dialogue
+    from collections.abc import Sequence
+
+    from curate.dialogue import Dialogue, Message
     from curate.run.ingest import IngestReport
     from curate.sources.proposal import Proposal, UnknownShapeError
 
@@ -105,10 +107,7 @@ def show_proposal(
     lines = ["source:", "  mapping:", *(f"    {line}" for line in proposal.yaml.splitlines())]
     console.print(escape("\n".join(lines)), soft_wrap=True)
     console.print("\none dialogue, as it would be read:")
-    for message in proposal.example[:6]:
-        show_message(console, message)
-    if len(proposal.example) > 6:
-        console.print(f"  … {plural(len(proposal.example) - 6, 'more message')}")
+    _show_messages(console, proposal.example)
     if proposal.unread:
         console.print(f"not read so: {listed(proposal.unread)}")
     for doubt in proposal.doubts:
@@ -126,7 +125,11 @@ def _show_dialogue(console: Console, dialogue: Dialogue) -> None:
     for label, text in (("role", dialogue.role_definition), ("scenario", dialogue.scenario)):
         if text:
             console.print(f"  {label}: {escape(clip(text))}")
-    for message in dialogue.messages[:6]:
+    _show_messages(console, dialogue.messages)
+
+
+def _show_messages(console: Console, messages: Sequence[Message]) -> None:
+    for message in messages[:6]:
         show_message(console, message)
-    if len(dialogue.messages) > 6:
-        console.print(f"  … {plural(len(dialogue.messages) - 6, 'more message')}")
+    if len(messages) > 6:
+        console.print(f"  … {plural(len(messages) - 6, 'more message')}")

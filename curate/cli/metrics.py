@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from curate.cli.console import OUT, AsJson, print_json
+from curate.cli.printing import number_table
 from curate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,9 +63,8 @@ def draft(
 
 
 def _show(console: Console, known: Mapping[str, Metric], weights: Mapping[str, float]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for column in ("metric", "tier", "scale", "weight", "measures"):
-        table.add_column(column, justify="right" if column == "weight" else "left")
+    texts = ("tier", "scale", "measures")
+    table = number_table("metric", "tier", "scale", "weight", "measures", texts=texts)
     for name, metric in known.items():
         weight = f"{weights[name]:.3f}" if name in weights else "-"
         scale = "0-5" if metric.scale == "scored" else "pass/fail"

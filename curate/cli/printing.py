@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from curate.cli.console import OUT
+from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.dialogue import Message
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
         Manifest,
         MetricsReport,
     )
+    from curate.trust.gold import Unused
 
 _CLIP = 300
 
@@ -41,13 +45,23 @@ def listed(counts: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {number}" for name, number in sorted(counts.items()))
 
 
-def number_table(first: str, *columns: str) -> Table:
-    """A table of names and right-aligned numbers."""
-    table = Table(box=None, pad_edge=False)
+def number_table(first: str, *columns: str, texts: Collection[str] = (), **options: Any) -> Table:
+    """A table of names and right-aligned numbers; columns of `texts` stand left, too. Options are those of `Table`."""
+    table = Table(box=None, pad_edge=False, **options)
     table.add_column(first)
     for column in columns:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="left" if column in texts else "right")
     return table
+
+
+def show_unused(unused: Unused, of: int | None = None) -> None:
+    """Labels that were not used, by reason; `of` is how many there are."""
+    whole = "" if of is None else f" of {plural(of, 'row')}"
+    for reason, number in unused.counts.items():
+        OUT.print(
+            f"[yellow]not used:[/yellow] {number:,}{whole}: {escape(reason)}; the first is {escape(unused.first[reason])}",
+            soft_wrap=True,
+        )
 
 
 def show_source(console: Console, source: Mapping[str, Any]) -> None:
@@ -99,10 +113,9 @@ def show_comparison(console: Console, manifest: Manifest) -> None:
 def show_funnels(console: Console, manifest: Manifest) -> None:
     """From dialogues to pairs: what entered each stage, what it dropped and why, what passed it."""
     for kind, stages in manifest.funnels.items():
-        table = Table(box=None, pad_edge=False, title=f"pairs: {kind}", title_justify="left")
-        for column in ("stage", "of", "in", "passed", "dropped"):
-            is_number = column in ("in", "passed")
-            table.add_column(column, justify="right" if is_number else "left")
+        columns = ("stage", "of", "in", "passed", "dropped")
+        title = f"pairs: {kind}"
+        table = number_table(*columns, texts=("of", "dropped"), title=title, title_justify="left")
         unit = ""
         for stage in stages:
             shown = stage.unit if stage.unit != unit else ""
@@ -126,9 +139,7 @@ def show_judge_checks(console: Console, checks: JudgeChecks, *, whole: bool = Fa
         console.print(escape(line))
     if not whole:
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("known way of judges to fail", "figure", "at most", "", ""):
-        table.add_column(column, justify="right" if column in ("figure", "at most") else "left")
+    table = number_table("known way of judges to fail", "figure", "at most", "", "", texts=("",))
     for *cells, detail in mode_rows(checks.failure_modes):
         style = {"warn": "yellow", "pass": ""}.get(cells[-1], "dim")
         table.add_row(*cells, escape(detail), style=style)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table
 
 from curate.cli.console import ERR, OUT, AsJson, Overrides, Rate, RateFrom, print_json, resumable
-from curate.cli.printing import duration
+from curate.cli.printing import duration, number_table
 from curate.errors import UsageError
 from curate.run import exit_codes
 from curate.wording import plural
@@ -233,9 +232,8 @@ def show_card(report: ProbeReport) -> None:
             + (f"; edited instead, since what it wrote could not be used: {left}" if left else "")
         )
     for section, question in _SECTIONS.items():
-        table = Table(box=None, pad_edge=False, title=question, title_justify="left")
-        for column in ("line", "is", "95 %", "against", "could see", "n", ""):
-            table.add_column(column, justify="left" if column in ("line", "") else "right")
+        columns = ("line", "is", "95 %", "against", "could see", "n", "")
+        table = number_table(*columns, texts=("",), title=question, title_justify="left")
         lines = [line for line in report.lines if line.section == section]
         for line in lines:
             if line.state != "not_run":
@@ -327,9 +325,8 @@ def show_comparison(compared: ProbeComparison, sides: tuple[Path, Path]) -> None
     for name, path, judge in zip("AB", sides, (compared.first, compared.second), strict=True):
         said = f"{name}: {path} ({judge.model}, {judge.engine}, mode {judge.mode})"
         OUT.print(escape(said), soft_wrap=True)
-    table = Table(box=None, pad_edge=False)
-    for column in ("line", "A", "B", "A-B", "95 %", "could see", "n", "better"):
-        table.add_column(column, justify="left" if column in ("line", "better") else "right")
+    columns = ("line", "A", "B", "A-B", "95 %", "could see", "n", "better")
+    table = number_table(*columns, texts=("better",))
     for line in compared.lines:
         table.add_row(*_compared_cells(line))
     OUT.print(table)

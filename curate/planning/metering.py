@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from curate.engines.base import Request
+from curate.engines.accounting import cost_of
+from curate.engines.base import Request, Usage
+from curate.engines.open import Prices
 from curate.engines.stand_in import CHARACTERS_PER_TOKEN, Expected, plain_text
 from curate.engines.tokens import PromptTokens
 
@@ -56,6 +58,11 @@ class Load(NamedTuple):
     def times(self, factor: float) -> Load:
         """The load of so many of it."""
         return Load(*(part * factor for part in self))
+
+    def cost(self, prices: Prices | None) -> float | None:
+        """Money for it with nothing cached; None without prices."""
+        usage = Usage(prompt_tokens=round(self.prompt), completion_tokens=round(self.completion))
+        return None if prices is None else cost_of(usage, prices)
 
 
 def summed(loads: Iterable[Load]) -> Load:

@@ -22,7 +22,7 @@ from curate.records import (
 )
 from curate.report.charts import Interval, intervals
 from curate.run.agreement_marks import current_agreement
-from curate.run.trust_reports import is_of_run, read_trust_report
+from curate.run.trust_reports import current_certificates, current_report
 from curate.wording import plural
 
 _TITLES = {
@@ -49,19 +49,10 @@ class Measured:
         Raises:
             CurateError: one is damaged.
         """
-        probe = read_trust_report(run, ProbeReport, TrustKind.PROBE)
-        held = {
-            kind: read_trust_report(run, Certificate, kind)
-            for kind in (TrustKind.CERTIFICATE, TrustKind.PAIR_CERTIFICATE)
-        }
         return cls(
             current_agreement(run, manifest.fingerprints),
-            probe if probe is not None and is_of_run(probe, manifest) else None,
-            {
-                kind: one
-                for kind, one in held.items()
-                if one is not None and is_of_run(one, manifest)
-            },
+            current_report(run, ProbeReport, TrustKind.PROBE, manifest.fingerprints),
+            current_certificates(run, manifest.fingerprints),
         )
 
 
@@ -91,6 +82,7 @@ def measured_parts(manifest: Manifest, measured: Measured) -> Iterator[Part]:
             yield Part(title, (sentence,))
 
 
+_CHANCE = "broken line: what chance gives"
 _PLOT = {TrustKind.AGREEMENT: "plots/agreement.svg", TrustKind.PROBE: "plots/probe.svg"}
 
 
@@ -103,26 +95,16 @@ def measured_plots(measured: Measured) -> dict[str, str]:
         if held.levels.kappa.value is not None
     ]
     if kappas:
-        plots[_PLOT[TrustKind.AGREEMENT]] = intervals(
-            "Kappa of the judge with people, 95 %",
-            kappas,
-            0.0,
-            1.0,
-            "broken line: what chance gives",
-        )
+        title = "Kappa of the judge with people, 95 %"
+        plots[_PLOT[TrustKind.AGREEMENT]] = intervals(title, kappas, 0.0, 1.0, _CHANCE)
     shares = [
         Interval(line.meaning, line.value, line.interval, line.against)
         for line in (measured.probe.lines if measured.probe else ())
         if line.section == "finding" and line.unit == "share" and line.value is not None
     ]
     if shares:
-        plots[_PLOT[TrustKind.PROBE]] = intervals(
-            "Planted flaws that the judge finds, share and 95 %",
-            shares,
-            0.0,
-            1.0,
-            "broken line: what chance gives",
-        )
+        title = "Planted flaws that the judge finds, share and 95 %"
+        plots[_PLOT[TrustKind.PROBE]] = intervals(title, shares, 0.0, 1.0, _CHANCE)
     return plots
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -271,8 +271,9 @@ class _Join:
             first = 1 if item.dimension.startswith(METRIC) else 0
             level = None if read.level is None else read.level + first
             value = None if read.value is None else read.value + first
-            from_one = _from_one(label) if first else label
-            items.append(self._compared(item.content_hash, from_one, level, value, gold))
+            items.append(
+                self._compared(item.content_hash, label.shifted(first), level, value, gold)
+            )
         return items
 
     def _compared(
@@ -499,17 +500,6 @@ def _opinion_key(item: Item, record: Judgment | MetricsScore | AdherenceScore) -
     if isinstance(record, AdherenceScore):
         return str(item.turn) if record.conversation is None else "conversation"
     return item.dimension if item.turn is None else f"{item.turn}.{item.dimension}"
-
-
-def _from_one(label: Label) -> Label:
-    """A label on levels from 0, put on levels from 1."""
-    return replace(
-        label,
-        level=None if label.level is None else label.level + 1,
-        each=tuple(level + 1 for level in label.each),
-        mean=None if label.mean is None else label.mean + 1,
-        raters={name: level + 1 for name, level in label.raters.items()},
-    )
 
 
 def _adherence_answer(record: AdherenceScore | None, turn: int | None) -> tuple[bool, float] | str:

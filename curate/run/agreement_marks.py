@@ -10,16 +10,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-import orjson
 import polars as pl
 
 from curate.recipe import Recipe
 from curate.records import Agreement, TrustKind
-from curate.run.trust_reports import is_current, read_trust_report
+from curate.run.trust_reports import current_report, write_mark
 from curate.selection.columns import dimensions_of_column
 from curate.selection.expressions import columns_of, parse
 from curate.selection.rules import filters, narrowed, questions
-from curate.storage.files import write_atomically
 
 MARKS = "agreement.json"
 """Beside the trainers' folders."""
@@ -32,8 +30,7 @@ def current_agreement(run: Path, fingerprints: Mapping[str, str]) -> Agreement |
     Raises:
         CurateError: the report is damaged.
     """
-    report = read_trust_report(run, Agreement, TrustKind.AGREEMENT)
-    return report if report is not None and is_current(report.fingerprints, fingerprints) else None
+    return current_report(run, Agreement, TrustKind.AGREEMENT, fingerprints)
 
 
 def filter_warnings(report: Agreement, conditions: Mapping[str, str]) -> Iterator[str]:
@@ -87,14 +84,10 @@ def pair_warning(report: Agreement) -> str | None:
 
 def write_marks(run: Path, report: Agreement | None) -> None:
     """Write the mark beside the exports, where there are some; take away what an earlier report left."""
-    path = run / "export" / MARKS
-    if report is None:
-        path.unlink(missing_ok=True)
-    elif path.parent.is_dir():
-        told = {
-            "sentence": report.sentence,
-            "made": report.made,
-            "not_for_use": report.not_for_use,
-            "shares": [share.model_dump(mode="json") for share in report.shares],
-        }
-        write_atomically(path, orjson.dumps(told, option=orjson.OPT_INDENT_2) + b"\n")
+    told = report and {
+        "sentence": report.sentence,
+        "made": report.made,
+        "not_for_use": report.not_for_use,
+        "shares": [share.model_dump(mode="json") for share in report.shares],
+    }
+    write_mark(run, MARKS, told)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from math import ceil
 from pathlib import Path
 from typing import get_args
@@ -33,16 +32,16 @@ from curate.records import (
     StageName,
 )
 from curate.run.ingest import read_dialogues, read_index
-from curate.run.outputs import NATURAL_PAIRS, PAIRS, SCORES, read_pairs
+from curate.run.outputs import pair_readers, read_scores
 from curate.run.read_back import read_manifest
 from curate.run.runlog import NOT_COUNTED
 from curate.run.staging import scored_rows
 from curate.selection.columns import NOT_SCORED, SCORE_OF, UNSCORED_OF
 from curate.stages import Judged, WorkItem, model_pool, rubric_stage
-from curate.storage.files import damaged, readable
+from curate.storage.files import damaged
 from curate.trust.audit.figures import audit_sentence, no_failure_modes, of_failure_mode
 from curate.trust.audit.judgments import JudgmentAudit, repeat_checks
-from curate.trust.audit.pairs import ReadPairs, no_pair_checks, pair_checks
+from curate.trust.audit.pairs import no_pair_checks, pair_checks
 from curate.trust.audit.table import (
     collapse_checks,
     no_judge_checks,
@@ -153,11 +152,7 @@ def plan_second_judging(run: Path, share: float) -> SecondJudging:
 
 def _distinct(run: Path) -> pl.DataFrame:
     """The score table, the first of equal dialogues."""
-    path = run / SCORES
-    if not path.is_file():
-        raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
-    with readable(path):
-        return pl.read_parquet(path).unique("content_hash", keep="first", maintain_order=True)
+    return read_scores(run).unique("content_hash", keep="first", maintain_order=True)
 
 
 def _judgments(
@@ -167,7 +162,7 @@ def _judgments(
     fingerprint = manifest.fingerprints.get(StageName.JUDGE)
     if fingerprint is None:
         return
-    rows = scored_rows(run, StageName.JUDGE, fingerprint, Judgment)
+    rows = scored_rows(run, StageName.JUDGE, fingerprint)
     if rows.damage:
         raise damaged(rows.folder, rows.damage[0])
     judged = distinct.filter(pl.col("verdict").is_not_null())
@@ -222,12 +217,7 @@ def _judge_again(
 
 
 def _pair_checks(run: Path, manifest: Manifest) -> list[AuditCheck]:
-    readers: dict[str, ReadPairs] = {
-        "judge": lambda: read_pairs(run, PAIRS),
-        "natural": lambda: read_pairs(run, NATURAL_PAIRS),
-    }
-    both = tuple(readers.values())
-    readers["all"] = lambda: chain.from_iterable(read() for read in both)
+    readers = pair_readers(run)
     checks = [
         check
         for kind, report in manifest.pair_checks.items()

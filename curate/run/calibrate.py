@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from curate.dialogue import Dialogue
@@ -27,7 +27,6 @@ from curate.records import (
     JudgeCalibration,
     Judgment,
     MetricsScore,
-    StageName,
     Unscored,
 )
 from curate.records.calibration import MetricCalibration
@@ -38,7 +37,7 @@ from curate.records.readings import (
     dialogue_readings,
     turn_value,
 )
-from curate.run.calibrate_metrics import fit_metrics, highest_levels, metrics_of
+from curate.run.calibrate_metrics import fit_metrics, fitted, highest_levels, metrics_of
 from curate.run.drawn_labels import without_kept
 from curate.run.ingest import read_dialogues
 from curate.run.read_back import read_manifest
@@ -47,10 +46,9 @@ from curate.run.run_scores import (
     judgments_of,
     labelled_readings,
     one_judge,
-    rows_of,
 )
 from curate.sources import SourceConfig, open_source
-from curate.storage.files import atomic_file, read_lines
+from curate.storage.files import read_lines
 from curate.trust.calibration_fit import (
     CalibrationMethod,
     Judged,
@@ -248,24 +246,22 @@ def calibrate_with_gold(
             continue
         items = list(labelled_readings(labels, judgments, {}, groups, gold.unused))
         ceiling = krippendorff_alpha([label.each for label in labels.values()])
-        try:
-            scale = str(gold.scales[name])
-            made[name] = fit_cut_points(items, scale=scale, ceiling=ceiling, what=name)
-        except UsageError as error:
-            not_fitted[name] = f"{error.problem}: {error.got}, expected {error.expected}"
+        scale = str(gold.scales[name])
+        fit = partial(fit_cut_points, items, scale=scale, ceiling=ceiling, what=name)
+        if (cuts := fitted(name, fit, not_fitted)) is not None:
+            made[name] = cuts
     good = curve = None
     measured = fit_metrics(gold, metrics, groups, not_fitted)
     if gold.good and judgments:
-        try:
-            good = _fit_good(gold, judgments, adherence, metrics, groups)
-        except UsageError as error:
-            not_fitted["p_good"] = f"{error.problem}: {error.got}, expected {error.expected}"
+        fit_p = partial(_fit_good, gold, judgments, adherence, metrics, groups)
+        good = fitted("p_good", fit_p, not_fitted)
     if gold.adherent:
-        try:
-            turns = list(_adherent_turns(gold, adherence, groups))
-            curve = fit_calibration(turns, _judge_of(adherence.values()), method)
-        except UsageError as error:
-            not_fitted["adherence"] = f"{error.problem}: {error.got}, expected {error.expected}"
+        turns = list(_adherent_turns(gold, adherence, groups))
+        curve = fitted(
+            "adherence",
+            lambda: fit_calibration(turns, _judge_of(adherence.values()), method),
+            not_fitted,
+        )
     if not (made or good or curve or measured):
         raise UsageError(
             "nothing could be calibrated",
@@ -380,17 +376,6 @@ def _merged_metrics(
     return whole, names
 
 
-def write_calibration(path: Path, calibration: Calibration) -> None:
-    """Write the file that a recipe names as `judge.calibration` and `adherence.calibration`."""
-    with atomic_file(path) as out:
-        out.write(
-            orjson.dumps(
-                calibration.model_dump(mode="json"),
-                option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE,
-            )
-        )
-
-
 def _relabelled(run: Path, labelled: Iterable[Dialogue]) -> list[Dialogue]:
     """The run's dialogues with the labels of those that say the same, or have the same id.
 
@@ -409,14 +394,7 @@ def _relabelled(run: Path, labelled: Iterable[Dialogue]) -> list[Dialogue]:
 
 def _read_scores(path: Path) -> list[AdherenceScore | Unscored]:
     if path.is_dir():
-        rows = rows_of(path, StageName.ADHERENCE, AdherenceScore)
-        if rows is None:
-            raise UsageError(
-                "the run has no adherence scores",
-                got=path,
-                fix="run its recipe with `adherence` first",
-            )
-        return [record for _, record in rows]
+        return [*adherence_of(path, needed=True).values()]
     try:
         return [_RECORD.validate_json(line) for line in read_lines(path) if line.strip()]
     except (OSError, ValidationError) as error:

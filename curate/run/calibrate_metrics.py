@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from curate.errors import UsageError
 from curate.judging.metrics.catalogue import HIGHEST
@@ -16,10 +18,12 @@ from curate.trust.levels import fit_cut_points
 from curate.trust.metric_weights import MeasuredDialogue, fit_metric_weights
 from curate.trust.raters import krippendorff_alpha
 
+F = TypeVar("F")
+
 
 def metrics_of(run: Path) -> dict[str, MetricsScore]:
     """The weighted metrics of a run by content hash; nothing of a run without them."""
-    rows = rows_of(run, StageName.METRICS, MetricsScore)
+    rows = rows_of(run, StageName.METRICS)
     return {key: row for key, row in rows or () if isinstance(row, MetricsScore)}
 
 
@@ -28,6 +32,16 @@ def highest_levels(metrics: Mapping[str, MetricsScore]) -> dict[str, int]:
     return {
         metric.name: HIGHEST[metric.scale] for row in metrics.values() for metric in row.metrics
     }
+
+
+def fitted(name: str, fit: Callable[[], F], not_fitted: dict[str, str]) -> F | None:
+    """What a fit gives; None where the labels do not allow it, which `not_fitted` then says by the name."""
+    try:
+        return fit()
+    except UsageError as error:
+        got = f": {error.got}" if error.got else ""
+        not_fitted[name] = f"{error.problem}{got}, expected {error.expected}"
+        return None
 
 
 def fit_metrics(
@@ -53,17 +67,17 @@ def fit_metrics(
         if not labels:
             continue
         items = list(labelled_readings(labels, {}, metrics, groups, gold.unused))
-        try:
-            levels[name] = fit_cut_points(
-                items,
-                scale=str(gold.scales[METRIC + name]),
-                ceiling=krippendorff_alpha([label.each for label in labels.values()]),
-                what=METRIC + name,
-                lowest=0,
-                highest=highest,
-            )
-        except UsageError as error:
-            not_fitted[METRIC + name] = f"{error.problem}: {error.got}, expected {error.expected}"
+        fit = partial(
+            fit_cut_points,
+            items,
+            scale=str(gold.scales[METRIC + name]),
+            ceiling=krippendorff_alpha([label.each for label in labels.values()]),
+            what=METRIC + name,
+            lowest=0,
+            highest=highest,
+        )
+        if (cuts := fitted(METRIC + name, fit, not_fitted)) is not None:
+            levels[name] = cuts
     weights = _fit_weights(gold, metrics, groups, not_fitted) if metrics and gold.good else None
     if not levels and weights is None:
         return None
@@ -89,9 +103,5 @@ def _fit_weights(
             value = metric_value(metric)
             heights[metric.name] = None if value is None else value / HIGHEST[metric.scale]
         measured.append(MeasuredDialogue(heights, is_good, groups[key]))
-    try:
-        return fit_metric_weights(measured, given)
-    except UsageError as error:
-        got = f": {error.got}" if error.got else ""
-        not_fitted["weights of metrics"] = f"{error.problem}{got}, expected {error.expected}"
-        return None
+    fit = partial(fit_metric_weights, measured, given)
+    return fitted("weights of metrics", fit, not_fitted)

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-import orjson
-
 from curate.errors import UsageError
 from curate.judging.cascade import CascadeRule
 from curate.records import CascadeFit, JudgeIdentity, Judgment, StageName, Verdict
@@ -15,7 +13,6 @@ from curate.records.validation_errors import validated
 from curate.run.ingest import read_dialogues
 from curate.run.read_back import read_manifest
 from curate.run.staging import scored_rows
-from curate.storage.files import atomic_file
 from curate.trust.cascade import Tried, fit_threshold
 from curate.trust.gold import Unused, match_gold, read_gold
 from curate.wording import plural
@@ -100,13 +97,6 @@ def fit_cascade(
     ), unused
 
 
-def write_fit(path: Path, fit: CascadeFit) -> None:
-    """Write the file that a recipe names as `models.judge.fit`."""
-    with atomic_file(path) as out:
-        options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-        out.write(orjson.dumps(fit.model_dump(mode="json"), option=options))
-
-
 def _labels(run: Path, gold: Path | None) -> tuple[Mapping[str, bool] | None, Unused]:
     if gold is None:
         return None, Unused()
@@ -121,7 +111,7 @@ def _labels(run: Path, gold: Path | None) -> tuple[Mapping[str, bool] | None, Un
 
 
 def _judged(run: Path, fingerprint: str) -> Iterator[Judgment]:
-    for _, row in scored_rows(run, StageName.JUDGE, fingerprint, Judgment).read():
+    for _, row in scored_rows(run, StageName.JUDGE, fingerprint).read():
         if isinstance(row, Judgment):
             yield row
 

@@ -10,17 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from curate.errors import UsageError
 from curate.records import Certificate, JudgeIdentity, StageName, TrustKind
 from curate.records.calibration_file import OtherJudge, described
 from curate.run.outputs import PAIRS
 from curate.run.populations import named_set, source_fingerprint
 from curate.run.staging import Job
-from curate.run.trust_reports import is_current, keep_trust_report, read_trust_report
+from curate.run.trust_reports import current_certificates, keep_trust_report, write_mark
 from curate.stages import Stage
-from curate.storage.files import write_atomically
 
 MARKS = "certificates.json"
 """Beside the trainers' folders."""
@@ -125,20 +122,13 @@ def write_certificate_marks(run: Path, fingerprints: Mapping[str, str]) -> None:
         run: run folder.
         fingerprints: of its stages and sets, as the manifest has them.
     """
-    path = run / "export" / MARKS
-    kinds = (TrustKind.CERTIFICATE, TrustKind.PAIR_CERTIFICATE)
-    held = [read_trust_report(run, Certificate, kind) for kind in kinds]
     told = {
-        str(report.kind): {
+        str(kind): {
             "sentence": report.sentence,
             "issued": report.issued,
             "made": report.made,
             "certified": report.certified.model_dump(mode="json"),
         }
-        for report in held
-        if report is not None and is_current(report.fingerprints, fingerprints)
+        for kind, report in current_certificates(run, fingerprints).items()
     }
-    if not told:
-        path.unlink(missing_ok=True)
-    elif path.parent.is_dir():
-        write_atomically(path, orjson.dumps(told, option=orjson.OPT_INDENT_2) + b"\n")
+    write_mark(run, MARKS, told)

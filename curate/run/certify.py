@@ -50,7 +50,7 @@ from curate.run.populations import (
 from curate.run.question import Question
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import write_trust_report
-from curate.storage.files import LineFile, atomic_file, read_lines, read_records, write_atomically
+from curate.storage.files import LineFile, read_lines, read_records, write_atomically
 from curate.storage.stage_rows import fingerprint
 from curate.trust.gold import GivenLabels
 from curate.trust.guarantee import (
@@ -192,13 +192,6 @@ def keep_certificate(run: Path, certificate: Certificate, given: GivenLabels) ->
         with LineFile(path) as lines:
             lines.append(orjson.dumps(asked))
     return certificate
-
-
-def write_certificate(path: Path, certificate: Certificate) -> None:
-    """Write the file that a recipe names as `select.certificate` or `fork.certificate`."""
-    with atomic_file(path) as out:
-        data = certificate.model_dump(mode="json")
-        out.write(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 # ---- what they prove

@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import orjson
 import polars as pl
 from pydantic import Field
 
 from curate.dialogue import Frozen
 from curate.errors import UsageError
 from curate.records import Manifest
-from curate.run.outputs import NATURAL_PAIRS, PAIRS, SCORES
+from curate.run.outputs import NATURAL_PAIRS, PAIRS, read_scores, stored_pairs
 from curate.run.read_back import read_decisions, read_manifest
-from curate.storage.files import damaged, read_lines, readable
 from curate.trust.run_diff import TableDiff, changed_keys, compare_tables
 from curate.wording import plural
 
@@ -117,32 +115,22 @@ def score_table_of(run: Path) -> pl.DataFrame:
         UsageError: the run has no scores yet.
         CurateError: it is damaged.
     """
-    path = run / SCORES
-    if not path.is_file():
-        raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
-    with readable(path):
-        table = pl.read_parquet(path)
     # Decisions stand in the order of the table; a run without a selection has none.
     decided = [(row["dialogue_id"], row["sets"]) for row in read_decisions(run)]
     schema: dict[str, Any] = {"id": pl.String, "sets": pl.List(pl.String)}
     sets = pl.DataFrame(decided, schema=schema, orient="row").unique("id", keep="first")
-    return table.join(sets, on="id", how="left").with_columns(
-        pl.col("sets").fill_null(pl.lit([], dtype=pl.List(pl.String))),
-        pl.col("verdict").cast(pl.String),
+    return (
+        read_scores(run)
+        .join(sets, on="id", how="left")
+        .with_columns(
+            pl.col("sets").fill_null(pl.lit([], dtype=pl.List(pl.String))),
+            pl.col("verdict").cast(pl.String),
+        )
     )
 
 
 def _pair_ids(run: Path, kind: str) -> dict[str, None]:
-    path = run / "pairs" / f"{kind}.jsonl"
-    if not path.is_file():
-        return {}
-    ids: dict[str, None] = {}
-    for number, line in enumerate(read_lines(path), start=1):
-        try:
-            ids[orjson.loads(line)["pair_id"]] = None
-        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-            raise damaged(f"{path}:{number}", error) from error
-    return ids
+    return dict.fromkeys(pair["pair_id"] for pair in stored_pairs(run, kind))
 
 
 def _pair_change(before: dict[str, None], after: dict[str, None]) -> PairChange:

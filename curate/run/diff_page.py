@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,20 +46,13 @@ _ABOUT = {
 }
 
 
-def write_diff_page(
-    diff: RunDiff,
-    out: Path,
-    *,
-    max_bytes: int = MAX_BYTES,
-    on_dialogue: Callable[[int, int], None] | None = None,
-) -> WrittenReport:
+def write_diff_page(diff: RunDiff, out: Path, *, max_bytes: int = MAX_BYTES) -> WrittenReport:
     """Write what is different between two runs as one HTML file.
 
     Args:
         diff: of the two runs, as `diff_runs` gives it.
         out: the file.
         max_bytes: size of the dialogues in it at most; those beyond it keep their row, without text.
-        on_dialogue: told how many dialogues are done, of how many.
 
     Raises:
         CurateError: a file of a run is damaged.
@@ -70,7 +63,7 @@ def write_diff_page(
     shown = table.drop("id_2")
     with ExitStack() as opened:
         bodies = _bodies(first, second, ids)
-        (part,) = pack_parts(bodies, len(ids), max_bytes, False, opened, on_dialogue)
+        (part,) = pack_parts(bodies, len(ids), max_bytes, False, opened, None)
         left_out = part.rows - sum(part.counts)
         name = f"{first.manifest.name} → {second.manifest.name}"
         figures = {

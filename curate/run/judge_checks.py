@@ -45,7 +45,7 @@ async def judge_swapped(job: Job, stage: Stage[Judged], runner: Runner) -> Swapp
     sample, why_none = _swapped_sample(
         job, job.recipe.judge.persona_check if job.recipe.judge else 0
     )
-    rows = scored_rows(job.path, stage.name, stage.fingerprint, Judgment)
+    rows = scored_rows(job.path, stage.name, stage.fingerprint)
     by_key = {other.content_hash: other for other in sample.values()}
     keys, done = pl.Series(list(by_key), dtype=pl.String), frozenset(rows.done())
     items = (WorkItem(other) for key, other in by_key.items() if key not in done)

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 import polars as pl
 
 from curate.dialogue import Dialogue
+from curate.errors import UsageError
 from curate.pairs.funnel import Funnel
 from curate.records import (
     AdherenceScore,
@@ -91,6 +93,30 @@ def write_scores(
                 )
             )
     return pl.scan_parquet(run / SCORES)
+
+
+def scores_path(run: Path) -> Path:
+    """Where a run's score table lies.
+
+    Raises:
+        UsageError: it has none yet.
+    """
+    path = run / SCORES
+    if not path.is_file():
+        raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
+    return path
+
+
+def read_scores(run: Path) -> pl.DataFrame:
+    """The score table of a run.
+
+    Raises:
+        UsageError: it has none yet.
+        CurateError: it is damaged.
+    """
+    path = scores_path(run)
+    with readable(path):
+        return pl.read_parquet(path)
 
 
 def _admitted(
@@ -259,7 +285,7 @@ def write_pairs(
     counts = PairCounts()
     with ExitStack() as opened:
         made, held, dropped = (
-            opened.enter_context(atomic_file(_pair_file(run, name)))
+            opened.enter_context(atomic_file(pair_file(run, name)))
             for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS)
         )
         for pair in forked:
@@ -275,10 +301,36 @@ def write_pairs(
 
 def read_pairs(run: Path, name: str) -> Iterator[PreferencePair]:
     """The pairs of one of the files that `write_pairs` made."""
-    return read_records(_pair_file(run, name), PreferencePair.model_validate_json)
+    return read_records(pair_file(run, name), PreferencePair.model_validate_json)
 
 
-def _pair_file(run: Path, name: str) -> Path:
+def pair_readers(run: Path) -> dict[str, Callable[[], Iterator[PreferencePair]]]:
+    """By kind what reads the pairs that passed, anew each time: made by the judge, held by the data, and all."""
+    made, held = partial(read_pairs, run, PAIRS), partial(read_pairs, run, NATURAL_PAIRS)
+    return {"judge": made, "natural": held, "all": lambda: chain(made(), held())}
+
+
+def stored_pairs(run: Path, *names: str) -> Iterator[dict[str, Any]]:
+    """The pairs of these files as they are stored; a file that is not there has none.
+
+    Raises:
+        CurateError: a line is damaged.
+    """
+    for name in names:
+        path = pair_file(run, name)
+        if path.is_file():
+            yield from read_records(path, _stored_pair)
+
+
+def _stored_pair(line: bytes) -> dict[str, Any]:
+    value = orjson.loads(line)
+    if not isinstance(value, dict) or "pair_id" not in value:
+        raise ValueError("it is no pair: pair_id is expected")
+    return value
+
+
+def pair_file(run: Path, name: str) -> Path:
+    """Where a run keeps the pairs of a kind."""
     return run / "pairs" / f"{name}.jsonl"
 
 

@@ -7,7 +7,6 @@ the manifest (`pair_checks`), from where summary, report and dataset card take i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 
 import polars as pl
@@ -15,7 +14,7 @@ import polars as pl
 from curate.dialogue import Dialogue
 from curate.records import PairSetReport, PreferencePair
 from curate.run.ingest import read_index
-from curate.run.outputs import NATURAL_PAIRS, PAIRS, read_pairs
+from curate.run.outputs import pair_readers
 from curate.selection.config import DedupConfig
 from curate.trust.pair_set import PairFacts, PairSetConfig, ReadPairs, check_pair_set
 
@@ -30,14 +29,9 @@ def check_pairs(run: Path, config: PairSetConfig) -> dict[str, PairSetReport]:
     Returns:
         `judge`, `natural` and, where there are pairs of both kinds, `all`; a kind without pairs is left out.
     """
-    readers: dict[str, ReadPairs] = {
-        "judge": lambda: read_pairs(run, PAIRS),
-        "natural": lambda: read_pairs(run, NATURAL_PAIRS),
-    }
-    readers = {name: read for name, read in readers.items() if next(iter(read()), None) is not None}
-    if len(readers) == 2:
-        both = tuple(readers.values())
-        readers["all"] = lambda: chain.from_iterable(read() for read in both)
+    readers = {kind: read for kind, read in pair_readers(run).items() if next(read(), None)}
+    if len(readers) < 3:
+        readers.pop("all", None)
     facts = _facts(run, {pair.dialogue_id for read in readers.values() for pair in read()})
     return {
         name: check_pair_set(

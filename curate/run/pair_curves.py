@@ -15,12 +15,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal, TypeGuard
 
-import orjson
 import polars as pl
 
 from curate.dialogue import Dialogue, Message
-from curate.engines.accounting import Accounting, Budget, cost_of
-from curate.engines.base import Capability, EngineIdentity, Usage
+from curate.engines.accounting import Accounting, Budget
+from curate.engines.base import Capability, EngineIdentity
 from curate.engines.pool import EngineFacts
 from curate.engines.stand_in import StandIn, settled
 from curate.errors import UsageError
@@ -42,7 +41,6 @@ from curate.sources import open_source
 from curate.sources.unit_result import RowCounts
 from curate.stages import bind_judge, bind_verifier, model_pool, pair_identity, scorers
 from curate.statistics import sigmoid
-from curate.storage.files import atomic_file
 from curate.trust.gold import Unused, read_rows
 from curate.trust.pair_curve import LEAST_PAIRS, KnownPair, check_signal, fit_pair_curve
 from curate.trust.twins import Twin, plant_twins
@@ -114,7 +112,7 @@ class PairPlan:
         return len({pair.group for pair in self.pairs})
 
 
-def plan_twins(recipe: Recipe, wanted: int, run: Path | None = None, seed: int = 42) -> PairPlan:
+def plan_twins(recipe: Recipe, wanted: int, run: Path | None = None) -> PairPlan:
     """Plant twins in the recipe's own dialogues, or in the sample's where these are too few; no model calls.
 
     Args:
@@ -123,7 +121,6 @@ def plan_twins(recipe: Recipe, wanted: int, run: Path | None = None, seed: int =
         run: a run folder of the recipe; where it has scores, twins are planted in its best dialogues by mean
             score, half of them or as many as are wanted, for a flaw is to be a dialogue's only one. Without, in
             all dialogues.
-        seed: of the draws.
 
     Raises:
         UsageError: no judge is named; fewer twins wanted than a curve needs.
@@ -141,10 +138,10 @@ def plan_twins(recipe: Recipe, wanted: int, run: Path | None = None, seed: int =
     chosen_from = "dialogues whose quality is not known"
     if good is not None:
         chosen_from = f"the {len(good)} best dialogues of {run}, by mean score"
-    twins = plant_twins(dialogues, wanted, seed=seed) if dialogues else []
+    twins = plant_twins(dialogues, wanted) if dialogues else []
     if wanted >= LEAST_PAIRS > len(twins):
         chosen_from = f"curate's sample dialogues, since the recipe's {len(dialogues):,} have room for {len(twins)}"
-        twins = plant_twins(sample_dialogues(recipe), wanted, seed=seed)
+        twins = plant_twins(sample_dialogues(recipe), wanted)
     if len(twins) < LEAST_PAIRS:
         raise UsageError(
             "too few twins to fit a curve to",
@@ -208,11 +205,7 @@ def _planned(
     chosen_from: str,
 ) -> PairPlan:
     load = _expected(pairs, recipe)
-    prices = recipe.models.lead.prices if recipe.models.lead else None
-    cost = None
-    if prices is not None:
-        usage = Usage(prompt_tokens=round(load.prompt), completion_tokens=round(load.completion))
-        cost = cost_of(usage, prices)
+    cost = load.cost(recipe.models.lead.prices if recipe.models.lead else None)
     return PairPlan(tuple(pairs), fitted_on, load, cost, chosen_from)
 
 
@@ -368,11 +361,7 @@ def fit_from_run(run: Path, *, precision: float = 0.9) -> PairCurve:
         )
     identity = manifest.identities.get(StageName.NATURAL)
     if identity is None:
-        raise UsageError(
-            "the run does not say which judge compared its pairs",
-            got=run,
-            fix="run its recipe again: rows of an earlier version are made anew from kept replies",
-        )
+        raise _no_identity(run)
     return fit_pair_curve(pairs, identity, fitted_on="labels", source=run.name, precision=precision)
 
 
@@ -430,26 +419,19 @@ def fit_from_choices(run: Path, gold: Path, *, precision: float = 0.9) -> tuple[
         judge and pair_identity(judge.uncalibrated())
     )
     if identity is None:
-        raise UsageError(
-            "the run does not say which judge compared its pairs",
-            got=run,
-            fix="run its recipe again: rows of an earlier version are made anew from kept replies",
-        )
+        raise _no_identity(run)
     curve = fit_pair_curve(
         pairs, identity, fitted_on="labels", source=gold.name, precision=precision
     )
     return curve.model_copy(update={"labelled": tuple(sorted(votes))}), unused
 
 
-def write_curve(path: Path, curve: PairCurve) -> None:
-    """Write the file that a recipe names as `fork.curve` or `natural.verify.curve`."""
-    with atomic_file(path) as out:
-        out.write(
-            orjson.dumps(
-                curve.model_dump(mode="json"),
-                option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE,
-            )
-        )
+def _no_identity(run: Path) -> UsageError:
+    return UsageError(
+        "the run does not say which judge compared its pairs",
+        got=run,
+        fix="run its recipe again: rows of an earlier version are made anew from kept replies",
+    )
 
 
 def _verification(recipe: Recipe) -> VerifyConfig:

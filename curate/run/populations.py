@@ -16,7 +16,14 @@ from pydantic import ValidationError
 from curate.errors import UsageError
 from curate.records import Draw, JudgeIdentity, Manifest
 from curate.run.ingest import read_index
-from curate.run.outputs import NATURAL_PAIRS, PAIRS, SCORES, read_pairs, set_fingerprint
+from curate.run.outputs import (
+    NATURAL_PAIRS,
+    PAIRS,
+    pair_file,
+    read_pairs,
+    read_scores,
+    set_fingerprint,
+)
 from curate.run.read_back import read_decisions, read_manifest
 from curate.selection.columns import SCORE_OF, stages_of_column
 from curate.selection.expressions import check_columns, check_condition, columns_of, parse
@@ -72,11 +79,7 @@ def read_members(run: Path, of: str, column: str | None = None) -> pl.DataFrame:
 
 
 def _dialogues(run: Path, of: str, column: str | None) -> pl.DataFrame:
-    path = run / SCORES
-    if not path.is_file():
-        raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
-    with readable(path):
-        table = pl.read_parquet(path)
+    table = read_scores(run)
     if column is not None:
         _check_score(table, column)
     if of == SFT:
@@ -127,9 +130,8 @@ def _pair_members(run: Path, of: str, column: str | None) -> pl.DataFrame:
         raise UsageError(
             "pairs have no such score", got=column, expected=f"one of {', '.join(PAIR_SCORES)}"
         )
-    path = run / "pairs" / f"{PAIR_SETS[of]}.jsonl"
     rows: list[dict[str, Any]] = []
-    for pair in read_pairs(run, PAIR_SETS[of]) if path.is_file() else ():
+    for pair in read_pairs(run, PAIR_SETS[of]) if pair_file(run, PAIR_SETS[of]).is_file() else ():
         row: dict[str, Any] = {UNIT: pair.pair_id, "id": pair.dialogue_id, "group": None}
         if column is not None:
             row["score"] = None if pair.check is None else getattr(pair.check, column)

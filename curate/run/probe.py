@@ -13,8 +13,8 @@ from pathlib import Path
 
 import orjson
 
-from curate.engines.accounting import Accounting, Budget, cost_of
-from curate.engines.base import Capability, Completion, EngineIdentity, Request, Usage
+from curate.engines.accounting import Accounting, Budget
+from curate.engines.base import Capability, Completion, EngineIdentity, Request
 from curate.engines.pool import Asks, EngineFacts, ModelPool
 from curate.engines.stand_in import StandIn, settled
 from curate.errors import CurateError, UsageError
@@ -85,12 +85,8 @@ def _estimated(recipe: Recipe, plan: ProbePlan) -> ProbePlan:
     # Of several judges each is asked, as if the second of a cascade were about all of it.
     several = len(recipe.models.judges_by_role)
     load = Meter(BY_CHARACTERS).load(stand_in.asked).times(several)
-    prices = recipe.models.lead.prices if recipe.models.lead else None
-    cost = None
-    if prices is not None and several == 1:
-        usage = Usage(prompt_tokens=round(load.prompt), completion_tokens=round(load.completion))
-        cost = cost_of(usage, prices)
-    return replace(plan, load=load, cost=cost)
+    lead = recipe.models.lead
+    return replace(plan, load=load, cost=load.cost(lead.prices if lead and several == 1 else None))
 
 
 def probe_judge(

@@ -18,7 +18,7 @@ from curate.notebook import cell, dialogue_parts
 from curate.records import SCORING, Manifest
 from curate.records.validation import load_record
 from curate.run.ingest import read_dialogues
-from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS
+from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, scores_path, stored_pairs
 from curate.selection.expressions import evaluate
 from curate.storage.files import damaged, read_frames, read_records, readable
 from curate.storage.run_folder import check_format
@@ -138,9 +138,7 @@ def read_table(
         UsageError: the run has no scores yet, or the SQL does not fit the table.
     """
     read_manifest(run)
-    scores = run / "scores.parquet"
-    if not scores.is_file():
-        raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
+    scores = scores_path(run)
     # Decisions stand in the order of the table; those of an earlier table are told by their ids.
     decided = read_decisions(run)
     batches = read_frames(scores, _BATCH)
@@ -175,12 +173,9 @@ class StoredPair:
 
 def read_pairs(run: Path, dialogue_id: str) -> Iterator[StoredPair]:
     """The pairs that were forked or found in a dialogue, those that passed first."""
-    for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS):
-        path = run / "pairs" / f"{name}.jsonl"
-        if path.is_file():
-            for record in read_records(path, orjson.loads):
-                if record["dialogue_id"] == dialogue_id:
-                    yield StoredPair(record, passed=name != DROPPED_PAIRS)
+    for record in stored_pairs(run, PAIRS, NATURAL_PAIRS, DROPPED_PAIRS):
+        if record["dialogue_id"] == dialogue_id:
+            yield StoredPair(record, passed=record["drop_reason"] is None)
 
 
 def unscored_example(run: Path, manifest: Manifest, stage: str) -> tuple[str, str] | None:

@@ -21,12 +21,12 @@ from curate.errors import UsageError
 from curate.records import Manifest, StageName
 from curate.report.columns import CONTENT_SIGNS, encoded, kind_of
 from curate.report.page import chunks, page
-from curate.run.outputs import SCORES
+from curate.run.outputs import SCORES, read_scores
 from curate.run.read_back import read_decisions, read_manifest
 from curate.run.report_dialogues import RunPairs, dialogue_bodies
 from curate.run.report_figures import LengthTable, figures_of
 from curate.selection.columns import COLUMNS, LABEL_PREFIX, METRIC_PREFIX
-from curate.storage.files import atomic_file, readable
+from curate.storage.files import atomic_file
 
 MAX_BYTES = 50_000_000
 """Size of a file from which browsers are slow to open it."""
@@ -249,9 +249,7 @@ def _strip(marks: Mapping[int, str], scorable: Set[int]) -> str:
 
 def _table(run: Path, manifest: Manifest, pairs: RunPairs) -> pl.DataFrame:
     """A row a dialogue: scores, decisions, and how many pairs there are."""
-    path = run / SCORES
-    with readable(path):
-        table = pl.read_parquet(path)
+    table = read_scores(run)
     decisions = pl.DataFrame(
         [
             (row["dialogue_id"], row["sets"], row.get("reasons") or [], row.get("split"))

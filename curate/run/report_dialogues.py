@@ -13,7 +13,7 @@ import orjson
 from curate.dialogue import Dialogue
 from curate.records import SCORING, Manifest
 from curate.run.ingest import read_dialogues, read_index
-from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS
+from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, pair_file
 from curate.run.read_back import read_decisions, stage_records
 from curate.storage.files import damaged
 
@@ -86,7 +86,7 @@ class RunPairs:
         """
         rows, places = [], defaultdict(list)
         for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS):
-            path = run / "pairs" / f"{name}.jsonl"
+            path = pair_file(run, name)
             if not path.is_file():
                 continue
             offset = 0

@@ -14,7 +14,6 @@ import polars as pl
 from curate.dialogue import Dialogue
 from curate.planning.estimate_beside_actual import compare
 from curate.records import (
-    Certificate,
     DropReason,
     Manifest,
     QuarantineReason,
@@ -25,8 +24,7 @@ from curate.records import (
 from curate.report.columns import rounded
 from curate.run.populations import named_set
 from curate.run.trust_reports import (
-    is_of_run,
-    read_trust_report,
+    current_certificates,
     report_path,
     trust_sentences,
 )
@@ -253,8 +251,8 @@ def _trust(run: Path, manifest: Manifest) -> list[dict[str, Any]]:
 
 def _threshold(run: Path, manifest: Manifest) -> dict[str, Any] | None:
     """The thresholds that a certificate holds at, strict ones first; None where there is none of these rows."""
-    held = read_trust_report(run, Certificate, TrustKind.CERTIFICATE)
-    if held is None or not held.issued or not is_of_run(held, manifest):
+    held = current_certificates(run, manifest.fingerprints).get(TrustKind.CERTIFICATE)
+    if held is None or not held.issued:
         return None
     steps = [
         {"threshold": step.threshold, "at": rounded(step.threshold), "kept": step.kept}

@@ -13,11 +13,10 @@ from curate.errors import UsageError
 from curate.notebook import badge, bars, cell, element, histogram
 from curate.records import VERDICTS, Manifest
 from curate.run import exit_codes
-from curate.run.outputs import SCORES
+from curate.run.outputs import SCORES, read_scores
 from curate.run.read_back import JudgedDialogue, read_judged, read_manifest
 from curate.run.report_figures import funnel_steps
 from curate.run.trust_reports import trust_sentences
-from curate.storage.files import readable
 from curate.wording import plural
 
 if TYPE_CHECKING:
@@ -76,13 +75,7 @@ class RunResult:
         Raises:
             UsageError: the run has none yet.
         """
-        path = self.folder / SCORES
-        if not path.is_file():
-            raise UsageError(
-                "the run has no scores yet", got=self.folder, fix="run its recipe to the end"
-            )
-        with readable(path):
-            return pl.read_parquet(path)
+        return read_scores(self.folder)
 
     def rows(self, name: Rows, split: Literal["train", "validation"] = "train") -> Dataset:
         """An export for TRL as a dataset, read from the run folder.

@@ -14,16 +14,7 @@ import polars as pl
 
 from curate.errors import UsageError
 from curate.recipe import parse_recipe
-from curate.records import (
-    AdherenceScore,
-    FactualityScore,
-    Judgment,
-    Manifest,
-    MetricsScore,
-    ReviewAnswer,
-    ReviewReport,
-    StageName,
-)
+from curate.records import SCORING, Manifest, ReviewAnswer, ReviewReport
 from curate.run.export import export_run
 from curate.run.ingest import read_index
 from curate.run.outputs import (
@@ -33,7 +24,9 @@ from curate.run.outputs import (
     SCORES,
     read_selection,
     rejections,
+    scores_path,
     set_fingerprint,
+    stored_pairs,
     write_selection,
 )
 from curate.run.populations import UNIT, read_drawn, read_draws
@@ -54,7 +47,6 @@ from curate.run.reviews import (
 from curate.run.scoring import Scores
 from curate.run.staging import scored_rows
 from curate.run.trust_reports import trust_sentences
-from curate.storage.files import read_records
 from curate.storage.run_folder import RunFolder
 from curate.trust.bad_rule import BETTER
 from curate.trust.gold import read_rows
@@ -95,8 +87,7 @@ def review_run(run: Path, file: Path) -> Reviewed:
         RunLockedError: another process writes the folder.
     """
     manifest = read_manifest(run)
-    if not (run / SCORES).is_file():
-        raise UsageError("the run has no scores yet", got=run, fix="run its recipe to the end")
+    scores_path(run)
     new = _answers_of_tool(run, file) if file.suffix.lower() == ".json" else read_answers(file)
     if not new:
         raise UsageError(
@@ -164,13 +155,8 @@ def _check(run: Path, file: Path, answers: Sequence[ReviewAnswer], index: pl.Dat
             fix="name the run whose report it is of; nothing was changed",
         )
     pairs = {answer.pair_id for answer in answers if answer.pair_id is not None}
-    paths = [run / "pairs" / f"{name}.jsonl" for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS)]
-    known = {
-        orjson.loads(line)["pair_id"]
-        for path in paths
-        if pairs and path.is_file()
-        for line in read_records(path, bytes)
-    }
+    kinds = (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS) if pairs else ()
+    known = {pair["pair_id"] for pair in stored_pairs(run, *kinds)}
     if gone := pairs - known:
         raise UsageError(
             f"{file} reviews pairs that the run does not have",
@@ -216,14 +202,8 @@ def _apply(run: Path, manifest: Manifest, reviews: Reviews) -> dict[str, Any]:
 
 def _scores(run: Path, manifest: Manifest) -> Scores:
     """The rows of the run's stages, as they lie there."""
-    kinds = {
-        StageName.JUDGE: Judgment,
-        StageName.ADHERENCE: AdherenceScore,
-        StageName.METRICS: MetricsScore,
-        StageName.FACTUALITY: FactualityScore,
-    }
-    rows: list[Any] = []
-    for stage, kind in kinds.items():
-        fingerprint = manifest.fingerprints.get(stage)
-        rows.append(None if fingerprint is None else scored_rows(run, stage, fingerprint, kind))
+    held = manifest.fingerprints
+    rows: list[Any] = [
+        scored_rows(run, stage, held[stage]) if stage in held else None for stage in SCORING
+    ]
     return Scores(*rows)

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 import polars as pl
 from pydantic import ValidationError
 
 from curate.errors import UsageError
 from curate.records import PreferencePair, ReviewAnswer, ReviewReport
-from curate.run.outputs import NATURAL_PAIRS, PAIRS
+from curate.run.outputs import NATURAL_PAIRS, PAIRS, stored_pairs
 from curate.storage.files import atomic_file, make_folder, read_records
 
 REVIEWED: Final = "reviewed"
@@ -233,9 +232,4 @@ def review_report(
 
 def passed_pairs(run: Path) -> set[str]:
     """Ids of the pairs that passed, made and found."""
-    paths = [run / "pairs" / f"{name}.jsonl" for name in (PAIRS, NATURAL_PAIRS)]
-    return {pair_id for path in paths if path.is_file() for pair_id in read_records(path, _pair_id)}
-
-
-def _pair_id(line: bytes) -> str:
-    return str(orjson.loads(line)["pair_id"])
+    return {pair["pair_id"] for pair in stored_pairs(run, PAIRS, NATURAL_PAIRS)}

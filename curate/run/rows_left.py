@@ -20,21 +20,17 @@ from curate.planning.estimate import AssumedShare, Owed, last_fork_share, last_p
 from curate.recipe import Recipe
 from curate.records import (
     SCORING,
-    AdherenceScore,
     DropReason,
     Estimate,
-    FactualityScore,
-    Judgment,
     Manifest,
-    MetricsScore,
     StageName,
 )
 from curate.run.cleaning_inputs import prepare_cleaning
 from curate.run.ingest import INDEX, read_index
 from curate.run.natural_pairs import natural_keys
-from curate.run.outputs import SCORES
+from curate.run.outputs import DROPPED_PAIRS, SCORES, pair_file, read_scores
 from curate.run.read_back import read_manifest
-from curate.run.staging import fork_rows, scored_rows, verified_rows
+from curate.run.staging import stage_rows
 from curate.selection.rules import matches
 from curate.stages import Stage, bind_stages
 from curate.storage.files import read_lines, readable
@@ -105,7 +101,7 @@ class KeptRows:
             reused = self.recipe.reused_run
             runs = [self.folder] if reused is None else [self.folder, reused]
             found = [
-                _keys(run, stage, fingerprint)
+                stage_rows(run, stage, fingerprint).done()
                 for run in runs
                 if (run / stage / fingerprint).is_dir()
             ]
@@ -147,11 +143,9 @@ class KeptRows:
         """Content hashes that the last scores tell of, and of these the ones that give a fork."""
         if self._forks is None:
             self._forks = _NO_KEYS, _NO_KEYS
-            scores = self.folder / SCORES
-            if self.recipe.fork and scores.is_file():
+            if self.recipe.fork and (self.folder / SCORES).is_file():
                 try:
-                    with readable(scores):
-                        table = pl.read_parquet(scores)
+                    table = read_scores(self.folder)
                 except CurateError:
                     return self._forks  # the run makes it anew
                 judged = table.filter(pl.col("verdict").is_not_null())
@@ -176,21 +170,9 @@ class KeptRows:
         return self._natural
 
 
-def _keys(run: Path, stage: StageName, fingerprint: str) -> pl.Series:
-    if stage in (StageName.JUDGE, StageName.PERSONA):
-        return scored_rows(run, stage, fingerprint, Judgment).done()
-    if stage is StageName.ADHERENCE:
-        return scored_rows(run, stage, fingerprint, AdherenceScore).done()
-    if stage is StageName.METRICS:
-        return scored_rows(run, stage, fingerprint, MetricsScore).done()
-    if stage is StageName.FACTUALITY:
-        return scored_rows(run, stage, fingerprint, FactualityScore).done()
-    return (fork_rows if stage is StageName.FORK else verified_rows)(run, fingerprint).done()
-
-
 def _contaminated(run: Path) -> set[str]:
     """Content hashes of dialogues that were not forked since they share text with an eval set."""
-    path = run / "pairs" / "dropped_pairs.jsonl"
+    path = pair_file(run, DROPPED_PAIRS)
     found = set()
     for line in read_lines(path) if path.is_file() else ():
         try:

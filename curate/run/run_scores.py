@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from curate.errors import UsageError
 from curate.records import (
@@ -13,7 +14,6 @@ from curate.records import (
     Judgment,
     MetricsScore,
     StageName,
-    Unscored,
 )
 from curate.records.readings import (
     METRIC,
@@ -24,13 +24,13 @@ from curate.records.readings import (
     turn_value,
 )
 from curate.run.read_back import read_manifest
-from curate.run.staging import S, scored_rows
+from curate.run.staging import scored_rows
 from curate.storage.files import damaged
 from curate.trust.gold import Item, Label, Unused
 from curate.trust.levels import LabelledReading
 
 
-def rows_of(run: Path, stage: StageName, kind: type[S]) -> list[tuple[str, S | Unscored]] | None:
+def rows_of(run: Path, stage: StageName) -> list[tuple[str, Any]] | None:
     """The rows of a judging stage with their content hashes; None of a run without it.
 
     Raises:
@@ -40,7 +40,7 @@ def rows_of(run: Path, stage: StageName, kind: type[S]) -> list[tuple[str, S | U
     fingerprint = read_manifest(run).fingerprints.get(stage)
     if fingerprint is None:
         return None
-    rows = scored_rows(run, stage, fingerprint, kind)
+    rows = scored_rows(run, stage, fingerprint)
     if rows.damage:
         raise damaged(rows.folder, rows.damage[0])
     return list(rows.read())
@@ -52,7 +52,7 @@ def judgments_of(run: Path, *, needed: bool = True) -> dict[str, Judgment]:
     Raises:
         UsageError: no run folder; they are needed and not there.
     """
-    rows = rows_of(run, StageName.JUDGE, Judgment)
+    rows = rows_of(run, StageName.JUDGE)
     if rows is None and needed:
         raise UsageError("the run has no judgments", got=run, expected="a run with a rubric judge")
     return {key: row for key, row in rows or () if isinstance(row, Judgment)}
@@ -64,7 +64,7 @@ def adherence_of(run: Path, *, needed: bool) -> dict[str, AdherenceScore]:
     Raises:
         UsageError: no run folder; it is needed and not there.
     """
-    rows = rows_of(run, StageName.ADHERENCE, AdherenceScore)
+    rows = rows_of(run, StageName.ADHERENCE)
     if rows is None and needed:
         raise UsageError(
             "the run has no adherence scores", got=run, fix="run its recipe with `adherence` first"

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import orjson
 import polars as pl
 
 from curate.errors import UsageError
@@ -38,7 +37,7 @@ from curate.run.question import Question
 from curate.run.read_back import read_manifest
 from curate.run.sample_files import check_out, write_sample
 from curate.run.sample_page import write_sample_page
-from curate.storage.files import make_folder, write_atomically, write_table
+from curate.storage.files import make_folder, write_record, write_table
 from curate.storage.run_folder import RunFolder
 from curate.storage.stage_rows import fingerprint
 from curate.trust.bad_rule import BETTER
@@ -159,8 +158,7 @@ def sample(
         folder = draw_folder(run)
         make_folder(folder)
         write_table(table, folder / f"{key}.parquet")
-        data = orjson.dumps(record.model_dump(mode="json"), option=orjson.OPT_INDENT_2)
-        write_atomically(folder / f"{key}.json", data + b"\n")
+        write_record(folder / f"{key}.json", record)
     drawn = table.filter("drawn")[UNIT]
     return Sampled(record, rows, named_set(of), members.height, len(apart.intersection(drawn)))
 

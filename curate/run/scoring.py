@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import orjson
 import polars as pl
@@ -37,7 +38,7 @@ from curate.records import (
     UnscoredReason,
 )
 from curate.run.read_back import read_manifest
-from curate.run.staging import Job, S, calibrated_rows, scored_rows
+from curate.run.staging import Job, calibrated_rows, scored_rows
 from curate.stages import (
     Calibrated,
     Stage,
@@ -49,8 +50,6 @@ from curate.stages import (
 )
 from curate.storage.stage_rows import StageRows
 from curate.wording import plural
-
-Rows = StageRows[S | Unscored]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +73,19 @@ async def ask_for_scores(job: Job, stages: Stages, runner: Runner) -> Scores:
     again = frozenset[str]()
     if stages.judge is not None:
         with job.log.timed(StageName.JUDGE):
-            judgments, again = await _ask(job, Judgment, stages.judge, runner)
+            judgments, again = await _ask(job, stages.judge, runner)
     if stages.adherence is not None:
         with job.log.timed(StageName.ADHERENCE):
-            adherence, _ = await _ask(job, AdherenceScore, stages.adherence, runner)
+            adherence, _ = await _ask(job, stages.adherence, runner)
     elif job.recipe.compared_adherence:
         adherence = await _compare(job, job.recipe.compared_adherence)
     if stages.metrics is not None:
         with job.log.timed(StageName.METRICS):
-            metrics, more = await _ask(job, MetricsScore, stages.metrics, runner)
+            metrics, more = await _ask(job, stages.metrics, runner)
             again |= more
     if stages.factuality is not None:
         with job.log.timed(StageName.FACTUALITY):
-            factuality, _ = await _ask(job, FactualityScore, stages.factuality, runner)
+            factuality, _ = await _ask(job, stages.factuality, runner)
     return Scores(judgments, adherence, metrics, factuality, again)
 
 
@@ -95,19 +94,15 @@ async def scores_without_a_judge(job: Job) -> Scores:
     recipe = job.recipe
     judgments = adherence = metrics = factuality = None
     if recipe.judge:
-        judgments = _take_over(
-            job, StageName.JUDGE, Judgment, partial(calibrate_judge, recipe.judge)
-        )
+        judgments = _take_over(job, StageName.JUDGE, partial(calibrate_judge, recipe.judge))
     if recipe.judged_adherence:
-        adherence = _take_over(job, StageName.ADHERENCE, AdherenceScore)
+        adherence = _take_over(job, StageName.ADHERENCE)
     elif recipe.compared_adherence:
         adherence = await _compare(job, recipe.compared_adherence)
     if recipe.metrics:
-        metrics = _take_over(
-            job, StageName.METRICS, MetricsScore, partial(calibrate_metrics, recipe.metrics)
-        )
+        metrics = _take_over(job, StageName.METRICS, partial(calibrate_metrics, recipe.metrics))
     if recipe.factuality:
-        factuality = _take_over(job, StageName.FACTUALITY, FactualityScore)
+        factuality = _take_over(job, StageName.FACTUALITY)
     if recipe.judge:
         known = job.log.stage(StageName.ADHERENCE).identity if adherence else None
         check_adherence(recipe.judge.calibration, known)
@@ -117,18 +112,18 @@ async def scores_without_a_judge(job: Job) -> Scores:
 
 
 async def _ask(
-    job: Job, kind: type[S], stage: Stage[S | Unscored], runner: Runner
-) -> tuple[Rows[S], frozenset[str]]:
+    job: Job, stage: Stage[Any], runner: Runner
+) -> tuple[StageRows[Any], frozenset[str]]:
     """Run a stage on every dialogue that has no row yet; equal dialogues share one.
 
     Returns:
         The rows, and the content hashes of those that were asked for again.
     """
     job.log.warn(stage.warning)
-    rows = scored_rows(job.path, stage.name, stage.fingerprint, kind)
+    rows = scored_rows(job.path, stage.name, stage.fingerprint)
     hashes = job.hashes()
     if job.recipe.reuse is not None:
-        there = scored_rows(job.recipe.reuse.run, stage.name, stage.fingerprint, kind)
+        there = scored_rows(job.recipe.reuse.run, stage.name, stage.fingerprint)
         _adopt(job, rows, there, hashes)
     again = _forget_unscored(rows) if job.retry_unscored else {}
     owed = hashes.is_first_distinct() & ~hashes.is_in(rows.done().implode())
@@ -142,10 +137,10 @@ async def _ask(
     )
     job.log.stage(stage.name).identity = stage.identity
     await job.make_rows(stage, rows, hashes, items, runner)
-    return _settled(job, stage.name, kind, rows, stage.calibrated), frozenset(again)
+    return _settled(job, stage.name, rows, stage.calibrated), frozenset(again)
 
 
-def _forget_unscored(rows: Rows[S]) -> dict[str, frozenset[int]]:
+def _forget_unscored(rows: StageRows[Any]) -> dict[str, frozenset[int]]:
     """Owe again what is unscored: dialogues, and of dialogues that are scored the turns given for their key."""
     again = {
         key: frozenset() if isinstance(record, Unscored) else record.missing_turns
@@ -156,7 +151,7 @@ def _forget_unscored(rows: Rows[S]) -> dict[str, frozenset[int]]:
     return again
 
 
-async def _compare(job: Job, config: AdherenceConfig) -> Rows[AdherenceScore]:
+async def _compare(job: Job, config: AdherenceConfig) -> StageRows[Any]:
     """Adherence by comparison with references; no model calls."""
     if config.scoring_method in EVALUATION_ONLY and job.recipe.filters_on_adherence:
         job.log.warn(
@@ -165,16 +160,15 @@ async def _compare(job: Job, config: AdherenceConfig) -> Rows[AdherenceScore]:
         )
     with job.log.timed(StageName.ADHERENCE):
         stage = reference_stage(config, job.dialogues, job.path / "embeddings.sqlite")
-        rows, _ = await _ask(job, AdherenceScore, stage, AskingNobody())
+        rows, _ = await _ask(job, stage, AskingNobody())
     return rows
 
 
 def _take_over(
     job: Job,
     name: StageName,
-    kind: type[S],
-    bind: Callable[[JudgeIdentity, str], Calibrated[S | Unscored] | None] = lambda *_: None,
-) -> Rows[S] | None:
+    bind: Callable[[JudgeIdentity, str], Calibrated[Any] | None] = lambda *_: None,
+) -> StageRows[Any] | None:
     """The rows of another run, without model calls; None where it has none.
 
     `bind` gives what is made of rows by a judge with this identity and fingerprint.
@@ -189,8 +183,8 @@ def _take_over(
         return None
     report = job.log.stage(name)
     report.fingerprint, report.identity = fingerprint, manifest.identities[name]
-    rows, hashes = scored_rows(job.path, name, fingerprint, kind), job.hashes()
-    _adopt(job, rows, scored_rows(run, name, fingerprint, kind), hashes)
+    rows, hashes = scored_rows(job.path, name, fingerprint), job.hashes()
+    _adopt(job, rows, scored_rows(run, name, fingerprint), hashes)
     rows.compact(hashes)
     has_row = hashes.is_in(rows.done().implode())
     report.reused = hashes.filter(has_row).n_unique()
@@ -199,26 +193,22 @@ def _take_over(
             f"{plural(missing, 'dialogue')} without a {name} row in {run} {'fails' if missing == 1 else 'fail'} every filter."
         )
     calibrated = bind(report.identity.uncalibrated(), fingerprint)
-    return _settled(job, name, kind, rows, calibrated)
+    return _settled(job, name, rows, calibrated)
 
 
-def _adopt(job: Job, rows: Rows[S], there: Rows[S], hashes: pl.Series) -> None:
+def _adopt(job: Job, rows: StageRows[Any], there: StageRows[Any], hashes: pl.Series) -> None:
     if there.damage_note:
         job.log.warn(f"{there.damage_note} Those rows are not taken over.")
     rows.adopt(there, hashes)
 
 
 def _settled(
-    job: Job,
-    name: StageName,
-    kind: type[S],
-    rows: Rows[S],
-    calibrated: Calibrated[S | Unscored] | None,
-) -> Rows[S]:
+    job: Job, name: StageName, rows: StageRows[Any], calibrated: Calibrated[Any] | None
+) -> StageRows[Any]:
     """A stage's rows as all that follows reads them, counted: calibrated, where they are."""
     hashes, report = job.hashes(), job.log.stage(name)
     if calibrated is not None:
-        rows = calibrated_rows(job.path, name, kind, rows, calibrated, hashes)
+        rows = calibrated_rows(job.path, name, rows, calibrated, hashes)
         report.fingerprint, report.identity = calibrated.fingerprint, calibrated.identity
     if name is StageName.JUDGE and job.recipe.judge and report.identity is not None:
         report.levels = describe_levels(job.recipe.judge.calibration, report.identity)
@@ -228,7 +218,7 @@ def _settled(
     return rows
 
 
-def _count(job: Job, name: StageName, rows: Rows[S], hashes: pl.Series) -> None:
+def _count(job: Job, name: StageName, rows: StageRows[Any], hashes: pl.Series) -> None:
     report = job.log.stage(name)
     adherence, metrics, factuality = AdherenceTally(), MetricsTally(), FactualityTally()
     jury, cascade = JuryTally(), CascadeTally(_judge_prices(job))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar, cast
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import orjson
 import polars as pl
@@ -33,9 +33,16 @@ from curate.stages import Calibrated, Row, Stage, WorkItem
 from curate.storage.run_folder import RunFolder
 from curate.storage.stage_rows import StageRows
 
-S = TypeVar("S", Judgment, AdherenceScore, MetricsScore, FactualityScore)
 R = TypeVar("R", bound=Row)
 
+RECORD_OF: Final[Mapping[StageName, type[BaseModel]]] = {
+    StageName.JUDGE: Judgment,
+    StageName.PERSONA: Judgment,
+    StageName.ADHERENCE: AdherenceScore,
+    StageName.METRICS: MetricsScore,
+    StageName.FACTUALITY: FactualityScore,
+}
+"""What a row of a scoring stage is, where it has scores."""
 _PAIRS = TypeAdapter(list[PreferencePair])
 _BY_KIND: TypeAdapter[Judgment | AdherenceScore | MetricsScore | FactualityScore | Unscored] = (
     TypeAdapter(
@@ -128,35 +135,31 @@ def is_settled(record: str) -> bool:
     return UnscoredReason.INTERNAL_ERROR not in record or _UNSETTLED.search(record) is None
 
 
-def scored_rows(
-    run: Path, name: StageName, fingerprint: str, kind: type[S]
-) -> StageRows[S | Unscored]:
-    """The rows of a judging stage, by content hash."""
-    adapter: TypeAdapter[S | Unscored] = TypeAdapter(cast("type[S | Unscored]", kind | Unscored))
+def scored_rows(run: Path, name: StageName, fingerprint: str) -> StageRows[Any]:
+    """The rows of a judging stage, by content hash: records of `RECORD_OF`, or unscored ones."""
     return StageRows(
         run / name / fingerprint,
         dump=lambda record: record.model_dump_json().encode(),
-        load=adapter.validate_json,
-        check=lambda line: _check_record(kind, line),
+        load=_adapter(name).validate_json,
+        check=lambda line: _check_record(RECORD_OF[name], line),
         is_settled=is_settled,
     )
 
 
+def _adapter(name: StageName) -> TypeAdapter[Any]:
+    return TypeAdapter(cast("Any", RECORD_OF[name] | Unscored))
+
+
 def calibrated_rows(
-    run: Path,
-    name: StageName,
-    kind: type[S],
-    rows: StageRows[S | Unscored],
-    made: Calibrated[S | Unscored],
-    keys: pl.Series,
-) -> StageRows[S | Unscored]:
+    run: Path, name: StageName, rows: StageRows[R], made: Calibrated[R], keys: pl.Series
+) -> StageRows[R]:
     """The rows a calibration makes of a judge's own; those that are there are kept, unless a retry may change them."""
-    result = scored_rows(run, name, made.fingerprint, kind)
+    result: StageRows[Any] = scored_rows(run, name, made.fingerprint)
     result.forget(
         key for key, record in result.read() if isinstance(record, Unscored) or record.missing_turns
     )
     missing = _missing(keys, result)
-    adapter: TypeAdapter[S | Unscored] = TypeAdapter(cast("type[S | Unscored]", kind | Unscored))
+    adapter = _adapter(name)
     try:
         for key, record in rows.stored(missing):
             result.append(key, made.apply(adapter.validate_json(record)))
@@ -164,6 +167,15 @@ def calibrated_rows(
         result.close()
     result.compact(keys)
     return result
+
+
+def stage_rows(run: Path, stage: StageName, fingerprint: str) -> StageRows[Any]:
+    """The rows of any stage."""
+    if stage is StageName.FORK:
+        return fork_rows(run, fingerprint)
+    if stage is StageName.NATURAL:
+        return verified_rows(run, fingerprint)
+    return scored_rows(run, stage, fingerprint)
 
 
 def fork_rows(run: Path, fingerprint: str) -> StageRows[list[PreferencePair]]:

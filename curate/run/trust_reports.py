@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import ValidationError
 
-from curate.records import NOT_TAKEN, Manifest, TrustKind, TrustReport
+from curate.records import NOT_TAKEN, Certificate, TrustKind, TrustReport
 from curate.run.read_back import read_manifest
-from curate.storage.files import damaged, make_folder, write_atomically
+from curate.storage.files import damaged, write_atomically, write_record
 from curate.storage.run_folder import RunFolder
 
 R = TypeVar("R", bound=TrustReport)
@@ -46,9 +46,7 @@ def write_trust_report(run: Path, report: TrustReport) -> Path:
 def keep_trust_report(run: Path, report: TrustReport) -> Path:
     """Keep a report in a run folder that this process holds."""
     path = report_path(run, report.kind)
-    make_folder(path.parent)
-    data = orjson.dumps(report.model_dump(mode="json"), option=orjson.OPT_INDENT_2)
-    write_atomically(path, data + b"\n")
+    write_record(path, report)
     return path
 
 
@@ -68,16 +66,41 @@ def read_trust_report(run: Path, model: type[R], kind: TrustKind) -> R | None:
         raise damaged(path, error) from error
 
 
+def current_report(
+    run: Path, model: type[R], kind: TrustKind, fingerprints: Mapping[str, str]
+) -> R | None:
+    """The same, where it is of rows and sets with these fingerprints."""
+    report = read_trust_report(run, model, kind)
+    return report if report is not None and is_current(report.fingerprints, fingerprints) else None
+
+
+def current_certificates(
+    run: Path, fingerprints: Mapping[str, str]
+) -> dict[TrustKind, Certificate]:
+    """The run's certificates that are of rows and sets with these fingerprints.
+
+    Raises:
+        CurateError: one is damaged.
+    """
+    kinds = (TrustKind.CERTIFICATE, TrustKind.PAIR_CERTIFICATE)
+    held = {kind: current_report(run, Certificate, kind, fingerprints) for kind in kinds}
+    return {kind: one for kind, one in held.items() if one is not None}
+
+
+def write_mark(run: Path, name: str, told: object) -> None:
+    """Write JSON beside a run's exports, where there are some; take away what is there where nothing is told."""
+    path = run / "export" / name
+    if not told:
+        path.unlink(missing_ok=True)
+    elif path.parent.is_dir():
+        write_atomically(path, orjson.dumps(told, option=orjson.OPT_INDENT_2) + b"\n")
+
+
 def trust_sentences(run: Path, fingerprints: Mapping[str, str]) -> dict[TrustKind, str]:
     """A sentence a kind: what was measured on rows of these fingerprints, or that nothing was."""
     return {
         kind: _sentence(_read(report_path(run, kind)), kind, fingerprints) for kind in TrustKind
     }
-
-
-def is_of_run(report: TrustReport, manifest: Manifest) -> bool:
-    """Whether the report's figures are of the rows that the run has now."""
-    return is_current(report.fingerprints, manifest.fingerprints)
 
 
 def _sentence(value: Any, kind: TrustKind, fingerprints: Mapping[str, str]) -> str:

@@ -30,17 +30,7 @@ from curate.engines.replay import KeptEngine
 from curate.errors import CurateError, UsageError
 from curate.executors.loop import run as run_in_loop
 from curate.recipe import Recipe, parse_recipe
-from curate.records import (
-    AdherenceScore,
-    Certificate,
-    EngineRecord,
-    FactualityScore,
-    Judgment,
-    Manifest,
-    MetricsScore,
-    StageName,
-    TrustKind,
-)
+from curate.records import Certificate, EngineRecord, Manifest, StageName, TrustKind
 from curate.run.certify import certify_run, labels_path, question_of, read_kept_labels, sentence_of
 from curate.run.file_differences import (
     Difference,
@@ -55,20 +45,13 @@ from curate.run.pipeline import after_ingest, cleaning_of, write_manifest
 from curate.run.read_back import read_manifest
 from curate.run.reviews import answers_path
 from curate.run.runlog import RunLog
-from curate.run.staging import Job, Progress, fork_rows, scored_rows, verified_rows
+from curate.run.staging import Job, Progress, stage_rows
 from curate.run.trust_reports import read_trust_report
 from curate.stages import Row, Stage, WorkItem, make_row, model_pool
 from curate.storage.files import damaged, make_folder, read_lines
 from curate.storage.run_folder import RunFolder
 from curate.storage.stage_rows import StageRows
 
-_KINDS: Final[dict[StageName, Any]] = {
-    StageName.JUDGE: Judgment,
-    StageName.PERSONA: Judgment,
-    StageName.ADHERENCE: AdherenceScore,
-    StageName.METRICS: MetricsScore,
-    StageName.FACTUALITY: FactualityScore,
-}
 _FAULTS: Final[tuple[FaultKind, ...]] = ("context_overflow", "bad_request")
 """How a stage may have been told of a call that failed: what it asks next depends on that."""
 _OF_THE_PROCESS: Final = frozenset(
@@ -329,7 +312,7 @@ class _KeptExecutor:
         self, stage: Stage[Any], items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]
     ) -> None:
         """Make the rows one after the other."""
-        rows = _rows(self.kept, stage)
+        rows = stage_rows(self.kept, stage.name, stage.fingerprint)
         for item in items:
             row: Row = await self._made(stage, item, rows)
             done(item, row)
@@ -355,14 +338,6 @@ def _engine(record: EngineRecord) -> KeptEngine:
         record.engine, record.model, record.revision, record.quantisation, record.detail
     )
     return KeptEngine(identity, [*map(Capability, record.capabilities)])
-
-
-def _rows(run: Path, stage: Stage[Any]) -> StageRows[Any]:
-    if stage.name is StageName.FORK:
-        return fork_rows(run, stage.fingerprint)
-    if stage.name is StageName.NATURAL:
-        return verified_rows(run, stage.fingerprint)
-    return scored_rows(run, stage.name, stage.fingerprint, _KINDS[stage.name])
 
 
 def _raw_rows(folder: Path) -> StageRows[Any]:

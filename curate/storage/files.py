@@ -17,7 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+import orjson
 import polars as pl
+from pydantic import BaseModel
 
 from curate.errors import CurateError
 
@@ -44,6 +46,12 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Replace a file whole, or leave it as it was."""
     with replacing(path) as temporary:
         temporary.write_bytes(data)
+
+
+def write_record(path: Path, record: BaseModel) -> None:
+    """Replace a file by one record, as JSON that people can read."""
+    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    write_atomically(path, orjson.dumps(record.model_dump(mode="json"), option=options))
 
 
 @contextmanager

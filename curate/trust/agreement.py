@@ -30,6 +30,9 @@ USABLE_KAPPA = 0.5
 Statistic = Callable[[Sequence[int]], float | None]
 """A figure of the rows named by their indices, an index as often as it was drawn; None if undefined."""
 
+Metric = Callable[[Sequence[float], Sequence[bool]], float | None]
+"""A figure of scores and labels; None if undefined."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -207,9 +210,8 @@ def bootstrap_interval(
     *,
     resamples: int = RESAMPLES,
     seed: int = SEED,
-    confidence: float = 0.95,
 ) -> Interval | None:
-    """Percentile bootstrap of a figure over n rows (Efron 1979).
+    """95 % percentile bootstrap of a figure over n rows (Efron 1979).
 
     A paired comparison is the same thing with a statistic that is a difference: both methods are then
     computed on the rows of one resample. Resamples in which the figure is not defined (one class only)
@@ -220,7 +222,6 @@ def bootstrap_interval(
         n: number of rows.
         resamples: how many are drawn.
         seed: of the draws, so that a report can be made again.
-        confidence: mass inside the interval, between 0 and 1.
 
     Returns:
         None where the figure was defined in no resample.
@@ -234,24 +235,47 @@ def bootstrap_interval(
     values = [value for value in found if value is not None]
     if not values:
         return None
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(values, (tail, 1 - tail))
+    low, high = np.quantile(values, (0.025, 0.975))
     return Interval(float(low), float(high), len(values))
 
 
+def grouped_interval(statistic: Statistic, groups: Sequence[str]) -> tuple[float, float] | None:
+    """The ends of the 95 % bootstrap interval over groups, each drawn with all of its rows.
+
+    Args:
+        statistic: as of `bootstrap_interval`.
+        groups: of each row, what it belongs to.
+    """
+    members: dict[str, list[int]] = {}
+    for at, group in enumerate(groups):
+        members.setdefault(group, []).append(at)
+    rows = list(members.values())
+    found = bootstrap_interval(
+        lambda drawn: statistic([at for group in drawn for at in rows[group]]), len(rows)
+    )
+    return None if found is None else (found.low, found.high)
+
+
 def paired_interval(
-    metric: Callable[[Sequence[float], Sequence[bool]], float | None],
+    metric: Metric,
     first: Sequence[float],
     second: Sequence[float],
     positive: Sequence[bool],
     *,
     resamples: int = RESAMPLES,
-    seed: int = SEED,
 ) -> Interval | None:
     """Bootstrap interval of metric(first) - metric(second) on the same resampled rows.
 
     An interval above 0 says that the first method is better beyond the noise of these rows.
     """
+    statistic = difference_of(metric, first, second, positive)
+    return bootstrap_interval(statistic, len(positive), resamples=resamples)
+
+
+def difference_of(
+    metric: Metric, first: Sequence[float], second: Sequence[float], positive: Sequence[bool]
+) -> Statistic:
+    """The statistic metric(first) - metric(second) of the same rows."""
 
     def difference(rows: Sequence[int]) -> float | None:
         labels = [positive[row] for row in rows]
@@ -259,7 +283,7 @@ def paired_interval(
         theirs = metric([second[row] for row in rows], labels)
         return None if ours is None or theirs is None else ours - theirs
 
-    return bootstrap_interval(difference, len(positive), resamples=resamples, seed=seed)
+    return difference
 
 
 def _arrays(

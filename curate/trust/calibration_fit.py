@@ -10,7 +10,6 @@ share its role, so that a curve seen on some of them is not new to the others.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,18 +17,18 @@ from typing import Literal
 
 from curate.errors import UsageError
 from curate.records import CalibrationFigures, JudgeCalibration, JudgeIdentity
-from curate.statistics import SEED, interpolate, log_odds, sigmoid
+from curate.statistics import interpolate, log_odds, sigmoid
 from curate.trust.agreement import (
     accuracy,
     auc,
-    bootstrap_interval,
     brier_score,
     expected_calibration_error,
+    grouped_interval,
 )
+from curate.trust.levels import grouped_folds
 
 CalibrationMethod = Literal["platt", "isotonic"]
 
-FOLDS = 5
 LEAST_TURNS = 20
 """Labelled turns below which nothing is fitted."""
 
@@ -163,8 +162,8 @@ def cross_validate(
         "isotonic": [0.0] * len(turns),
     }
     decided = [False] * len(turns)
-    for held_out in grouped_folds(turns):
-        rest = [at for at in range(len(turns)) if at not in held_out]
+    for held_out in folds_of_both(turns):
+        rest = sorted({*range(len(turns))} - {*held_out})
         scores, known = [raw[at] for at in rest], [labels[at] for at in rest]
         slope, intercept = fit_platt(scores, known)
         knots, threshold = fit_isotonic(scores, known), fit_threshold(scores, known)
@@ -172,10 +171,7 @@ def cross_validate(
             predicted["platt"][at] = sigmoid(slope * log_odds(raw[at]) + intercept)
             predicted["isotonic"][at] = interpolate(knots, raw[at])
             decided[at] = raw[at] >= threshold
-    rows_of: dict[str, list[int]] = {}
-    for at, turn in enumerate(turns):
-        rows_of.setdefault(turn.group, []).append(at)
-    groups = list(rows_of.values())
+    groups = [turn.group for turn in turns]
     at_threshold = accuracy(labels, decided)
     found: dict[Literal["raw", "platt", "isotonic"], CalibrationFigures] = {}
     for name, values in predicted.items():
@@ -197,34 +193,22 @@ def _gain(
     raw: Sequence[float],
     curved: Sequence[float],
     labels: Sequence[bool],
-    groups: Sequence[Sequence[int]],
+    groups: Sequence[str],
 ) -> tuple[float, float] | None:
     """95 % bootstrap interval, over groups, of how much a curve lowers the Brier score."""
     each = [(raw[at] - label) ** 2 - (curved[at] - label) ** 2 for at, label in enumerate(labels)]
-
-    def gain(drawn: Sequence[int]) -> float | None:
-        rows = [at for group in drawn for at in groups[group]]
-        return math.fsum(each[at] for at in rows) / len(rows)
-
-    found = bootstrap_interval(gain, len(groups))
-    return None if found is None else (found.low, found.high)
+    return grouped_interval(lambda rows: math.fsum(each[at] for at in rows) / len(rows), groups)
 
 
-def grouped_folds(turns: Sequence[LabelledScore]) -> list[set[int]]:
-    """Rows of each fold. Groups are dealt out in a fixed random order, those with a violation first, so that
-    every fold leaves both classes to fit to.
-    """
+def folds_of_both(turns: Sequence[LabelledScore]) -> list[list[int]]:
+    """Rows of each fold; groups with a violation are dealt out first, so that every fold leaves both classes to fit to."""
     kinds: dict[str, set[bool]] = {}
     for turn in turns:
         kinds.setdefault(turn.group, set()).add(turn.adherent)
-    groups = sorted(kinds)
-    random.Random(SEED).shuffle(groups)
-    groups.sort(key=lambda group: (False not in kinds[group], True not in kinds[group]))
-    fold_of = {group: place % FOLDS for place, group in enumerate(groups)}
-    folds: list[set[int]] = [set() for _ in range(FOLDS)]
-    for at, turn in enumerate(turns):
-        folds[fold_of[turn.group]].add(at)
-    return [fold for fold in folds if fold]
+    return grouped_folds(
+        [turn.group for turn in turns],
+        first=lambda group: (False not in kinds[group], True not in kinds[group]),
+    )
 
 
 def _check(turns: Sequence[LabelledScore], scores: Sequence[float], labels: Sequence[bool]) -> None:

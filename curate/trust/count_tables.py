@@ -85,9 +85,9 @@ def bounds_of(kappas: npt.NDArray[np.float64]) -> tuple[float, float] | None:
 
 
 class Draws:
-    """Dialogues drawn again, 1,000 times; the first draw is all of them once."""
+    """Dialogues drawn again, 1,000 times; the first draw is all of them once, and the only one of fewer than `least`."""
 
-    def __init__(self, groups: Sequence[str]) -> None:
+    def __init__(self, groups: Sequence[str], least: int = LEAST_DRAWN) -> None:
         import numpy as np
 
         place: dict[str, int] = {}
@@ -95,7 +95,7 @@ class Draws:
         self.groups = len(place)
         rng = np.random.default_rng(SEED)
         drawn = np.ones((1, self.groups))
-        if self.groups >= LEAST_DRAWN:
+        if self.groups >= least:
             even = np.full(self.groups, 1 / self.groups)
             drawn = np.vstack([drawn, rng.multinomial(self.groups, even, size=RESAMPLES)])
         self._drawn = drawn

@@ -56,18 +56,14 @@ def draw(
     return [place for place in places if place is not None]
 
 
-def score_strata(scores: Sequence[float], parts: int = 5) -> tuple[list[int], list[str]]:
-    """Parts of a set of about equal size by a score, low to high; equal scores lie in one part.
+def score_strata(scores: Sequence[float]) -> tuple[list[int], list[str]]:
+    """Fifths of a set by a score, low to high; equal scores lie in one part.
 
     Returns:
         The part of each member, and the parts' names, `low to high` of the scores.
     """
     ranked = sorted(scores)
-    starts = (
-        sorted({ranked[math.floor(part * len(ranked) / parts)] for part in range(parts)})
-        if ranked
-        else []
-    )
+    starts = sorted({ranked[part * len(ranked) // 5] for part in range(5)} if ranked else ())
     numbers = [sum(start <= score for start in starts) - 1 for score in scores]
     held: dict[int, list[float]] = {}
     for number, score in zip(numbers, scores, strict=True):

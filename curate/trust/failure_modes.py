@@ -90,36 +90,21 @@ def _status(figure: float, threshold: float) -> Any:
     return "warn" if figure > threshold else "pass"
 
 
-@dataclass(slots=True)
 class FailureModes:
     """Looks for all six in the judgments of a run."""
 
-    _averaged: _Share = field(
-        default_factory=lambda: _Share(
-            "aggregation_bias", 0.8, 20, f"dialogues with a score of {FLAWED} or less"
-        )
-    )
-    _not_applicable: _Share = field(
-        default_factory=lambda: _Share(
-            "repair_false_na", 0.5, 10, "dialogues with pushback words of the user"
-        )
-    )
-    _noted: int = 0
-    _no_list: Counter[str] = field(default_factory=Counter)
-    _collapsed: _Share = field(
-        default_factory=lambda: _Share("persona_collapse", 0.3, 10, "dialogues judged again")
-    )
-    _mismatched: _Share = field(
-        default_factory=lambda: _Share(
-            "verdict_mismatch", 0.2, 20, "dialogues with a verdict of the judge's own"
-        )
-    )
-    _flat: _Share = field(
-        default_factory=lambda: _Share(
-            "flat_long_dialogues", 0.5, 10, f"dialogues of more than {LONG} scored turns"
-        )
-    )
-    _lengths: _Lengths = field(default_factory=lambda: _Lengths())
+    def __init__(self) -> None:
+        flawed, long = f"a score of {FLAWED} or less", f"more than {LONG} scored turns"
+        own = "dialogues with a verdict of the judge's own"
+        pushback = "dialogues with pushback words of the user"
+        self._averaged = _Share("aggregation_bias", 0.8, 20, f"dialogues with {flawed}")
+        self._not_applicable = _Share("repair_false_na", 0.5, 10, pushback)
+        self._noted = 0
+        self._no_list: Counter[str] = Counter()
+        self._collapsed = _Share("persona_collapse", 0.3, 10, "dialogues judged again")
+        self._mismatched = _Share("verdict_mismatch", 0.2, 20, own)
+        self._flat = _Share("flat_long_dialogues", 0.5, 10, f"dialogues of {long}")
+        self._lengths = _Lengths()
 
     def add(self, dialogue: Dialogue, record: Record) -> None:
         """Look at one dialogue with its judgment."""
@@ -167,22 +152,12 @@ class FailureModes:
             no_swaps: why no dialogue was judged again under another scenario; empty where some were.
         """
         missing = ", ".join(f"{name} {count:,}" for name, count in self._no_list.most_common(5))
+        notes = [f"{self._noted:,} of them with a note"] if self._noted else []
+        if missing:
+            notes.append(f"no words for {missing} (there are lists for {', '.join(LANGUAGES)})")
         return (
             self._averaged.mode("all conversation scores within half a point of the turns' mean"),
-            self._not_applicable.mode(
-                "repair_handling n/a",
-                "; ".join(
-                    filter(
-                        None,
-                        (
-                            f"{self._noted:,} of them with a note" if self._noted else "",
-                            f"no words for {missing} (there are lists for {', '.join(LANGUAGES)})"
-                            if missing
-                            else "",
-                        ),
-                    )
-                ),
-            ),
+            self._not_applicable.mode("repair_handling n/a", "; ".join(notes)),
             FailureMode(
                 name="persona_collapse",
                 status="not_run",

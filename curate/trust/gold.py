@@ -161,6 +161,16 @@ class Label:
     mean: float | None = None
     raters: Mapping[str, int] = field(default_factory=dict)
 
+    def shifted(self, by: int) -> Label:
+        """The same on levels that begin so much higher."""
+        return replace(
+            self,
+            level=None if self.level is None else self.level + by,
+            each=tuple(level + by for level in self.each),
+            mean=None if self.mean is None else self.mean + by,
+            raters={name: level + by for name, level in self.raters.items()},
+        )
+
 
 @dataclass(slots=True)
 class Votes:
@@ -438,7 +448,7 @@ def match_gold(
             gold.scales[item.dimension] = scale
             label = _label(gold, scale, [*given.values()], levels=top + 1)
             if label is not None:
-                gold.metrics[item] = _from_zero(label)
+                gold.metrics[item] = label.shifted(-1)
         elif item.dimension in gold.scales:
             label = _label(gold, gold.scales[item.dimension], [*given.values()])
             if label is not None:
@@ -506,17 +516,6 @@ def _label(gold: Gold, scale: Scale, rows: Sequence[GoldRow], levels: int = 5) -
         rows=used,
         mean=None if is_na else mean,
         raters={row.rater: _rounded(place) for row, place in places if row.rater is not None},
-    )
-
-
-def _from_zero(label: Label) -> Label:
-    """A label on levels from 0 that was put on levels from 1."""
-    return replace(
-        label,
-        level=None if label.level is None else label.level - 1,
-        each=tuple(level - 1 for level in label.each),
-        mean=None if label.mean is None else label.mean - 1,
-        raters={name: level - 1 for name, level in label.raters.items()},
     )
 
 

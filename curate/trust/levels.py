@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,7 +21,8 @@ from typing import TYPE_CHECKING
 
 from curate.errors import UsageError
 from curate.records import CutMethod, CutPoints, Kappa
-from curate.statistics import RESAMPLES, SEED
+from curate.statistics import SEED
+from curate.trust.count_tables import Draws, quadratic_kappas
 
 if TYPE_CHECKING:
     import numpy as np
@@ -233,36 +233,30 @@ def kappa_figure(
     gold: Sequence[int], given: Sequence[int], groups: Sequence[str], count: int = 5
 ) -> Kappa:
     """Quadratic-weighted kappa with the 95 % percentile bootstrap over groups (1,000 resamples)."""
-    import numpy as np
-
-    value = quadratic_kappa(gold, given, count)
-    if value is None:
+    if not gold:
         return Kappa()
-    rows: dict[str, list[int]] = defaultdict(list)
-    for at, group in enumerate(groups):
-        rows[group].append(at)
-    tables = np.array(
-        [
-            confusion([gold[at] for at in of], [given[at] for at in of], count)
-            for of in rows.values()
-        ]
+    draws = Draws(groups, least=1)
+    tables = draws.tables(
+        [level - 1 for level in gold], [level - 1 for level in given], count, count
     )
-    rng = np.random.default_rng(SEED)
-    drawn = rng.multinomial(len(rows), [1 / len(rows)] * len(rows), size=RESAMPLES)
-    found = [kappa_of_table(table) for table in np.tensordot(drawn, tables, axes=1)]
-    known = [kappa for kappa in found if kappa is not None]
-    if not known:
-        return Kappa(value=value)
-    low, high = np.quantile(known, [0.025, 0.975])
-    return Kappa(value=value, interval=(float(low), float(high)))
+    figure = draws.figure(quadratic_kappas(tables))
+    return Kappa(value=figure.value, interval=figure.interval)
 
 
-def grouped_folds(groups: Sequence[str], folds: int = FOLDS) -> list[list[int]]:
-    """Rows of each fold, those of one group together, groups dealt out in a fixed random order."""
+def grouped_folds(
+    groups: Sequence[str], first: Callable[[str], tuple[bool, ...]] = lambda _: ()
+) -> list[list[int]]:
+    """Rows of each fold, those of one group together, groups dealt out in a fixed random order.
+
+    Args:
+        groups: of each row.
+        first: groups of which this is less are dealt out before the others.
+    """
     names = sorted(set(groups))
     random.Random(SEED).shuffle(names)
-    fold_of = {name: place % folds for place, name in enumerate(names)}
-    dealt: list[list[int]] = [[] for _ in range(folds)]
+    names.sort(key=first)
+    fold_of = {name: place % FOLDS for place, name in enumerate(names)}
+    dealt: list[list[int]] = [[] for _ in range(FOLDS)]
     for at, group in enumerate(groups):
         dealt[fold_of[group]].append(at)
     return [fold for fold in dealt if fold]
@@ -326,10 +320,5 @@ def kappa_of_table(table: npt.NDArray[np.float64]) -> float | None:
     """Quadratic-weighted kappa of a confusion table; tables of several groups add up to one of them all."""
     import numpy as np
 
-    levels = np.arange(len(table))
-    weights = (levels[:, None] - levels[None, :]) ** 2
-    total = table.sum()
-    if not total:
-        return None
-    chance = (weights * np.outer(table.sum(axis=1), table.sum(axis=0))).sum() / total
-    return float(1 - (weights * table).sum() / chance) if chance else None
+    kappa = quadratic_kappas(table[np.newaxis])[0]
+    return None if np.isnan(kappa) else float(kappa)

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 from curate.errors import UsageError
 from curate.records.calibration import MetricWeights
-from curate.trust.agreement import auc, bootstrap_interval
+from curate.trust.agreement import auc, difference_of, grouped_interval
 from curate.trust.levels import grouped_folds
 from curate.trust.p_good import refuse_too_few_verdicts
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,8 @@ def fit_metric_weights(
             expected="a judge whose metrics tell good dialogues from others",
         )
     fitted = [0.0] * len(dialogues)
-    for fold in grouped_folds([held.group for held in dialogues]):
+    groups = [held.group for held in dialogues]
+    for fold in grouped_folds(groups):
         out = set(fold)
         rest = [held for at, held in enumerate(dialogues) if at not in out]
         own = _fit(rest, names) or given
@@ -69,7 +69,7 @@ def fit_metric_weights(
         good=sum(labels),
         auc_fitted=auc_fitted,
         auc_given=auc_given,
-        gain=_gain(fitted, plain, labels, [held.group for held in dialogues]),
+        gain=grouped_interval(difference_of(auc, fitted, plain, labels), groups),
     )
 
 
@@ -78,25 +78,16 @@ def _fit(dialogues: Sequence[MeasuredDialogue], names: Sequence[str]) -> dict[st
     import numpy as np
     from scipy.optimize import nnls
 
-    table = np.array(
-        [[_number(held.heights.get(name)) for name in names] for held in dialogues], dtype=float
-    )
+    # None is NaN to numpy.
+    table = np.array([[held.heights.get(name) for name in names] for held in dialogues], float)
     labels = np.array([held.is_good for held in dialogues], dtype=float)
-    table -= _means(table)
-    weights, _ = nnls(np.where(np.isnan(table), 0.0, table), labels - labels.mean())
+    known = ~np.isnan(table)
+    table -= np.where(known, table, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    weights, _ = nnls(np.where(known, table, 0.0), labels - labels.mean())
     total = float(weights.sum())
     if total <= 0:
         return None
     return {name: float(weight) / total for name, weight in zip(names, weights, strict=True)}
-
-
-def _means(table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    import numpy as np
-
-    known = ~np.isnan(table)
-    total = np.where(known, table, 0.0).sum(axis=0)
-    means: npt.NDArray[np.float64] = total / np.maximum(known.sum(axis=0), 1)
-    return means
 
 
 def _overall(heights: Mapping[str, float | None], weights: Mapping[str, float]) -> float:
@@ -108,26 +99,3 @@ def _overall(heights: Mapping[str, float | None], weights: Mapping[str, float]) 
     ]
     total = sum(weight for weight, _ in parts)
     return sum(weight * height for weight, height in parts) / total if total > 0 else 0.5
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value
-
-
-def _gain(
-    fitted: Sequence[float], plain: Sequence[float], labels: Sequence[bool], groups: Sequence[str]
-) -> tuple[float, float] | None:
-    rows: dict[str, list[int]] = {}
-    for at, group in enumerate(groups):
-        rows.setdefault(group, []).append(at)
-    members = list(rows.values())
-
-    def difference(drawn: Sequence[int]) -> float | None:
-        picked = [at for group in drawn for at in members[group]]
-        kinds = [labels[at] for at in picked]
-        ours = auc([fitted[at] for at in picked], kinds)
-        theirs = auc([plain[at] for at in picked], kinds)
-        return None if ours is None or theirs is None else ours - theirs
-
-    ends = bootstrap_interval(difference, len(members))
-    return None if ends is None else (ends.low, ends.high)

@@ -17,7 +17,7 @@ from typing import Any
 from curate.errors import UsageError
 from curate.records import GoodModel, JudgeIdentity
 from curate.records.readings import ADHERENCE, METRIC
-from curate.trust.agreement import auc, bootstrap_interval, brier_score
+from curate.trust.agreement import auc, brier_score, grouped_interval
 from curate.trust.levels import grouped_folds
 
 LEAST_LABELS = 20
@@ -100,7 +100,12 @@ def fit_good(
             "metrics": metrics if any(name.startswith(METRIC) for name in names) else None,
             "auc": auc(predicted, labels),
             "brier": brier,
-            "brier_interval": _interval(predicted, labels, groups),
+            "brier_interval": grouped_interval(
+                lambda rows: brier_score(
+                    [predicted[at] for at in rows], [labels[at] for at in rows]
+                ),
+                groups,
+            ),
             "brier_without": plain,
         }
     )
@@ -109,9 +114,8 @@ def fit_good(
 def _fit(dialogues: Sequence[LabelledDialogue], names: Sequence[str]) -> GoodModel:
     import numpy as np
 
-    table = np.array(
-        [[_number(held.features.get(name)) for name in names] for held in dialogues], dtype=float
-    )
+    # None is NaN to numpy.
+    table = np.array([[held.features.get(name) for name in names] for held in dialogues], float)
     means = np.nanmean(table, axis=0)
     table = np.where(np.isnan(table), means, table)
     scales = table.std(axis=0)
@@ -162,23 +166,3 @@ def _telling(dialogues: Sequence[LabelledDialogue]) -> list[str]:
     return [
         name for name in names if len({held.features.get(name) for held in dialogues} - {None}) > 1
     ]
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value
-
-
-def _interval(
-    predicted: Sequence[float], labels: Sequence[bool], groups: Sequence[str]
-) -> tuple[float, float] | None:
-    rows: dict[str, list[int]] = {}
-    for at, group in enumerate(groups):
-        rows.setdefault(group, []).append(at)
-    members = list(rows.values())
-
-    def brier(drawn: Sequence[int]) -> float | None:
-        picked = [at for group in drawn for at in members[group]]
-        return brier_score([predicted[at] for at in picked], [labels[at] for at in picked])
-
-    found = bootstrap_interval(brier, len(members))
-    return None if found is None else (found.low, found.high)

@@ -23,7 +23,7 @@ from typing import Literal
 from curate.errors import UsageError
 from curate.records import JudgeIdentity, KindFigures, PairCurve
 from curate.statistics import SEED, sigmoid, wilson
-from curate.trust.agreement import auc, bootstrap_interval
+from curate.trust.agreement import auc, grouped_interval
 from curate.wording import plural
 
 FOLDS = 5
@@ -328,16 +328,7 @@ def area_under(probabilities: Sequence[float]) -> float | None:
 
 def bootstrap_pairs(pairs: Sequence[KnownPair], figure: _Figure) -> tuple[float, float]:
     """95 % interval of a figure of pairs by their place, dialogues drawn whole."""
-    rows: dict[str, list[int]] = {}
-    for at, pair in enumerate(pairs):
-        rows.setdefault(pair.group, []).append(at)
-    clusters = list(rows.values())
-
-    def of_resample(drawn: Sequence[int]) -> float | None:
-        return figure([row for cluster in drawn for row in clusters[cluster]])
-
-    interval = bootstrap_interval(of_resample, len(clusters))
-    return (0.0, 1.0) if interval is None else (interval.low, interval.high)
+    return grouped_interval(figure, [pair.group for pair in pairs]) or (0.0, 1.0)
 
 
 def _by_kind(pairs: Sequence[KnownPair], held_out: Sequence[HeldOut]) -> dict[str, KindFigures]:

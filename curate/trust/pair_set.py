@@ -254,14 +254,8 @@ def _word_auc(seen: _Seen, config: PairSetConfig) -> SetCheck | None:
     if found is None:
         detail = "all pairs come from one conversation, so that nothing can be held out"
         return _not_run("word_auc", config.word_auc, seen.pairs, detail)
-    return SetCheck(
-        name="word_auc",
-        figure=found.auc,
-        threshold=config.word_auc,
-        status="warn" if found.auc > config.word_auc else "pass",
-        n=found.pairs,
-        detail="; ".join(map(str, found.words)) or "many words tell a little, none much",
-    )
+    detail = "; ".join(map(str, found.words)) or "many words tell a little, none much"
+    return _checked("word_auc", found.auc, config.word_auc, found.pairs, detail)
 
 
 def _conversation(pair: PreferencePair) -> str:
@@ -284,15 +278,8 @@ def _repeated_prompts(
     if count_repeats is None:
         return _not_run(name, threshold, seen.pairs, "nothing was given to compare prompts with")
     repeats = count_repeats(read)
-    share = repeats / seen.pairs
-    return SetCheck(
-        name=name,
-        figure=share,
-        threshold=threshold,
-        status="warn" if share > threshold else "pass",
-        n=seen.pairs,
-        detail=f"{repeats} of {plural(seen.pairs, 'pair')}",
-    )
+    detail = f"{repeats} of {plural(seen.pairs, 'pair')}"
+    return _checked(name, repeats / seen.pairs, threshold, seen.pairs, detail)
 
 
 def _mix(
@@ -311,15 +298,7 @@ def _mix(
     value, count = min(known.items(), key=lambda item: (-item[1], item[0]))
     if len(known) == 1 and mix != "dimension":
         return _not_run(name, threshold, total, f"only one {mix}: {value}{note}")
-    share = count / total
-    return SetCheck(
-        name=name,
-        figure=share,
-        threshold=threshold,
-        status="warn" if share > threshold else "pass",
-        n=total,
-        detail=f"most are {value}{note}",
-    )
+    return _checked(name, count / total, threshold, total, f"most are {value}{note}")
 
 
 def _two_sided(
@@ -335,7 +314,20 @@ def _two_sided(
         return None
     if figure is None or n < config.min_pairs:
         return _too_few(name, threshold, n, config)
-    over = max(figure, 1 - figure) > threshold
+    return _checked(name, figure, threshold, n, detail, largest=max(figure, 1 - figure))
+
+
+def _checked(
+    name: str,
+    figure: float,
+    threshold: float,
+    n: int,
+    detail: str,
+    *,
+    largest: float | None = None,
+) -> SetCheck:
+    """A figure held against its threshold; `largest` in its place, where that is what may not be above it."""
+    over = (figure if largest is None else largest) > threshold
     return SetCheck(
         name=name,
         figure=figure,

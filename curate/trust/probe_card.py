@@ -150,15 +150,8 @@ def clustered(outcomes: Sequence[ProbeOutcome], unit: ProbeUnit) -> Figures | No
     return Figures(n, count, mean, float(against.mean()), interval, p_value, detectable)
 
 
-def card_lines(
-    outcomes: Sequence[ProbeOutcome], details: Mapping[str, str] | None = None
-) -> tuple[ProbeLine, ...]:
-    """All lines of the card, in the order of `RULES`; a line without cases is there and says so.
-
-    Args:
-        outcomes: of all lines.
-        details: by line, what else there is to say.
-    """
+def card_lines(outcomes: Sequence[ProbeOutcome]) -> tuple[ProbeLine, ...]:
+    """All lines of the card, in the order of `RULES`; a line without cases is there and says so."""
     by_line = _by_line(outcomes)
     figures = {
         name: held
@@ -177,7 +170,6 @@ def card_lines(
             n=len(by_line.get(name, ())),
             dialogues=len({outcome.group for outcome in by_line.get(name, ())}),
             tolerance=None if rule.wanted == "above" else TOLERANCE[rule.unit],
-            detail=(details or {}).get(name, ""),
         )
         held = figures.get(name)
         if held is not None:
@@ -192,7 +184,7 @@ def card_lines(
                     "detectable": held.detectable,
                 }
             )
-        elif not line.detail:
+        else:
             why = f"{plural(line.dialogues, 'dialogue')}, {LEAST_DIALOGUES} needed"
             line = line.model_copy(update={"detail": why if line.n else "no cases"})
         lines.append(line)

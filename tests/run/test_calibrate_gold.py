@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import curate
 from curate.cli import app
 from curate.errors import UsageError
-from curate.records import Calibration, Judgment
+from curate.records import Calibration, Judgment, StageName
 from curate.run.calibrate import calibrate_with_gold, calibrate_with_shares, merged
 from curate.run.pipeline import run_recipe
 from curate.run.staging import scored_rows
@@ -186,7 +186,7 @@ def test_expected_shares_need_no_label(run: Path, tmp_path: Path) -> None:
     assert "safety" not in made.levels
     assert {cuts.method for cuts in made.levels.values()} == {"given_shares"}
     fingerprint = json.loads((run / "manifest.json").read_text())["fingerprints"]["judge"]
-    judged = [r for _, r in scored_rows(run, "judge", fingerprint, Judgment).read()]
+    judged = [r for _, r in scored_rows(run, StageName.JUDGE, fingerprint).read()]
     means = [
         r.conversation_level.coherence.reading.mean
         for r in judged

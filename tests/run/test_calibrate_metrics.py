@@ -18,9 +18,10 @@ from curate.cli import app
 from curate.errors import UsageError
 from curate.recipe import Recipe
 from curate.run.agreement import measure_agreement
-from curate.run.calibrate import calibrate_with_gold, merged, write_calibration
+from curate.run.calibrate import calibrate_with_gold, merged
 from curate.run.calibrate_metrics import metrics_of
 from curate.run.pipeline import run_recipe
+from curate.storage.files import write_record
 from curate.trust.gold import GivenLabels, GoldRow
 from tests.live import live_server
 from tests.run.test_pipeline import recipe, write_rows
@@ -118,7 +119,7 @@ def test_labels_make_levels_that_the_next_run_sums_up_without_a_call(
     assert (grounding.after.value or 0.0) > 0.8
     assert len(fitted.levels["task_completion"].cuts) == 1
     path = tmp_path / "calibration.json"
-    write_calibration(path, found.calibration)
+    write_record(path, found.calibration)
     config = {"choose": CHOSEN, "calibration": str(path)}
     result = run_recipe(measured(server, data, metrics=config), out=run)
     assert result.manifest.requests == 0
@@ -182,7 +183,7 @@ def test_a_calibration_of_other_metrics_is_refused_before_any_call(
     server: CountingServer, data: Path, run: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "calibration.json"
-    write_calibration(path, calibrate_with_gold(run, labels()).calibration)
+    write_record(path, calibrate_with_gold(run, labels()).calibration)
     other = {"choose": [*CHOSEN, "instruction_compliance"], "calibration": str(path)}
     with pytest.raises(UsageError, match=r"metrics\.calibration was fitted to another judge"):
         run_recipe(measured(server, data, metrics=other), out=tmp_path / "run")
@@ -194,7 +195,7 @@ def test_a_calibration_of_other_metrics_is_refused_before_any_call(
 def test_labels_may_come_in_parts(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "calibration.json"
     of_metrics = [row for row in labels() if row.dimension != "accept"]
-    write_calibration(path, calibrate_with_gold(run, of_metrics).calibration)
+    write_record(path, calibrate_with_gold(run, of_metrics).calibration)
     verdicts = calibrate_with_gold(run, [row for row in labels() if row.dimension == "accept"])
     whole, kept = merged(verdicts.calibration, path)
     assert whole.metrics is not None
@@ -231,7 +232,7 @@ def test_metrics_are_among_the_readings_of_p_good_where_the_run_has_them(
     by_name = dict(zip(good.features, good.weights, strict=True))
     assert by_name["metric_grounding_fidelity"] == pytest.approx(max(good.weights))
     path = tmp_path / "calibration.json"
-    write_calibration(path, found.calibration)
+    write_record(path, found.calibration)
     sections = {"judge": {"text": "off", "calibration": str(path)}}
     select = {"where": {"likely": "p_good > 0.5"}}
     run_recipe(measured(server, data, **sections, select=select), out=tmp_path / "run")

@@ -32,10 +32,10 @@ from curate.run.pair_curves import (
     fit_from_run,
     plan_labelled,
     plan_twins,
-    write_curve,
 )
 from curate.run.pipeline import RunResult, run_recipe
 from curate.sources.sample import sample_chats
+from curate.storage.files import write_record
 
 DIALOGUES = 70
 SCRIPTED = {"engine": "scripted", "replies": []}
@@ -480,7 +480,7 @@ def test_a_curve_decides_by_its_threshold_and_changing_it_asks_nothing(
 ) -> None:
     verified(tmp_path, agreeing=50)
     curve = fit_from_run(tmp_path / "run")
-    write_curve(tmp_path / "curve.json", curve)
+    write_record(tmp_path / "curve.json", curve)
     asked = len(judge.requests)
     verify = {"check_specifics": False, "curve": str(tmp_path / "curve.json")}
     result = verified(tmp_path, agreeing=50, verify=verify)

@@ -25,11 +25,12 @@ from curate.records import Judgment, Unscored
 from curate.records.validation import validate_record
 from curate.run.agreement import measure_agreement
 from curate.run.audit import audit_run, plan_second_judging
-from curate.run.cascade_fit import fit_cascade, write_fit
+from curate.run.cascade_fit import fit_cascade
 from curate.run.pipeline import RunResult, run_recipe
 from curate.run.populations import used_to_fit
 from curate.run.run_scores import adherence_of
 from curate.stages import bind_stages, model_pool
+from curate.storage.files import write_record
 from tests.live import live_server
 from tests.servers import Body, CountingServer
 
@@ -214,7 +215,7 @@ def test_without_a_threshold_a_cascade_asks_both_and_a_threshold_is_fitted_to_th
     fit, _ = fit_cascade(tmp_path / "both")
     assert (fit.dialogues, fit.kept, fit.lost) == (30, 20, 0)
     assert fit.lost_at_most == pytest.approx(1 - 0.1 ** (1 / 30))
-    write_fit(tmp_path / "cascade.json", fit)
+    write_record(tmp_path / "cascade.json", fit)
     validate_record("cascade-fit", json.loads((tmp_path / "cascade.json").read_text()))
 
     fitted = cascade(server, data, fit=str(tmp_path / "cascade.json"), check=0)
@@ -276,7 +277,7 @@ def test_labels_that_fitted_a_cascade_do_not_certify_it(
     gold = tmp_path / "gold.csv"
     gold.write_text("id,dimension,value\n" + "".join(f"chat-{n},accept,yes\n" for n in range(25)))
     fit, _ = fit_cascade(tmp_path / "run", gold)
-    write_fit(tmp_path / "cascade.json", fit)
+    write_record(tmp_path / "cascade.json", fit)
     fitted = cascade(server, data, fit=str(tmp_path / "cascade.json"))
     result = run_recipe(fitted, out=tmp_path / "run")
     assert used_to_fit(result.manifest, False) == {*fit.labelled}
@@ -519,7 +520,7 @@ def test_what_cannot_be_is_refused_before_a_call(
 ) -> None:
     run_recipe(cascade(server, data), out=tmp_path / "run")
     fit, _ = fit_cascade(tmp_path / "run")
-    write_fit(tmp_path / "cascade.json", fit)
+    write_record(tmp_path / "cascade.json", fit)
     before = len(server.requests)
     odd = {
         "cascade": [model(server, "odd"), model(server, "large")],

@@ -11,7 +11,7 @@ from curate.errors import CurateError
 from curate.records import NOT_TAKEN, TrustKind, TrustReport
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import (
-    is_of_run,
+    is_current,
     read_trust_report,
     report_path,
     trust_sentences,
@@ -66,8 +66,8 @@ def test_a_report_of_other_rows_is_not_taken_for_the_runs(run: Path) -> None:
     said = read_manifest(run).trust[TrustKind.AUDIT]
     assert "Two of nine" not in said
     assert "2026-11-20, of an earlier judge" in said
-    assert not is_of_run(_audit("f0"), read_manifest(run))
-    assert is_of_run(_audit("f1"), read_manifest(run))
+    assert not is_current(_audit("f0").fingerprints, read_manifest(run).fingerprints)
+    assert is_current(_audit("f1").fingerprints, read_manifest(run).fingerprints)
 
 
 @pytest.mark.parametrize("text", ['{"kind": "audit"', "[]", '{"kind": "audit"}'])

@@ -24,7 +24,7 @@ from curate.trust.calibration_fit import (
     fit_isotonic,
     fit_platt,
     fit_threshold,
-    grouped_folds,
+    folds_of_both,
 )
 
 JUDGED = Judged(
@@ -163,7 +163,7 @@ def test_a_dialogue_is_never_on_both_sides_and_both_classes_are_always_fitted() 
     turns = [
         LabelledScore(rng.random(), at % 7 != 0 or at > 30, f"d{at % 23}") for at in range(120)
     ]
-    folds = grouped_folds(turns)
+    folds = folds_of_both(turns)
     assert sorted(at for fold in folds for at in fold) == list(range(120))
     for fold in folds:
         rest = [turn for at, turn in enumerate(turns) if at not in fold]
