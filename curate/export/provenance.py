@@ -49,6 +49,8 @@ PAIR_SCHEMA: Final = pl.Schema(
         **LINEAGE,
     }
 )
+_CHECKED: Final = ("margin", "noise", "preference", "probability", "decided_by", "token_ratio")
+"""Of a pair's check."""
 SFT_SCHEMA: Final = pl.Schema(
     {
         "row": pl.Int64,
@@ -159,7 +161,6 @@ def of_dialogue(dialogue: Dialogue) -> dict[str, Any]:
 
 def of_pair(pair: PreferencePair) -> dict[str, Any]:
     """Return what the sidecar of pairs says of a pair; which of its sides is for others to fill in."""
-    check = pair.check
     return {
         "pair_id": pair.pair_id,
         "dialogue_id": pair.dialogue_id,
@@ -168,12 +169,7 @@ def of_pair(pair: PreferencePair) -> dict[str, Any]:
         "basis": pair.basis,
         "turn": pair.turn,
         "side": None,
-        "margin": None if check is None else check.margin,
-        "noise": None if check is None else check.noise,
-        "preference": None if check is None else check.preference,
-        "probability": None if check is None else check.probability,
-        "decided_by": None if check is None else check.decided_by,
-        "token_ratio": None if check is None else check.token_ratio,
+        **{name: getattr(pair.check, name, None) for name in _CHECKED},
         "judge": pair.judge,
         "policy": pair.policy,
         "issue": pair.issue,
@@ -182,14 +178,7 @@ def of_pair(pair: PreferencePair) -> dict[str, Any]:
 
 
 def _of_lineage(lineage: Lineage | None) -> dict[str, Any]:
-    if lineage is None:
-        return dict.fromkeys(LINEAGE)
-    return {
-        "lineage_source": lineage.source,
-        "lineage_file": lineage.file,
-        "lineage_rows": lineage.rows,
-        "lineage_part": lineage.part,
-    }
+    return {name: getattr(lineage, name.removeprefix("lineage_"), None) for name in LINEAGE}
 
 
 def _numbered(rows: pl.LazyFrame, schema: pl.Schema) -> pl.LazyFrame:
