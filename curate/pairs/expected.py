@@ -17,13 +17,12 @@ from curate.pairs.fork_points import find_forks
 from curate.pairs.judge_functions import ForkAsks, JudgeAsks
 from curate.pairs.questions import repair_suffices
 from curate.pairs.verify import (
+    Sides,
     check_role_and_facts,
     check_specifics,
     compare_orders,
-    cut_after,
     score_chosen,
     score_rejected,
-    score_side,
     token_ratio,
 )
 from curate.records import Judgment, PairCheck, RubricScores
@@ -38,7 +37,7 @@ async def ask_as_a_fork(
     ]
     for point in points[: config.max_forks]:
         await repair_suffices(dialogue, judgment, point, asks, config)
-        fork = open_fork(dialogue, point, config)
+        fork = open_fork(dialogue, point, config, asks)
         scores, _ = await score_rejected(
             fork.prompt, fork.rejected, fork.turn, asks.judging, config
         )
@@ -46,50 +45,46 @@ async def ask_as_a_fork(
             continue
         issues = next((entry.issues for entry in judgment.per_turn if entry.turn == fork.turn), ())
         fork = replace(fork, issue=joined(*issues))
-        passed = await (_one_by_one if config.early_stop else _all_at_once)(fork, asks, config)
+        passed = await (_one_by_one if config.early_stop else _all_at_once)(fork)
         if passed is None:
             continue
-        sides = (passed, fork.rejected)
-        await check_role_and_facts(fork.prompt, sides, fork.turn, PairCheck(), asks.judging, config)
+        sides = fork.sides(passed)
+        await check_role_and_facts(sides, PairCheck(), asks.judging, config)
         if config.at == "earliest" and not passed.tool_calls:
-            await asks.rejudge(cut_after(fork.prompt, passed))
+            await asks.rejudge(sides.parts[0])
 
 
-async def _one_by_one(fork: Fork, asks: ForkAsks, config: ForkConfig) -> Message | None:
+async def _one_by_one(fork: Fork) -> Message | None:
+    asks, config = fork.asks, fork.config
     compared: list[Candidate] = []
     passed = None
     for sample in range(config.resamples):
         made = await resample(fork.prompt, fork.rejected, asks, config, [sample])
-        passed = await _compare(fork, made, compared, asks, config) or passed
+        passed = await _compare(fork, made, compared) or passed
     if config.guided_revision:
-        issue = await whole_issue(fork, asks, config)
+        issue = await whole_issue(fork)
         made = [await revise(fork.prompt, fork.rejected, issue, asks, config)]
-        passed = await _compare(fork, made, compared, asks, config) or passed
+        passed = await _compare(fork, made, compared) or passed
     return passed
 
 
-async def _all_at_once(fork: Fork, asks: ForkAsks, config: ForkConfig) -> Message | None:
-    issue = await whole_issue(fork, asks, config) if config.guided_revision else ""
+async def _all_at_once(fork: Fork) -> Message | None:
+    asks, config = fork.asks, fork.config
+    issue = await whole_issue(fork) if config.guided_revision else ""
     made = await resample(fork.prompt, fork.rejected, asks, config)
     if config.guided_revision:
         made.append(await revise(fork.prompt, fork.rejected, issue, asks, config))
     compared: list[Candidate] = []
-    await _compare(fork, made, compared, asks, config)
+    await _compare(fork, made, compared)
     ranked = [candidate.message for candidate in compared if candidate.message is not None]
     ranked.sort(key=lambda message: abs(token_ratio(message, fork.rejected) - 1))
     if len(ranked) > 1:
-        first, second = ranked[:2]
-        await compare_orders(fork.prompt, first, second, PairCheck(), asks.judging, config)
+        best = replace(fork.sides(ranked[0]), rejected=ranked[1])
+        await compare_orders(best, PairCheck(), asks.judging, config)
     return ranked[0] if ranked else None
 
 
-async def _compare(
-    fork: Fork,
-    made: list[Candidate],
-    compared: list[Candidate],
-    asks: ForkAsks,
-    config: ForkConfig,
-) -> Message | None:
+async def _compare(fork: Fork, made: list[Candidate], compared: list[Candidate]) -> Message | None:
     """Score candidates and hold each against the original; adds them to `compared`, returns the last."""
     last = None
     for candidate in made:
@@ -97,29 +92,24 @@ async def _compare(
         message = candidate.message
         if drop_reason is not None or message is None:
             continue
-        await score_chosen(fork.prompt, message, fork.rejected, fork.turn, asks.judging, config)
-        await compare_orders(fork.prompt, message, fork.rejected, PairCheck(), asks.judging, config)
+        sides, judging = fork.sides(message), fork.asks.judging
+        if (await check_specifics(sides, PairCheck(), judging, fork.config)).drop_reason is None:
+            await score_chosen(sides, PairCheck(), judging, fork.config)
+        await compare_orders(sides, PairCheck(), judging, fork.config)
         compared.append(candidate)
         last = message
     return last
 
 
-async def ask_as_a_verification(
-    prompt: Dialogue,
-    chosen: Message,
-    rejected: Message,
-    turn: int,
-    asks: JudgeAsks,
-    config: VerifyConfig,
-) -> None:
+async def ask_as_a_verification(sides: Sides, asks: JudgeAsks, config: VerifyConfig) -> None:
     """Ask what `verify.verify_sides` asks; the arguments are the same."""
-    scores, _ = await score_rejected(prompt, rejected, turn, asks, config)
+    scores, _ = await score_rejected(sides.prompt, sides.rejected, sides.turn, asks, config)
     if scores is None:
         return
-    await score_side(cut_after(prompt, chosen), turn, asks, config.wordings)
-    await compare_orders(prompt, chosen, rejected, PairCheck(), asks, config)
-    await check_specifics(prompt, chosen, rejected, PairCheck(), asks, config)
-    await check_role_and_facts(prompt, (chosen, rejected), turn, PairCheck(), asks, config)
+    await score_chosen(sides, PairCheck(), asks, config)
+    await compare_orders(sides, PairCheck(), asks, config)
+    await check_specifics(sides, PairCheck(), asks, config)
+    await check_role_and_facts(sides, PairCheck(), asks, config)
 
 
 def with_a_bad_turn(judgment: Judgment, at: int, config: ForkConfig) -> Judgment:

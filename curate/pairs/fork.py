@@ -28,8 +28,10 @@ from curate.pairs.settle import hold_by_itself, pull_of
 from curate.pairs.substance import is_identical, same_calls
 from curate.pairs.verify import (
     CheckOutcome,
+    Sides,
     SideScores,
     check_role_and_facts,
+    check_specifics,
     check_texts,
     compare_orders,
     cut_after,
@@ -44,34 +46,37 @@ from curate.records import DropReason, Judgment, PairCheck, PreferencePair, Unsc
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
-    """Identities of the models that are asked, for the records; empty where none is."""
-
-    judge: str = ""
-    policy: str = ""
-    reviser: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Fork:
     """A fork, what it asks, and what its records have in common.
 
     Attributes:
         prompt: the dialogue with exactly the prompt's messages.
+        models: None where none is asked.
     """
 
     dialogue: Dialogue
     point: ForkPoint
     prompt: Dialogue
     rejected: Message
-    names: _Names
+    config: ForkConfig
+    models: ForkAsks | None = None
     issue: str = ""
+
+    @property
+    def asks(self) -> ForkAsks:
+        """The models of a fork that asks."""
+        assert self.models is not None, "a fork without models"
+        return self.models
 
     @property
     def turn(self) -> int:
         """The number of the turn that is forked."""
         assert self.point.turn is not None, "a fork that asks has a turn"
         return self.point.turn
+
+    def sides(self, chosen: Message) -> Sides:
+        """The original and what may stand in its place."""
+        return Sides(self.prompt, chosen, self.rejected, self.turn)
 
     def record(
         self,
@@ -85,7 +90,7 @@ class Fork:
         writer = ""
         if candidate:
             is_revision = candidate.source == "revision"
-            writer = self.names.reviser if is_revision else self.names.policy
+            writer = self.asks.reviser_id if is_revision else self.asks.policy_id
         # A twin has its sibling's text, and a fork without a chosen side has none: told apart by salt.
         label = candidate.label if candidate else f"fork {self.point.turn}"
         shares_text = chosen is None or drop_reason == DropReason.DUPLICATE
@@ -117,7 +122,7 @@ class Fork:
             changes=describe_changes(self.rejected, chosen) if chosen else (),
             sampling=dict(candidate.sampling) if candidate else {},
             policy=writer,
-            judge=self.names.judge,
+            judge=self.models.judging.judge_id if self.models else "",
             check=check,
             lineage=self.dialogue.lineage,
         )
@@ -151,7 +156,6 @@ async def fork_dialogue(
     a pair that passed. A turn found fine again makes room for the next. No call for a turn that is dropped by
     the judgment.
     """
-    names = _Names(asks.judging.judge_id, asks.policy_id, asks.reviser_id)
     records: list[PreferencePair] = []
     forked = 0
     for point in find_forks(dialogue, judgment, config, faults):
@@ -160,9 +164,9 @@ async def fork_dialogue(
                 point, drop_reason=DropReason.OVER_LIMIT, detail=f"max_forks is {config.max_forks}"
             )
         if point.drop_reason is not None:
-            records.append(_dropped(dialogue, point, names, config))
+            records.append(_dropped(dialogue, point, config, asks))
             continue
-        made = await _fork_at(dialogue, judgment, point, names, asks, config, faults)
+        made = await _fork_at(dialogue, judgment, point, asks, config, faults)
         forked += any(record.source != "none" for record in made)
         records.extend(made)
     return records
@@ -179,7 +183,6 @@ def drop_forks(
         _dropped(
             dialogue,
             point if point.drop_reason else replace(point, drop_reason=drop_reason, detail=detail),
-            _Names(),
             config,
         )
         for point in find_forks(dialogue, judgment, config)
@@ -187,32 +190,31 @@ def drop_forks(
 
 
 def open_fork(
-    dialogue: Dialogue, point: ForkPoint, config: ForkConfig, names: _Names | None = None
+    dialogue: Dialogue, point: ForkPoint, config: ForkConfig, asks: ForkAsks | None
 ) -> Fork:
     """The fork at a point; a dropped one without a message stands at the dialogue's end."""
     index = len(dialogue.messages) if point.index is None else point.index
     prompt = prompt_messages(dialogue.messages[:index], keep_reasoning=config.prompt_reasoning)
     rejected = Message(role="assistant") if point.index is None else dialogue.messages[index]
-    return Fork(dialogue, point, with_messages(dialogue, prompt), rejected, names or _Names())
+    return Fork(dialogue, point, with_messages(dialogue, prompt), rejected, config, asks)
 
 
 def _dropped(
-    dialogue: Dialogue, point: ForkPoint, names: _Names, config: ForkConfig
+    dialogue: Dialogue, point: ForkPoint, config: ForkConfig, asks: ForkAsks | None = None
 ) -> PreferencePair:
-    return open_fork(dialogue, point, config, names).record(None, point.drop_reason, point.detail)
+    return open_fork(dialogue, point, config, asks).record(None, point.drop_reason, point.detail)
 
 
 async def _fork_at(
     dialogue: Dialogue,
     judgment: Judgment,
     point: ForkPoint,
-    names: _Names,
     asks: ForkAsks,
     config: ForkConfig,
     faults: Faults,
 ) -> list[PreferencePair]:
     """Fork at one candidate turn; one record where it is dropped, else one for each candidate."""
-    fork = open_fork(dialogue, point, config, names)
+    fork = open_fork(dialogue, point, config, asks)
     finding = await repair_suffices(dialogue, judgment, point, asks, config)
     if finding.drop_reason is not None:
         return fork.dropped(finding)
@@ -220,7 +222,7 @@ async def _fork_at(
     if isinstance(named, CheckOutcome):
         return fork.dropped(named)
     point, how = named
-    fork = open_fork(dialogue, point, config, names)
+    fork = open_fork(dialogue, point, config, asks)
     if point.drop_reason is not None:
         return fork.dropped(CheckOutcome(PairCheck(), point.drop_reason, point.detail))
     rejected, finding = await score_rejected(
@@ -231,19 +233,19 @@ async def _fork_at(
     issues = next((entry.issues for entry in judgment.per_turn if entry.turn == fork.turn), ())
     fork = replace(fork, issue=joined(how, *issues, *faults.get(fork.turn, ())))
     if config.early_stop:
-        return await _first_to_pass(fork, rejected, asks, config)
+        return await _first_to_pass(fork, rejected)
     if config.guided_revision:
-        fork = replace(fork, issue=await whole_issue(fork, asks, config))
-    candidates = [candidate async for candidate in _candidates(fork, asks, config)]
-    return await _best_to_pass(fork, candidates, rejected, asks, config)
+        fork = replace(fork, issue=await whole_issue(fork))
+    candidates = [candidate async for candidate in _candidates(fork)]
+    return await _best_to_pass(fork, candidates, rejected)
 
 
-async def whole_issue(fork: Fork, asks: ForkAsks, config: ForkConfig) -> str:
+async def whole_issue(fork: Fork) -> str:
     """The flaw in words for a reviser: what is known of it and the principles it breaks, else asked for."""
-    broken = await criticise(fork.prompt, fork.rejected, asks, config)
+    broken = await criticise(fork.prompt, fork.rejected, fork.asks, fork.config)
     if fork.issue or broken:
         return joined(fork.issue, broken)
-    return await asks.describe_issue(cut_after(fork.prompt, fork.rejected), fork.turn)
+    return await fork.asks.describe_issue(cut_after(fork.prompt, fork.rejected), fork.turn)
 
 
 def joined(*parts: str) -> str:
@@ -251,35 +253,34 @@ def joined(*parts: str) -> str:
     return "; ".join(part.strip() for part in parts if part.strip())
 
 
-async def _candidates(fork: Fork, asks: ForkAsks, config: ForkConfig) -> AsyncIterator[Candidate]:
+async def _candidates(fork: Fork) -> AsyncIterator[Candidate]:
     """Candidates as they are asked for: resamples one by one with `early_stop`, else all in one call.
 
     With `early_stop` the issue is asked for when it comes to the revision, which may never be.
     """
+    asks, config = fork.asks, fork.config
     every = range(config.resamples)
     for samples in ([sample] for sample in every) if config.early_stop else (every,):
         for candidate in await resample(fork.prompt, fork.rejected, asks, config, samples):
             yield candidate
     if config.guided_revision:
-        issue = await whole_issue(fork, asks, config) if config.early_stop else fork.issue
+        issue = await whole_issue(fork) if config.early_stop else fork.issue
         yield await revise(fork.prompt, fork.rejected, issue, asks, config)
 
 
-async def _first_to_pass(
-    fork: Fork, rejected: SideScores, asks: ForkAsks, config: ForkConfig
-) -> list[PreferencePair]:
+async def _first_to_pass(fork: Fork, rejected: SideScores) -> list[PreferencePair]:
     """Make and verify candidates one after the other, up to the first that passes."""
     records: list[PreferencePair] = []
     earlier: list[Candidate] = []
-    async for candidate in _candidates(fork, asks, config):
-        scored = await _score(fork, candidate, earlier, rejected, asks, config)
+    async for candidate in _candidates(fork):
+        scored = await _score(fork, candidate, earlier, rejected)
         earlier.append(candidate)
         if isinstance(scored, PreferencePair):
             records.append(scored)
             continue
-        finding = hold_by_itself(scored.check, config)
+        finding = hold_by_itself(scored.check, fork.config)
         if finding.drop_reason is None:
-            finding = await _confirm(fork, scored, asks, config)
+            finding = await _confirm(fork, scored)
         records.append(fork.record(candidate, finding.drop_reason, finding.detail, finding.check))
         if finding.drop_reason is None:
             break
@@ -287,17 +288,13 @@ async def _first_to_pass(
 
 
 async def _best_to_pass(
-    fork: Fork,
-    candidates: Sequence[Candidate],
-    rejected: SideScores,
-    asks: ForkAsks,
-    config: ForkConfig,
+    fork: Fork, candidates: Sequence[Candidate], rejected: SideScores
 ) -> list[PreferencePair]:
     """Drop, score, rank by evidence, and confirm from the best downwards until one passes."""
     records: list[PreferencePair] = []
     ranked: list[_Scored] = []
     for position, candidate in enumerate(candidates):
-        scored = await _score(fork, candidate, candidates[:position], rejected, asks, config)
+        scored = await _score(fork, candidate, candidates[:position], rejected)
         if isinstance(scored, PreferencePair):
             records.append(scored)
         else:
@@ -305,11 +302,11 @@ async def _best_to_pass(
     # Then the length nearest to the original's. The sort is stable.
     ranked.sort(key=lambda entry: (-entry.evidence, abs(entry.ratio - 1)))
     has_passed = False
-    for entry in await _compare_best(fork, ranked, asks, config):
+    for entry in await _compare_best(fork, ranked):
         if has_passed:
             finding = CheckOutcome(entry.check, DropReason.NOT_BEST, "another candidate was taken")
         else:
-            finding = await _confirm(fork, entry, asks, config)
+            finding = await _confirm(fork, entry)
             has_passed = finding.drop_reason is None
         records.append(
             fork.record(entry.candidate, finding.drop_reason, finding.detail, finding.check)
@@ -317,9 +314,7 @@ async def _best_to_pass(
     return records
 
 
-async def _compare_best(
-    fork: Fork, ranked: list[_Scored], asks: ForkAsks, config: ForkConfig
-) -> list[_Scored]:
+async def _compare_best(fork: Fork, ranked: list[_Scored]) -> list[_Scored]:
     """The candidates, the best two turned round where they are close and the judge prefers the second.
 
     Close are two whose evidence differs by no more than the position pulled either of their comparisons with the
@@ -329,12 +324,12 @@ async def _compare_best(
         return ranked
     first, second = ranked[:2]
     pull = max(abs(pull_of(entry.check) or 0.0) for entry in (first, second))
-    weight = 1.0 if config.curve is None else config.curve.preference_weight
+    curve = fork.config.curve
+    weight = 1.0 if curve is None else curve.preference_weight
     if first.evidence - second.evidence > weight * pull:
         return ranked
-    finding = await compare_orders(
-        fork.prompt, first.message, second.message, PairCheck(), asks.judging, config
-    )
+    best = replace(fork.sides(first.message), rejected=second.message)
+    finding = await compare_orders(best, PairCheck(), fork.asks.judging, fork.config)
     preference = finding.check.preference
     is_worse = preference is not None and preference < 0
     return [second, first, *ranked[2:]] if is_worse else ranked
@@ -357,28 +352,22 @@ class _Scored:
 
 
 async def _score(
-    fork: Fork,
-    candidate: Candidate,
-    earlier: Sequence[Candidate],
-    rejected: SideScores,
-    asks: ForkAsks,
-    config: ForkConfig,
+    fork: Fork, candidate: Candidate, earlier: Sequence[Candidate], rejected: SideScores
 ) -> _Scored | PreferencePair:
     """The candidate with the judge's readings, or the record that it is dropped."""
     message = candidate.message
     drop_reason, detail = unusable(fork.rejected, candidate, earlier)
     if drop_reason is not None or message is None:
         return fork.record(candidate, drop_reason, detail)
-    scores, finding = await score_chosen(
-        fork.prompt, message, fork.rejected, fork.turn, asks.judging, config
-    )
+    sides, judging, config = fork.sides(message), fork.asks.judging, fork.config
     ratio = token_ratio(message, fork.rejected)
-    if scores is not None:
-        finding = weigh(scores, rejected, ratio, config, finding.check)
+    finding = await check_specifics(sides, PairCheck(), judging, config)
     if finding.drop_reason is None:
-        finding = await compare_orders(
-            fork.prompt, message, fork.rejected, finding.check, asks.judging, config
-        )
+        scores, finding = await score_chosen(sides, finding.check, judging, config)
+        if scores is not None:
+            finding = weigh(scores, rejected, ratio, config, finding.check)
+    if finding.drop_reason is None:
+        finding = await compare_orders(sides, finding.check, judging, config)
     if finding.drop_reason is None:
         finding = decide(finding.check, config)
     if finding.drop_reason is not None:
@@ -386,16 +375,15 @@ async def _score(
     return _Scored(candidate, message, ratio, finding.check)
 
 
-async def _confirm(fork: Fork, entry: _Scored, asks: ForkAsks, config: ForkConfig) -> CheckOutcome:
+async def _confirm(fork: Fork, entry: _Scored) -> CheckOutcome:
     """The role of both sides; with `at: earliest` also the candidate in the dialogue it repairs."""
-    sides = (entry.message, fork.rejected)
-    finding = await check_role_and_facts(
-        fork.prompt, sides, fork.turn, entry.check, asks.judging, config
-    )
+    asks, config = fork.asks, fork.config
+    sides = fork.sides(entry.message)
+    finding = await check_role_and_facts(sides, entry.check, asks.judging, config)
     # What follows a corrected call is not known, so a turn that ends with one cannot be judged as a whole.
     if finding.drop_reason is not None or config.at != "earliest" or entry.message.tool_calls:
         return finding
-    judged = await asks.rejudge(cut_after(fork.prompt, entry.message))
+    judged = await asks.rejudge(sides.parts[0])
     if isinstance(judged, Unscored):
         detail = f"judged with the repaired turn: {judged.reason} {judged.detail}".strip()
         return unscored(finding.check, judged.reason, detail)

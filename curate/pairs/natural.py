@@ -18,7 +18,7 @@ from curate.pairs.config import NaturalConfig
 from curate.pairs.couples import Couple, find_couples
 from curate.pairs.judge_functions import JudgeAsks
 from curate.pairs.prefix import pair_id, prompt_is_open, prompt_messages
-from curate.pairs.verify import check_texts, verify_sides
+from curate.pairs.verify import Sides, check_texts, verify_sides
 from curate.records import DropReason, PreferencePair
 
 _SPEAKER = re.compile(r"\s*(?:#+ ?|\*\*)?(?:Human|User|Assistant)(?:\*\*)? ?:", re.IGNORECASE)
@@ -184,15 +184,8 @@ async def verify_natural(
     verification = config.verification
     if verification is None or pair.chosen is None or pair.turn is None:
         raise ValueError(f"pair {pair.pair_id} is not to be verified")
-    finding = await verify_sides(
-        prompt,
-        pair.chosen,
-        pair.rejected,
-        pair.turn,
-        asks,
-        verification,
-        may_be_fine=config.may_be_fine,
-    )
+    sides = Sides(prompt, pair.chosen, pair.rejected, pair.turn)
+    finding = await verify_sides(sides, asks, verification, may_be_fine=config.may_be_fine)
     detail = "; ".join(part for part in (pair.detail, finding.detail) if part)
     return pair.model_copy(
         update={

@@ -65,6 +65,27 @@ _DETAILS_AT_ONCE = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Sides:
+    """Two messages that are held against each other as the next one of a dialogue.
+
+    Attributes:
+        prompt: the dialogue with exactly the prompt's messages (see `prefix.with_messages`); its role,
+            evidence and tools are looked at too.
+        turn: number of the turn that both are part of.
+    """
+
+    prompt: Dialogue
+    chosen: Message
+    rejected: Message
+    turn: int
+
+    @property
+    def parts(self) -> tuple[Dialogue, Dialogue]:
+        """The dialogue up to and with the chosen side, and with the rejected one."""
+        return cut_after(self.prompt, self.chosen), cut_after(self.prompt, self.rejected)
+
+
+@dataclass(frozen=True, slots=True)
 class SideScores:
     """One side's scores, 1-5 by dimension, under each wording of the question."""
 
@@ -209,12 +230,7 @@ def _decide_by_letters(check: PairCheck) -> CheckOutcome:
 
 
 async def compare_orders(
-    prompt: Dialogue,
-    chosen: Message,
-    rejected: Message,
-    check: PairCheck,
-    asks: JudgeAsks,
-    config: VerifyConfig,
+    sides: Sides, check: PairCheck, asks: JudgeAsks, config: VerifyConfig
 ) -> CheckOutcome:
     """Let the judge choose between the two, each shown first once.
 
@@ -222,14 +238,12 @@ async def compare_orders(
     when one cannot be read.
     """
     if asks.jury:
-        each = [
-            await compare_orders(prompt, chosen, rejected, check, judge, config)
-            for judge in asks.jury
-        ]
+        each = [await compare_orders(sides, check, judge, config) for judge in asks.jury]
         unread_by = next((outcome for outcome in each if outcome.drop_reason is not None), None)
         return unread_by or CheckOutcome(joint_preference([one.check for one in each], asks.rule))
+    chosen, rejected = sides.chosen, sides.rejected
     orders = ((chosen, rejected), (rejected, chosen))
-    questions = [comparison(prompt, *order) for order in orders]
+    questions = [comparison(sides.prompt, *order) for order in orders]
     picks = await ask_letters(questions, asks, config.min_coverage)
     # chosen is A first, B second
     preferred = [
@@ -295,19 +309,15 @@ def _log_odds(pick: Pick, label: str) -> float | None:
 
 
 async def check_specifics(
-    prompt: Dialogue,
-    chosen: Message,
-    rejected: Message,
-    check: PairCheck,
-    asks: JudgeAsks,
-    config: VerifyConfig,
+    sides: Sides, check: PairCheck, asks: JudgeAsks, config: VerifyConfig
 ) -> CheckOutcome:
     """Ask the judge about details that only the chosen side states, where there are any.
 
     What the rejected side states too, made up or not, makes the chosen one no worse. Drop reasons:
     `ungrounded_specifics`; `unscored` where an answer cannot be read.
     """
-    details = unsupported(prompt, chosen, rejected) if config.check_specifics else []
+    prompt, chosen = sides.prompt, sides.chosen
+    details = unsupported(prompt, chosen, sides.rejected) if config.check_specifics else []
     if not details:
         return CheckOutcome(check)
     check = check.model_copy(update={"specifics": tuple(details)})
@@ -323,53 +333,37 @@ async def check_specifics(
     return CheckOutcome(check)
 
 
-async def check_role(
-    prompt: Dialogue,
-    sides: tuple[Message, Message],
-    turn: int,
-    check: PairCheck,
-    asks: JudgeAsks,
-    config: VerifyConfig,
+async def check_role_and_facts(
+    sides: Sides, check: PairCheck, asks: JudgeAsks, config: VerifyConfig
 ) -> CheckOutcome:
-    """Hold the role adherence of both sides (chosen, rejected) against each other.
+    """Hold the role adherence of both sides against each other, then their factual precision.
 
-    Passed over where the dialogue has no role or the run no judge for it. Drop reasons:
-    `other_dimension_fell`; `unscored` where a side has no score.
+    The role is passed over where the dialogue has none or the run no judge for it, facts where the run does not look
+    at them. Drop reasons: `other_dimension_fell`; `unscored` where a side has no score.
     """
-    if asks.score_role is None or not config.check_role or not prompt.role_definition:
-        return CheckOutcome(check)
-    scores: list[float] = []
-    for side in sides:
-        scored: AdherenceTurn = await asks.score_role(cut_after(prompt, side), turn)
-        if scored.score is None:
-            reason = scored.unscored or ""
-            return unscored(check, reason, f"role adherence: {reason}")
-        scores.append(scored.score)
-    chosen, rejected = scores
-    check = check.model_copy(update={"chosen_role": chosen, "rejected_role": rejected})
-    if rejected - chosen > config.max_role_fall + _EPSILON:
-        detail = f"role adherence falls from {rejected:.2f} to {chosen:.2f}"
-        return CheckOutcome(check, DropReason.OTHER_DIMENSION_FELL, detail)
-    return CheckOutcome(check)
+    if asks.score_role is not None and config.check_role and sides.prompt.role_definition:
+        scores: list[float] = []
+        for part in sides.parts:
+            scored: AdherenceTurn = await asks.score_role(part, sides.turn)
+            if scored.score is None:
+                reason = scored.unscored or ""
+                return unscored(check, reason, f"role adherence: {reason}")
+            scores.append(scored.score)
+        chosen, rejected = scores
+        check = check.model_copy(update={"chosen_role": chosen, "rejected_role": rejected})
+        if rejected - chosen > config.max_role_fall + _EPSILON:
+            detail = f"role adherence falls from {rejected:.2f} to {chosen:.2f}"
+            return CheckOutcome(check, DropReason.OTHER_DIMENSION_FELL, detail)
+    return await _check_facts(sides, check, asks)
 
 
-async def check_facts(
-    prompt: Dialogue,
-    sides: tuple[Message, Message],
-    turn: int,
-    check: PairCheck,
-    asks: JudgeAsks,
-) -> CheckOutcome:
-    """Hold the factual precision of both sides (chosen, rejected) against each other; the chosen may not have less.
-
-    A side that claims nothing claims nothing wrong: its precision counts as 1. Passed over where the run does not look
-    at facts. Drop reasons: `other_dimension_fell`; `unscored` where the claims of a side are not known.
-    """
+async def _check_facts(sides: Sides, check: PairCheck, asks: JudgeAsks) -> CheckOutcome:
+    """The chosen side may not have less precision; one that claims nothing claims nothing wrong, and has 1."""
     if asks.score_facts is None:
         return CheckOutcome(check)
     values: list[float] = []
-    for side in sides:
-        found = await asks.score_facts(cut_after(prompt, side), turn)
+    for part in sides.parts:
+        found = await asks.score_facts(part, sides.turn)
         if isinstance(found, Unscored):
             return unscored(check, found.reason, f"facts: {found.reason} {found.detail}".strip())
         values.append(1.0 if found.precision is None else found.precision)
@@ -379,21 +373,6 @@ async def check_facts(
         detail = f"factual precision falls from {rejected:.2f} to {chosen:.2f}"
         return CheckOutcome(check, DropReason.OTHER_DIMENSION_FELL, detail)
     return CheckOutcome(check)
-
-
-async def check_role_and_facts(
-    prompt: Dialogue,
-    sides: tuple[Message, Message],
-    turn: int,
-    check: PairCheck,
-    asks: JudgeAsks,
-    config: VerifyConfig,
-) -> CheckOutcome:
-    """`check_role`, then `check_facts` where that lets the pair pass."""
-    role = await check_role(prompt, sides, turn, check, asks, config)
-    if role.drop_reason is not None:
-        return role
-    return await check_facts(prompt, sides, turn, role.check, asks)
 
 
 def check_texts(chosen: Message, rejected: Message) -> CheckOutcome:
@@ -436,43 +415,22 @@ async def score_rejected(
 
 
 async def score_chosen(
-    prompt: Dialogue,
-    chosen: Message,
-    rejected: Message,
-    turn: int,
-    asks: JudgeAsks,
-    config: VerifyConfig,
+    sides: Sides, check: PairCheck, asks: JudgeAsks, config: VerifyConfig
 ) -> tuple[SideScores | None, CheckOutcome]:
-    """Check the details, then the scores, of a chosen side whose text `check_texts` let pass.
-
-    Returns the scores to weigh, None where the pair is dropped: as `check_specifics`, or `unscored`.
-    """
-    finding = await check_specifics(prompt, chosen, rejected, PairCheck(), asks, config)
-    if finding.drop_reason is not None:
-        return None, finding
-    scores = await score_side(cut_after(prompt, chosen), turn, asks, config.wordings)
+    """Score the chosen side; None and `unscored` where it has no scores."""
+    scores = await score_side(sides.parts[0], sides.turn, asks, config.wordings)
     if isinstance(scores, Unscored):
         detail = f"{scores.reason} {scores.detail}".strip()
-        return None, unscored(finding.check, scores.reason, detail)
-    return scores, finding
+        return None, unscored(check, scores.reason, detail)
+    return scores, CheckOutcome(check)
 
 
 async def verify_sides(
-    prompt: Dialogue,
-    chosen: Message,
-    rejected: Message,
-    turn: int,
-    asks: JudgeAsks,
-    config: VerifyConfig,
-    *,
-    may_be_fine: bool = False,
+    sides: Sides, asks: JudgeAsks, config: VerifyConfig, *, may_be_fine: bool = False
 ) -> CheckOutcome:
-    """Verify that `chosen` is better than `rejected` as the next message of a dialogue.
+    """Verify that the chosen side is better than the rejected one.
 
     Args:
-        prompt: the dialogue with exactly the prompt's messages (see `prefix.with_messages`); its role,
-            evidence and tools are looked at too.
-        turn: number of the turn that both sides are part of.
         may_be_fine: the rejected side need not have a flaw, only be worse.
 
     Returns:
@@ -483,30 +441,31 @@ async def verify_sides(
     Calls, at most: 2 * wordings scores of a turn, two comparisons, six questions for every five new details and
     two scores of role adherence. None where the texts decide.
     """
-    finding = check_texts(chosen, rejected)
+    finding = check_texts(sides.chosen, sides.rejected)
     if finding.drop_reason is not None:
         return finding
-    rejected_scores, original = await score_rejected(prompt, rejected, turn, asks, config)
+    rejected_scores, original = await score_rejected(
+        sides.prompt, sides.rejected, sides.turn, asks, config
+    )
     if rejected_scores is None:
         return original
-    scores = await score_side(cut_after(prompt, chosen), turn, asks, config.wordings)
-    if isinstance(scores, Unscored):
-        return unscored(original.check, scores.reason, f"{scores.reason} {scores.detail}".strip())
-    ratio = token_ratio(chosen, rejected)
+    scores, finding = await score_chosen(sides, original.check, asks, config)
+    if scores is None:
+        return finding
+    ratio = token_ratio(sides.chosen, sides.rejected)
     weighed = weigh(scores, rejected_scores, ratio, config, original.check)
     # Both orders are asked whatever the scores say: how far the judge agrees with pairs that the data labels
     # is measured on all of them.
-    compared = await compare_orders(prompt, chosen, rejected, weighed.check, asks, config)
+    compared = await compare_orders(sides, weighed.check, asks, config)
     if compared.drop_reason is not None:
         return compared
     decided = decide(compared.check, config)
     for found in (original, weighed, decided):
         if found.drop_reason is not None and not (may_be_fine and found is original):
             return CheckOutcome(decided.check, found.drop_reason, found.detail)
-    finding = await check_specifics(prompt, chosen, rejected, decided.check, asks, config)
+    finding = await check_specifics(sides, decided.check, asks, config)
     if finding.drop_reason is None:
-        sides = (chosen, rejected)
-        finding = await check_role_and_facts(prompt, sides, turn, finding.check, asks, config)
+        finding = await check_role_and_facts(sides, finding.check, asks, config)
     return finding
 
 

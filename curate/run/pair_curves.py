@@ -30,7 +30,7 @@ from curate.pairs.config import VerifyConfig
 from curate.pairs.judge_functions import JudgeAsks
 from curate.pairs.natural import gather_groups, natural_candidates
 from curate.pairs.prefix import with_messages
-from curate.pairs.verify import compare_orders, cut_after, score_side
+from curate.pairs.verify import Sides, compare_orders, cut_after, score_side
 from curate.planning.metering import BY_CHARACTERS, Load, Meter
 from curate.recipe import Recipe, parse_source
 from curate.records import JudgeIdentity, PairCheck, PairCurve, PreferencePair, StageName, Unscored
@@ -451,7 +451,8 @@ def _best(run: Path, wanted: int) -> frozenset[str] | None:
 
 async def _preference(pair: KnownSides, asks: JudgeAsks, config: VerifyConfig) -> float | str:
     """How far the judge prefers the better side; where it could not answer why, a code of `records.Unscored`."""
-    finding = await compare_orders(pair.prompt, pair.better, pair.worse, PairCheck(), asks, config)
+    sides = Sides(pair.prompt, pair.better, pair.worse, pair.turn)
+    finding = await compare_orders(sides, PairCheck(), asks, config)
     if finding.check.unscored is not None:
         return finding.check.unscored
     if finding.check.preference is None:

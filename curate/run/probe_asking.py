@@ -21,7 +21,7 @@ from curate.pairs.judge_functions import JudgeAsks
 from curate.pairs.letters import ask_choice
 from curate.pairs.prefix import with_messages
 from curate.pairs.probe_prompts import kind_question, rewritten
-from curate.pairs.verify import compare_orders
+from curate.pairs.verify import Sides, compare_orders
 from curate.recipe import Recipe
 from curate.records import (
     Judgment,
@@ -186,9 +186,8 @@ class Prober:
         self.asked += 1
         prompt = with_messages(case.untouched, case.untouched.messages[: case.index])
         better, worse = (held.messages[case.index] for held in (case.untouched, case.planted))
-        outcome = await compare_orders(
-            prompt, better, worse, PairCheck(), self.judging, self.verify
-        )
+        sides = Sides(prompt, better, worse, case.turn)
+        outcome = await compare_orders(sides, PairCheck(), self.judging, self.verify)
         first, second = outcome.check.preferred_first, outcome.check.preferred_second
         if first is None or second is None:
             self.unscored[outcome.check.unscored or "bad_reply"] += 1

@@ -30,6 +30,7 @@ from curate.pairs.judge_functions import ForkAsks, JudgeAsks, joint_asks
 from curate.pairs.natural import verify_natural
 from curate.pairs.pair_prompts import PROMPT_VERSION as FORK_PROMPTS
 from curate.pairs.prefix import with_messages
+from curate.pairs.verify import Sides
 from curate.recipe import judge_roles
 from curate.records import (
     AdherenceTurn,
@@ -204,7 +205,8 @@ def natural_stage(
         )
         asks = replace(Asks.of(each[0][0]), judges=each if len(each) > 1 else ())
         judge = bound(prompt, asks)
-        settled(ask_as_a_verification(prompt, chosen, rejected, turn.number, judge, verification))
+        sides = Sides(prompt, chosen, rejected, turn.number)
+        settled(ask_as_a_verification(sides, judge, verification))
         return calls
 
     rows_fingerprint = fingerprint(
