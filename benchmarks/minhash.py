@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from itertools import combinations
 from pathlib import Path
@@ -108,7 +108,12 @@ def ours(texts: list[str], sets: list[list[str]]) -> dict[str, Any]:
     def candidates() -> set[Pair]:
         bands = Bands(THRESHOLD, PERMUTATIONS, 0)
         bands.add_signatures(sign(), [True] * len(sets))
-        return bands.buckets(np.arange(len(sets))).pairs()
+        buckets = bands.buckets(np.arange(len(sets)))
+        members: dict[int, list[int]] = defaultdict(list)
+        for item in buckets.items.tolist():
+            for bucket in buckets.of(item):
+                members[bucket].append(item)
+        return {pair for inside in members.values() for pair in combinations(inside, 2)}
 
     def whole() -> Any:
         with Deduplication(lambda: dialogues, DedupConfig(near=near)) as found:

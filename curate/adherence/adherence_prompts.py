@@ -90,7 +90,6 @@ def answer_request(on: Trunk, config: AdherenceConfig, problem: str | None = Non
 
     Args:
         on: the trunk that ends with this turn.
-        config: says in which mode to ask.
         problem: why an earlier reply could not be read; makes this a retry.
     """
     continuous = config.output_mode == "continuous"
@@ -131,9 +130,6 @@ def reason_request(
     """The request for the reason of an answer, on the trunk of its question.
 
     Args:
-        on: the trunk the question was asked on.
-        config: names granularity and definition.
-        adherent: what the answer was.
         problem: why an earlier reply could not be used; makes this a retry.
     """
     schema = reason_schema(config, adherent=adherent)

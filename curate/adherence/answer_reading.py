@@ -140,9 +140,6 @@ def read_reason(
     """Read the reason of an answer.
 
     Args:
-        completion: the reply.
-        config: the one it was asked with.
-        adherent: what the answer was.
         role: the role definition as the judge was shown it; quoted words must stand in it, see
             `passage`. Nothing is repaired.
     """

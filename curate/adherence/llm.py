@@ -83,7 +83,6 @@ async def score_adherence(
         ask: the judge. All turns are asked in one call, in order; bad replies again in further calls, then
             all reasons in one call.
         config: `output_mode` is the resolved one, see `resolve_output_mode`; a calibration in it is applied.
-        identity: goes into the record.
 
     Returns:
         The score, or `Unscored` with reason `missing_role` (`skipped` where the config says so),

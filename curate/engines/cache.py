@@ -77,7 +77,6 @@ class ReplyCache:
         """The name under which a model first replied, of those whose replies are kept here.
 
         Args:
-            identity: key of the engine's identity.
             served: the name it has now; it is remembered where there was none.
 
         Raises:

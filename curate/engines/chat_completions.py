@@ -126,7 +126,6 @@ def read_chat(reply: Any, request: Request, *, echoed: str = "") -> Completion:
         reply: the parsed body; anything that is not such a reply gives a `malformed_reply` fault, and so do
             log-probabilities that were asked for and are missing, and no content where none is explained
             by tool calls, by a cut within the thinking, or by thinking alone.
-        request: what was asked.
         echoed: a prefill that the server may repeat in front of the text.
     """
     try:
@@ -230,8 +229,6 @@ def cut_by_context(prompt: int, room: int, request: Request, context: int) -> Co
     Args:
         prompt: tokens of the prompt.
         room: tokens that the reply could have.
-        request: what was asked.
-        context: tokens of both together.
     """
     return failed(
         "context_overflow",

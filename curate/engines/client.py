@@ -77,17 +77,11 @@ class Client:
     Args:
         engine: where misses go.
         cache: kept replies; None keeps nothing.
-        retries: how often a call is repeated after a transient fault.
-        accounting: gets the counts.
-        budget: checked before each call.
         redact: applied to every text that leaves for the engine; the cache key is that of the redacted
             request, since that is what was answered.
         refresh: request keys, purposes or stages (`judge`) whose kept replies are asked for again, once
             each in the life of this object.
         prices: without them a budget of money does not count what is asked here.
-        fatal_after: see `Retrying`.
-        base_delay: see `Retrying`.
-        deadline: see `Retrying`.
 
     Raises:
         EngineError: on asking, when the engine is given up (then on each further call too).
@@ -296,8 +290,6 @@ class Retrying:
     """Calls that fail in passing are repeated; an engine that fails for good is given up.
 
     Args:
-        inner: the next layer.
-        identity: of the engine, for the message.
         retries: how often a call is repeated after a transient fault.
         fatal_after: after so many calls in a row (a list of siblings is one) that end in `auth` or
             `connection` faults, their retries spent, the engine is given up: better than marking every

@@ -45,8 +45,6 @@ class Endpoint:
 
     Args:
         url: root of the API, without a slash at the end.
-        headers: sent with each call.
-        limiter: bounds the calls in flight.
         use_proxy: go through a proxy where the environment names one for the address.
     """
 
@@ -81,9 +79,7 @@ class Endpoint:
         """One call: status, headers and whole body of the reply. No redirect is followed.
 
         Args:
-            method: GET or POST.
             path: below the root; for those of SERVER_PATHS, below the root without its /v1.
-            body: JSON.
             seconds: after which the call is given up.
 
         Raises:

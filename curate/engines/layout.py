@@ -280,7 +280,6 @@ def trunk(
         dialogue: gives role, scenario, evidence and emphasis.
         turns: the turns shown. A prefix of the dialogue gives a prefix of the trunk.
         ledger: summary of the turns before the first one shown.
-        show_reasoning: show parsed-off thinking to the judge.
         show_scenario: False leaves out all but the role (role adherence).
     """
     parts: list[Part] = [("role", dialogue.role_definition)]

@@ -157,9 +157,7 @@ def to_body(request: Request, *, begun: str, template_kwargs: dict[str, Any]) ->
     """A request in the form `handle_chat_completions` takes.
 
     Args:
-        request: what is asked.
         begun: what the reply is made to begin with, put behind the template's own start as it is.
-        template_kwargs: passed to the chat template.
 
     The samplers that llama.cpp adds by default (top_k, min_p) are taken out: what is sampled is what the
     request says.

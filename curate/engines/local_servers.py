@@ -41,7 +41,6 @@ class FoundServer:
     """A server that was asked which models it has.
 
     Attributes:
-        url: root of its API.
         models: their names in the server's order, those left out that embed, rank or hear by their name.
         asks_for_key: it lists nothing without a key.
     """
@@ -60,9 +59,6 @@ def find_servers() -> list[FoundServer]:
 
 def ask_models(url: str) -> FoundServer | None:
     """Ask a server for its models.
-
-    Args:
-        url: root of its API, mostly with /v1.
 
     Returns:
         None where nothing answers, or what answers is no model server or has no chat model.

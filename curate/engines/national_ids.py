@@ -57,7 +57,8 @@ def _weighted(digits: str, weights: Sequence[int]) -> int:
     return sum(int(digit) * weight for digit, weight in zip(digits, weights, strict=False))
 
 
-def _luhn(digits: str) -> bool:
+def passes_luhn(digits: str) -> bool:
+    """The check digit of ISO/IEC 7812-1, which tells a card number from other long numbers."""
     doubled = [int(digit) * (1 + at % 2) for at, digit in enumerate(reversed(digits))]
     return sum(value - 9 * (value > 9) for value in doubled) % 10 == 0
 
@@ -148,7 +149,7 @@ def _pesel(digits: str) -> bool:
 
 
 def _personnummer(digits: str) -> bool:
-    return _luhn(digits[-10:]) and _yymmdd(digits[-10:])
+    return passes_luhn(digits[-10:]) and _yymmdd(digits[-10:])
 
 
 def _fodselsnummer(digits: str) -> bool:
@@ -294,7 +295,9 @@ _RULES = (
     _Rule(r"[1-9]\d{5}(?:19|20)\d{9}[\dXx]", _chinese),
     # CA
     _Rule(
-        r"[1-79]\d{2}[ -]?\d{3}[ -]?\d{3}", _luhn, r"(?i)\bsin\b|social insurance|assurance sociale"
+        r"[1-79]\d{2}[ -]?\d{3}[ -]?\d{3}",
+        passes_luhn,
+        r"(?i)\bsin\b|social insurance|assurance sociale",
     ),
 )
 _COMPILED = [

@@ -167,7 +167,6 @@ def split(requests: Sequence[Request], spelt: Sequence[Mapping[int, str]]) -> li
     """Indices of the requests that go in one call each.
 
     Args:
-        requests: siblings.
         spelt: for each request the tokens that spell its labels; none for one that is no label read.
     """
     groups: list[list[int]] = []

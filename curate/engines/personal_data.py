@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple
 
-from curate.engines.national_ids import find_ids
+from curate.engines.national_ids import find_ids, passes_luhn
 from curate.engines.personal_names import find_names
 
 PersonalData = Literal["email", "phone", "card", "id", "name"]
@@ -49,7 +49,6 @@ def find_personal_data(
 
     Args:
         text: any text, also JSON that is not decoded.
-        kinds: what to look for.
         regions: countries (ISO 3166 alpha-2) whose telephone numbers are known without a country code.
 
     Raises:
@@ -186,17 +185,6 @@ _ISSUED = re.compile(
 _SHORTEST_CARD, _LONGEST_CARD = 13, 19
 
 
-def passes_luhn(number: str) -> bool:
-    """The check digit of ISO/IEC 7812-1, which tells a card number from other long numbers."""
-    backwards = number[::-1]
-    return (
-        sum(map(int, backwards[::2])) + sum(map(_DOUBLED.__getitem__, backwards[1::2]))
-    ) % 10 == 0
-
-
-_DOUBLED = {str(digit): digit * 2 - 9 * (digit > 4) for digit in range(10)}
-
-
 def _cards(text: str, chain: Sequence[_Group]) -> Iterator[Found]:
     at = 0
     while at < len(chain):
@@ -303,11 +291,7 @@ def _without(
 
 
 class _Telephones:
-    """Numbers that exist, by their numbering plans.
-
-    Args:
-        regions: whose numbers are known without a country code.
-    """
+    """Numbers that exist, by their numbering plans."""
 
     def __init__(self, regions: tuple[str, ...]) -> None:
         import phonenumbers

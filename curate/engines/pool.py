@@ -169,7 +169,6 @@ class ModelPool:
         judges: all that score by the rubric, by role, the judge among them as `judge`; the judge alone where empty.
         redact: kinds of personal data that are taken out of what a model elsewhere is sent. Of an engine that was
             given open it is not known where its model is, so it counts as one.
-        opener: opens the model of a role from its config.
 
     Raises:
         UsageError, EngineError: on entering, as `open_engine`.
@@ -305,8 +304,6 @@ class ModelPool:
 
         Args:
             replies: its file; None keeps nothing.
-            accounting: gets the counts, of damaged replies too.
-            budget: checked before each call.
 
         Raises:
             CurateError: the log cannot be used.
@@ -331,7 +328,6 @@ def check_served(facts: EngineFacts, first: str) -> None:
     """Refuse a server that serves another model than the one whose replies are kept.
 
     Args:
-        facts: of the engine as it is now.
         first: the name that its replies had when the first was kept.
 
     Raises:

@@ -8,7 +8,7 @@ stands in a prompt. Values go in as they are, braces included. jinja2 is importe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -38,6 +38,12 @@ def fill(text: str, **values: object) -> str:
         jinja2.UndefinedError: a name of the text has no value.
     """
     return _template(text).render(values)
+
+
+def listed(parts: Sequence[object], word: str = "and") -> str:
+    """`3`, `3 and 4`, `3, 4 and 5`."""
+    words = [str(part) for part in parts]
+    return f" {word} ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 @cache

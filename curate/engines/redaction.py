@@ -48,7 +48,7 @@ def redact_request(request: Request, redact: Redact) -> Request:
         question=redact(request.question),
         prefill=redact(request.prefill),
         thought=redact(request.thought),
-        schema=None if request.schema is None else _redact_values(request.schema, redact),
+        schema=None if request.schema is None else _redact(request.schema, redact, is_schema=True),
         tools=tuple(_redact_tool(tool, redact) for tool in request.tools),
     )
 
@@ -132,26 +132,21 @@ def _redact_text(text: str, redact: Redact) -> str:
     return text if found == value else json.dumps(found, ensure_ascii=False)
 
 
-def _redact(value: Any, redact: Redact) -> Any:
-    """Strings within a value, keys of mappings too, and numbers that a person wrote as such."""
+def _redact(value: Any, redact: Redact, *, is_schema: bool = False) -> Any:
+    """Strings within a value, keys of mappings too, and numbers that a person wrote as such.
+
+    Of a schema of replies keys and numbers stay: by them a reply is read.
+    """
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):
-        return {_redact(key, redact): _redact(inner, redact) for key, inner in value.items()}
+        return {
+            key if is_schema else _redact(key, redact): _redact(inner, redact, is_schema=is_schema)
+            for key, inner in value.items()
+        }
     if isinstance(value, Sequence):
-        return [_redact(inner, redact) for inner in value]
-    if isinstance(value, int) and not isinstance(value, bool):
+        return [_redact(inner, redact, is_schema=is_schema) for inner in value]
+    if isinstance(value, int) and not isinstance(value, bool) and not is_schema:
         found = redact(str(value)) if abs(value) < 10**20 else str(value)
         return value if found == str(value) else found
-    return value
-
-
-def _redact_values(value: Any, redact: Redact) -> Any:
-    """Strings within a schema of replies; its keys are those by which the reply is read."""
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, Mapping):
-        return {key: _redact_values(inner, redact) for key, inner in value.items()}
-    if isinstance(value, Sequence):
-        return [_redact_values(inner, redact) for inner in value]
     return value

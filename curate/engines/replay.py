@@ -10,10 +10,6 @@ from curate.engines.base import Capability, Completion, EngineIdentity, Fault, F
 class KeptEngine:
     """Behind a reply cache (`engines.client`) it answers what its model answered, and asks no model.
 
-    Args:
-        identity: of the model whose replies are kept.
-        capabilities: what it could do; stages ask by these.
-
     Attributes:
         missing: requests so far that have no kept reply.
         fault: how calls without a reply fail: a call that failed in the run left none either.

@@ -40,9 +40,6 @@ class ScriptedEngine:
         replies: a list of texts, completions or faults, consumed in the order of the calls; a function
             of the request; or the path of a file that `write_recording` or `record_runs` wrote.
         capabilities: what the engine claims to have; without TOP_LOGPROBS first tokens are withheld.
-        model: name in the identity.
-        open_dialogues: how many dialogues a driver should keep open.
-        context_tokens: size of the claimed context window.
         keep_requests: False for runs too long to hold every prompt in memory.
 
     Attributes:
@@ -203,8 +200,6 @@ def record_runs(
         replies: each run's `replies.sqlite`.
         out: the file; compressed where it ends with `.zst`.
         engine: who gave them; other engines' replies in the store are no use to it.
-        date: when they were given.
-        command: what makes them again.
 
     Returns:
         How many there are.

@@ -123,7 +123,6 @@ def likely_instance(schema: Mapping[str, Any], *, last: bool = False) -> Any:
     """A value that the schema allows, of a likely size; covers the keywords that our own schemas use.
 
     Args:
-        schema: of the reply.
         last: take the last value of each enumeration instead of the first.
     """
     if "const" in schema:

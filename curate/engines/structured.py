@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -79,21 +79,25 @@ def as_shown(value: Any, characters: int = 60) -> str:
     return text if len(text) <= characters else text[: characters - 1] + "…"
 
 
-def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
+def strict(schema: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, Any]:
     """The schema in the form strict modes ask for: objects closed, all their keys required.
 
     Objects without `properties` (maps) and those that say what further keys may hold are left open:
-    closing them would change what they mean.
+    closing them would change what they mean. Keywords in `without` are taken out.
     """
+
+    def inside(part: Any) -> Any:
+        return strict(part, without) if isinstance(part, Mapping) else part
+
     result: dict[str, Any] = {}
     for key, value in schema.items():
         if key in ("properties", "$defs", "definitions", "patternProperties"):
-            result[key] = {name: _strict_part(part) for name, part in value.items()}
+            result[key] = {name: inside(part) for name, part in value.items()}
         elif key in ("items", "additionalProperties", "not", "if", "then", "else"):
-            result[key] = _strict_part(value)
+            result[key] = inside(value)
         elif key in ("anyOf", "oneOf", "allOf", "prefixItems"):
-            result[key] = [_strict_part(part) for part in value]
-        elif key != "default":
+            result[key] = [inside(part) for part in value]
+        elif key != "default" and key not in without:
             result[key] = value
     if "properties" in result and not isinstance(result.get("additionalProperties"), Mapping):
         result["additionalProperties"] = False
@@ -105,18 +109,14 @@ def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
-def for_grammar(schema: Mapping[str, Any]) -> dict[str, Any]:
+def for_grammar(schema: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, Any]:
     """The strict schema for llguidance, which spaces a reply like ordinary JSON.
 
     Raises:
         jsonschema.SchemaError: it is none. (A grammar made of it could bind nothing.)
     """
     jsonschema.Draft202012Validator.check_schema(schema)
-    return {**strict(schema), "x-guidance": _SPACING}
-
-
-def _strict_part(part: Any) -> Any:
-    return strict(part) if isinstance(part, Mapping) else part
+    return {**strict(schema, without), "x-guidance": _SPACING}
 
 
 @lru_cache(maxsize=256)

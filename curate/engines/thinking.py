@@ -42,7 +42,6 @@ def begun_reply(request: Request, special: re.Pattern[str], *, opens_thought: bo
     A schema forces the start of the reply by itself, see `Request.prefill`.
 
     Args:
-        request: what is asked.
         special: finds the special tokens of the engine's tokenizer, which are taken apart in the thought.
         opens_thought: the template begins every reply with a thought, which a forced start must not stand in.
     """
@@ -76,8 +75,6 @@ async def ask_with_thoughts(
     """Answer requests, label reads behind a thought, others with room for one. Without a thought they are plain reads.
 
     Args:
-        ask: answers siblings, in order.
-        requests: siblings.
         tokens: bound of a thought.
 
     Returns:

@@ -30,9 +30,6 @@ _KINDS = frozenset({"full_attention", "sliding_attention"})
 def attention_kinds(config: Any) -> tuple[frozenset[str], int | None]:
     """The kinds of attention layers of a model, and its sliding window in tokens.
 
-    Args:
-        config: a transformers model config.
-
     Raises:
         EngineError: the model has layers that cannot read a tree.
     """

@@ -94,7 +94,6 @@ class PromptTokens:
         template_kwargs: handed to the template, such as `enable_thinking`.
 
     Attributes:
-        tokenizer: as given.
         is_segmentable: False where joined segments do not give the ids of the whole text; every prompt is
             then tokenised whole.
         opens_thought: True where the template begins every reply with a thought. A label or an object that is forced

@@ -74,9 +74,6 @@ class TransformersEngine:
 
     Args:
         model: a causal language model of transformers, in evaluation mode.
-        prompts: its tokenizer and chat template.
-        identity: what determines its replies.
-        config: how it is run.
         context: tokens a prompt and its reply may have together.
         stops: ids of the tokens that end a reply.
         grammars: llguidance's tokenizer; None where the tokenizer is not one it can read.

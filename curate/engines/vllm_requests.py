@@ -80,6 +80,7 @@ _NEUTRAL = frozenset(
     }
 )
 _LOWEST = -9999.0
+_SLOW = ("maxLength",)
 _STRUCTURED = {"backend": "guidance", "disable_any_whitespace": True}
 _CPU_BLOCK = 32
 """vLLM's own choice on a CPU is 128, which leaves up to 127 tokens of a shared start unshared."""
@@ -91,7 +92,6 @@ def engine_args(config: VllmConfig, known: Collection[str], *, on_cpu: bool) -> 
     Args:
         config: what the recipe says; its `engine_args` pass through as they are.
         known: the names that the installed vLLM knows.
-        on_cpu: True for a vLLM that runs on the CPU.
 
     Raises:
         UsageError: an argument is unknown, has a field of its own, or would break what is read.
@@ -143,7 +143,6 @@ def sampling_args(request: Request, label_ids: Collection[int]) -> dict[str, Any
     """The keyword arguments of `SamplingParams`, with a schema under `json`.
 
     Args:
-        request: what is asked.
         label_ids: tokens whose log-probabilities are wanted; none for a request without labels.
 
     Raises:
@@ -169,30 +168,10 @@ def sampling_args(request: Request, label_ids: Collection[int]) -> dict[str, Any
 def wire_schema(schema: bytes) -> str:
     """A schema as vLLM gets it: strict, without `maxLength`, spaced like ordinary JSON.
 
-    Args:
-        schema: JSON text.
-
     Raises:
         jsonschema.SchemaError: it is none.
     """
-    return orjson.dumps(_without_lengths(for_grammar(orjson.loads(schema)))).decode()
-
-
-def _without_lengths(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_without_lengths(part) for part in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    bare: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key in ("properties", "$defs", "definitions", "patternProperties"):
-            # The keys in here are names that a schema's author chose; `maxLength` may be one.
-            bare[key] = {name: _without_lengths(part) for name, part in value.items()}
-        elif key in ("const", "enum", "required"):
-            bare[key] = value
-        elif key != "maxLength":
-            bare[key] = _without_lengths(value)
-    return bare
+    return orjson.dumps(for_grammar(orjson.loads(schema), without=_SLOW)).decode()
 
 
 def replica_of(request: Request, replicas: int) -> int | None:
@@ -221,7 +200,6 @@ def read_output(
     Args:
         output: read: `outputs[0]` (text, token_ids, finish_reason, logprobs), `prompt_token_ids` and
             `num_cached_tokens`.
-        request: what was asked.
         label_ids: the tokens whose log-probabilities were wanted, and what they spell.
         context: tokens that prompt and reply may have together.
     """

@@ -18,9 +18,6 @@ class Feed:
     """Hands items out to workers: each to the worker its hash names, as long as that keeps all busy.
 
     Args:
-        stage: whose items they are.
-        items: pulled when they are needed.
-        workers: how many there are.
         ahead: how many items may be held for workers that have not asked for them yet.
 
     Attributes:

@@ -38,7 +38,6 @@ class FirstRows:
     """Watches the rows of a stage as they are made.
 
     Args:
-        stage: its name, for the error.
         keep_going: never give up.
     """
 

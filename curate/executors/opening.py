@@ -41,8 +41,6 @@ async def open_executor(
     Args:
         recipe: with a judge named.
         folder: the run folder; the reply log is in it.
-        accounting: gets the counts of all processes.
-        budget: holds over all processes.
 
     Raises:
         UsageError: a package, an address or a model's option is wrong.

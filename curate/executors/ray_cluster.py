@@ -111,7 +111,6 @@ async def call_on_worker(
     """`await work(*arguments)` in a process of the cluster that has what a worker gets.
 
     Args:
-        config: which cluster, and what a worker gets.
         work: a function of a module; it, its arguments and its result are pickled.
 
     Raises:

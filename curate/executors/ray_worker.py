@@ -52,7 +52,6 @@ class Worker:
         """The row of an item, or the CurateError that stops the run.
 
         Args:
-            name: of its stage.
             fingerprint: that stage's where the run's rows are kept; another one here is refused.
         """
         try:

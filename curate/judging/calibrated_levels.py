@@ -131,7 +131,6 @@ def with_levels(
     Args:
         judgment: by the judge the cut points were fitted to.
         levels: cut points by dimension; a dimension without keeps its digits.
-        identity: stands in the new record.
         reject_mismatch: unscored (`rejected_mismatch`) where the judge's own verdict is another.
     """
     per_turn = tuple(_turn(turn, levels) for turn in judgment.per_turn)

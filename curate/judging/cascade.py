@@ -145,9 +145,6 @@ async def judge_by_cascade(
     """The small judge's record of a dialogue, or the large one's, under the cascade's identity.
 
     Unscored where the one that decides gives no scores: an unsure judge does not stand in for the other.
-
-    Args:
-        content_hash: of the dialogue.
     """
     first = await small.hear()
     doubt = doubt_of(first.row, config.asked_doubt) if isinstance(first.row, Judgment) else None

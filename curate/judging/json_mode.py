@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from curate.dialogue import split_thinking
 from curate.engines.base import Completion, Request
 from curate.engines.layout import defuse
+from curate.engines.prompt_files import listed
 from curate.engines.structured import as_shown, closed_object, only_object
 from curate.judging.config import SAMPLE_TEMPERATURE
 from curate.judging.session import (
@@ -31,7 +32,6 @@ from curate.judging.session import (
     Session,
     clip_words,
     fault_of,
-    listed,
     mismatch_of,
 )
 from curate.judging.tokens_mode import DIGITS, share_reading
@@ -125,7 +125,6 @@ def read_reply(text: str, scope: Scope) -> PageReading:
 
     Args:
         text: the reply; code fences and prose around the one object are passed over.
-        scope: what was asked.
 
     Raises:
         BadReplyError: not JSON, a key missing, unknown or twice, a score outside its scale, a turn

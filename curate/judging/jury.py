@@ -50,10 +50,7 @@ def combine(
     """One judgment of several judges' judgments of a dialogue; a turn that one could not score is unscored.
 
     Args:
-        rows: of each judge.
         rules: how scores become one, by dimension.
-        judges: their names, in that order.
-        min_scored_share: as in the judge's config.
     """
     first = rows[0]
     missing = {

@@ -53,7 +53,6 @@ class Heard(Generic[Record]):
 
     Attributes:
         judge: engine, model and revision.
-        row: its record.
         used: by the replies it rests on.
     """
 

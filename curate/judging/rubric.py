@@ -44,9 +44,7 @@ async def judge_dialogue(
 
     Args:
         dialogue: at least one turn with an assistant message, and a scenario unless the config skips it.
-        ask: the judge model.
         config: with `mode` resolved (`resolve_mode`).
-        identity: put into the record as it is.
 
     Returns:
         The judgment; or `Unscored` with reason no_assistant_turn, missing_scenario, context_overflow,

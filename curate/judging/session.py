@@ -37,7 +37,6 @@ class Page:
     """What a prompt shows.
 
     Attributes:
-        turns: turns in order.
         ledger: what is known of the turns before them; None where there are none.
     """
 
@@ -51,8 +50,6 @@ class Scope:
 
     Attributes:
         turns: numbers of the turns to score.
-        conversation: ask for the three conversation scores.
-        verdict: ask for the judge's own verdict.
         weakest: turns to choose the weakest from; empty where that is not asked.
         given: turns scored before, whose scores the verdict must agree with.
         is_final: True where the verdict is the record's, so that a mismatch may be asked again.
@@ -74,8 +71,6 @@ class PageReading:
         turns: scored turns, ascending.
         unscored: turns asked for whose scores could not be read.
         conversation: None where not asked, or where one of the three could not be read.
-        conversation_fault: why it could not.
-        verdict: the judge's own.
         weakest: the judge's own; meaningful where `has_weakest`.
         has_weakest: the judge was asked for the weakest turn, and the answer could be read.
         weakest_probabilities: turn number or `none` to probability.
@@ -107,14 +102,7 @@ class Failure:
 
     def unscored(self, dialogue: Dialogue, stage: StageName, requests: int = 0) -> Unscored:
         """Return the record of a dialogue that a stage could not score, after so many requests."""
-        return Unscored(
-            dialogue_id=dialogue.id,
-            content_hash=dialogue.content_hash,
-            stage=stage,
-            reason=self.reason,
-            detail=self.detail,
-            requests=requests,
-        )
+        return Unscored.of(dialogue, stage, self.reason, self.detail, requests)
 
 
 def mismatch_of(reading: PageReading, scope: Scope) -> Verdict | None:
@@ -247,12 +235,6 @@ def shared_reason(unscored: Sequence[UnscoredTurn], asked: int) -> Failure:
     reason = reasons.pop() if len(reasons) == 1 else UnscoredReason.UNSCORED_TURNS
     named = "; ".join(f"turn {turn.turn}: {turn.detail or turn.reason}" for turn in unscored[:5])
     return Failure(reason, f"{len(unscored)} of {asked} turns unscored: {named}")
-
-
-def listed(parts: Sequence[object]) -> str:
-    """`3`, `3 and 4`, `3, 4 and 5`."""
-    words = [str(part) for part in parts]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def clip_words(text: str, words: int) -> str:

@@ -41,12 +41,9 @@ class Candidate:
     """One possible chosen side.
 
     Attributes:
-        source: who wrote it.
         sample: index of the resample; 0 for the revision.
         message: None when the reply cannot be used.
         drop_reason: reason code where there is no message: `no_candidate` or `engine_error`.
-        detail: the reason in words.
-        sampling: how it was drawn.
         issue: what the reviser was told; empty for a resample.
     """
 

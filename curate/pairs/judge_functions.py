@@ -31,7 +31,6 @@ class JudgeAsks:
         judge: answers comparisons and other closed questions.
         score_turn: scores one turn of a dialogue cut after it: (dialogue, turn number, wording index
             from 0) to a `TurnReading` with context_use, helpfulness and safety, 1-5, or `Unscored`.
-        judge_id: identity for the record.
         judge_mode: how a letter is read: `tokens` from the first token, `json` from a schema reply;
             None tries the first token and falls back where the engine gives no log-probabilities.
         levels: cut points by dimension, where the run's levels are calibrated.
@@ -62,7 +61,6 @@ def joint_asks(
     """A jury that verifies as one judge does; what is said in words is the first's.
 
     Args:
-        judges: each by itself.
         rules: how scores become one, by turn dimension, and of `pairs`.
         levels: cut points of the joint scores.
         join_role: makes one of the judges' role adherence of a turn; None where that is not checked.
@@ -107,7 +105,6 @@ class ForkAsks:
         reviser: writes the guided revision.
         describe_issue: what is wrong with a turn, in a sentence; asked only where nothing else names it.
         rejudge: judges a whole dialogue; asked with `at: earliest` about one that ends with a chosen side.
-        policy_id, reviser_id: identities for the record.
     """
 
     judging: JudgeAsks

@@ -36,7 +36,6 @@ class Pick:
             can be. Empty where only a letter came back.
         neutralised: strings of the data that were defused in the prompt.
         reason: why it could not be read, a code of `records.Unscored`.
-        detail: the same in words.
     """
 
     label: str | None
@@ -53,7 +52,6 @@ class Choice:
     Attributes:
         probabilities: by meaning, in the options' order, summing to 1; empty where the answer could not be read.
         reason: why it could not, a code of `records.Unscored`.
-        detail: the same in words.
     """
 
     probabilities: dict[str, float]
@@ -121,7 +119,19 @@ async def _ask_labels(
     questions: Sequence[ClosedQuestion], asks: JudgeAsks, min_coverage: float
 ) -> list[Pick] | None:
     """Letters from the first token; None where the mode is open and the engine turns out to give none."""
-    completions = await asks.judge([_label_request(question) for question in questions])
+    completions = await asks.judge(
+        [
+            Request(
+                question.trunk,
+                question.question(as_json=False),
+                max_tokens=1,
+                prefill=LETTER_PREFIX,
+                labels=question.labels,
+                purpose=question.purpose,
+            )
+            for question in questions
+        ]
+    )
     if asks.judge_mode is None and any(map(_gave_no_labels, completions)):
         return None
     return [
@@ -131,32 +141,22 @@ async def _ask_labels(
 
 
 async def _ask_json(questions: Sequence[ClosedQuestion], asks: JudgeAsks) -> list[Pick]:
-    completions = await asks.judge([_json_request(question) for question in questions])
+    completions = await asks.judge(
+        [
+            Request(
+                question.trunk,
+                question.question(as_json=True),
+                max_tokens=_REPLY_TOKENS,
+                schema=question.schema,
+                purpose=question.purpose,
+            )
+            for question in questions
+        ]
+    )
     return [
         _pick_json(completion, question)
         for completion, question in zip(completions, questions, strict=True)
     ]
-
-
-def _label_request(question: ClosedQuestion) -> Request:
-    return Request(
-        question.trunk,
-        question.question(as_json=False),
-        max_tokens=1,
-        prefill=LETTER_PREFIX,
-        labels=question.labels,
-        purpose=question.purpose,
-    )
-
-
-def _json_request(question: ClosedQuestion) -> Request:
-    return Request(
-        question.trunk,
-        question.question(as_json=True),
-        max_tokens=_REPLY_TOKENS,
-        schema=question.schema,
-        purpose=question.purpose,
-    )
 
 
 def _gave_no_labels(completion: Completion) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from curate.dialogue import Dialogue, Message
 from curate.engines.chat_completions import LETTER_PREFIX
 from curate.engines.layout import Defused, Trunk, defuse, fenced, trunk
-from curate.engines.prompt_files import fill, prompt_file, prompt_sections
+from curate.engines.prompt_files import fill, listed, prompt_file, prompt_sections
 from curate.engines.structured import closed_object
 from curate.pairs.prefix import said_text
 
@@ -47,9 +47,7 @@ class ClosedQuestion:
     """A question that is answered with one of a few letters.
 
     Attributes:
-        trunk: the shared start.
         text: what is asked, without how to answer.
-        labels: the letters.
         meanings: what each letter stands for, in the letters' order.
         purpose: `pairs.<step>`, for accounting.
         neutralised: strings of the data that were defused, trunk included.
@@ -66,7 +64,9 @@ class ClosedQuestion:
         """Return the question behind the trunk, ending with how to answer."""
         example = '{"answer": "#"}'
         how = _section(
-            "answer.json" if as_json else "answer", labels=listed(self.labels), example=example
+            "answer.json" if as_json else "answer",
+            labels=listed(self.labels, "or"),
+            example=example,
         )
         return f"{self.text}{how}\n"
 
@@ -111,16 +111,7 @@ def specifics_questions(
     count = body.count + sum(detail.count for detail in shown.values())
     texts = {detail: text.text for detail, text in shown.items()}
     texts[NONE] = "none of them is made up"
-    return [
-        closed(
-            prompt,
-            _section("specifics", candidate=body.text, options=_options(letters, texts)),
-            letters,
-            "pairs.specifics",
-            count,
-        )
-        for letters in _every_order(texts)
-    ]
+    return _in_every_order(prompt, "specifics", texts, count, candidate=body.text)
 
 
 def suffices_questions(dialogue: Dialogue, turn: int, later: Sequence[int]) -> list[ClosedQuestion]:
@@ -129,21 +120,8 @@ def suffices_questions(dialogue: Dialogue, turn: int, later: Sequence[int]) -> l
         "yes": "yes, its later faults follow from it",
         "no": "no, at least one of them is a fault of its own",
     }
-    return [
-        closed(
-            dialogue,
-            _section(
-                "suffices",
-                turn=str(turn),
-                later=f"turn{'s' if len(later) > 1 else ''} {listed([str(n) for n in later], 'and')}",
-                options=_options(letters, texts),
-            ),
-            letters,
-            "pairs.suffices",
-            0,
-        )
-        for letters in _every_order(texts)
-    ]
+    named = f"turn{'s' if len(later) > 1 else ''} {listed(later)}"
+    return _in_every_order(dialogue, "suffices", texts, 0, turn=str(turn), later=named)
 
 
 def failed_questions(
@@ -153,7 +131,6 @@ def failed_questions(
 
     Args:
         dialogue: cut after the turn.
-        messages: the turn's assistant messages.
         options: meaning to its words; `NONE`, that none can be named, is added.
     """
     bodies = [fenced_message("reply", message) for message in messages]
@@ -161,22 +138,8 @@ def failed_questions(
     tools = fenced_tools(dialogue)
     count = tools.count + sum(body.count for body in bodies)
     shown = "".join(f"Message {at}\n{body.text}" for at, body in enumerate(bodies, start=1))
-    return [
-        closed(
-            dialogue,
-            _section(
-                "failed",
-                tools=tools.text,
-                turn=str(turn),
-                messages=shown,
-                options=_options(letters, texts),
-            ),
-            letters,
-            "pairs.failed",
-            count,
-        )
-        for letters in _every_order(texts)
-    ]
+    values = {"tools": tools.text, "turn": str(turn), "messages": shown}
+    return _in_every_order(dialogue, "failed", texts, count, **values)
 
 
 def critique(prompt: Dialogue, original: Message, principles: Sequence[str]) -> tuple[Trunk, str]:
@@ -212,16 +175,18 @@ def fenced_message(tag: str, message: Message) -> Defused:
     return fenced(tag, said_text(message) or "(empty)")
 
 
-def listed(labels: Sequence[str], word: str = "or") -> str:
-    """`A or B`, `A, B or Z`."""
-    return f" {word} ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
-
-
-def _every_order(texts: Mapping[str, str]) -> list[dict[str, str]]:
-    """Letter to meaning, as often as there are meanings, each at every place once."""
+def _in_every_order(
+    dialogue: Dialogue, name: str, texts: Mapping[str, str], count: int, **values: str
+) -> list[ClosedQuestion]:
+    """A question as often as it has options, each of them (meaning to words) at every place once."""
     meanings = list(texts)
-    turned = [[*meanings[at:], *meanings[:at]] for at in range(len(meanings))]
-    return [dict(zip(_LETTERS, order, strict=False)) for order in turned]
+    questions = []
+    for at in range(len(meanings)):
+        order = [*meanings[at:], *meanings[:at]]
+        letters = dict(zip(_LETTERS, order, strict=False))
+        text = _section(name, options=_options(letters, texts), **values)
+        questions.append(closed(dialogue, text, letters, f"pairs.{name}", count))
+    return questions
 
 
 def _options(letters: Mapping[str, str], texts: Mapping[str, str]) -> str:

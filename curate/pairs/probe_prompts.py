@@ -28,9 +28,7 @@ def kind_question(
 
     Args:
         dialogue: with the flaw.
-        turn: number of the turn that has it.
         kinds: at most 26, each with its words.
-        draw: of the order.
     """
     order = draw.sample(list(kinds), len(kinds))
     letters, options = lettered_options({kind: kinds[kind] for kind in order})

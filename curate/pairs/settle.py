@@ -176,8 +176,6 @@ def describe_decisions(
 
     Args:
         decided: pairs by `PairCheck.decided_by`.
-        config: by which they were verified.
-        found: of all pairs of the run.
     """
     curve = None if config is None else config.curve
     said = {

@@ -74,12 +74,7 @@ _NO_NAMES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Specific:
-    """One stated detail.
-
-    Attributes:
-        kind: what it is.
-        text: as it is written.
-    """
+    """One stated detail."""
 
     kind: SpecificKind
     text: str

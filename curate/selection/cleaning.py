@@ -95,7 +95,6 @@ class Cleaner:
         """The rows to remove, of some that would else be kept.
 
         Args:
-            table: the score table, one row a dialogue that was read.
             rows: those to compare, ascending.
 
         Returns:

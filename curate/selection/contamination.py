@@ -38,11 +38,9 @@ class EvalIndex:
     """The n-grams of one eval set.
 
     Args:
-        config: the set.
         texts: its texts, read once and not held.
 
     Attributes:
-        config: as given.
         texts: how many texts were read.
         short: how many are shorter than one n-gram.
         template: how many have no n-gram but those of the set's template.

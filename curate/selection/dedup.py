@@ -133,8 +133,6 @@ class Sketches:
     """What is held of the dialogues read, to tell later which of them are near each other.
 
     Args:
-        config: shingles and permutations.
-        views: what of a dialogue is compared.
         threshold: the lowest similarity that will be asked for.
     """
 
@@ -162,9 +160,7 @@ class Sketches:
 
         Args:
             among: rows to compare.
-            read: gives the dialogues that were added, in order.
             folder: where the shingles' file is made; None for the system's own place.
-            stack: closes the files.
         """
         found = {view: bands.buckets(among) for view, bands in self._bands.items()}
         stores = {
@@ -202,7 +198,6 @@ def find_duplicates(
         near: candidates among the rows, by what of them is compared.
         threshold: Jaccard similarity from which on two are near-duplicates; not below the one the
             candidates were made for.
-        embedded: pairs that are too similar in meaning.
 
     Returns:
         By row: an exact duplicate's one collision, else its nearest kept neighbour by each measure.

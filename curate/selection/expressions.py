@@ -61,7 +61,6 @@ def check_condition(sql: str, where: str) -> frozenset[str]:
     """Check that SQL is a yes-or-no question about one row of the table.
 
     Args:
-        sql: the condition.
         where: its place in the recipe, for the error.
 
     Returns:

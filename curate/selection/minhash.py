@@ -12,7 +12,6 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, cast
@@ -129,14 +128,6 @@ class Buckets:
         self._numbers = numbers[order]
         self.items, starts = np.unique(items[order], return_index=True)
         self._starts = np.append(starts, len(items))
-
-    def pairs(self) -> set[tuple[int, int]]:
-        """All pairs of texts, the lower first, that share a bucket; for small sets and measurements."""
-        members: dict[int, list[int]] = defaultdict(list)
-        for item in self.items.tolist():
-            for bucket in self.of(item):
-                members[bucket].append(item)
-        return {pair for inside in members.values() for pair in combinations(inside, 2)}
 
     def place(self, item: int) -> int | None:
         """The position of a text in `items`; None where nothing shares a band with it."""

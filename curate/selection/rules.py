@@ -252,8 +252,6 @@ def matching(table: pl.DataFrame, expression: str, where: str = "fork.where") ->
     """For each dialogue whether a condition is true (null is not, nor is one on scores there are not).
 
     Args:
-        table: the score table.
-        expression: SQL, as in `SelectConfig.where`.
         where: names the condition in an error.
 
     Raises:
@@ -269,7 +267,6 @@ def narrowed(table: pl.LazyFrame, expressions: Mapping[str, str]) -> pl.DataFram
     """The columns of a score table on disk that a decision reads: as a rule a tenth of it.
 
     Args:
-        table: the whole table.
         expressions: SQL by its place in the recipe, as `questions` gives it.
 
     Raises:

@@ -52,11 +52,7 @@ def similar_pairs(
     """Pairs of rows with a cosine of at least the threshold.
 
     Args:
-        read: gives the dialogues.
         order: the rows to compare, the most preferred first.
-        config: what is embedded, and the threshold.
-        embed: the model.
-        folder: for the temporary file of embeddings.
 
     Returns:
         By row, the rows before it in `order` that are too similar, each with the cosine (at most 1).

@@ -122,7 +122,6 @@ class TokenBatch:
         """Every run of so many words.
 
         Args:
-            words: length of a run.
             short: whether a text worth less is a single run of all its tokens, or has none.
         """
         first = np.arange(len(self._ends), dtype=np.int64)

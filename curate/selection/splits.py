@@ -73,11 +73,7 @@ def assign_splits(
     left are too large. Groups without a selected dialogue are dealt likewise by all their dialogues.
 
     Args:
-        groups: over the rows.
         names: by row, a name that is the same wherever the row stands, as the content hash.
-        selected: by row, whether it is in the SFT set.
-        fraction: share of validation, between 0 and 1.
-        seed: other seeds give other splits.
 
     Returns:
         The side of every row.

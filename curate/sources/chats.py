@@ -47,10 +47,8 @@ def draft(
     """A dialogue of raw messages and what the row says beside them.
 
     Args:
-        row: the row.
         raw: its messages, normalised here; the row's `system` text goes before them.
         used: keys of the row that have been read.
-        extra: further metadata.
         references: per assistant turn, what would have been right.
 
     Raises:

@@ -31,9 +31,6 @@ class Detection:
     Attributes:
         shape: a shape's name, `mapping`, or `mixed` where files of one source differ.
         confidence: share of the sample that fits, 0 to 1; 1 where the shape was set.
-        sampled: rows looked at.
-        runner_up: the next best shape, if any row fits one.
-        reason: why, in words.
         flat: rows are single messages that have to be joined (oasst, turns_table).
         mapping: what reads the rows where their shape was found by structure.
     """
@@ -53,9 +50,7 @@ class Abstention:
 
     Attributes:
         shares: share of the sample that fits, for shapes that fit some rows; best first.
-        sampled: rows looked at.
         parsed: of these, rows that could be parsed.
-        reason: why, in words.
         ambiguous: several shapes fit about as well (else too few rows fit any).
     """
 

@@ -53,7 +53,6 @@ def read_fields(
     """The fields of `Dialogue` that a row gives beside its messages.
 
     Args:
-        row: the raw row.
         used: keys that a reader has already read (messages and the like).
         metadata: what to add to the metadata.
 

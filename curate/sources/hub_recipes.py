@@ -21,11 +21,8 @@ class HubRecipe:
     """A ready recipe.
 
     Attributes:
-        name: of the recipe.
         dataset: its id on the Hub, or the owner and name of the repository it comes from.
-        about: the dataset in a line.
         license: as the Hub names it.
-        path: the file.
     """
 
     name: str

@@ -55,12 +55,7 @@ def bundle_key(dialogue: Dialogue, seed: int) -> int:
 
 
 def sample_bundles(keys: Sequence[int], size: int) -> set[int]:
-    """The keys that are taken: the lowest, as many as hold no more than `size` dialogues, but at least one.
-
-    Args:
-        keys: of every dialogue.
-        size: dialogues wanted.
-    """
+    """The keys that are taken: the lowest, as many as hold no more than `size` dialogues, but at least one."""
     members: dict[int, int] = {}
     for key in keys:
         members[key] = members.get(key, 0) + 1
@@ -81,7 +76,6 @@ class Mixture:
 
     Args:
         path: of the file, gone when the block ends.
-        weights: by source; see `mixed_sizes`.
         seed: other seeds give other samples.
     """
 

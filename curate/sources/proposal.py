@@ -111,7 +111,6 @@ def detect_structure(values: Sequence[Any], sampled: int) -> Detection | None:
 
     Args:
         values: the rows that could be parsed.
-        sampled: rows looked at.
     """
     tried = list(_tried([list(values)]))
     # Two ways that read the same are one: a list of speakers beside a list of texts is found from either.

@@ -70,7 +70,6 @@ class Joined:
     """The rows of a joined file by id.
 
     Attributes:
-        join: as configured.
         rows: of each id.
         used: ids that a row of the source has had.
         without_id: rows that have none.

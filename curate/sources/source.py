@@ -69,10 +69,8 @@ class Source:
     """What `open_source` gives.
 
     Attributes:
-        config: as given.
         detection: the shape of the source; `mixed` where its files differ.
         detections: the shape of each file that is read.
-        files: labels of the files that are read.
         skipped_files: files met on the way that are not read, each with the reason.
         joined: the rows of the file that the mapping joins.
     """
@@ -137,7 +135,6 @@ class Source:
 
         Args:
             role: role definition for dialogues whose data has none, in a field or a system message.
-            scenario: scenario for dialogues whose data has none.
             role_from: `recipe` puts `role` before what the data says.
 
         Raises:

@@ -182,15 +182,12 @@ class RowCounts:
     """Counts over units. `rows_in == rows_used + quarantined` is checked with every unit.
 
     Attributes:
-        rows_in: rows read.
         rows_used: rows that at least one dialogue stands on.
         quarantined: rows that none does.
         dialogues: dialogues made, less those not sampled.
         not_sampled: dialogues left out so that the source keeps to its weight; their rows are used.
         parts_quarantined: parts of used rows that could not be read.
         roles: dialogues by where their role definition is from: `field`, `system`, `recipe`, or `none`.
-        reasons: quarantined rows by reason code.
-        part_reasons: quarantined parts by reason code.
         rows_left_out: rows that `source.where` leaves out, by condition; not among `rows_in`.
         items_left_out: parts of conversations that the mapping leaves out, by what it says.
     """

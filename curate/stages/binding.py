@@ -47,7 +47,6 @@ class Stages:
         """The stage of a name, as it was bound elsewhere.
 
         Args:
-            name: of a stage that the recipe has.
             fingerprint: of that stage there.
 
         Raises:
@@ -102,10 +101,6 @@ def bind_stages(recipe: Recipe, models: ModelsByRole) -> Stages:
 def model_pool(recipe: Recipe, opener: Opener = open_role) -> ModelPool:
     """The models that a recipe names; the policy's and the reviser's only where it forks, that of metrics where it
     has some.
-
-    Args:
-        recipe: with a judge named.
-        opener: opens each.
 
     Raises:
         UsageError: no judge is named.

@@ -63,7 +63,6 @@ def rubric_stage(
 
     Args:
         config: calibrations are of the judgments that all of them come to.
-        engines: of all judges.
         cascade: how two of them divide the dialogues; without it several are a jury.
 
     Raises:
@@ -133,7 +132,6 @@ def _joint_stage(
     """The stage of several judges.
 
     Args:
-        alone: each judge's own.
         options: what else its rows depend on.
         shares: of the dialogues that each is asked about; a cascade's. All where empty.
     """
@@ -216,8 +214,6 @@ def adherence_by(
 
     Args:
         config: a calibration is of the scores that all judges come to.
-        engines: of all judges.
-        rule: how a jury's scores become one.
     """
     if len(engines) == 1:
         return adherence_stage(config, engines[0])
@@ -245,10 +241,6 @@ def metrics_by(
     """The weighted metrics by one judge, or by a jury.
 
     A calibration is no part of what is asked: the judges' own rows are the same with and without it.
-
-    Args:
-        engines: of all judges.
-        rule: how a jury's scores become one.
 
     Raises:
         UsageError: a mode that an engine cannot serve, or a calibration of another judge.

@@ -272,8 +272,6 @@ def bind_verifier(
     """Bind what verification asks of one judge, or of a jury.
 
     Args:
-        judging: how judges score by the rubric.
-        engines: of all that verify.
         adherence: how they score role adherence; False where the role is not checked.
     """
     levels = judging.calibration.levels if judging.calibration else {}
@@ -326,7 +324,6 @@ def bind_judge(
     Args:
         ask: the judge's, marked as being about the dialogue.
         judging: its mode resolved.
-        engine: who answers.
         adherence: how it scores role adherence, its mode resolved; None where that is not checked.
         levels: cut points by dimension, where its levels are calibrated.
     """

@@ -138,11 +138,6 @@ def calibrate_judge(
 ) -> Calibrated[Judged] | None:
     """Return the config's calibration of rows by a judge; None where it has no levels.
 
-    Args:
-        config: of the recipe.
-        identity: the judge's own.
-        rows_fingerprint: fingerprint of its rows.
-
     Raises:
         UsageError: the calibration is of another judge.
     """

@@ -52,7 +52,6 @@ class WorkItem:
     """What a row is made of; it pickles.
 
     Attributes:
-        dialogue: which the row is about.
         judgment: of that dialogue; needed by `fork`, nothing else reads it.
         faults: by turn what poor metrics found; read by `fork` alone.
         pair: to be verified, the dialogue being its prompt; needed by `natural`, nothing else reads it.
@@ -96,9 +95,7 @@ class Stage(Generic[R]):
     """A stage ready to run.
 
     Attributes:
-        name: which stage.
         fingerprint: names the folder of its rows; changes with whatever would change a row.
-        identity: who scores, and how.
         run: makes the row of an item; the asks decide about kept replies and retries.
         expects: as `expected_load`.
         mode: the resolved scoring mode, of the rubric judge and of metrics.
@@ -126,7 +123,6 @@ class Stage(Generic[R]):
         the dialogue's last answer.
 
         Args:
-            dialogue: what the row is about.
             at: counts round the turns to fork at.
             look_up: answers of `judge` and `adherence` that need no call.
         """

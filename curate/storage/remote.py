@@ -73,7 +73,6 @@ def open_run_folder(place: str | Path, *, interval: float = _INTERVAL) -> Iterat
     """Hold a run folder for writing, wherever it is.
 
     Args:
-        place: a folder, or a URL that fsspec knows.
         interval: seconds between copies to a URL; longer when copying itself takes long.
 
     Raises:
@@ -145,9 +144,7 @@ class RemoteFolder:
     """A URL and the working copy that stands for it.
 
     Args:
-        url: any URL that fsspec knows.
         path: the working copy, held by this process.
-        interval: seconds between copies.
     """
 
     def __init__(self, url: str, path: Path, interval: float = _INTERVAL) -> None:

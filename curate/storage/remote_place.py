@@ -29,7 +29,6 @@ class Place:
     """Files below a URL, by their names below it.
 
     Args:
-        url: any URL that fsspec knows.
         kept_in: the folder on this machine that has everything, for errors to name.
 
     Raises:
@@ -114,7 +113,6 @@ class Lock:
     """Who writes a place.
 
     Args:
-        place: where.
         copy: name of the working copy it is written from.
         interval: seconds between renewals; a lock that is three of them old is taken for a dead one's.
     """

@@ -6,7 +6,8 @@ from typing import get_args
 
 import pytest
 
-from curate.engines.personal_data import PersonalData, find_personal_data, passes_luhn
+from curate.engines.national_ids import passes_luhn
+from curate.engines.personal_data import PersonalData, find_personal_data
 from tests.engines.personal_corpus import IDS
 from tests.growth import growth
 

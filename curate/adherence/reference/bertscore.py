@@ -96,7 +96,6 @@ class TokenEncoder:
     """A transformers encoder cut after one layer: texts in, token ids and states of length 1 out.
 
     Attributes:
-        layer: the layer whose states are taken.
         embedded: texts that went through the model.
         cut: texts that were longer than it reads.
     """

@@ -22,7 +22,6 @@ class Case:
     """One assistant turn to be scored.
 
     Attributes:
-        turn: its number.
         candidate: text of its assistant messages, joined by blank lines; empty where none has text.
         references: texts that would have been right; may be empty.
         role: the role definition, which names the distribution that its references are part of.
@@ -126,11 +125,7 @@ def kept_pairs(
     """The figures of pairs of texts, in order; those that the store does not have are computed, and put there.
 
     Args:
-        store: keeps the figures.
         name: of all that determines them beside the texts.
-        form: of a pair's figures.
-        pairs: texts.
-        compute: gives the figures of pairs.
     """
     keys = [key_of(name, *pair) for pair in pairs]
     kept = {key: form.unpack(figures) for key, figures in store.get(keys).items()}

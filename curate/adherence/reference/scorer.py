@@ -43,8 +43,6 @@ def open_method(
     """The method of that name, unfitted; no model is loaded yet.
 
     Args:
-        name: one of `ReferenceMethod`.
-        config: encoder and parameters.
         store: where vectors and pair scores are kept.
         encoder: an open sentence encoder in place of the config's.
     """
@@ -102,7 +100,6 @@ class ReferenceScorer:
     Attributes:
         identity: who scores, and how; covers the texts a distribution was fitted on.
         config: the config in force: `output_mode` says what scores these are.
-        warning: something the user must hear, or None.
     """
 
     def __init__(

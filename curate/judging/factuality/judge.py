@@ -40,9 +40,6 @@ async def score_factuality(
 
     Args:
         dialogue: with an assistant message.
-        ask: the judge model.
-        config: bounds.
-        identity: put into the record as it is.
 
     Returns:
         The claims; or `Unscored` with reason no_assistant_turn, context_overflow, bad_reply, reply_cut or engine_error.

@@ -126,7 +126,6 @@ def request(
     Args:
         part: of its text; None for all of it.
         problem: why the last reply could not be used.
-        sample: counts the attempts.
     """
     sections = prompt_sections("judging", "factuality_questions")
     form = json.dumps({"claims": [{"words": "...", "label": "...", "evidence": "..."}]})

@@ -24,8 +24,6 @@ class Metric:
     """A metric.
 
     Attributes:
-        name: its id, in snake_case.
-        tier: the group it belongs to.
         scale: `scored` (0-5) or `binary` (pass or fail).
         asks: what it measures, one sentence.
         levels: text of each level of the scale, best first.

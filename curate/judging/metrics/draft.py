@@ -39,10 +39,6 @@ SCHEMA: Final[Mapping[str, Any]] = closed_object(
 async def draft_metric(wish: str, ask: Ask) -> OwnMetric:
     """Draft a scored metric (0-5) from a sentence.
 
-    Args:
-        wish: what it shall measure.
-        ask: the judge model.
-
     Raises:
         EngineError: the model cannot be reached, or gives nothing that is a metric.
     """

@@ -105,9 +105,7 @@ async def score_metrics(
 
     Args:
         dialogue: with an assistant message.
-        ask: the judge model.
         config: with `mode` resolved.
-        identity: put into the record as it is.
 
     Returns:
         The scores; or `Unscored` with reason no_assistant_turn, nothing_applies (every metric that has a weight

@@ -47,7 +47,6 @@ def with_metric_levels(
     Args:
         record: by the judge the cut points were fitted to.
         levels: cut points by metric; a metric without keeps its digit, and what is n/a stays so.
-        identity: stands in the new record.
     """
     metrics = tuple(_leveled(metric, levels.get(metric.name)) for metric in record.metrics)
     total = overall(metrics)

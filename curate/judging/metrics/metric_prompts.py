@@ -15,12 +15,11 @@ import orjson
 
 from curate.dialogue import Dialogue, function_tool
 from curate.engines.layout import Trunk, defuse, lay_out, render_turns, rendered_call
-from curate.engines.prompt_files import fill, prompt_file, prompt_sections
+from curate.engines.prompt_files import fill, listed, prompt_file, prompt_sections
 from curate.engines.structured import closed_object
 from curate.judging.metrics.call_comparison import told
 from curate.judging.metrics.catalogue import LEVELS, Metric
 from curate.judging.metrics.config import MetricsConfig
-from curate.judging.session import listed
 from curate.judging.tokens_mode import NA_LABEL, LabelQuestion
 from curate.records.metrics import CallComparison, MetricScale
 
@@ -83,7 +82,6 @@ def joint_question(
     """The question for scores and diagnoses of some metrics in one JSON reply (json mode).
 
     Args:
-        metrics: to be scored.
         turns: numbers of the turns that a diagnosis may name.
         problem: why the last reply could not be used.
     """
@@ -154,8 +152,7 @@ def _form(form: Mapping[str, Any]) -> str:
 
 
 def _names(metrics: Sequence[Metric]) -> str:
-    names = [metric.name for metric in metrics]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return listed([metric.name for metric in metrics])
 
 
 def _again(problem: str | None) -> list[str]:

@@ -64,14 +64,16 @@ def read_entry(reply: Mapping[str, Any], metric: Metric, turns: Sequence[int]) -
     """One metric's score and diagnosis.
 
     Args:
-        reply: the whole object.
-        metric: which.
         turns: numbers of the turns that a diagnosis may name.
 
     Raises:
         NoScoreError: the metric is missing, or its score is none of its scale.
     """
-    entry = _part(reply, metric.name)
+    if metric.name not in reply:
+        raise NoScoreError(f"{metric.name} is missing")
+    entry = reply[metric.name]
+    if not isinstance(entry, Mapping):
+        raise NoScoreError(f"{metric.name} is {as_shown(entry)}, not an object")
     score = read_score(entry.get("score"), metric)
     diagnosis, problem = read_diagnosis(entry, metric, score, turns)
     return Entry(score, diagnosis, problem)
@@ -117,12 +119,13 @@ def read_diagnosis(
         flags.append("failure_code_dropped")
         problems.append(f"the failure_code {as_shown(code)} of {metric.name} is not in snake_case")
         code = None
-    known = (
-        [turn for turn in named if type(turn) is int and turn in turns] if _is_list(named) else []
-    )
-    if not _is_list(named) or len(known) < len(named):
+    known = []
+    wrong = named
+    if isinstance(named, list):
+        known = [turn for turn in named if type(turn) is int and turn in turns]
+        wrong = [turn for turn in named if turn not in known]
+    if not isinstance(named, list) or len(known) < len(named):
         flags.append("turns_dropped")
-        wrong = [turn for turn in named if turn not in known] if _is_list(named) else named
         problems.append(
             f"turns of {metric.name} names {as_shown(wrong)}, which is no turn of the dialogue"
         )
@@ -137,19 +140,6 @@ def part_of(reply: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """What a reply says of a metric; nothing where it says nothing."""
     value = reply.get(name)
     return value if isinstance(value, Mapping) else {}
-
-
-def _part(reply: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    if name not in reply:
-        raise NoScoreError(f"{name} is missing")
-    value = reply[name]
-    if not isinstance(value, Mapping):
-        raise NoScoreError(f"{name} is {as_shown(value)}, not an object")
-    return value
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list)
 
 
 def _is_code(value: Any) -> bool:
