@@ -30,14 +30,14 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from curate.adherence.config import AdherenceConfig
-from curate.adherence.llm import (
+from curate.adherence.adherence_prompts import (
     LABELS,
     PROMPT_VERSION,
     answer_request,
     nested_trunks,
-    read_continuous,
 )
+from curate.adherence.answer_reading import read_continuous
+from curate.adherence.config import AdherenceConfig
 from curate.api import load_dialogues
 from curate.benchmark.figures import figures
 from curate.benchmark.labelled_turns import ADHERENT, LabelledTurn, labelled_turns

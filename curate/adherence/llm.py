@@ -16,23 +16,18 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from curate.adherence.adherence_prompts import (
-    LABELS,
-    PROMPT_VERSION,
     answer_request,
     conversation_trunk,
     nested_trunks,
-    prompt,
     reason_request,
 )
 from curate.adherence.answer_reading import (
     AdherenceAnswer,
     ReasonRead,
     read_answer,
-    read_binary,
-    read_continuous,
     read_reason,
 )
-from curate.adherence.config import AdherenceConfig, resolve_output_mode
+from curate.adherence.config import AdherenceConfig
 from curate.adherence.session_score import (
     NoSession,
     SessionScore,
@@ -53,18 +48,6 @@ from curate.records import (
     Unscored,
     UnscoredReason,
 )
-
-__all__ = [
-    "LABELS",
-    "PROMPT_VERSION",
-    "answer_request",
-    "nested_trunks",
-    "prompt",
-    "read_binary",
-    "read_continuous",
-    "resolve_output_mode",
-    "score_adherence",
-]
 
 STAGE: Final = StageName.ADHERENCE
 R = TypeVar("R")

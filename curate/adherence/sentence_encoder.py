@@ -153,6 +153,33 @@ def opening(model: str) -> Iterator[None]:
         ) from error
 
 
+def load_model(auto: str, name: str, config: ReferenceConfig) -> tuple[Any, Any]:
+    """Load a model by one of transformers' `Auto` classes, and its tokenizer.
+
+    Raises:
+        UsageError: transformers is missing.
+        EngineError: the model cannot be opened.
+    """
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise missing_extra("transformers", "scorers") from error
+    library: Any = transformers
+    with opening(name):
+        tokenizer = library.AutoTokenizer.from_pretrained(name, revision=config.revision)
+        dtype = getattr(torch, config.precision)
+        model = getattr(library, auto).from_pretrained(name, revision=config.revision, dtype=dtype)
+    return tokenizer, model.eval()
+
+
+def device_of(config: ReferenceConfig) -> str:
+    """Return the device that the config names, or the best there is."""
+    import torch
+
+    return config.device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def token_limit(tokenizer: Any, model: Any) -> int:
     """Tokens a transformers model reads, special ones included."""
     limit = int(tokenizer.model_max_length)

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from curate.engines.accounting import Accounting
 from curate.engines.base import Ask, Capability, Engine, EngineIdentity
@@ -259,25 +260,16 @@ class ModelPool:
 
         def client(role: str, refresh: Collection[str] = ()) -> Client:
             given, engine = self._given[role], self._engines[role]
-            if isinstance(given, Engine):
-                return Client(
-                    engine,
-                    replies,
-                    accounting=accounting,
-                    budget=budget,
-                    refresh=refresh,
-                    redact=self._redact,
-                )
+            own: dict[str, Any] = {"redact": self._redact}
+            if not isinstance(given, Engine):
+                own = {
+                    "retries": given.retries,
+                    "deadline": given.deadline if isinstance(given, OpenAIConfig) else None,
+                    "prices": given.prices,
+                    "redact": self._redact if given.is_hosted else None,
+                }
             return Client(
-                engine,
-                replies,
-                retries=given.retries,
-                deadline=given.deadline if isinstance(given, OpenAIConfig) else None,
-                prices=given.prices,
-                accounting=accounting,
-                budget=budget,
-                refresh=refresh,
-                redact=self._redact if given.is_hosted else None,
+                engine, replies, accounting=accounting, budget=budget, refresh=refresh, **own
             )
 
         # For --retry unscored: kept replies are what could not be used, so they are asked for anew.

@@ -146,14 +146,14 @@ async def judge_by_cascade(
 
     Unscored where the one that decides gives no scores: an unsure judge does not stand in for the other.
     """
-    first = await small.hear()
+    first = await small()
     doubt = doubt_of(first.row, config.asked_doubt) if isinstance(first.row, Judgment) else None
     is_sure = config.is_sure(doubt)
     if is_sure and not config.is_checked(content_hash):
         opinions = [first.opinion(doubt=doubt)]
         decided, requests = first, first.used.requests
     else:
-        second = await large.hear()
+        second = await large()
         opinions = [first.opinion(counts=is_sure, doubt=doubt), second.opinion(counts=not is_sure)]
         decided = first if is_sure else second
         requests = first.used.requests + second.used.requests

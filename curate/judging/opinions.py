@@ -83,6 +83,10 @@ class Heard(Generic[Record]):
         return row.model_copy(update={"detail": detail, "requests": requests})
 
 
+Juror = Callable[[], Awaitable[Heard[Record]]]
+"""A judge as a jury or a cascade asks it."""
+
+
 def short_name(judge: str) -> str:
     """A judge as a sentence names it: without the folders of a model on this machine, which are nobody's business."""
     return judge.rpartition("/")[2]
@@ -138,21 +142,3 @@ def together(
     opinions = tuple(one.opinion() for one in heard)
     update = {"identity": identity, "requests": requests, "opinions": opinions}
     return row.model_copy(update=update | {"disagreement": disagreement(opinions)})
-
-
-@dataclass(frozen=True, slots=True)
-class Juror(Generic[Record]):
-    """A judge as a jury or a cascade asks it.
-
-    Attributes:
-        judge: engine, model and revision.
-        judge_dialogue: its record, and what it took.
-    """
-
-    judge: str
-    judge_dialogue: Callable[[], Awaitable[tuple[Record | Unscored, Metered]]]
-
-    async def hear(self) -> Heard[Record]:
-        """Ask it."""
-        row, used = await self.judge_dialogue()
-        return Heard(self.judge, row, used)

@@ -27,14 +27,10 @@ from curate.judging.session import (
     shared_reason,
 )
 from curate.judging.text import add_words
-from curate.judging.turn_rescoring import describe_issue, score_turn
 from curate.judging.verdict import rule_verdict, weakest_turn
 from curate.judging.windowed import Outcome, judge_windows
 from curate.judging.windows import halves, plan_windows, stitch
-from curate.judging.wording import prompt_version
 from curate.records import JudgeIdentity, Judgment, Unscored, UnscoredReason
-
-__all__ = ["describe_issue", "judge_dialogue", "prompt_version", "score_turn"]
 
 
 async def judge_dialogue(

@@ -15,7 +15,7 @@ from curate.dialogue import Dialogue, Turn, split_thinking
 from curate.engines.base import Ask, Completion, Request
 from curate.engines.layout import Trunk, nested, trunk
 from curate.engines.thinking import ask_with_thoughts
-from curate.errors import EngineError, UsageError
+from curate.errors import UsageError
 from curate.judging.config import RubricConfig
 from curate.judging.verdict import rule_verdict
 from curate.judging.wording import RubricTexts, resolve_texts
@@ -141,11 +141,7 @@ class Session:
     remarks: list[str] = field(default_factory=list)
 
     async def ask(self, requests: Sequence[Request]) -> list[Completion]:
-        """Ask and count, with the room to think that the config gives.
-
-        Raises:
-            EngineError: the engine broke its contract of one completion a request.
-        """
+        """Ask and count, with the room to think that the config gives."""
         if not self.config.thought_tokens:
             return await self._send(requests)
         completions, counts = await ask_with_thoughts(
@@ -156,14 +152,7 @@ class Session:
 
     async def _send(self, requests: Sequence[Request]) -> list[Completion]:
         self.requests += len(requests)
-        completions = await self.ask_model(requests)
-        if len(completions) != len(requests):
-            raise EngineError(
-                "the engine did not answer request by request",
-                got=f"{len(completions)} completions",
-                expected=f"{len(requests)}",
-            )
-        return completions
+        return await self.ask_model(requests)
 
     async def ask_with_retries(self, request: Request) -> Completion:
         """Ask again, up to `retries` times, while the reply is empty; the last one is returned."""

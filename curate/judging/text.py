@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,6 @@ from curate.records import (
     ConversationLevel,
     ConversationScore,
     Judgment,
-    TurnScores,
 )
 
 _PAIR = re.compile(
@@ -186,7 +185,9 @@ async def add_words(session: Session, page: Page, judgment: Judgment) -> Judgmen
     return judgment.model_copy(
         update={
             "per_turn": tuple(
-                _with_issues(turn, said.issues.get(turn.turn, ()) if turn.turn in weak else ())
+                turn.model_copy(update={"issues": said.issues[turn.turn]})
+                if turn.turn in weak and said.issues.get(turn.turn)
+                else turn
                 for turn in judgment.per_turn
             ),
             "conversation_level": _with_notes(judgment.conversation_level, said.notes),
@@ -195,10 +196,6 @@ async def add_words(session: Session, page: Page, judgment: Judgment) -> Judgmen
             "requests": session.requests,
         }
     )
-
-
-def _with_issues(turn: TurnScores, issues: Sequence[str]) -> TurnScores:
-    return turn.model_copy(update={"issues": tuple(issues)}) if issues else turn
 
 
 def _with_notes(level: ConversationLevel, notes: Mapping[str, str]) -> ConversationLevel:

@@ -77,8 +77,7 @@ class Couple:
     def anchor(self) -> Side:
         """The side whose dialogue names the pair: the better one, where there is one."""
         side = self.better or self.worse
-        if side is None:
-            raise ValueError("a couple without sides")
+        assert side is not None, "a couple without sides"
         return side
 
 

@@ -20,7 +20,7 @@ from curate.judging.config import (
 )
 from curate.judging.jury import combine, combine_metrics
 from curate.judging.metrics import MetricsConfig
-from curate.judging.opinions import Juror, Metered, Record, together
+from curate.judging.opinions import Heard, Juror, Metered, Record, together
 from curate.recipe import judge_roles
 from curate.records import (
     JudgeIdentity,
@@ -116,7 +116,7 @@ def _by_jury(
 
     async def run(item: WorkItem, asks: Asks) -> Record | Unscored:
         jurors = _jurors(alone, engines, item, asks)
-        return together([await juror.hear() for juror in jurors], combined, identity)
+        return together([await juror() for juror in jurors], combined, identity)
 
     return _joint_stage(alone, identity, run, {}, calibrate)
 
@@ -175,21 +175,22 @@ def _jurors(
     alone: Sequence[Stage[Any]], engines: Sequence[Described], item: WorkItem, asks: Asks
 ) -> list[Juror[Any]]:
     return [
-        Juror(label, partial(_hear, stage, item, asks.of_judge(index)))
+        partial(_hear, label, stage, item, asks.of_judge(index))
         for index, (label, stage) in enumerate(zip(_labels(engines), alone, strict=True))
     ]
 
 
-async def _hear(stage: Stage[Any], item: WorkItem, asks: Asks) -> tuple[Any, Metered]:
+async def _hear(label: str, stage: Stage[Any], item: WorkItem, asks: Asks) -> Heard[Any]:
     """One of several judges' record; what it failed at is asked for again where the item is, and nothing else."""
     used = Metered(asks.judge)
     row = await stage.run(replace(item, again=False), replace(asks, judge=used, metrics=used))
     missing = frozenset() if isinstance(row, Unscored) else row.missing_turns
     if not item.again or not (isinstance(row, Unscored) or missing):
-        return row, used
+        return Heard(label, row, used)
     again = past_kept_replies(replace(item, turns=missing), asks)
     used = Metered(again.judge)
-    return await stage.run(item, replace(again, judge=used, metrics=used)), used
+    row = await stage.run(item, replace(again, judge=used, metrics=used))
+    return Heard(label, row, used)
 
 
 def _joint_identity(

@@ -22,7 +22,7 @@ from curate.judging.config import (
 )
 from curate.judging.factuality import FactualityConfig, claims_of_turn
 from curate.judging.factuality import prompt_version as factuality_prompts
-from curate.judging.rubric import describe_issue, score_turn
+from curate.judging.turn_rescoring import describe_issue, score_turn
 from curate.pairs.config import ForkConfig, NaturalConfig, VerifyConfig
 from curate.pairs.expected import ask_as_a_fork, ask_as_a_verification, with_a_bad_turn
 from curate.pairs.fork import fork_dialogue

@@ -39,7 +39,8 @@ from curate.judging.metrics.metric_levels import (
     check_metric_judge,
     with_metric_levels,
 )
-from curate.judging.rubric import judge_dialogue, prompt_version
+from curate.judging.rubric import judge_dialogue
+from curate.judging.wording import prompt_version
 from curate.records import (
     JudgeIdentity,
     ScoringMode,

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from curate.engines.base import Capability, Completion, EngineIdentity, Request
 from curate.judging.calibrated_levels import with_levels
 from curate.judging.config import SAMPLE_TEMPERATURE, RubricConfig
-from curate.judging.rubric import judge_dialogue, score_turn
+from curate.judging.rubric import judge_dialogue
+from curate.judging.turn_rescoring import score_turn
 from curate.records import CutPoints, Judgment, TurnReading, Unscored
 from curate.stages import judge_stage
 from tests.judging.judge import IDENTITY, ScriptedJudge, dialogue_of, fault, question_of, said

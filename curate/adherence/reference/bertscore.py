@@ -28,8 +28,14 @@ from curate.adherence.reference.cases import (
     kept_pairs,
 )
 from curate.adherence.reference.config import ReferenceConfig
-from curate.adherence.sentence_encoder import model_name, opening, revision_of, token_limit
-from curate.errors import UsageError, missing_extra
+from curate.adherence.sentence_encoder import (
+    device_of,
+    load_model,
+    model_name,
+    revision_of,
+    token_limit,
+)
+from curate.errors import UsageError
 from curate.storage.store import Store
 
 LAYERS = {
@@ -106,23 +112,9 @@ class TokenEncoder:
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
-        try:
-            import torch
-            from transformers import AutoModel, AutoTokenizer
-        except ImportError as error:
-            raise missing_extra("transformers", "scorers") from error
-        config = self._config
-        with opening(config.bertscore_model):
-            tokenizer = AutoTokenizer.from_pretrained(
-                config.bertscore_model, revision=config.revision
-            )
-            model = AutoModel.from_pretrained(
-                config.bertscore_model,
-                revision=config.revision,
-                dtype=getattr(torch, config.precision),
-            )
+        tokenizer, model = load_model("AutoModel", self._config.bertscore_model, self._config)
         _keep_layers(model, self.layer)
-        return tokenizer, model.eval().to(config.device or _best_device())
+        return tokenizer, model.to(device_of(self._config))
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -187,6 +179,7 @@ class BertScore(ComparisonMethod):
 
     def __init__(self, encoder: TokenEncoder, store: Store, config: ReferenceConfig) -> None:
         self.encoder, self._store, self._config = encoder, store, config
+        self.models = (encoder,)
         self.needs_second_pass = True
         self._documents, self._frequency = 0, Counter[int]()
         self._states: OrderedDict[str, tuple[list[int], Any]] = OrderedDict()
@@ -228,11 +221,6 @@ class BertScore(ComparisonMethod):
 
         kept = kept_pairs(self._store, self._name, _TRIPLE, pairs, match)
         return [(precision, recall, f1) for precision, recall, f1 in kept]
-
-    @property
-    def cut(self) -> int:
-        """Texts so far that the encoder did not read to their end."""
-        return self.encoder.cut
 
     def describe(self) -> dict[str, Any]:
         """What the identity records."""
@@ -332,12 +320,6 @@ def _keep_layers(model: Any, layer: int) -> None:
         got=type(model).__name__,
         expected="an encoder like BERT, RoBERTa, DeBERTa or DistilBERT",
     )
-
-
-def _best_device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _read_baseline(path: Path, layer: int) -> Triple:

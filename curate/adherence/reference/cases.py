@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from curate.adherence.reference.config import ReferenceConfig
 from curate.dialogue import Dialogue, Turn
@@ -46,15 +46,25 @@ NO_REFERENCE = CaseReading(unscored=UnscoredReason.NO_REFERENCE)
 TOO_FEW = CaseReading(unscored=UnscoredReason.TOO_FEW_REFERENCES)
 
 
+class ReadsTexts(Protocol):
+    """A model, which counts the texts that it did not read to their end."""
+
+    @property
+    def cut(self) -> int:
+        """How many so far."""
+        ...
+
+
 class ComparisonMethod:
     """A way to compare turns with references; what a method does not need it leaves as it is here."""
 
     needs_second_pass = False
+    models: Sequence[ReadsTexts] = ()
 
     @property
     def cut(self) -> int:
         """Texts so far that a model did not read to their end."""
-        return 0
+        return sum(model.cut for model in self.models)
 
     def learn(self, cases: Sequence[Case]) -> None:
         """First pass over all cases, a chunk at a time."""

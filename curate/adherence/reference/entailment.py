@@ -17,12 +17,13 @@ from curate.adherence.reference.cases import (
 from curate.adherence.reference.config import ReferenceConfig
 from curate.adherence.sentence_encoder import (
     Embedder,
+    device_of,
+    load_model,
     model_name,
-    opening,
     revision_of,
     token_limit,
 )
-from curate.errors import UsageError, missing_extra
+from curate.errors import UsageError
 from curate.storage.store import Store
 
 _BATCH = 16
@@ -43,17 +44,9 @@ class PairClassifier:
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any, int]:
-        try:
-            import torch
-            from transformers import AutoModelForSequenceClassification, AutoTokenizer
-        except ImportError as error:
-            raise missing_extra("transformers", "scorers") from error
         config = self._config
-        with opening(config.nli_model):
-            tokenizer = AutoTokenizer.from_pretrained(config.nli_model, revision=config.revision)
-            model = AutoModelForSequenceClassification.from_pretrained(
-                config.nli_model, revision=config.revision, dtype=getattr(torch, config.precision)
-            )
+        auto = "AutoModelForSequenceClassification"
+        tokenizer, model = load_model(auto, config.nli_model, config)
         labels = {int(index): str(name) for index, name in model.config.id2label.items()}
         found = [index for index, name in labels.items() if name.lower().startswith("contradict")]
         if len(found) != 1:
@@ -62,8 +55,7 @@ class PairClassifier:
                 got=f"{config.nli_model} with labels {', '.join(labels.values())}",
                 expected="one label named contradiction",
             )
-        device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        return tokenizer, model.eval().to(device), found[0]
+        return tokenizer, model.to(device_of(config)), found[0]
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -106,6 +98,7 @@ class Entailment(ComparisonMethod):
 
     def __init__(self, classifier: PairClassifier, embedder: Embedder | None, store: Store) -> None:
         self._classifier, self._embedder, self._store = classifier, embedder, store
+        self.models = (classifier, *([embedder.encoder] if embedder else []))
 
     def learn(self, cases: Sequence[Case]) -> None:
         """Classify the pairs, and embed the texts where similarity is the base."""
@@ -127,11 +120,6 @@ class Entailment(ComparisonMethod):
             return CaseReading(1.0)
         references = self._embedder.vectors(case.references)
         return CaseReading(float((references @ self._embedder.vectors([case.candidate])[0]).max()))
-
-    @property
-    def cut(self) -> int:
-        """Texts so far that a model did not read to their end."""
-        return self._classifier.cut + (self._embedder.encoder.cut if self._embedder else 0)
 
     def describe(self) -> dict[str, Any]:
         """What the identity records."""

@@ -38,6 +38,7 @@ class Nearest(ComparisonMethod):
 
     def __init__(self, embedder: Embedder, k: int, pool: str) -> None:
         self._embedder, self._k, self._pool = embedder, k, pool
+        self.models = (embedder.encoder,)
         self._texts: dict[str, dict[str, None]] = defaultdict(dict)
         self._digest = hashlib.blake2b(digest_size=8)
         self._pools: dict[str, Vectors] = {}
@@ -66,11 +67,6 @@ class Nearest(ComparisonMethod):
         """Distinct references of each role's pool; empty where turns have their own."""
         return {role: len(texts) for role, texts in self._texts.items()}
 
-    @property
-    def cut(self) -> int:
-        """Texts so far that the encoder did not read to their end."""
-        return self._embedder.encoder.cut
-
     def describe(self) -> dict[str, Any]:
         """What the identity records."""
         fit = {"fit": self._digest.hexdigest()} if self._pool == "role" else {}
@@ -98,6 +94,7 @@ class Distance(ComparisonMethod):
         self, embedder: Embedder, config: ReferenceConfig, components: int | None = None
     ) -> None:
         self._embedder, self._config, self._components = embedder, config, components
+        self.models = (embedder.encoder,)
         self.needs_second_pass = config.scale == "median"
         self._sums: dict[str, _Sums] = {}
         self._fitted: dict[str, _Fit] = {}
@@ -141,11 +138,6 @@ class Distance(ComparisonMethod):
     def fitted_on(self) -> dict[str, int]:
         """References of each role."""
         return {role: sums.count for role, sums in self._sums.items()}
-
-    @property
-    def cut(self) -> int:
-        """Texts so far that the encoder did not read to their end."""
-        return self._embedder.encoder.cut
 
     def describe(self) -> dict[str, Any]:
         """What the identity records."""
