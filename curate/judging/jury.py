@@ -37,6 +37,7 @@ from curate.records import (
 )
 from curate.records.jury import JuryRule, of_several
 from curate.records.metrics import MetricScore
+from curate.records.readings import known_mean
 
 NA: Literal["n/a"] = "n/a"
 
@@ -93,7 +94,7 @@ def combine(
         weakest_turn=weakest,
         weakest_probabilities=_mixed([row.weakest_probabilities for row in rows]),
         unscored_turns=tuple(unscored),
-        overlap_disagreement=_mean(row.overlap_disagreement for row in rows),
+        overlap_disagreement=known_mean(row.overlap_disagreement for row in rows),
         neutralised=first.neutralised,
         remarks=tuple(
             dict.fromkeys(
@@ -231,8 +232,3 @@ def _mixed(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return {
         label: math.fsum(held.get(label, 0.0) for held in known) / len(known) for label in labels
     }
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None

@@ -58,7 +58,7 @@ def all_readings(judgment: Judgment) -> list[LabelReading]:
 
 def mean_spread(judgment: Judgment) -> float | None:
     """Mean standard deviation of the readings over the largest that a scale of 1-5 allows, which is 2; 0-1."""
-    spread = _mean(
+    spread = known_mean(
         reading.spread for reading in all_readings(judgment) if reading.spread is not None
     )
     return None if spread is None else min(1.0, spread / 2)
@@ -87,7 +87,7 @@ def dialogue_readings(
     found = {name: conversation_value(getattr(level, name)) for name in CONVERSATION_DIMENSIONS}
     for name in TURN_DIMENSIONS:
         values = [turn_value(turn, name) for turn in judgment.per_turn]
-        found[f"mean_{name}"] = _mean(values)
+        found[f"mean_{name}"] = known_mean(values)
         found[f"min_{name}"] = min(values, default=None)
         found[f"last_{name}"] = values[-1] if values else None
     if adherence is not None:
@@ -102,9 +102,10 @@ def _raw_adherence(score: AdherenceScore) -> float | None:
     if whole is not None:
         return score.session_score if whole.raw_score is None else whole.raw_score
     values = [turn.score if turn.raw_score is None else turn.raw_score for turn in score.per_turn]
-    return _mean(value for value in values if value is not None)
+    return known_mean(values)
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    known = list(values)
+def known_mean(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are known; None where none is."""
+    known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known else None

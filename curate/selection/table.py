@@ -28,7 +28,13 @@ from curate.records import (
     MetricsScore,
     Unscored,
 )
-from curate.records.readings import ADHERENCE, all_readings, dialogue_readings, mean_spread
+from curate.records.readings import (
+    ADHERENCE,
+    all_readings,
+    dialogue_readings,
+    known_mean,
+    mean_spread,
+)
 from curate.selection.columns import (
     COLUMNS,
     LABEL_PREFIX,
@@ -359,17 +365,17 @@ def _judged(judgment: Judgment) -> Row:
     for name in TURN_DIMENSIONS:
         scores = {turn.turn: getattr(turn.scores, name) for turn in turns}
         read = [turn.readings[name] for turn in turns if name in turn.readings]
-        expected = _mean([reading.mean for reading in read])
+        expected = known_mean([reading.mean for reading in read])
         row[f"min_{name}"] = min(scores.values(), default=None)
-        row[f"mean_{name}"] = _mean(scores.values())
+        row[f"mean_{name}"] = known_mean(scores.values())
         row[f"mean_{name}_expected"] = expected
-        row[f"mean_{name}_spread"] = _mean([reading.spread for reading in read])
+        row[f"mean_{name}_spread"] = known_mean([reading.spread for reading in read])
         row[f"weakest_{name}"] = None if weakest is None else scores.get(weakest)
         lowest += scores.values()
         mean = row[f"mean_{name}"] if expected is None else expected
         means += [] if mean is None else [mean]
     row["lowest_score"] = min(lowest, default=None)
-    row["mean_score"] = _mean(means)
+    row["mean_score"] = known_mean(means)
     row["judge_coverage"] = min((read.coverage for read in all_readings(judgment)), default=None)
     return row
 
@@ -414,7 +420,7 @@ def _adherence_doubt(score: AdherenceScore) -> float | None:
         return None
     if score.conversation is not None:
         return 1 - abs(2 * score.session_score - 1)
-    return _mean([1 - abs(2 * t.score - 1) for t in score.per_turn if t.score is not None])
+    return known_mean([1 - abs(2 * t.score - 1) for t in score.per_turn if t.score is not None])
 
 
 def _key(identity: JudgeIdentity, *more: str) -> str:
@@ -431,11 +437,6 @@ def _short(role: str | None) -> str | None:
     if len(text) <= 80:
         return text
     return f"{text[:70]}… {hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
 
 
 def _largest(*values: float | None) -> float | None:

@@ -243,12 +243,6 @@ class RowCounts:
         self.roles[_role_origin(dialogue)] -= 1
         self.not_sampled += 1
 
-    def __str__(self) -> str:
-        return (
-            f"{plural(self.rows_in, 'row')} in = {self.rows_used} used + {self.quarantined} quarantined; "
-            f"{plural(self.dialogues, 'dialogue')}"
-        )
-
 
 def _role_origin(dialogue: Dialogue) -> str:
     return (dialogue.lineage.role_from if dialogue.lineage else None) or "none"

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from curate.adherence.reference.config import ReferenceConfig
 from curate.dialogue import Dialogue, Turn
@@ -46,20 +46,12 @@ NO_REFERENCE = CaseReading(unscored=UnscoredReason.NO_REFERENCE)
 TOO_FEW = CaseReading(unscored=UnscoredReason.TOO_FEW_REFERENCES)
 
 
-class ReadsTexts(Protocol):
-    """A model, which counts the texts that it did not read to their end."""
-
-    @property
-    def cut(self) -> int:
-        """How many so far."""
-        ...
-
-
 class ComparisonMethod:
     """A way to compare turns with references; what a method does not need it leaves as it is here."""
 
     needs_second_pass = False
-    models: Sequence[ReadsTexts] = ()
+    models: Sequence[Any] = ()
+    """Those it asks; each counts in `cut` the texts that it did not read to their end."""
 
     @property
     def cut(self) -> int:
