@@ -49,10 +49,9 @@ def count_repeated_prompts(read: ReadPairs) -> int:
 
     Equal and near as for duplicates of dialogues, by the defaults of `select.dedup`.
     """
-    from curate.selection.dedup import Deduplication
+    from curate.selection.dedup import duplicates_of
 
-    with Deduplication(lambda: _prompts(read()), DedupConfig()) as found:
-        return len(found.at().removed)
+    return len(duplicates_of(lambda: _prompts(read()), DedupConfig()))
 
 
 def _prompts(pairs: Iterable[PreferencePair]) -> Iterator[Dialogue]:

@@ -185,11 +185,6 @@ class Store:
             if said != b"ok":
                 raise sqlite3.DatabaseError(said.decode(errors="replace"))
 
-    def clear(self) -> None:
-        """Remove every value; the file keeps its size."""
-        with self._explained():
-            self._base.execute("DELETE FROM kept")
-
     def close(self) -> None:
         """Release the file; closing twice is harmless."""
         if self._waiting:

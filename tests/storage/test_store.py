@@ -109,8 +109,6 @@ def test_without_a_path_all_is_in_memory() -> None:
     store = Store()
     store.put([("a", b"1")])
     assert store.get("a") == {"a": b"1"}
-    store.clear()
-    assert store.get("a") == {}
 
 
 def test_closing_leaves_one_file_and_deleting_none(tmp_path: Path) -> None:
