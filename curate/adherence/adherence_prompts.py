@@ -80,11 +80,6 @@ def nested_trunks(
     return [found for turn, found in zip(dialogue.turns, trunks, strict=True) if turn.has_assistant]
 
 
-def conversation_trunk(dialogue: Dialogue, config: AdherenceConfig) -> Trunk:
-    """The trunk of the one question about the whole dialogue, which ends with the last assistant turn."""
-    return nested_trunks(dialogue, config, prompt(f"conversation_{config.definition}"))[-1]
-
-
 def answer_request(on: Trunk, config: AdherenceConfig, problem: str | None = None) -> Request:
     """The request for the answer about a trunk's last turn, or about all of it (`evaluation_granularity`).
 

@@ -17,8 +17,8 @@ from typing import Final, TypeVar
 
 from curate.adherence.adherence_prompts import (
     answer_request,
-    conversation_trunk,
     nested_trunks,
+    prompt,
     reason_request,
 )
 from curate.adherence.answer_reading import (
@@ -88,7 +88,8 @@ async def score_adherence(
         assert isinstance(refusal, NoSession)
         return Unscored.of(dialogue, STAGE, refusal.reason, refusal.detail)
     by_turn = config.evaluation_granularity == "turn"
-    trunks = nested_trunks(dialogue, config) if by_turn else [conversation_trunk(dialogue, config)]
+    asked_at_once = None if by_turn else prompt(f"conversation_{config.definition}")
+    trunks = nested_trunks(dialogue, config, asked_at_once)[0 if by_turn else -1 :]
     numbers = [turn.number for turn in turns] if by_turn else [turns[-1].number]
     answers, requests = await ask_answers(trunks, ask, config, numbers)
     session = aggregate(

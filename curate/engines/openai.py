@@ -9,7 +9,6 @@ prebuilt headers alone, and is taken out of whatever a server says.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -259,8 +258,3 @@ class OpenAIEngine:
 
 
 _FINE = Completion()
-
-
-def read_key(config: OpenAIConfig) -> str | None:
-    """The key from the variable that the config names, None when it names none."""
-    return os.environ.get(config.api_key_env) if config.api_key_env else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import hashlib
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from curate.engines.base import Capability, Completion, Fault, Request
 from curate.engines.endpoints import BrokenReplyError, Endpoint, Limiter
 from curate.engines.layout import Trunk
 from curate.engines.open import OpenAIConfig
-from curate.engines.openai import OpenAIEngine, read_key
+from curate.engines.openai import OpenAIEngine
 from curate.engines.openai_requests import CONTINUING, Dialect, read_message, to_body
 from curate.engines.prompt_length import PromptRoom
 from curate.engines.structured import BadReply, closed_object, read_object
@@ -61,7 +62,7 @@ async def open_openai(config: OpenAIConfig) -> OpenAIEngine:
             addresses do not serve the same, or the tokenizer is not the server's.
         EngineError: a server cannot be reached, refuses the key, or does not answer.
     """
-    key = read_key(config)
+    key = os.environ.get(config.api_key_env) if config.api_key_env else None
     if config.api_key_env and not key:
         raise UsageError(
             f"the environment variable {config.api_key_env} is not set",

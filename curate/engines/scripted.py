@@ -176,18 +176,14 @@ class ScriptedEngine:
 
 
 _NOBODY = EngineIdentity("", "")
-
-
-def request_digest(request: Request) -> str:
-    """Identify a request in a recording: by its key without an engine's identity."""
-    return request.key(_NOBODY)
+"""A recording names a request by its key without an engine's identity."""
 
 
 def write_recording(path: Path, calls: Iterable[tuple[Request, Completion]]) -> None:
     """Write requests and replies as JSON lines that `ScriptedEngine` replays in any order."""
     with atomic_file(path) as out:
         for request, completion in calls:
-            row = {"request": request_digest(request), **completion_to_json(completion)}
+            row = {"request": request.key(_NOBODY), **completion_to_json(completion)}
             out.write(orjson.dumps(row) + b"\n")
 
 

@@ -225,7 +225,8 @@ async def ask_tokens(
     found = await _ask_items(session, page, scope, wordings)
     attempts = config.retries if wording is None else 0
     for spare in range(wordings.stop, min(wordings.stop + attempts, len(WORDINGS))):
-        again = {key for key, part in found.items() if _is_low(part) and key[1] in SCORED}
+        failed = {key: part for key, part in found.items() if isinstance(part, Failure)}
+        again = {key for key in failed if failed[key].reason == LOW_COVERAGE and key[1] in SCORED}
         if not again:
             break
         found |= await _ask_items(session, page, scope, range(spare, spare + 1), again=again)
@@ -270,10 +271,6 @@ async def _ask_items(
         key: read_item([next(replies) for _ in items], items[0], config.min_coverage)
         for key, items in asked.items()
     }
-
-
-def _is_low(part: ItemReading | Failure) -> bool:
-    return isinstance(part, Failure) and part.reason == LOW_COVERAGE
 
 
 def assemble(found: LabelReadings, scope: Scope) -> PageReading:

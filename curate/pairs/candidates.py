@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import jsonschema
 
-from curate.dialogue import Dialogue, Message, ToolCall, split_thinking
+from curate.dialogue import Dialogue, Message, ToolCall, function_tool, split_thinking
 from curate.engines.base import Completion, Request
 from curate.engines.layout import Chat, defuse, without_tokens
 from curate.engines.redaction import redact_request
@@ -28,7 +28,7 @@ from curate.engines.structured import only_values
 from curate.pairs.config import ForkConfig
 from curate.pairs.judge_functions import ForkAsks
 from curate.pairs.pair_prompts import critique, revision
-from curate.pairs.prefix import said_text, to_wire, tools_to_wire
+from curate.pairs.prefix import said_text, to_wire
 from curate.records import DropReason
 
 _ECHOED_FENCE = re.compile(r"^<reply>\n?(.*?)\n?</reply>$", re.DOTALL)
@@ -109,7 +109,7 @@ def resample_request(prompt: Dialogue, config: ForkConfig) -> Request:
         max_tokens=config.max_tokens,
         temperature=config.temperature,
         top_p=config.top_p,
-        tools=tools_to_wire(prompt.tools),
+        tools=tuple(map(function_tool, prompt.tools)),
         purpose="pairs.resample",
     )
     return redact_request(request, without_tokens)

@@ -12,10 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from curate.dialogue import Dialogue, Message, function_tool
+from curate.dialogue import Dialogue, Message
 
 
 def prompt_messages(
@@ -135,14 +135,6 @@ def to_wire(messages: Sequence[Message]) -> tuple[dict[str, Any], ...]:
                 entry["tool_call_id"] = identifier
         wired.append(entry)
     return tuple(wired)
-
-
-def tools_to_wire(tools: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """Tool definitions in function form; bare functions and Anthropic's `input_schema` are brought into it.
-
-    The exports write the same form, so the policy is offered exactly the exported tools.
-    """
-    return tuple(function_tool(tool) for tool in tools)
 
 
 def said_text(message: Message) -> str:

@@ -8,9 +8,9 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curate.dialogue import Message, ToolCall
+from curate.dialogue import Message, ToolCall, function_tool
 from curate.export.template_messages import wire_message, wire_tools
-from curate.pairs.prefix import to_wire, tools_to_wire
+from curate.pairs.prefix import to_wire
 from tests.pairs.scripted import say
 
 
@@ -91,4 +91,4 @@ def test_tools_take_the_exported_form() -> None:
         {"name": "b", "parameters": schema},
         {"name": "c", "input_schema": schema},
     ]
-    assert list(tools_to_wire(tools)) == orjson.loads(wire_tools(tools) or "")
+    assert list(map(function_tool, tools)) == orjson.loads(wire_tools(tools) or "")
