@@ -42,11 +42,12 @@ twins: $(VENV)/.base
 test: $(VENV)/.test
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
-# Faults by more plans and on more dialogues, kills in all stages by the hundred, inputs mutated by the thousand, a million
+# Faults by more plans and on more dialogues, kills and refusing disks in all stages by the hundred, inputs mutated by the thousand, a million
 # replies, and a long run that is killed twenty times; hours on a small machine.
 soak: $(VENV)/.test
-	CURATE_FAULT_PLANS=20 CURATE_FAULT_DIALOGUES=400 CURATE_MUTATIONS=2500 CURATE_KILLS=200 \
-		$(BIN)/python -m pytest tests/run/test_faults.py tests/run/test_mutation.py tests/run/test_kill.py
+	CURATE_FAULT_PLANS=20 CURATE_FAULT_DIALOGUES=400 CURATE_MUTATIONS=2500 CURATE_KILLS=200 CURATE_DISK_FAULTS=100 \
+		$(BIN)/python -m pytest tests/run/test_faults.py tests/run/test_mutation.py tests/run/test_kill.py \
+		tests/run/test_surroundings.py
 	$(BIN)/python benchmarks/load.py
 	$(BIN)/python benchmarks/kill_and_resume.py
 

@@ -6,12 +6,20 @@ A stage is one that `RunLog.timed` names (`judge`, `select`, `export`, …), or 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import importlib
+import itertools
+import multiprocessing.util
+import os
+import shutil
 import signal
+import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +100,144 @@ class Killed(AtStages):
         if stage == self.stage:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.setitimer(signal.ITIMER_REAL, max(self.seconds, 1e-6))
+
+
+@dataclass(frozen=True)
+class ReadOnly(AtStages):
+    """Somebody takes the right to write in a folder away, so many seconds into a stage."""
+
+    folder: Path
+    stage: str
+    seconds: float
+
+    def __call__(self) -> None:
+        _obey_permissions()
+        super().__call__()
+
+    def begin(self, stage: str) -> None:
+        if stage == self.stage:
+            threading.Timer(self.seconds, set_writable, (self.folder, False)).start()
+
+
+def set_writable(folder: Path, writable: bool) -> None:
+    """Give or take the right to write, of all folders within and all files but those that SQLite has open."""
+    for path in (folder, *folder.rglob("*")):
+        bits = 0o700 if path.is_dir() else 0o600
+        with contextlib.suppress(FileNotFoundError):
+            path.chmod(bits if writable else bits & 0o555)
+
+
+def _obey_permissions() -> None:
+    """Root may write anywhere: without the capabilities to, it is like everybody."""
+    if os.geteuid() == 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this thread
+        held = (ctypes.c_uint32 * 6)()
+        assert libc.capget(header, held) == 0
+        for at in (0, 1):  # effective, permitted
+            held[at] &= ~0b110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+        assert libc.capset(header, held) == 0
+
+
+@dataclass(frozen=True)
+class SmallDisk:
+    """A folder is a file system of so many KiB, real for every library; what is in it is there before and after."""
+
+    folder: Path
+    kib: int
+
+    def __call__(self) -> None:
+        _mount_privately()
+        below = f"/proc/self/fd/{os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)}"
+        _mount(b"none", bytes(self.folder), b"tmpfs", 0, f"size={self.kib}k".encode())
+        _copy(below, self.folder)
+        multiprocessing.util.Finalize(None, _copy, (self.folder, below), exitpriority=1)
+
+
+def _copy(source: str | Path, target: str | Path) -> None:
+    shutil.copytree(source, target, dirs_exist_ok=True)
+
+
+def may_mount() -> bool:
+    """Whether a process here may mount a file system for itself."""
+    process = multiprocessing.get_context("forkserver").Process(target=_mount_privately)
+    process.start()
+    process.join()
+    return process.exitcode == 0
+
+
+def _mount_privately() -> None:
+    """What this process mounts from now on, it alone sees."""
+    new_user, new_mounts, private = 0x10000000, 0x00020000, 1 << 18
+    user, group = os.getuid(), os.getgid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(new_mounts) != 0:
+        if libc.unshare(new_user | new_mounts) != 0:
+            raise OSError(ctypes.get_errno(), "unshare")
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    _mount(b"none", b"/", None, private | 1 << 14, None)  # and what is below
+
+
+def _mount(*arguments: Any) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    source, target, kind, flags, data = arguments
+    if libc.mount(source, target, kind, ctypes.c_ulong(flags), data) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), target)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The n-th time that something whose path has a part is opened, renamed, removed or made, the disk refuses it; once, or from then on.
+
+    Only what Python does itself is seen (`sys.addaudithook`).
+    """
+
+    part: str
+    at: int
+    error: int
+    lasts: bool
+
+    def __call__(self) -> None:
+        counted = itertools.count(1)
+
+        def look(event: str, arguments: tuple[Any, ...]) -> None:
+            if event in _AUDITED and self.part in str(arguments[:2]):
+                number = next(counted)
+                if number == self.at or (self.lasts and number > self.at):
+                    raise OSError(self.error, os.strerror(self.error), str(arguments[0]))
+
+        sys.addaudithook(look)
+
+
+_AUDITED = {"open", "os.rename", "os.remove", "os.mkdir", "os.chmod", "sqlite3.connect"}
+
+
+@dataclass(frozen=True)
+class Jumping(AtStages):
+    """The clock of the day jumps by some hours as each stage begins, forward and back; the monotonic one goes on."""
+
+    hours: tuple[float, ...]
+
+    def __call__(self) -> None:
+        super().__call__()
+        seconds, offset = time.time, 0.0
+        jumps = itertools.cycle(self.hours)
+
+        def jump(_: str) -> None:
+            nonlocal offset
+            offset += 3600 * next(jumps)
+
+        object.__setattr__(self, "begin", jump)
+
+        class Shifted(datetime):
+            @classmethod
+            def now(cls, tz: tzinfo | None = None) -> Shifted:
+                return cls.fromtimestamp(seconds() + offset, tz)
+
+        time.time = lambda: seconds() + offset
+        for name, module in list(sys.modules.items()):
+            if name.startswith("curate.") and getattr(module, "datetime", None) is datetime:
+                module.datetime = Shifted  # type: ignore[attr-defined]

@@ -117,8 +117,15 @@ def read_message(data: bytes) -> tuple[str, str]:
     return str(body)[:300], ""
 
 
+def _seconds(date: str) -> float:
+    return email.utils.parsedate_to_datetime(date).timestamp()
+
+
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, from `retry-after-ms` or `Retry-After` (seconds or a date)."""
+    """Seconds to wait, from `retry-after-ms` or `Retry-After` (seconds or a date).
+
+    A date is read by the server's own clock where the reply says what it shows: this machine's may be hours off.
+    """
     named = {name.lower(): value for name, value in headers.items()}
     try:
         if "retry-after-ms" in named:
@@ -128,7 +135,8 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
             return None
         if value.strip().replace(".", "", 1).isdigit():
             return float(value)
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+        now = _seconds(named["date"]) if "date" in named else time.time()
+        return max(0.0, _seconds(value) - now)
     except (ValueError, TypeError):
         return None
 

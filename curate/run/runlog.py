@@ -205,7 +205,8 @@ class RunLog:
             name=self.recipe.name,
             status=status,
             started=self.started,
-            finished=None if status == "running" else _now(),
+            # A clock that was set back meanwhile does not make a run end before it began.
+            finished=None if status == "running" else max(self.started, _now()),
             seconds=round(time.monotonic() - self._clock, 2),
             seconds_by_stage={str(name): round(spent, 2) for name, spent in self.seconds.items()},
             unscored=len(self.unscored),

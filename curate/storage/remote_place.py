@@ -162,7 +162,7 @@ class Lock:
         return bool(time.time() - holder.get("time", 0) > _SILENT * holder.get("interval", 0))
 
     def _is_locked(self, holder: dict[str, Any]) -> RunLockedError:
-        heard = time.time() - holder.get("time", 0)
+        heard = max(0.0, time.time() - holder.get("time", 0))
         return RunLockedError(
             f"another process is writing {self._place.url}",
             got=f"process {holder.get('process')} on {holder.get('host')}, heard of {heard:.0f} s ago",

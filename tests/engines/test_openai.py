@@ -1,5 +1,6 @@
 import asyncio
 import logging
+import time
 
 import pytest
 from aiohttp import web
@@ -505,6 +506,17 @@ def test_samples_have_seeds_of_their_own():
 )
 def test_retry_after_is_read_in_its_forms(headers, seconds):
     assert read_retry_after(headers) == seconds
+
+
+@pytest.mark.parametrize("hours", [-6, 6])
+def test_a_date_to_retry_after_is_read_by_the_servers_clock(monkeypatch, hours):
+    """By one that is six hours behind, a minute would be six hours."""
+    monkeypatch.setattr(time, "time", lambda now=time.time: now() + 3600 * hours)
+    dates = {
+        "Date": "Mon, 23 Nov 2026 10:00:00 GMT",
+        "Retry-After": "Mon, 23 Nov 2026 10:01:00 GMT",
+    }
+    assert read_retry_after(dates) == 60
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,16 @@ def test_a_silent_holder_is_taken_for_dead(url: str, machine: Any) -> None:
         pass
 
 
+def test_a_holder_whose_clock_is_ahead_was_heard_of_just_now(
+    url: str, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RemoteFolder(url, working_copy(url)).lock.take()
+    machine("two")
+    monkeypatch.setattr(time, "time", lambda now=time.time: now() - 7200)
+    with pytest.raises(RunLockedError, match=r"heard of 0 s ago"), open_run_folder(url):
+        pass
+
+
 def test_whoever_lost_the_lock_copies_nothing_more(url: str, machine: Any) -> None:
     first = RemoteFolder(url, working_copy(url), interval=0.01)
     first.lock.take()
