@@ -23,8 +23,11 @@ Role = Literal["system", "user", "assistant", "tool"]
 RoleOrigin = Literal["field", "system", "recipe"]
 """Where a role definition is from: a field of the data, its system message, or the recipe."""
 
-_THINKING = re.compile(r"(?<!`)<think(?:ing)?>(.*?)</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
-"""A block of thinking, unless the text only talks about the tag (in backticks)."""
+_THINKING = re.compile(
+    r"(?<!`)<think(?:ing)?>(?:(.*?)</think(?:ing)?>|.*)", re.DOTALL | re.IGNORECASE
+)
+"""A block of thinking, unless the text only talks about the tag (in backticks). One that is never closed is the rest of
+the text, without a group: else each of many such tags would be looked behind to the end."""
 _OPENED_BEFORE = re.compile(
     r"\A((?:(?!<think).)*?)(?<!`)</think(?:ing)?>(?:\s*\n|\s*\Z|(?=\w))", re.DOTALL | re.IGNORECASE
 )
@@ -202,8 +205,8 @@ def split_thinking(text: str) -> tuple[str, str | None]:
     """
     if "think" not in text.lower():
         return text, None
-    blocks = [block.strip() for block in _THINKING.findall(text)]
-    rest = _THINKING.sub("", text) if blocks else text
+    blocks = [found[1].strip() for found in _THINKING.finditer(text) if found[1] is not None]
+    rest = _THINKING.sub(_unclosed, text) if blocks else text
     for pattern in (_OPENED_BEFORE, _NEVER_CLOSED):
         match = pattern.match(rest)
         if match:
@@ -212,6 +215,10 @@ def split_thinking(text: str) -> tuple[str, str | None]:
     if not blocks:
         return text, None
     return rest.strip(), "\n\n".join(block for block in blocks if block) or None
+
+
+def _unclosed(found: re.Match[str]) -> str:
+    return found[0] if found[1] is None else ""
 
 
 def function_tool(tool: Mapping[str, Any]) -> dict[str, Any]:

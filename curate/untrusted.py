@@ -7,6 +7,7 @@ stands on a terminal, and a sign that turns the direction of writing shows a fil
 from __future__ import annotations
 
 _KEPT = "\n\t"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _SIGNS: dict[int, str] = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in _KEPT}
 _SIGNS |= {0x7F: "\u2421"} | {code: f"<U+{code:04X}>" for code in range(0x80, 0xA0)}
 # Embeddings, overrides and isolates; other line breaks; a blank without width; tags. Marks that right-to-left text
@@ -21,6 +22,12 @@ _SIGNS |= {
     )
     for code in span
 }
+
+
+def cell(value: object) -> object:
+    """A value of a table that a spreadsheet opens: text that it would run as a formula begins with an apostrophe."""
+    is_formula = isinstance(value, str) and value.lstrip(" ")[:1] in _FORMULA
+    return f"'{value}" if is_formula else value
 
 
 def visible(text: str) -> str:

@@ -67,6 +67,7 @@ class SentenceEncoder:
             return SentenceTransformer(
                 config.encoder,
                 revision=config.revision,
+                trust_remote_code=False,
                 device=config.device,
                 model_kwargs={"dtype": getattr(torch, config.precision)},
             )
@@ -167,9 +168,15 @@ def load_model(auto: str, name: str, config: ReferenceConfig) -> tuple[Any, Any]
         raise missing_extra("transformers", "scorers") from error
     library: Any = transformers
     with opening(name):
-        tokenizer = library.AutoTokenizer.from_pretrained(name, revision=config.revision)
-        dtype = getattr(torch, config.precision)
-        model = getattr(library, auto).from_pretrained(name, revision=config.revision, dtype=dtype)
+        tokenizer = library.AutoTokenizer.from_pretrained(
+            name, revision=config.revision, trust_remote_code=False
+        )
+        model = getattr(library, auto).from_pretrained(
+            name,
+            revision=config.revision,
+            trust_remote_code=False,
+            dtype=getattr(torch, config.precision),
+        )
     return tokenizer, model.eval()
 
 

@@ -30,8 +30,8 @@ USUAL = ("cosine", "knn", "mahalanobis", "pca_mahalanobis", "kl", "rouge", "bleu
 
 Origin = Literal["run here", "recomputed from saved scores", "baseline"]
 
-_METHOD = re.compile(r"\s*([A-Za-z_]+)\s*(?:\[([^\]]*)\])?\s*")
-_BETWEEN = re.compile(r",(?![^\[]*\])")
+_METHOD = re.compile(r"\s*([A-Za-z_]+)\s*(?:\[([^\]]*)\]\s*)?")
+_IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def parse_methods(text: str, base: AdherenceConfig) -> list[Method]:
         UsageError: an unknown method, key or value; says which there are.
     """
     found = []
-    for part in _BETWEEN.split(text):
+    for part in _apart(text):
         match = _METHOD.fullmatch(part)
         if match is None or match.group(1) not in METHODS:
             raise UsageError(
@@ -101,6 +101,12 @@ def parse_methods(text: str, base: AdherenceConfig) -> list[Method]:
         name, given = match.group(1), _parameters(match.group(2) or "", part)
         found.append(Method(part.strip(), _configured(name, given, base)))
     return found
+
+
+def _apart(text: str) -> list[str]:
+    """The parts between commas, but for those in brackets."""
+    hidden = _IN_BRACKETS.sub(lambda found: found[0].replace(",", "\0"), text)
+    return [part.replace("\0", ",") for part in hidden.split(",")]
 
 
 def _parameters(text: str, where: str) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Final
+from typing import Any, Final
 from urllib.error import HTTPError
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from curate.engines.open import OpenAIConfig
 
@@ -50,6 +50,13 @@ class FoundServer:
     asks_for_key: bool = False
 
 
+class _NoRedirect(HTTPRedirectHandler):
+    """Nothing but the named server is asked: a redirect is an error like any other."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
 def find_servers() -> list[FoundServer]:
     """Return the servers of this machine that list a chat model or ask for a key, in the order of `PORTS`."""
     urls = [f"http://localhost:{port}/v1" for port in PORTS]
@@ -68,7 +75,7 @@ def ask_models(url: str) -> FoundServer | None:
     """
     config = OpenAIConfig(model="any", base_url=url)
     # No proxy stands between this machine and itself.
-    opener = build_opener(*([] if config.is_hosted else [ProxyHandler({})]))
+    opener = build_opener(_NoRedirect, *([] if config.is_hosted else [ProxyHandler({})]))
     request = Request(f"{config.base_urls[0]}/models", headers={"Accept": "application/json"})
     try:
         with opener.open(request, timeout=_PATIENCE) as reply:

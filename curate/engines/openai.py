@@ -225,6 +225,8 @@ class OpenAIEngine:
             message, code = read_message(body)
             after = read_retry_after(headers)
             return read_error(status, self.scrub(message), retry_after=after, code=code)
+        if self._key and len(self._key) >= _SHORTEST_KEY:
+            body = body.replace(self._key.encode(), b"[key]")  # a reply is kept as it came
         try:
             value = orjson.loads(body)
         except ValueError as error:
@@ -258,3 +260,5 @@ class OpenAIEngine:
 
 
 _FINE = Completion()
+_SHORTEST_KEY = 12
+"""Characters of what is taken out of a reply. Servers of one's own are given words as keys, such as EMPTY."""

@@ -369,7 +369,7 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None = None) -> Any:
     is_local = Path(path_or_hub_id).expanduser().is_dir()
     name = str(Path(path_or_hub_id).expanduser()) if is_local else path_or_hub_id
     try:
-        return AutoTokenizer.from_pretrained(name, revision=revision)
+        return AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
     # transformers and the Hub client raise types from half a dozen libraries, all to the same effect.
     except Exception as error:
         if is_local:

@@ -82,7 +82,11 @@ def _load_model(config: TransformersConfig) -> Any:
     auto: Any = transformers.AutoModelForCausalLM
     logging: Any = transformers.utils.logging
     device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    options: dict[str, Any] = {"dtype": config.dtype, "revision": config.revision}
+    options: dict[str, Any] = {
+        "dtype": config.dtype,
+        "revision": config.revision,
+        "trust_remote_code": False,
+    }
     if config.attention is not None:
         options["attn_implementation"] = config.attention
     folder = Path(config.model).expanduser()

@@ -192,7 +192,7 @@ def _without(candidate: Candidate, drop_reason: DropReason, detail: str) -> Cand
     return replace(candidate, drop_reason=drop_reason, detail=detail)
 
 
-_BLOCK = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
+_BLOCK = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _LIST = re.compile(r"\[TOOL_CALLS\]\s*(.*)\Z", re.DOTALL)
 _FENCE = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
 
@@ -223,7 +223,7 @@ def read_calls(completion: Completion, text: str, offered: Collection[str]) -> R
     if completion.tool_calls:
         return _calls_of(text, [call.get("function", call) for call in completion.tool_calls])
     if blocks := _BLOCK.findall(text):
-        return _parsed(_BLOCK.sub("", text).strip(), blocks)
+        return _parsed(_BLOCK.sub("", text).strip(), [block.strip() for block in blocks])
     if found := _LIST.search(text):
         return _parsed(text[: found.start()].strip(), [found[1]])
     fenced = _FENCE.match(text)

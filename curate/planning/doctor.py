@@ -30,7 +30,7 @@ from curate.recipe import Recipe
 from curate.records import StageName
 
 _SHOWN = ("json_schema", "label_logprobs", "top_logprobs", "prefill", "token_prompts", "seed")
-_REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)(.*?)(?:;(.*))?$")
+_REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)([^;]*)(?:;(.*))?$")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
 
 

@@ -41,6 +41,7 @@ INDEX = "dialogues.parquet"
 OFFSET = "offset"
 """Column of the index: where the dialogue's line begins, in bytes."""
 _EXAMPLES = 3
+_NO_FILE_NAME = re.compile(r"[^\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +394,11 @@ def ingest_source(
         written = write_accepted(config, unknown.proposal, recipe)
         config = parse_source(given | {"mapping": unknown.proposal.settings})
         source = open_source(config)
-    folder = out if out is not None else Path("runs") / f"ingest-{config.source_name}"
+    folder = (
+        out
+        if out is not None
+        else Path("runs") / f"ingest-{_NO_FILE_NAME.sub('-', config.source_name)}"
+    )
     if (folder / "manifest.json").is_file():
         raise UsageError(
             "a run's folder is not overwritten by ingest",
@@ -458,7 +463,7 @@ def write_accepted(config: SourceConfig, proposal: Proposal, recipe: Path | None
 
 def recipe_name(config: SourceConfig) -> str:
     """The name of a recipe's file, after its source."""
-    return re.sub(r"[^\w.-]+", "-", config.source_name) + ".yaml"
+    return _NO_FILE_NAME.sub("-", config.source_name) + ".yaml"
 
 
 def new_recipe(path: Path) -> Path:

@@ -188,9 +188,12 @@ def read_draws(run: Path) -> list[Draw]:
     draws = []
     for path in sorted(draw_folder(run).glob("*.json")):
         try:
-            draws.append(Draw.model_validate(orjson.loads(path.read_bytes())))
+            draw = Draw.model_validate(orjson.loads(path.read_bytes()))
         except (ValidationError, orjson.JSONDecodeError) as error:
             raise damaged(path, error) from error
+        if draw.id != path.stem:  # it names the table beside it
+            raise damaged(path, f"it is of the draw {draw.id!r}")
+        draws.append(draw)
     return sorted(draws, key=lambda draw: (draw.made, draw.id))
 
 

@@ -19,6 +19,7 @@ from curate.run.outputs import read_pairs
 from curate.run.populations import PAIR_SETS, UNIT, is_of_pairs
 from curate.storage.files import atomic_file, make_folder
 from curate.trust.labelling_tools import TOOLS, Item, check_one_kind, tool_files
+from curate.untrusted import cell
 
 
 def check_out(out: Path, tool: str | None, dimensions: Sequence[str]) -> None:
@@ -178,7 +179,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [])
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue().encode()
 
 

@@ -37,7 +37,7 @@ def open_embedder(config: EmbeddingConfig) -> Embed:
         from sentence_transformers import SentenceTransformer
     except ModuleNotFoundError:
         raise missing_extra("sentence-transformers", "scorers") from None
-    model = SentenceTransformer(config.model)
+    model = SentenceTransformer(config.model, trust_remote_code=False)
 
     def embed(texts: Sequence[str]) -> F32:
         encoded: Any = model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)

@@ -46,11 +46,12 @@ def list_files(config: SourceConfig) -> tuple[tuple[SourceFile, ...], tuple[Skip
     skipped: dict[Path, SkippedFile] = {}
     for given in config.paths:
         root, found = _expand(given)
+        inner = root.resolve()
         single = len(config.paths) == 1 and found == [root]
         for path in found:
             inside = path.relative_to(root) if path != root else Path(path.name)
             label = str(path)
-            why = None if path == root else _why_skipped(path)
+            why = None if path == root else _why_skipped(path, inner)
             if why is not None:
                 skipped.setdefault(path, SkippedFile(label, why))
                 continue
@@ -107,7 +108,9 @@ def _fixed_part(pattern: Path) -> Path:
     return Path(*parts)
 
 
-def _why_skipped(path: Path) -> str | None:
+def _why_skipped(path: Path, root: Path) -> str | None:
+    if not path.resolve().is_relative_to(root):
+        return "a link that leads out of the folder"
     if kind_of(path) is None:
         return "not a data file"
     return "empty file" if path.stat().st_size == 0 else None

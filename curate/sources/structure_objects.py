@@ -174,7 +174,8 @@ def reads_like_text(values: Sequence[str]) -> bool:
     """More than one word, or one of a script that writes none apart, in at least a third of the texts."""
     long = sum(" " in value.strip() or len(value) > 12 for value in values)
     identifiers = sum(
-        bool(re.fullmatch(r"[\w:.+-]*\d[\w:.+-]*|https?://\S+", value)) for value in values
+        bool(re.fullmatch(r"(?:[^\W\d]|[:.+-])*+\d[\w:.+-]*+|https?://\S+", value))
+        for value in values
     )
     return long * 3 >= len(values) and identifiers * 2 < len(values)
 

@@ -6,7 +6,6 @@ of its module in `export`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -228,9 +227,12 @@ def _json(text: str) -> Any:
 
 def _is_call_text(content: str) -> bool:
     """Tell whether a message that is a call is JSON with name and arguments; thinking or a marked call's text aside."""
-    marked = re.search("<tool_call>(.*?)</tool_call>", content, re.DOTALL)
-    bare = re.sub("<think>.*?</think>", "", content, count=1, flags=re.DOTALL)
-    calls = _json(marked.group(1) if marked else bare)
+    # Not by an expression: one would look for its end from each of many beginnings.
+    call, is_marked, _ = content.partition("<tool_call>")[2].partition("</tool_call>")
+    before, _, thought = content.partition("<think>")
+    _, is_closed, after = thought.partition("</think>")
+    bare = before + after if is_closed else content
+    calls = _json(call if is_marked else bare)
     calls = calls if isinstance(calls, list) else [calls]
     return all(isinstance(call, Mapping) and {"name", "arguments"} <= call.keys() for call in calls)
 

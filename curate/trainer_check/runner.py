@@ -47,11 +47,11 @@ def load_tokenizer(name: str) -> Any:
 
     path = Path(name)
     if path.is_dir():
-        return AutoTokenizer.from_pretrained(name)
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if not path.is_file():
         return _from_hub(name)
     if (path.parent / "tokenizer_config.json").is_file():
-        return AutoTokenizer.from_pretrained(str(path.parent))
+        return AutoTokenizer.from_pretrained(str(path.parent), trust_remote_code=False)
     template = path.parent / "chat_template.jinja"
     fast: Any = PreTrainedTokenizerFast
     return fast(
@@ -70,11 +70,13 @@ def _from_hub(name: str) -> Any:
     # Each release of the client has the errors of another library; offline mode is one of them.
     except Exception:
         try:
-            return AutoTokenizer.from_pretrained(name, local_files_only=True)
+            return AutoTokenizer.from_pretrained(
+                name, local_files_only=True, trust_remote_code=False
+            )
         except OSError:
             said = f"{constants.ENDPOINT} does not answer, and this machine has no copy of {name}"
             raise ConnectionError(said) from None
-    return AutoTokenizer.from_pretrained(name)
+    return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
 
 
 def run(package: str, tokenizer: str, jobs: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

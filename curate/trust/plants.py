@@ -63,7 +63,7 @@ _YIELDS = re.compile(
     re.IGNORECASE,
 )
 _AUXILIARY = re.compile(r"\b(is|are|was|were|can|could|will|would|should|does|do|did|has|have)\b")
-_NEGATED = re.compile(r"\s+not\b|\s+never\b")
+_NEGATED = re.compile(r"(?<!\s)\s+(?:not|never)\b")
 
 
 @dataclass(frozen=True, slots=True)
