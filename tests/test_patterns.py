@@ -51,7 +51,9 @@ def patterns() -> dict[str, re.Pattern[Any]]:
     )
     for rule in rules["rules"]:
         pattern = re.compile(rule["pattern"].strip())
-        found.setdefault((pattern.pattern, pattern.flags), (f"publishing/secrets.yml {rule['id']}", pattern))
+        found.setdefault(
+            (pattern.pattern, pattern.flags), (f"publishing/secrets.yml {rule['id']}", pattern)
+        )
     named: dict[str, re.Pattern[Any]] = {}
     for place, pattern in found.values():
         named[place if place not in named else f"{place} {len(named)}"] = pattern

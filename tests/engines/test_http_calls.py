@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import ssl
+import subprocess
 
 import pytest
 
@@ -325,3 +328,35 @@ async def test_a_password_of_netrc_and_a_cookie_are_not_sent(monkeypatch, tmp_pa
         heads = b"".join(head.lower() for head, _ in server.requests)
         assert b"authorization" not in heads
         assert b"cookie" not in heads
+
+
+@pytest.fixture
+def self_signed(tmp_path):
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return certificate, key
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_refused(self_signed):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*self_signed)
+    seen = []
+
+    async def answer(reader, writer):
+        seen.append(await reader.read(100))
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    endpoint = make_endpoint(f"https://127.0.0.1:{port}/v1", use_proxy=False)
+    with pytest.raises(OSError, match="certificate"):
+        await endpoint.call("POST", "/x", b"{}", 5.0)
+    assert seen == []
+    await endpoint.close()
+    server.close()

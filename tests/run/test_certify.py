@@ -19,7 +19,7 @@ from curate.errors import CurateError, UsageError
 from curate.recipe import parse_recipe
 from curate.records import Certificate, TrustKind
 from curate.run.pipeline import RunResult, run_recipe
-from curate.run.populations import read_drawn, read_draws
+from curate.run.populations import draw_folder, read_drawn, read_draws
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import read_trust_report
 from tests.live import live_server
@@ -132,6 +132,12 @@ def test_a_draw_is_at_random_and_recorded_and_the_same_again(run: Path) -> None:
     assert (run.parent / "a.csv").read_bytes() == (run.parent / "b.csv").read_bytes()
     (draw,) = read_draws(run)
     assert (draw.of, draw.purpose, draw.sizes) == ("sft", "certify", (100,))
+    [file] = draw_folder(run).glob("*.json")
+    whole = file.read_text()
+    file.write_text(whole.replace(draw.id, f"../../{draw.id}"))
+    with pytest.raises(CurateError, match="damaged"):  # its id names a file
+        read_draws(run)
+    file.write_text(whole)
     table = read_drawn(run, draw)
     assert (table.height, table["drawn"].sum()) == (SELECTED, 100)
     chosen = pl.read_csv(run.parent / "a.csv")["id"].to_list()
