@@ -69,8 +69,7 @@ class Request:
         temperature: 0 is greedy.
         schema: JSON schema the reply must follow, where the engine has `JSON_SCHEMA`.
         labels: when not empty, the first token's distribution is read and these labels are wanted.
-        sample: index among repeated samples of the same prompt; part of the cache key and, where the
-            engine has `SEED`, its seed.
+        sample: index among repeated samples of the same prompt; part of the cache key and of the seed.
         tools: tool definitions shown to a policy model.
         purpose: what the call is for, as `stage.step`; accounting only, not part of the key.
         affinity: names what the request is about (a dialogue's content hash): an engine with several
@@ -100,6 +99,16 @@ class Request:
         if isinstance(self.trunk, Chat):
             return self.trunk.messages
         return ({"role": "user", "content": self.trunk.text + self.question},)
+
+    @property
+    def seed(self) -> int:
+        """Seed of what is drawn on engines that have `SEED`, 31 bits, from the messages and the sample.
+
+        Draws of one seed go the same way in every prompt: by the sample alone, the same turn of all dialogues would
+        get the same luck.
+        """
+        content = _canonical([self.messages, self.sample])
+        return int.from_bytes(hashlib.blake2b(content, digest_size=4).digest(), "big") >> 1
 
     def key(self, identity: EngineIdentity) -> str:
         """Cache key: 128-bit hash of the engine's identity and the request, as sorted JSON, in 32 hex digits.

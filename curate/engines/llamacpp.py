@@ -168,7 +168,7 @@ def to_body(request: Request, *, begun: str, template_kwargs: dict[str, Any]) ->
     body = chat_body(request) | {
         "top_k": 0,
         "min_p": 0.0,
-        "seed": request.sample,
+        "seed": request.seed,
         "cache_prompt": True,
     }
     if template_kwargs:

@@ -65,7 +65,7 @@ def to_body(request: Request, config: OpenAIConfig, dialect: Dialect) -> dict[st
     if dialect.limit_field != "max_tokens":
         body[dialect.limit_field] = body.pop("max_tokens")
     if request.temperature > 0 or request.sample:
-        body["seed"] = request.sample
+        body["seed"] = request.seed
     if dialect.flavour == "llamacpp":
         # Its own defaults would narrow what is sampled beyond what the request says.
         body["top_k"], body["min_p"] = 0, 0.0
@@ -214,7 +214,7 @@ def to_list_body(
         "logprobs": config.top_logprobs,
     }
     if request.temperature > 0 or request.sample:
-        body["seed"] = request.sample
+        body["seed"] = request.seed
     if dialect.flavour == "llamacpp":
         body["top_k"], body["min_p"] = 0, 0.0
     if dialect.label_lists == "exact" and wanted:

@@ -156,7 +156,7 @@ class TransformersEngine:
             except (jsonschema.SchemaError, ValueError) as error:
                 return failed("bad_request", f"the schema cannot be kept to: {error}")
         if request.temperature > 0:
-            row.generator = generator_of(request.sample)
+            row.generator = generator_of(request.seed)
         return row
 
     def _run(self, rows: list[_Row]) -> None:

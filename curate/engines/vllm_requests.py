@@ -154,7 +154,7 @@ def sampling_args(request: Request, label_ids: Collection[int]) -> dict[str, Any
         "top_p": request.top_p,
     }
     if request.temperature > 0:
-        args["seed"] = request.sample
+        args["seed"] = request.seed
     if label_ids:
         args["logprob_token_ids"] = sorted(label_ids)
         if request.max_tokens == 1:

@@ -37,3 +37,16 @@ def test_a_key_depends_neither_on_the_order_of_a_messages_fields_nor_on_its_type
     of_another_type = Request(Chat((MappingProxyType(one.messages[0]),)), max_tokens=1)
     assert one.key(IDENTITY) == other.key(IDENTITY) == of_another_type.key(IDENTITY)
     assert one.key(IDENTITY) == key_of_whole(one, IDENTITY)
+
+
+def test_draws_differ_by_prompt_and_by_sample_and_repeat():
+    asked = [
+        Request(Trunk(text), "?", max_tokens=1, temperature=1.0, sample=sample)
+        for text in ("one dialogue", "another")
+        for sample in range(3)
+    ]
+    seeds = [request.seed for request in asked]
+    assert len(set(seeds)) == len(asked)
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    chat = Chat(({"content": "one dialogue?", "role": "user"},))
+    assert Request(chat, max_tokens=1, temperature=1.0).seed == seeds[0]

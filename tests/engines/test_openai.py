@@ -489,8 +489,10 @@ def test_a_one_token_read_is_taken_at_temperature_1_where_it_may_matter(flavour,
 
 def test_samples_have_seeds_of_their_own():
     config = OpenAIConfig(model="m", base_url="http://h/v1")
-    bodies = [to_body(make_request(temperature=1.0, sample=n), config, Dialect()) for n in (0, 1)]
-    assert [body["seed"] for body in bodies] == [0, 1]
+    requests = [make_request(temperature=1.0, sample=n) for n in (0, 1)]
+    seeds = [to_body(request, config, Dialect())["seed"] for request in requests]
+    assert seeds == [request.seed for request in requests]
+    assert seeds[0] != seeds[1]
 
 
 @pytest.mark.parametrize(

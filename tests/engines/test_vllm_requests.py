@@ -126,8 +126,9 @@ class TestSamplingArgs:
         assert "detokenize" not in args
 
     def test_samples_have_seeds_and_greedy_replies_need_none(self):
-        args = sampling_args(make_request(temperature=0.7, top_p=0.9, sample=3, max_tokens=9), {})
-        assert (args["temperature"], args["top_p"], args["seed"]) == (0.7, 0.9, 3)
+        request = make_request(temperature=0.7, top_p=0.9, sample=3, max_tokens=9)
+        args = sampling_args(request, {})
+        assert (args["temperature"], args["top_p"], args["seed"]) == (0.7, 0.9, request.seed)
         assert "seed" not in sampling_args(make_request(sample=3), {})
 
     def test_a_schema_goes_as_json_text(self):
