@@ -93,7 +93,7 @@ def ours(texts: list[str], sets: list[list[str]]) -> dict[str, Any]:
 
     from curate.dialogue import Dialogue, Message
     from curate.selection.config import DedupConfig, NearConfig
-    from curate.selection.dedup import duplicates_of
+    from curate.selection.dedup import Deduplication
     from curate.selection.minhash import Bands, banding, rows_of
 
     near = NearConfig(threshold=THRESHOLD, shingle=SHINGLE, permutations=PERMUTATIONS)
@@ -116,7 +116,8 @@ def ours(texts: list[str], sets: list[list[str]]) -> dict[str, Any]:
         return {pair for inside in members.values() for pair in combinations(inside, 2)}
 
     def whole() -> Any:
-        return duplicates_of(lambda: dialogues, DedupConfig(near=near))
+        with Deduplication(lambda: dialogues, DedupConfig(near=near)) as found:
+            return found.at()
 
     signed, paired, ended = best(sign), best(candidates), best(whole)
     return {
@@ -125,7 +126,7 @@ def ours(texts: list[str], sets: list[list[str]]) -> dict[str, Any]:
         "candidates": paired[:2],
         "whole": ended[:2],
         "found": sorted(paired[2]),
-        "kept": len(texts) - len(ended[2]),
+        "kept": len(ended[2].kept),
         "bytes": banding(THRESHOLD, PERMUTATIONS)[0] * 4,
     }
 

@@ -25,6 +25,14 @@ _SPEAKER = re.compile(r"\s*(?:#+ ?|\*\*)?(?:Human|User|Assistant)(?:\*\*)? ?:", 
 """A side that opens with a speaker's mark: a transcript cut at the wrong place, as hh has some."""
 
 
+def natural_pairs(dialogues: Iterable[Dialogue], config: NaturalConfig) -> list[PreferencePair]:
+    """All natural pairs of dialogues in any order, accepted and dropped.
+
+    Holds the dialogues that have a group in memory; `iter_natural_pairs` holds one group at a time.
+    """
+    return list(iter_natural_pairs(gather_groups(dialogues), config))
+
+
 def gather_groups(dialogues: Iterable[Dialogue]) -> list[Dialogue]:
     """Dialogues that have a group, those of one group together, groups in order of appearance."""
     groups: dict[Hashable, list[Dialogue]] = {}
@@ -34,17 +42,24 @@ def gather_groups(dialogues: Iterable[Dialogue]) -> list[Dialogue]:
     return [dialogue for members in groups.values() for dialogue in members]
 
 
-def natural_candidates(
+def iter_natural_pairs(
     dialogues: Iterable[Dialogue], config: NaturalConfig
-) -> Iterator[tuple[PreferencePair, Dialogue]]:
+) -> Iterator[PreferencePair]:
     """Natural pairs of dialogues whose groups stand together, one group in memory at a time.
 
-    Each with the dialogue that it is named after. A group is a `group` within one source. Dialogues without a group
-    are passed over.
+    A group is a `group` within one source. Dialogues without a group are passed over.
 
     Raises:
         UsageError: a group comes back after another began; its pairs would be missed.
     """
+    for pair, _ in natural_candidates(dialogues, config):
+        yield pair
+
+
+def natural_candidates(
+    dialogues: Iterable[Dialogue], config: NaturalConfig
+) -> Iterator[tuple[PreferencePair, Dialogue]]:
+    """As `iter_natural_pairs`, each pair with the dialogue that it is named after."""
     if not config.enabled:
         return
     done: set[int] = set()

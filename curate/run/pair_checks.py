@@ -49,9 +49,10 @@ def count_repeated_prompts(read: ReadPairs) -> int:
 
     Equal and near as for duplicates of dialogues, by the defaults of `select.dedup`.
     """
-    from curate.selection.dedup import duplicates_of
+    from curate.selection.dedup import Deduplication
 
-    return len(duplicates_of(lambda: _prompts(read()), DedupConfig()))
+    with Deduplication(lambda: _prompts(read()), DedupConfig()) as found:
+        return len(found.at().removed)
 
 
 def _prompts(pairs: Iterable[PreferencePair]) -> Iterator[Dialogue]:

@@ -227,23 +227,71 @@ def find_duplicates(
     return removed
 
 
-def duplicates_of(read: Read, config: DedupConfig) -> dict[int, tuple[Duplicate, ...]]:
-    """The dialogues that are removed where the earlier ones are kept, by row, each with what it collides with.
+@dataclass(frozen=True, slots=True)
+class Deduplicated:
+    """Dialogues with duplicates taken out.
+
+    Attributes:
+        kept: rows, in the order given.
+        removed: by row, what it collided with.
+        threshold: Jaccard similarity it was decided by.
+    """
+
+    kept: tuple[int, ...]
+    removed: dict[int, tuple[Duplicate, ...]]
+    threshold: float
+
+
+class Deduplication:
+    """Near and exact duplicates among dialogues at any threshold from the config's upwards.
+
+    What was read is sketched once; `at` decides anew without reading again.
+
+        with Deduplication(lambda: dialogues, DedupConfig()) as found:
+            strict, loose = found.at(0.8), found.at(0.95)
 
     Args:
         read: gives the same dialogues in the same order each time; called two times and once more for
             each further view.
         config: `embedding` and `keep` are not looked at.
     """
-    near, keys, count = config.near, ExactKeys(), 0
-    sketches = Sketches(near, near.of, near.threshold) if near is not None else None
-    for batch in batches(read()):
-        count += len(batch)
-        keys.add(batch)
-        if sketches is not None:
-            sketches.add(TextBatch(batch))
-    with ExitStack() as stack:
+
+    def __init__(self, read: Read, config: DedupConfig) -> None:
+        self._config = config
+        self._stack = ExitStack()
+        near = config.near
+        sketches = Sketches(near, near.of, near.threshold) if near is not None else None
+        keys = ExactKeys()
+        count = 0
+        for batch in batches(read()):
+            count += len(batch)
+            keys.add(batch)
+            if sketches is not None:
+                sketches.add(TextBatch(batch))
+        self._exact = keys.groups() if config.exact else None
+        self._order = range(count)
         rows = np.arange(count, dtype=np.int64)
-        texts = sketches.open(rows, read, None, stack) if sketches else {}
-        exact = keys.groups() if config.exact else None
-        return find_duplicates(range(count), exact, texts, near.threshold if near else 1.0)
+        self._near = sketches.open(rows, read, None, self._stack) if sketches else {}
+
+    def __enter__(self) -> Deduplication:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def at(self, threshold: float | None = None) -> Deduplicated:
+        """Who stays at a threshold of Jaccard similarity; the config's by default.
+
+        Raises:
+            ValueError: a threshold below the config's, for which no candidates were looked for.
+        """
+        lowest = self._config.near.threshold if self._config.near is not None else 1.0
+        threshold = lowest if threshold is None else threshold
+        if threshold < lowest:
+            raise ValueError(
+                f"candidates were looked for from {lowest} upwards (got: {threshold}); "
+                "make a Deduplication with a lower near.threshold"
+            )
+        removed = find_duplicates(self._order, self._exact, self._near, threshold)
+        kept = tuple(row for row in self._order if row not in removed)
+        return Deduplicated(kept, removed, threshold)

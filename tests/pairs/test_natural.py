@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import re
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 
 import orjson
@@ -19,7 +18,9 @@ from curate.errors import UsageError
 from curate.pairs.config import NaturalConfig, VerifyConfig
 from curate.pairs.natural import (
     gather_groups,
+    iter_natural_pairs,
     natural_candidates,
+    natural_pairs,
     verify_natural,
 )
 from curate.pairs.prefix import with_messages
@@ -28,11 +29,6 @@ from curate.sources import SourceConfig, open_source
 from tests.pairs.scripted import FINE, PAIR_CURVE, WEAK, World, by_text, chat, say
 
 CONFIG = NaturalConfig()
-
-
-def natural_pairs(dialogues: Iterable[Dialogue], config: NaturalConfig) -> list[PreferencePair]:
-    """Pairs of dialogues in any order."""
-    return [pair for pair, _ in natural_candidates(gather_groups(dialogues), config)]
 
 
 def labelled(side: str, *texts: str, group: str = "g", **fields: object) -> Dialogue:
@@ -450,8 +446,8 @@ def test_a_stream_must_keep_groups_together() -> None:
         chat("no", "group"),
     ]
     with pytest.raises(UsageError, match="do not stand together"):
-        list(natural_candidates(rows, CONFIG))
-    assert len(list(natural_candidates(gather_groups(rows), CONFIG))) == 2
+        list(iter_natural_pairs(rows, CONFIG))
+    assert len(list(iter_natural_pairs(gather_groups(rows), CONFIG))) == 2
     assert len(natural_pairs(rows, CONFIG)) == 2
 
 
@@ -464,7 +460,7 @@ def test_a_stream_is_read_one_group_at_a_time() -> None:
                 taken.append(f"{number}/{side}")
                 yield labelled(side, "Q", text, group=str(number))
 
-    next(iter(natural_candidates(stream(), CONFIG)))
+    next(iter(iter_natural_pairs(stream(), CONFIG)))
     assert len(taken) <= 4
 
 

@@ -11,7 +11,7 @@ from curate.dialogue import Dialogue
 from curate.export.config import ExportConfig
 from curate.export.writing import ExportData, write_export
 from curate.pairs.config import NaturalConfig
-from curate.pairs.natural import gather_groups, natural_candidates
+from curate.pairs.natural import natural_pairs
 from curate.sources import open_source
 from curate.sources.config import SourceConfig
 from curate.sources.unit_result import RowCounts
@@ -76,8 +76,7 @@ def test_bad_rows_are_put_aside_each_for_its_own_reason() -> None:
 
 
 def test_preferences_come_out_as_natural_pairs_and_all_is_exported(tmp_path: Path) -> None:
-    dialogues = gather_groups(read("preferences.jsonl")[0])
-    pairs = [pair for pair, _ in natural_candidates(dialogues, NaturalConfig())]
+    pairs = natural_pairs(read("preferences.jsonl")[0], NaturalConfig())
     sft = [*read("support.jsonl")[0], *read("dialogues.jsonl")[0]]
     counts = write_export(tmp_path, "trl", ExportData(sft=sft, natural=pairs), ExportConfig())
     assert {k: n for k, n in counts.rows.items() if n} == {

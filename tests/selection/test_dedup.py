@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from curate.dialogue import Dialogue, Message, ToolCall
 from curate.selection.cleaning import Cleaner
 from curate.selection.config import DedupConfig, EmbeddingConfig, NearConfig, SelectConfig
-from curate.selection.dedup import Duplicate, duplicates_of, exact_key, view_text
+from curate.selection.dedup import Deduplication, Duplicate, exact_key, view_text
 from curate.selection.minhash import banding
 from curate.selection.rules import select
 from curate.selection.shingles import TokenBatch, tokenise, worth
@@ -54,8 +54,11 @@ def varied(seed: int, count: int) -> list[Dialogue]:
     return [talk(f"d{i}", " ".join(words[:3]), " ".join(words[3:])) for i, words in enumerate(made)]
 
 
-def removed(dialogues: Sequence[Dialogue], config: DedupConfig) -> dict[int, tuple[Duplicate, ...]]:
-    return duplicates_of(lambda: dialogues, config)
+def removed(
+    dialogues: Sequence[Dialogue], config: DedupConfig, threshold: float | None = None
+) -> dict[int, tuple[Duplicate, ...]]:
+    with Deduplication(lambda: dialogues, config) as found:
+        return found.at(threshold).removed
 
 
 @settings(max_examples=15, deadline=None)
@@ -115,6 +118,26 @@ def test_a_chain_of_small_changes_keeps_its_far_end() -> None:
     assert 1 in found
     assert jaccard(given[0], given[7]) < 0.4
     assert 7 not in found or found[7][0].other != 0
+
+
+def test_a_higher_threshold_is_decided_from_the_same_sketches() -> None:
+    given = varied(7, 120)
+    read = 0
+
+    def dialogues() -> Iterable[Dialogue]:
+        nonlocal read
+        read += 1
+        return given
+
+    with Deduplication(dialogues, DedupConfig(near=NearConfig(threshold=0.6))) as found:
+        before = read
+        loose, strict = found.at(), found.at(0.9)
+        assert read == before
+        assert len(strict.kept) > len(loose.kept)
+        fresh = removed(given, DedupConfig(near=NearConfig(threshold=0.9)))
+        assert strict.removed == fresh
+        with pytest.raises(ValueError, match=r"from 0\.6 upwards"):
+            found.at(0.5)
 
 
 def test_exact_means_the_same_messages_and_tools() -> None:
