@@ -25,7 +25,7 @@ from curate.judging.session import (
     shared_reason,
 )
 from curate.judging.tokens_mode import turn_means
-from curate.judging.wording import resolve_texts
+from curate.judging.wording import check_wording, resolve_texts
 from curate.records import TurnReading, Unscored
 
 
@@ -60,8 +60,9 @@ async def score_turn(
         Scores per dimension, 1-5: expectations in mode tokens, integers in mode json; or `Unscored`.
 
     Raises:
-        UsageError: no such turn, or the mode is not resolved.
+        UsageError: no such turn or wording, or the mode is not resolved.
     """
+    check_wording(wording)
     session = open_session(dialogue, ask, config.model_copy(update={"text": "off"}))
     turns = shown_up_to(dialogue, turn_number)
     refusal = refuse(dialogue, config)

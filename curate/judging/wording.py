@@ -16,6 +16,7 @@ import orjson
 
 from curate.engines.chat_completions import LETTER_PREFIX
 from curate.engines.prompt_files import fill, prompt_file, prompt_sections
+from curate.errors import UsageError
 from curate.judging.config import RubricConfig
 from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS
 
@@ -103,10 +104,28 @@ def _shipped() -> _Shipped:
     return _Shipped(prompt_file("judging", "rubric"), questions, asks, anchors)
 
 
-WORDINGS: tuple[str, ...] = tuple(
-    text for name, text in sorted(_shipped().questions.items()) if re.fullmatch(r"score\.\d+", name)
-)
+def _wordings(prefix: str) -> tuple[str, ...]:
+    questions = _shipped().questions
+    names = sorted(name for name in questions if re.fullmatch(rf"{prefix}\.\d+", name))
+    return tuple(questions[name] for name in names)
+
+
+WORDINGS: tuple[str, ...] = _wordings("score")
 """Paraphrases of the question for one turn's score; number 0 is the one `judge_dialogue` asks."""
 
 PROMPT_VERSION: str = prompt_version(RubricConfig())
 """Version of the shipped prompts."""
+
+
+def check_wording(wording: int) -> None:
+    """Refuse a paraphrase number that does not exist.
+
+    Raises:
+        UsageError: `wording` is not in [0, len(WORDINGS)).
+    """
+    if not 0 <= wording < len(WORDINGS):
+        raise UsageError(
+            "there is no such wording of the question",
+            got=wording,
+            expected=f"0 to {len(WORDINGS) - 1}",
+        )

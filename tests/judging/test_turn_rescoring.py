@@ -89,6 +89,8 @@ async def test_what_cannot_be_asked_is_refused() -> None:
     judge = ScriptedJudge()
     with pytest.raises(UsageError, match="no turn 7"):
         await score_turn(dialogue_of(3), 7, judge, TOKENS)
+    with pytest.raises(UsageError, match="wording"):
+        await score_turn(dialogue_of(3), 1, judge, TOKENS, wording=len(WORDINGS))
     with pytest.raises(UsageError, match="not resolved"):
         await score_turn(dialogue_of(3), 1, judge, RubricConfig())
     assert judge.asked == []
