@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message, ToolCall
 from curate.engines.base import Request
-from curate.engines.layout import TAGS, Chat
+from curate.engines.layout import TAGS, Chat, defuse, without_tokens
 from curate.engines.tokens import PromptRefused, PromptTokens
 from curate.judging.factuality.config import FactualityConfig
 from curate.judging.factuality.prompting import request as claims_request
@@ -315,6 +315,18 @@ def real(request: pytest.FixtureRequest, kept_tokenizers: Path) -> Family:
     held._fill(tokenizer)
     held.marks = sorted({tokenizer.decode([index]) for index in held.special})
     return held
+
+
+def test_every_special_token_of_a_real_tokenizer_is_taken_apart(real: Family) -> None:
+    whole = "x".join(real.marks)
+    assert len(real.held(_ids(real, whole))) >= len(real.marks)
+    for safe in (defuse(whole).text, without_tokens(whole)):
+        assert real.held(_ids(real, safe)) == []
+
+
+def _ids(real: Family, text: str) -> list[int]:
+    found: list[int] = real.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return found
 
 
 def wide(text: str) -> str:

@@ -192,6 +192,8 @@ def test_ids_and_names_are_no_paths(made: Made) -> None:
         ["show", made.run],
         *(["show", made.run, name] for name in NAMES if "\x00" not in name),
         ["report", made.run, "--out", out / "page.html"],
+        ["report", made.run, "--split", "--out", out / "split.html"],
+        ["verify", made.run],
         ["sample", made.run, "--of", "all", "-n", "30", "--out", out / "label.csv"],
         ["agreement", made.run, out / "label.csv"],
     ):
