@@ -27,6 +27,7 @@ import zstandard
 from curate.errors import SourceError
 from curate.sources.input_files import kind_of
 from curate.sources.tabular import arrow_rows
+from curate.storage.files import csv_delimiter
 
 CHUNK = 1 << 20
 # orjson writes at most 254 levels; deeper rows could be read but never be kept.
@@ -72,7 +73,7 @@ def read_rows(path: Path, encoding: str | None = None) -> Iterator[RawRow]:
         raise SourceError(f"{path} cannot be opened", got=problem, fix="check the file") from None
     with stream:
         if kind in (".csv", ".tsv"):
-            rows = _csv_rows(stream, "\t" if kind == ".tsv" else ",", encoding)
+            rows = _csv_rows(stream, "\t" if kind == ".tsv" else None, encoding)
         else:
             rows = _json_rows(stream, encoding, path)
         number = 0
@@ -403,13 +404,15 @@ def _shown(text: str) -> str:
 # ---- CSV ----------------------------------------------------------------------------------------
 
 
-def _csv_rows(stream: IO[bytes], delimiter: str, encoding: str | None) -> Iterator[RawRow]:
-    """Records under a header. All values are text; an empty cell is null."""
+def _csv_rows(stream: IO[bytes], delimiter: str | None, encoding: str | None) -> Iterator[RawRow]:
+    """Records under a header, which tells the delimiter where none is given. All values are text; an empty cell is null."""
     csv.field_size_limit(sys.maxsize)  # the default of 128 KiB would refuse a long turn
     text = io.TextIOWrapper(
         stream, encoding=encoding or "utf-8-sig", errors="surrogateescape", newline=""
     )
-    records = filter(None, csv.reader(text, delimiter=delimiter))  # no blank lines
+    first = next(filter(str.strip, text), "")
+    cells_of = csv.reader(chain([first], text), delimiter=delimiter or csv_delimiter(first))
+    records = filter(None, cells_of)  # no blank lines
     header = next(records, None)
     if header is None:
         return

@@ -9,6 +9,7 @@ folder that was there keeps its mode.
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import shutil
@@ -229,6 +230,15 @@ class FrameFile:
         parts = [pl.scan_parquet(self._part(number)) for number in range(self._count)]
         whole = pl.concat(parts, how="diagonal_relaxed") if len(parts) > 1 else parts[0]
         return whole.select(columns)
+
+
+def csv_delimiter(header: str) -> str:
+    """What parts the columns of a CSV file with this first line: `;` where it makes several of what `,` leaves as one.
+
+    Excel writes semicolons wherever the decimal sign is a comma.
+    """
+    columns = {sign: len(next(csv.reader([header], delimiter=sign), [])) for sign in ",;"}
+    return ";" if columns[","] == 1 < columns[";"] else ","
 
 
 def read_frames(path: Path, rows: int) -> Iterator[pl.DataFrame]:

@@ -23,6 +23,7 @@ from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, VERDICTS
 from curate.records.readings import METRIC
+from curate.storage.files import csv_delimiter
 from curate.trust.labelling_tools import exported_rows
 from curate.wording import plural
 
@@ -588,7 +589,10 @@ def _unfit(row: GoldRow, metrics: Container[str]) -> str | None:
 def _table(path: Path) -> Iterator[dict[str, Any]]:
     kind = path.suffix.lower()
     if kind == ".csv":
-        yield from pl.read_csv(path, infer_schema=False).iter_rows(named=True)
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            delimiter = csv_delimiter(file.readline())
+        table = pl.read_csv(path, separator=delimiter, infer_schema=False)
+        yield from table.iter_rows(named=True)
     elif kind == ".parquet":
         yield from pl.read_parquet(path).iter_rows(named=True)
     elif kind in (".jsonl", ".ndjson"):

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 import zstandard
 
-from curate.errors import SourceError
+from curate.errors import SourceError, UsageError
 from curate.sources import SourceConfig
 from curate.sources.raw_rows import CHUNK, RawRow, read_rows
 from tests.growth import lines_run
@@ -93,7 +93,7 @@ def test_arrow_streams_are_read(tmp_path: Path) -> None:
     assert at(path).tally.dialogues == 3
 
 
-@pytest.mark.parametrize(("suffix", "delimiter"), [("csv", ","), ("tsv", "\t")])
+@pytest.mark.parametrize(("suffix", "delimiter"), [("csv", ","), ("csv", ";"), ("tsv", "\t")])
 def test_csv_with_line_breaks_and_json_cells(tmp_path: Path, suffix: str, delimiter: str) -> None:
     path = tmp_path / f"a.{suffix}"
     path.write_text(
@@ -107,6 +107,17 @@ def test_csv_with_line_breaks_and_json_cells(tmp_path: Path, suffix: str, delimi
     json_cell = json.dumps(ROW["messages"]).replace('"', '""')
     path.write_text(f'messages\n"{json_cell}"\n')
     assert said(at(path).dialogues[0]) == EXCHANGE
+
+
+def test_a_semicolon_in_a_cell_parts_no_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("instruction,output\na;b,c;d\n")
+    assert said(at(path).dialogues[0]) == [("user", "a;b"), ("assistant", "c;d")]
+    path.write_text('\ufeff\n"instruction";output\r\na,b;"c;""d"""\r\n')
+    assert said(at(path).dialogues[0]) == [("user", "a,b"), ("assistant", 'c;"d"')]
+    path.write_text('"messages;"\n"a"\n"b"\n')
+    with pytest.raises(UsageError, match="have: messages;"):
+        at(path)
 
 
 def test_a_200k_character_turn_loads_from_every_kind(tmp_path: Path) -> None:

@@ -61,12 +61,14 @@ def levels(gold: Gold) -> dict[int | None, int | None]:
     return {item.turn: label.level for item, label in gold.levels.items()}
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_three_kinds_of_files_say_the_same(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "separator"), [("csv", ","), ("csv", ";"), ("jsonl", ""), ("parquet", "")]
+)
+def test_three_kinds_of_files_say_the_same(tmp_path: Path, kind: str, separator: str) -> None:
     path = tmp_path / f"gold.{kind}"
     frame = pl.DataFrame([{**one, "value": str(one["value"])} for one in ROWS])
     if kind == "csv":
-        frame.write_csv(path)
+        frame.write_csv(path, separator=separator, include_bom=separator == ";")
     elif kind == "parquet":
         frame.write_parquet(path)
     else:
