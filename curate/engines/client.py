@@ -293,7 +293,8 @@ class Retrying:
         retries: how often a call is repeated after a transient fault.
         fatal_after: after so many calls in a row (a list of siblings is one) that end in `auth` or
             `connection` faults, their retries spent, the engine is given up: better than marking every
-            dialogue unscored.
+            dialogue unscored. A call that found no connection is repeated as often more, so that it is
+            answered with that fault only where others came through meanwhile.
         base_delay: seconds before the first retry; doubled for each further one, jittered, at most 60,
             and never less than the server asked for.
         deadline: seconds since a call's first try after which no further one begins; None for none.
@@ -332,7 +333,9 @@ class Retrying:
         def sort(key: str, completion: Completion) -> None:
             fault = completion.fault
             faults.append(fault)
-            if fault is not None and fault.is_transient and attempt < self._retries:
+            # An engine that is gone is given up before anything is made of its last faults.
+            more = self._fatal_after - 1 if fault is not None and fault.kind == "connection" else 0
+            if fault is not None and fault.is_transient and attempt < self._retries + more:
                 failed[key] = completion
             else:
                 answer(key, completion)
@@ -343,6 +346,8 @@ class Retrying:
             await self._inner.complete(calls, sort)
             if not failed:
                 break
+            if attempt >= self._retries:
+                self._watch_for_the_end(faults)
             pause = self._pause(attempt, faults)
             if self._deadline is not None and time.monotonic() + pause - began > self._deadline:
                 for key, completion in failed.items():

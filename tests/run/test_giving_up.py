@@ -16,8 +16,11 @@ from curate.recipe import Recipe, parse_recipe
 from curate.records import StageName, Unscored
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_manifest
+from tests.faults import Reset
 from tests.live import live_server
 from tests.processes import curate as command
+from tests.run.test_determinism import OF_THE_PROCESS
+from tests.run.test_verify import contents
 from tests.servers import Body, CountingServer, answer_by_hash
 
 IN_FLIGHT = 4
@@ -190,3 +193,30 @@ def test_two_reasons_are_no_pattern() -> None:
     first.see(unscored("bad_reply"))
     for _ in range(2 * FIRST_ROWS):
         first.see(unscored("engine_error"))
+
+
+def test_a_server_that_went_away_and_came_back(tmp_path: Path) -> None:
+    """Nothing is made of the calls that met no connection at the end: the next run asks them again."""
+    data, is_away = write_chats(tmp_path, 12), False
+
+    def answer(body: Body) -> Any:
+        nonlocal is_away
+        is_chat = "chat " in json.dumps(body["messages"])
+        is_away = is_away or (is_chat and server.counts.total() == last)
+        return Reset() if is_away and is_chat else answer_by_hash(body)
+
+    with live_server(answer=answer) as server:
+        last = -1
+        run_recipe(recipe(data, server), out=tmp_path / "quiet")
+        for last_of in range(24, 64, 4):
+            run, began = tmp_path / f"run-{last_of}", len(server.requests)
+            last = began + last_of
+            with pytest.raises(
+                EngineError, match=r"cannot be used any more[\s\S]*check the server"
+            ):
+                run_recipe(recipe(data, server), out=run)
+            is_away, last = False, -1
+            run_recipe(recipe(data, server), out=run)
+            quiet, made = contents(tmp_path / "quiet"), contents(run)
+            different = [name for name in quiet if quiet[name] != made.get(name)]
+            assert different == [name for name in different if name.endswith(OF_THE_PROCESS)]
