@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from curate.cli.console import OUT, AsJson, DataDimension, DataLabel, Scales, print_json
-from curate.cli.printing import number_table, show_unused
+from curate.cli.printing import number_table, short, show_unused, with_interval
 from curate.wording import plural
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _gate_table(dimensions: Mapping[str, DimensionAgreement]) -> Table:
             f"{held.dialogues:,}",
             figure(held.levels.kappa, tight=True),
             figure(held.mapped.kappa, tight=True) if held.mapped else "",
-            _short(held.alpha.value),
+            short(held.alpha.value),
             "calibrated" if held.only_calibrated else _STATES[held.gate.state],
         )
     return table
@@ -136,15 +136,8 @@ def _figure_table(dimensions: Mapping[str, DimensionAgreement]) -> Table:
 
 
 def figure(held: Figure, *, tight: bool = False) -> str:
-    """A figure with its interval: `.39 (.34 to .44)`, or `.39 .34:.44` where there is little room."""
-    if held.value is None:
-        return ""
-    if held.interval is None:
-        return _short(held.value)
-    low, high = map(_short, held.interval)
-    if not tight:
-        return f"{_short(held.value)} ({low} to {high})"
-    return f"{_short(held.value)} {low}:{high}"
+    """A figure with its interval, as `with_interval`."""
+    return with_interval(held.value, held.interval, tight=tight)
 
 
 def _percent(held: Figure) -> str:
@@ -157,16 +150,6 @@ def _percent(held: Figure) -> str:
         else " {:.0f}:{:.0f}".format(*(100 * end for end in held.interval))
     )
     return f"{held.value:.0%}{ends}"
-
-
-def _short(value: float | None) -> str:
-    """Two decimals without the leading zero."""
-    if value is None:
-        return ""
-    text = f"{value:.2f}"
-    if text == "-0.00":
-        return ".00"
-    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
 
 
 def _alternative(held: DimensionAgreement) -> str:

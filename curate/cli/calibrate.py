@@ -10,14 +10,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from curate.cli.console import OUT, AsJson, Scales, print_json
-from curate.cli.printing import number_table, show_unused
+from curate.cli.printing import number_table, short, show_unused, with_interval
 from curate.errors import UsageError
 from curate.wording import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from curate.records import Calibration, CutPoints, GoodModel, JudgeCalibration, Kappa
+    from curate.records import Calibration, CutPoints, GoodModel, JudgeCalibration
     from curate.records.calibration import MetricWeights
     from curate.run.calibrate import Fitted
 
@@ -239,10 +239,7 @@ def _of_cascade(
     if as_json:
         print_json(fit.model_dump(mode="json") | {"unused": unused.counts})
         return
-    for reason, number in unused.counts.items():
-        OUT.print(
-            f"not used: {plural(number, 'label')}, {escape(reason)} (first {unused.first[reason]})"
-        )
+    show_unused(unused)
     OUT.print(escape(fit.sentence))
     OUT.print(
         f"wrote {escape(str(out))}: name it in the recipe as models.judge.fit", soft_wrap=True
@@ -310,7 +307,7 @@ def _show(found: Fitted, whole: Calibration, kept: Sequence[str], out: Path) -> 
 
 
 def _level_table(levels: dict[str, CutPoints]) -> Table:
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for column in ("dimension", "labels", "scale", "kappa before", "after", "raters", "method"):
         table.add_column(
             column,
@@ -321,23 +318,14 @@ def _level_table(levels: dict[str, CutPoints]) -> Table:
     for name, cuts in levels.items():
         table.add_row(
             name,
-            f"{cuts.labels:,} of {plural(cuts.dialogues, 'dialogue')}" if cuts.labels else "",
+            f"{cuts.labels:,} of {cuts.dialogues:,}" if cuts.labels else "",
             escape(cuts.scale) if cuts.labels else "",
-            _kappa(cuts.before),
-            _kappa(cuts.after),
-            "" if cuts.ceiling is None else f"{cuts.ceiling:.2f}",
+            with_interval(cuts.before.value, cuts.before.interval, tight=True),
+            with_interval(cuts.after.value, cuts.after.interval, tight=True),
+            short(cuts.ceiling),
             cuts.method,
         )
     return table
-
-
-def _kappa(kappa: Kappa) -> str:
-    if kappa.value is None:
-        return ""
-    ends = (
-        "" if kappa.interval is None else f" ({kappa.interval[0]:.2f} to {kappa.interval[1]:.2f})"
-    )
-    return f"{kappa.value:.2f}{ends}"
 
 
 def _verdict(levels: dict[str, CutPoints]) -> str:

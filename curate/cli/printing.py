@@ -89,6 +89,26 @@ def show_source(console: Console, source: Mapping[str, Any]) -> None:
             console.print(f"  {label}: {escape(listed(source[key]))}")
 
 
+def short(value: float | None) -> str:
+    """Two decimals without the leading zero; empty for None."""
+    if value is None:
+        return ""
+    text = f"{value:.2f}"
+    if text == "-0.00":
+        return ".00"
+    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
+
+
+def with_interval(
+    value: float | None, interval: tuple[float, float] | None, *, tight: bool = False
+) -> str:
+    """A figure with its interval: `.39 (.34 to .44)`, or `.39 .34:.44` where there is little room."""
+    if value is None or interval is None:
+        return short(value)
+    low, high = map(short, interval)
+    return f"{short(value)} {low}:{high}" if tight else f"{short(value)} ({low} to {high})"
+
+
 def show_message(console: Console, message: Message) -> None:
     """A message in a line: role, calls, clipped text."""
     calls = "".join(f" calls {call.name}" for call in message.tool_calls)

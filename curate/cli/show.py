@@ -31,6 +31,14 @@ def show(
         str | None, typer.Option(help="Highest first by this SQL, as mean_score or -adherence.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="List so many dialogues.")] = None,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Also the details of agreement: confusion matrices, slices and each rater.",
+        ),
+    ] = False,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -83,7 +91,7 @@ def show(
     show_details(OUT, manifest)
     agreement = current_agreement(run_folder, manifest.fingerprints)
     if agreement is not None:
-        show_agreement(OUT, agreement)
+        show_agreement(OUT, agreement, details=verbose)
 
 
 def _print_judgment(run_folder: Path, dialogue_id: str) -> None:
