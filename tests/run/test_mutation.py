@@ -19,7 +19,7 @@ from curate.errors import CurateError
 from curate.recipe import load_recipe
 from curate.run.diff import diff_runs
 from curate.run.ingest import read_sources
-from curate.run.pipeline import open_sources
+from curate.run.pipeline import open_sources, run_recipe
 from curate.run.read_back import read_judged, read_manifest, read_table
 from curate.run.reviews import read_answers
 from curate.run.trust_reports import trust_sentences
@@ -27,7 +27,9 @@ from curate.run.verify import verify_run
 from curate.trust.gold import labels_in_file, split_labels
 from tests.mutation import mutate
 from tests.run.test_damage import complaint
-from tests.run.test_verify import finished, server  # noqa: F401 (fixtures)
+from tests.run.test_determinism import OF_THE_PROCESS
+from tests.run.test_verify import contents, every_stage, finished, server  # noqa: F401 (fixtures)
+from tests.servers import CountingServer
 
 MUTATIONS = int(os.environ.get("CURATE_MUTATIONS", "24"))
 ROOT = Path(__file__).parents[2]
@@ -124,6 +126,14 @@ def test_every_row_of_a_mutated_source_is_accounted_for(tmp_path: Path) -> None:
     assert read > MUTATIONS / 4
 
 
+def shuffled_files(run: Path) -> list[str]:
+    """Whatever files a run of every stage has, in an order that mixes them."""
+    files = (path for path in sorted(run.rglob("*")) if path.is_file() and path.stat().st_size)
+    names = [str(path.relative_to(run)) for path in files if path.name != ".lock"]
+    random.Random("files").shuffle(names)
+    return names
+
+
 def test_every_file_of_a_run_corrupted_at_random(finished: Path, tmp_path: Path) -> None:  # noqa: F811
     """Each reader either reads it or names it; nothing is repaired behind the reader's back."""
     names = [
@@ -153,3 +163,37 @@ def test_every_file_of_a_run_corrupted_at_random(finished: Path, tmp_path: Path)
         for beside in run.glob("replies.sqlite-*"):
             beside.unlink()
         (run / name).write_bytes(whole)
+
+
+def test_a_run_goes_on_whatever_file_of_it_is_corrupted(
+    server: CountingServer,  # noqa: F811
+    finished: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """What a run makes is made again as it was, and nobody is asked; what is people's alone is named, or left as it is."""
+    planned = every_stage(server, finished.parent)
+    names, whole = shuffled_files(finished), contents(finished)
+    for seed in range(MUTATIONS // 4):
+        name = names[seed % len(names)]
+        run = Path(shutil.copytree(finished, tmp_path / str(seed)))
+        (run / name).write_bytes(mutate(whole[name], random.Random(f"again {seed}")))
+        before = len(server.requests)
+        with no_hang(f"seed {seed} of {name}"):
+            said = complaint(lambda: run_recipe(planned, out=run))  # noqa: B023 (called at once)
+        if said is not None:
+            assert said.fix, f"seed {seed} of {name}: {said}"
+            assert name == "manifest.json" or name.startswith(PEOPLES), f"seed {seed}: {said}"
+            continue
+        assert read_manifest(run).status == "done", f"seed {seed} of {name}"
+        asked = sum("chat " in json.dumps(body) for body in server.requests[before:])
+        assert asked == 0 or name == "replies.sqlite", f"seed {seed} of {name}"
+        now = contents(run)
+        different = {other for other in whole if now.get(other) != whole[other]}
+        assert {other for other in different if not other.endswith(OF_THE_PROCESS)} <= (
+            {name} if name.startswith(PEOPLES) else set()
+        ), f"seed {seed} of {name}"
+        shutil.rmtree(run)
+
+
+PEOPLES = ("trust/", "replies.sqlite")
+"""What no run can make: people's labels with what they certify, and models' replies."""
