@@ -36,7 +36,7 @@ def show_runs(console: Console, found: Sequence[ListedRun], folder: Path) -> Non
     """A table of runs, and what could not be read."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     texts = ("run", "begun", "status", "judge")
-    for column in (*texts, "rows", "good", "sft", "pairs", "unsc.", "cost"):
+    for column in (*texts, "dialogues", "good", "sft", "pairs", "unsc.", "cost"):
         table.add_column(column, justify="left" if column in texts else "right", overflow="fold")
     for run in found:
         if run.manifest is None:

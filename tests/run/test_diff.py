@@ -137,6 +137,7 @@ def test_a_folder_of_runs_is_listed_and_the_damaged_one_is_named(runs: Path) -> 
     assert [run.folder.name for run in listed] == ["second", "first", "broken"]
     assert listed[-1].manifest is None
     result = curate("runs", runs)
+    assert "dialogues" in result.stdout.splitlines()[0]  # a source's row may hold several
     assert result.returncode == 0, result.stderr
     assert "deep/second" in result.stdout
     assert "cannot be read" in result.stdout
