@@ -208,3 +208,18 @@ def test_links_out_of_a_source_folder_are_not_followed(tmp_path: Path, given: st
     assert named.path == inside / "file.jsonl"
     (tmp_path / "link").symlink_to(inside)
     assert len(list_files(SourceConfig(path=str(tmp_path / "link")))[0]) == 2
+
+
+def test_a_snapshot_in_the_hubs_cache_is_read_through_its_links(tmp_path: Path) -> None:
+    repo = tmp_path / "datasets--owner--name"
+    (repo / "blobs").mkdir(parents=True)
+    (repo / "snapshots" / "1234" / "data").mkdir(parents=True)
+    (repo / "blobs" / "abcd").write_text('{"messages": []}\n')
+    (tmp_path / "secret.jsonl").write_text('{"messages": []}\n')
+    data = repo / "snapshots" / "1234" / "data"
+    (data / "train.jsonl").symlink_to("../../../blobs/abcd")
+    (data / "other.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    for given in (repo / "snapshots" / "1234", data, data / "*.jsonl"):
+        files, skipped = list_files(SourceConfig(path=str(given)))
+        assert [file.path.name for file in files] == ["train.jsonl"]
+        assert [Path(item.file).name for item in skipped] == ["other.jsonl"]

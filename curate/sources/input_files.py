@@ -7,7 +7,7 @@ a folder never looks more complete than it is.
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,11 +109,19 @@ def _fixed_part(pattern: Path) -> Path:
 
 
 def _why_skipped(path: Path, root: Path) -> str | None:
-    if not path.resolve().is_relative_to(root):
+    file = path.resolve()
+    if not any(file.is_relative_to(folder) for folder in (root, *_blobs_of_a_snapshot(root))):
         return "a link that leads out of the folder"
     if kind_of(path) is None:
         return "not a data file"
     return "empty file" if path.stat().st_size == 0 else None
+
+
+def _blobs_of_a_snapshot(root: Path) -> Iterator[Path]:
+    """Where the files of a snapshot in the Hub's cache lie: each file there is a link to one of `blobs`."""
+    for folder in (root, *root.parents):
+        if folder.name == "snapshots":
+            yield folder.parent / "blobs"
 
 
 def kind_of(path: Path) -> str | None:
