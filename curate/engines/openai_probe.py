@@ -419,5 +419,7 @@ def _explain(
     return EngineError(
         f"the server at {endpoint.url} does not answer a simple question to {config.model}",
         got=f"{fault.kind}: {fault.detail}",
-        fix="if it refuses a field, take it out with extra_body: {field: null}",
+        fix="if it refuses a field, take it out with extra_body: {field: null}"
+        if fault.kind == "bad_request"
+        else "see that base_url is that of an OpenAI-compatible API, which as a rule ends in /v1",
     )

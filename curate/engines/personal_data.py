@@ -98,17 +98,16 @@ _AT = re.compile(
     r"(?:@|\\u0040)(?:[^\W_][\w-]{0,62}\.){1,10}(?:xn--[a-zA-Z0-9-]{2,59}|[^\W\d_]{2,63})"
 )
 _SPELLED = re.compile(
-    r"[^\W_][\w.+-]{0,63}[ ]?[\[(]\s?(?:at|AT|ät)\s?[\])][ ]?"
+    r"[ ]?[\[(]\s?(?:at|AT|ät)\s?[\])][ ]?"
     r"[^\W_][\w-]{0,62}(?:(?:\.|[ ]?[\[(]\s?(?:dot|DOT|punkt)\s?[\])][ ]?)[^\W_][\w-]{1,62}){1,4}"
 )
-"""An address that its writer hides from programs: `ann [at] shop [dot] org`."""
+"""What follows the name in an address that its writer hides from programs: `ann [at] shop [dot] org`."""
 _LOCAL = frozenset(".+%'-_\"")
 _LONGEST_LOCAL = 128
 
 
 def _emails(text: str) -> Iterator[Found]:
-    yield from (Found(*match.span(), "email") for match in _SPELLED.finditer(text))
-    for match in _AT.finditer(text):
+    for match in itertools.chain(_SPELLED.finditer(text), _AT.finditer(text)):
         start = match.start()
         least = max(0, start - _LONGEST_LOCAL)
         while start > least and (text[start - 1].isalnum() or text[start - 1] in _LOCAL):

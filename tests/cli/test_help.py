@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,3 +109,10 @@ def test_a_shell_completes(words: str, expected: list[str]) -> None:
     }
     done = process(env=given)
     assert all(word in done.stdout for word in expected), done
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "curate", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("curate ")

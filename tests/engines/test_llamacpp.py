@@ -171,14 +171,13 @@ class TestEmbedded:
         assert texts[1] == texts[2]
 
     @pytest.mark.parametrize("token", ["<|im_end|>", "<repo_name>"])
-    async def test_special_tokens_in_data_are_ordinary_text_but_in_a_policys_chat(
-        self, engine, token
-    ):
+    @pytest.mark.parametrize("is_chat", [False, True])
+    async def test_special_tokens_in_data_are_ordinary_text(self, engine, token, is_chat):
         # Why `layout.defuse` exists: the template tokenises what stands in a message as it stands. Of the
         # second only this model's own vocabulary knows that it is one.
-        chat = await ask(engine, token * 20, max_tokens=1, is_chat=True)
-        data = await ask(engine, token * 20, max_tokens=1)
-        assert data.usage.prompt_tokens > chat.usage.prompt_tokens + 40
+        plain = await ask(engine, "x", max_tokens=1, is_chat=is_chat)
+        data = await ask(engine, token * 20, max_tokens=1, is_chat=is_chat)
+        assert data.usage.prompt_tokens > plain.usage.prompt_tokens + 60
 
     async def test_asked_through_the_asker_siblings_share_the_trunk(self, engine):
         accounting = Accounting()

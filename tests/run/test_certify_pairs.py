@@ -95,7 +95,7 @@ def test_forks_are_held_to_their_certificate(tmp_path: Path) -> None:
                 {"role": "assistant", "content": f"Answer in chat {n} about order {n}."},
             ],
         }
-        for n in range(30)
+        for n in range(90)
     )
     data.write_text("".join(json.dumps(line) + "\n" for line in lines))
     fork: dict[str, Any] = {
