@@ -195,8 +195,7 @@ class Undisturbed:
 
     def again(self, command: str, folder: Path) -> Commands:
         """A folder in which the command is next; the Hub is empty."""
-        self.hub.repos.clear()
-        self.hub.objects.clear()
+        empty(self.hub)
         shutil.copytree(self.before[command], folder)
         return Commands(folder, self.server, self.hub)
 
@@ -227,10 +226,16 @@ class Undisturbed:
         assert [name for name in now if now[name] != then[name]] == []
 
 
+def empty(hub: HubServer) -> None:
+    hub.repos.clear()
+    hub.objects.clear()
+
+
 def undisturbed(
     folder: Path, data: Path, server: CountingServer, hub: HubServer, mode: str
 ) -> Undisturbed:
     """Give the commands one after the other."""
+    empty(hub)
     commands = Commands(folder / "undisturbed", server, hub)
     commands.folder.mkdir()
     shutil.copy(data / "gold.csv", commands.folder)
