@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -78,7 +78,8 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise disk_error(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder that has become read-only keeps it until the next write
+            temporary.unlink(missing_ok=True)
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import filelock
 import orjson
 
-from curate.errors import CurateError, RunLockedError, UsageError
+from curate.errors import CurateError, RunLockedError
 from curate.records import RUN_FORMAT
 from curate.storage.files import disk_error, make_folder, write_atomically
 
@@ -26,7 +26,6 @@ class RunFolder:
 
     Raises:
         RunLockedError: on entering, when another process holds it.
-        UsageError: on entering, when a file is in the way.
         CurateError: on entering, when it has another format or cannot be written.
     """
 
@@ -45,9 +44,9 @@ class RunFolder:
                 fix="wait for it to end, or name another folder with --out",
             ) from error
         except (FileExistsError, NotADirectoryError) as error:
-            raise UsageError(
-                f"{self.path} is no folder, nor can it be made one",
-                got="a file there or above it",
+            raise CurateError(
+                f"cannot write {self.path}",
+                got="a file, there or above it",
                 expected="the folder of a run",
                 fix="name another folder with --out",
             ) from error

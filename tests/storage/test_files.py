@@ -33,6 +33,18 @@ def test_an_atomic_write_leaves_nothing_behind_when_it_fails(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
+def test_a_folder_that_becomes_read_only_in_a_write_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(CurateError, match=r"cannot write .*table"):
+        write_atomically(tmp_path / "table", b"x")
+
+
 def test_what_a_killed_process_left_of_a_file_goes_with_the_next_write(tmp_path: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from curate.errors import CurateError, RunLockedError, UsageError
+from curate.errors import CurateError, RunLockedError
 from curate.records import RUN_FORMAT
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import last_manifest, read_manifest
@@ -92,7 +92,7 @@ def test_a_run_says_its_format_and_is_taken_up_again(tmp_path: Path) -> None:
 def test_a_file_in_the_way_is_named(tmp_path: Path, below: str) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
-    with pytest.raises(UsageError, match="is no folder") as told, RunFolder(file / below):
+    with pytest.raises(CurateError, match="cannot write") as told, RunFolder(file / below):
         pass
     assert "--out" in str(told.value)
     assert file.read_text() == "mine"
