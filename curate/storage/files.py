@@ -280,6 +280,13 @@ def damaged(place: Path | str, error: BaseException | str) -> CurateError:
 
 def disk_error(path: Path, error: OSError) -> CurateError:
     """Make the error for a file that cannot be written."""
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return CurateError(
+            f"cannot write {path}",
+            got="a file, there or above it",
+            expected="a folder",
+            fix="name another one with --out",
+        )
     return CurateError(
         f"cannot write {path}",
         got=error.strerror or str(error),

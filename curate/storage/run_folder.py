@@ -43,13 +43,6 @@ class RunFolder:
                 expected="one writer a run folder",
                 fix="wait for it to end, or name another folder with --out",
             ) from error
-        except (FileExistsError, NotADirectoryError) as error:
-            raise CurateError(
-                f"cannot write {self.path}",
-                got="a file, there or above it",
-                expected="the folder of a run",
-                fix="name another folder with --out",
-            ) from error
         except OSError as error:
             raise disk_error(self.path, error) from error
         try:
