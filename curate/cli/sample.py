@@ -38,7 +38,9 @@ def sample(
     ] = None,
     dimension: Annotated[
         list[str] | None,
-        typer.Option(help="What to ask of each dialogue, as accept, coherence; repeatable."),
+        typer.Option(
+            help="What to ask of each dialogue, as accept, coherence, metric_<name>; repeatable."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 42,
     tool: Annotated[

@@ -23,6 +23,8 @@ from curate.records import (
     DrawPurpose,
     DrawStratum,
 )
+from curate.records.readings import METRIC
+from curate.run.calibrate_metrics import highest_levels, metrics_of
 from curate.run.outputs import set_fingerprint
 from curate.run.populations import (
     UNIT,
@@ -43,6 +45,7 @@ from curate.storage.stage_rows import fingerprint
 from curate.trust.bad_rule import BETTER
 from curate.trust.draws import draw, score_strata
 from curate.trust.gold import DIMENSIONS
+from curate.trust.labelling_tools import questions_about
 
 _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     "certify": ("accept",),
@@ -97,7 +100,8 @@ def sample(
         of: what is drawn from, see `populations.read_members`; sft for a certificate, scored for the others.
         by: column whose fifths are the strata; None draws from the whole set.
         seed: of the draw.
-        dimensions: asked of each dialogue, of a turn's dimension for each turn; as the purpose needs by default.
+        dimensions: asked of each dialogue, of a turn's dimension for each turn; metrics of the run as `metric_<name>`.
+            As the purpose needs by default.
         tool: label-studio or argilla, to write what that imports.
         risk: share of bad ones that a certificate may bear; the page counts how far the answers go towards it.
         confidence: of that certificate.
@@ -110,10 +114,10 @@ def sample(
     """
     run, out = Path(run), Path(out)
     of = of or ("sft" if purpose == "certify" else "scored")
-    asked = _dimensions(of, purpose, dimensions)
+    questions = _questions(run, of, purpose, dimensions)
     question = Question(risk=risk, confidence=confidence, of=of)
     question.check()
-    check_out(out, tool, asked)
+    check_out(out, tool, questions)
     manifest = read_manifest(run)
     members = read_members(run, of, by)
     apart = used_to_fit(manifest, is_of_pairs(of)) if purpose == "certify" else frozenset()
@@ -152,9 +156,9 @@ def sample(
     )
     with RunFolder(run):
         if tool is None and out.suffix.lower() == ".html":
-            rows = write_sample_page(manifest, run, record, table, asked, question, out)
+            rows = write_sample_page(manifest, run, record, table, questions, question, out)
         else:
-            rows = write_sample(run, record, table, asked, out, tool)
+            rows = write_sample(run, record, table, questions, out, tool)
         folder = draw_folder(run)
         make_folder(folder)
         write_table(table, folder / f"{key}.parquet")
@@ -163,7 +167,10 @@ def sample(
     return Sampled(record, rows, named_set(of), members.height, len(apart.intersection(drawn)))
 
 
-def _dimensions(of: str, purpose: DrawPurpose, given: Sequence[str]) -> tuple[str, ...]:
+def _questions(
+    run: Path, of: str, purpose: DrawPurpose, given: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """What is asked of each that is drawn, with what may be answered."""
     if is_of_pairs(of):
         if given or purpose == "agreement":
             raise UsageError(
@@ -171,10 +178,14 @@ def _dimensions(of: str, purpose: DrawPurpose, given: Sequence[str]) -> tuple[st
                 got=f"--dimension {given[0]}" if given else "--for agreement",
                 fix="leave it out, or draw dialogues",
             )
-        return (BETTER,)
-    if unknown := [name for name in given if name not in DIMENSIONS]:
-        raise UsageError("no such dimension", got=unknown[0], expected=", ".join(DIMENSIONS))
-    return tuple(dict.fromkeys(given)) or _ASKED[purpose]
+        return questions_about([BETTER])
+    metrics = {}
+    if any(name.startswith(METRIC) for name in given):
+        metrics = {METRIC + name: top for name, top in highest_levels(metrics_of(run)).items()}
+    known = (*DIMENSIONS, *metrics)
+    if unknown := [name for name in given if name not in known]:
+        raise UsageError("no such dimension", got=unknown[0], expected=", ".join(known))
+    return questions_about(given or _ASKED[purpose], metrics)
 
 
 def _is_swapped(unit: str, seed: int) -> bool:

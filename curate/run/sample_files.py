@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from curate.trust.labelling_tools import TOOLS, Item, check_one_kind, tool_files
 from curate.untrusted import cell
 
 
-def check_out(out: Path, tool: str | None, dimensions: Sequence[str]) -> None:
+def check_out(out: Path, tool: str | None, dimensions: Iterable[str]) -> None:
     """Raise a UsageError where a draw cannot be written so."""
     if tool is None:
         if out.suffix.lower() not in (".csv", ".jsonl", ".html"):
@@ -47,7 +47,7 @@ def write_sample(
     run: Path,
     draw: Draw,
     table: pl.DataFrame,
-    dimensions: Sequence[str],
+    questions: Mapping[str, Sequence[str]],
     out: Path,
     tool: str | None,
 ) -> int:
@@ -57,7 +57,7 @@ def write_sample(
         run: run folder.
         draw: as it is recorded.
         table: a row for each that could have been drawn: `unit`, `stratum`, `order`, `drawn`, `swapped`.
-        dimensions: asked of each; `better` of pairs.
+        questions: asked of each, with what may be answered.
         out, tool: as in `sample`, and checked.
 
     Returns:
@@ -66,16 +66,16 @@ def write_sample(
     items = list(
         _pairs(run, draw, table)
         if is_of_pairs(draw.of)
-        else _dialogues(run, draw, table, dimensions)
+        else _dialogues(run, draw, table, questions)
     )
     if tool is not None:
-        files = tool_files(tool, items, dimensions, f"curate-{draw.id}")
+        files = tool_files(tool, items, questions, f"curate-{draw.id}")
         make_folder(out)
         for name, data in files.items():
             with atomic_file(out / name) as file:
                 file.write(data)
         return len(items)
-    rows = [row for item in items for row in _rows(item, dimensions)]
+    rows = [row for item in items for row in _rows(item, questions)]
     with atomic_file(out) as file:
         file.write(_csv(rows) if out.suffix.lower() == ".csv" else _jsonl(rows))
     return len(rows)
@@ -108,7 +108,7 @@ def drawn_pairs(
 
 
 def _dialogues(
-    run: Path, draw: Draw, table: pl.DataFrame, dimensions: Sequence[str]
+    run: Path, draw: Draw, table: pl.DataFrame, dimensions: Iterable[str]
 ) -> Iterator[Item]:
     """An item for each dialogue, where a dimension of turns is asked for each turn, too."""
     for dialogue in drawn_dialogues(run, table):
@@ -135,7 +135,7 @@ def _pairs(run: Path, draw: Draw, table: pl.DataFrame) -> Iterator[Item]:
         yield Item(about, _shown(pair.prompt), (sides[1], sides[0]) if swapped else sides)
 
 
-def _rows(item: Item, dimensions: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _rows(item: Item, dimensions: Iterable[str]) -> Iterator[dict[str, Any]]:
     """The rows of a file to fill in: one for each question about an item."""
     text = "\n\n".join(f"[{one['role']}] {one['content']}".rstrip() for one in item.messages)
     about = item.about

@@ -5,7 +5,7 @@ The judge's scores are not in the file, nor what the data says of its dialogues,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from curate.run.sample_files import drawn_dialogues, drawn_pairs, in_order
 from curate.storage.files import atomic_file
 from curate.trust.bad_rule import BETTER
 from curate.trust.gold import GOOD
-from curate.trust.labelling_tools import choices
 
 _FIRST_WORDS = 80
 _DIALOGUE = {
@@ -35,7 +34,7 @@ def write_sample_page(
     run: Path,
     draw: Draw,
     table: pl.DataFrame,
-    dimensions: Sequence[str],
+    questions: Mapping[str, Sequence[str]],
     question: Question,
     out: Path,
 ) -> int:
@@ -46,7 +45,7 @@ def write_sample_page(
         run: its folder.
         draw: as it is recorded.
         table: a row for each that could have been drawn, see `sample_files.write_sample`.
-        dimensions: asked of each; `better` of pairs.
+        questions: asked of each, with what may be answered.
         question: what the answers are to certify.
         out: the file.
 
@@ -54,7 +53,7 @@ def write_sample_page(
         How many dialogues or pairs are in it.
     """
     bodies = list(
-        _pairs(run, draw, table) if is_of_pairs(draw.of) else _dialogues(run, table, dimensions)
+        _pairs(run, draw, table) if is_of_pairs(draw.of) else _dialogues(run, table, questions)
     )
     packed = list(chunks(orjson.dumps(body) for body, _ in bodies))
     units = [unit for unit, _ in in_order(table)]
@@ -67,7 +66,7 @@ def write_sample_page(
     }
     figures = {
         "run": {"key": draw.id, "name": manifest.name},
-        "draw": _described(manifest, draw, table, units, dimensions, question),
+        "draw": _described(manifest, draw, table, units, questions, question),
         "columns": [],
         "meanings": {},
         "chunks": [count for count, _ in packed],
@@ -90,13 +89,13 @@ def _described(
     draw: Draw,
     table: pl.DataFrame,
     units: Sequence[str],
-    dimensions: Sequence[str],
+    questions: Mapping[str, Sequence[str]],
     question: Question,
 ) -> dict[str, Any]:
     """What the page says of the draw; `audit` where its answers can certify while they come in."""
     of_pairs = is_of_pairs(draw.of)
     apart = used_to_fit(manifest, of_pairs)
-    telling = [name for name in dimensions if name in (*GOOD, BETTER)]
+    telling = [name for name in questions if name in (*GOOD, BETTER)]
     audit = {
         "dimensions": telling,
         "risk": question.risk,
@@ -111,21 +110,21 @@ def _described(
         "named": named_set(draw.of),
         "by": draw.by,
         "questions": [
-            {"name": name, "choices": choices(name), "of_turns": name in TURN_DIMENSIONS}
-            for name in dimensions
+            {"name": name, "choices": choices, "of_turns": name in TURN_DIMENSIONS}
+            for name, choices in questions.items()
         ],
         "audit": audit if draw.purpose == "certify" and draw.by is None and telling else None,
     }
 
 
 def _dialogues(
-    run: Path, table: pl.DataFrame, dimensions: Sequence[str]
+    run: Path, table: pl.DataFrame, questions: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[dict[str, Any], int]]:
     """Each dialogue, and how many questions are asked about it."""
-    of_turns = sum(name in TURN_DIMENSIONS for name in dimensions)
+    of_turns = sum(name in TURN_DIMENSIONS for name in questions)
     for dialogue in drawn_dialogues(run, table):
         turns = sum(turn.in_rubric for turn in dialogue.turns)
-        yield _body(dialogue), of_turns * turns + len(dimensions) - of_turns
+        yield _body(dialogue), of_turns * turns + len(questions) - of_turns
 
 
 def _body(dialogue: Dialogue) -> dict[str, Any]:

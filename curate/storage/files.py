@@ -234,12 +234,12 @@ class FrameFile:
 
 
 def csv_delimiter(header: str) -> str:
-    """What parts the columns of a CSV file with this first line: `;` where it makes several of what `,` leaves as one.
+    """What parts the columns of a CSV file with this first line: `;` or a tab where `,` leaves one column.
 
-    Excel writes semicolons wherever the decimal sign is a comma.
+    Excel writes semicolons wherever the decimal sign is a comma, and tabs in its "Unicode text".
     """
-    columns = {sign: len(next(csv.reader([header], delimiter=sign), [])) for sign in ",;"}
-    return ";" if columns[","] == 1 < columns[";"] else ","
+    columns = {sign: len(next(csv.reader([header], delimiter=sign), [])) for sign in ",;\t"}
+    return "," if columns[","] > 1 else max(columns, key=lambda sign: columns[sign])
 
 
 def read_frames(path: Path, rows: int) -> Iterator[pl.DataFrame]:

@@ -7,6 +7,7 @@ by its reason and the first of each named; nothing is dropped silently.
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 from collections import defaultdict
@@ -589,9 +590,11 @@ def _unfit(row: GoldRow, metrics: Container[str]) -> str | None:
 def _table(path: Path) -> Iterator[dict[str, Any]]:
     kind = path.suffix.lower()
     if kind == ".csv":
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            delimiter = csv_delimiter(file.readline())
-        table = pl.read_csv(path, separator=delimiter, infer_schema=False)
+        data = path.read_bytes()
+        wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        text = data.decode("utf-16" if wide else "utf-8-sig")
+        delimiter = csv_delimiter(text.partition("\n")[0])
+        table = pl.read_csv(text.encode(), separator=delimiter, infer_schema=False)
         yield from table.iter_rows(named=True)
     elif kind == ".parquet":
         yield from pl.read_parquet(path).iter_rows(named=True)

@@ -8,7 +8,7 @@ tasks and annotations (labelstud.io/guide/task_format) and its labelling configu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from xml.sax.saxutils import quoteattr
@@ -47,16 +47,29 @@ class Item:
     sides: tuple[str, str] | None = None
 
 
-def choices(dimension: str) -> tuple[str, ...]:
-    """What people may answer about a dimension; of levels the worst first."""
-    return _WORDS.get(dimension, _LEVELS)
+def questions_about(
+    dimensions: Sequence[str], metrics: Mapping[str, int] | None = None
+) -> dict[str, tuple[str, ...]]:
+    """What people may answer about each dimension; of levels the worst first.
+
+    Args:
+        dimensions: asked, `better` of pairs.
+        metrics: highest level of each metric of a run by its dimension, 1 of pass and fail.
+    """
+    asked = {name: _WORDS.get(name, _LEVELS) for name in dimensions}
+    for name, highest in (metrics or {}).items():
+        if name in asked:
+            levels = tuple(str(level) for level in range(highest + 1))
+            asked[name] = (*(("fail", "pass") if highest == 1 else levels), "n/a")
+    return asked
 
 
-def check_one_kind(dimensions: Sequence[str]) -> None:
+def check_one_kind(dimensions: Iterable[str]) -> None:
     """Raise a UsageError where some dimensions are of turns and others of dialogues: a project asks all of each item."""
-    of_turns = [name for name in dimensions if name in TURN_DIMENSIONS]
-    if of_turns and len(of_turns) < len(dimensions):
-        others = [name for name in dimensions if name not in TURN_DIMENSIONS]
+    asked = [*dimensions]
+    of_turns = [name for name in asked if name in TURN_DIMENSIONS]
+    if of_turns and len(of_turns) < len(asked):
+        others = [name for name in asked if name not in TURN_DIMENSIONS]
         raise UsageError(
             "a project of that tool asks the same of every item",
             got=f"{', '.join(of_turns)} of turns, and {', '.join(others)} of dialogues",
@@ -66,14 +79,14 @@ def check_one_kind(dimensions: Sequence[str]) -> None:
 
 
 def tool_files(
-    tool: str, items: Sequence[Item], dimensions: Sequence[str], name: str
+    tool: str, items: Sequence[Item], questions: Mapping[str, Sequence[str]], name: str
 ) -> dict[str, bytes]:
     """What a tool imports, by file name.
 
     Args:
         tool: one of `TOOLS`.
         items: in the order in which they are to be answered.
-        dimensions: asked of each item; `better` of pairs.
+        questions: asked of each item, with what may be answered.
         name: of the project.
 
     Raises:
@@ -82,11 +95,11 @@ def tool_files(
     if tool == "label-studio":
         return {
             "tasks.json": orjson.dumps([_task(item) for item in items]),
-            "config.xml": _label_config(dimensions).encode(),
+            "config.xml": _label_config(questions).encode(),
         }
     return {
         "dataset.json": orjson.dumps({"name": name}),
-        "settings.json": orjson.dumps(_argilla_settings(dimensions)),
+        "settings.json": orjson.dumps(_argilla_settings(questions)),
         "records.json": orjson.dumps([_record(item) for item in items]),
     }
 
@@ -99,10 +112,10 @@ def _task(item: Item) -> dict[str, Any]:
     return {"data": {**item.about, "dialogue": item.messages, **sides}}
 
 
-def _label_config(dimensions: Sequence[str]) -> str:
+def _label_config(questions: Mapping[str, Sequence[str]]) -> str:
     """The interface of a project: the dialogue, where it is of pairs both sides, and one choice for each dimension."""
     shown = '  <Paragraphs name="dialogue" value="$dialogue" layout="dialogue" nameKey="role" textKey="content"/>\n'
-    if "better" in dimensions:
+    if "better" in questions:
         shown += "".join(
             f'  <Header value="{side}"/>\n  <Text name="{side}" value="${side}"/>\n'
             for side in "ab"
@@ -110,9 +123,9 @@ def _label_config(dimensions: Sequence[str]) -> str:
     asked = "".join(
         f"  <Header value={quoteattr(name.replace('_', ' '))}/>\n"
         f'  <Choices name={quoteattr(name)} toName="dialogue" choice="single-radio" showInline="true" required="true">\n'
-        + "".join(f"    <Choice value={quoteattr(one)}/>\n" for one in choices(name))
+        + "".join(f"    <Choice value={quoteattr(one)}/>\n" for one in choices)
         + "  </Choices>\n"
-        for name in dimensions
+        for name, choices in questions.items()
     )
     return (
         f"<View>\n  <Style>.htx-text {{ white-space: pre-wrap; }}</Style>\n{shown}{asked}</View>\n"
@@ -157,21 +170,21 @@ def _record(item: Item) -> dict[str, Any]:
     return {"id": key, "fields": {"dialogue": pieces, **sides}, "metadata": about, "responses": {}}
 
 
-def _argilla_settings(dimensions: Sequence[str]) -> dict[str, Any]:
+def _argilla_settings(questions: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     def field(name: str, kind: str) -> dict[str, Any]:
         return {"name": name, "title": name, "settings": {"type": kind, "use_markdown": False}}
 
-    sides = [field(side, "text") for side in "ab"] if "better" in dimensions else []
-    questions = [
+    sides = [field(side, "text") for side in "ab"] if "better" in questions else []
+    asked = [
         {
             "name": name,
             "title": name.replace("_", " "),
             "settings": {
                 "type": "label_selection",
-                "options": [{"value": one, "text": one} for one in choices(name)],
+                "options": [{"value": one, "text": one} for one in choices],
             },
         }
-        for name in dimensions
+        for name, choices in questions.items()
     ]
     return {
         "guidelines": None,
@@ -180,7 +193,7 @@ def _argilla_settings(dimensions: Sequence[str]) -> dict[str, Any]:
             {**field("dialogue", "chat"), "type": "chat"},
             *({**side, "type": "text"} for side in sides),
         ],
-        "questions": [{**question, "type": "label_selection"} for question in questions],
+        "questions": [{**question, "type": "label_selection"} for question in asked],
         "vectors": [],
         "metadata": [],
     }

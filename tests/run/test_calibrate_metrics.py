@@ -21,8 +21,9 @@ from curate.run.agreement import measure_agreement
 from curate.run.calibrate import calibrate_with_gold, merged
 from curate.run.calibrate_metrics import metrics_of
 from curate.run.pipeline import run_recipe
+from curate.run.sample import sample
 from curate.storage.files import write_record
-from curate.trust.gold import GivenLabels, GoldRow
+from curate.trust.gold import GivenLabels, GoldRow, labels_in_file
 from tests.live import live_server
 from tests.run.test_pipeline import recipe, write_rows
 from tests.servers import Body, CountingServer, answer_by_hash
@@ -241,6 +242,28 @@ def test_metrics_are_among_the_readings_of_p_good_where_the_run_has_them(
     without = measured(server, data, **sections, metrics=False)
     with pytest.raises(UsageError, match="by its metrics, was fitted to another judge"):
         run_recipe(without, out=tmp_path / "other")
+
+
+def test_metrics_are_sampled_filled_in_and_held_against_the_run(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    name, out = "metric_task_completion", tmp_path / "gold.csv"
+    sample(folder, 30, out=out, purpose="agreement", dimensions=[name])
+    by_id = {row.dialogue_id: str(row.value) for row in labels() if row.dimension == name}
+    filled = pl.read_csv(out, infer_schema=False).with_columns(
+        value=pl.col("id").replace_strict(by_id)
+    )
+    filled.write_csv(out)
+    made = measure_agreement(folder, labels_in_file(out))
+    assert made.report.dimensions[name].labels == 30
+    page = tmp_path / "gold.html"
+    sample(folder, 30, out=page, purpose="agreement", dimensions=[name], seed=1)
+    tool = tmp_path / "project"
+    sample(folder, 30, out=tool, purpose="agreement", dimensions=[name], tool="label-studio")
+    assert '<Choice value="fail"/>' in (tool / "config.xml").read_text()
+    with pytest.raises(UsageError, match="metric_task_completion") as refused:
+        sample(folder, 30, out=tmp_path / "x.csv", purpose="agreement", dimensions=["metric_charm"])
+    assert refused.value.got == "metric_charm"
 
 
 def test_agreement_is_measured_of_each_labelled_metric(run: Path, tmp_path: Path) -> None:

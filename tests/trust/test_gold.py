@@ -62,13 +62,16 @@ def levels(gold: Gold) -> dict[int | None, int | None]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "separator"), [("csv", ","), ("csv", ";"), ("jsonl", ""), ("parquet", "")]
+    ("kind", "separator"),
+    [("csv", ","), ("csv", ";"), ("csv", "\t"), ("jsonl", ""), ("parquet", "")],
 )
 def test_three_kinds_of_files_say_the_same(tmp_path: Path, kind: str, separator: str) -> None:
     path = tmp_path / f"gold.{kind}"
     frame = pl.DataFrame([{**one, "value": str(one["value"])} for one in ROWS])
     if kind == "csv":
         frame.write_csv(path, separator=separator, include_bom=separator == ";")
+        if separator == "\t":  # as Excel's "Unicode text"
+            path.write_text(path.read_text(), encoding="utf-16")
     elif kind == "parquet":
         frame.write_parquet(path)
     else:
@@ -100,6 +103,13 @@ def test_what_is_no_file_of_labels_is_refused(
         read_gold(path)
     with pytest.raises(UsageError, match="no such file"):
         read_gold(tmp_path / "absent.csv")
+
+
+def test_labels_in_an_old_code_page_are_refused_and_no_name_is_garbled(tmp_path: Path) -> None:
+    path = tmp_path / "gold.csv"
+    path.write_text("id,value,rater\na,3,Zoë\n", encoding="cp1252")
+    with pytest.raises(UsageError, match="in UTF-8"):
+        read_gold(path)
 
 
 def test_a_dialogue_is_found_by_id_hash_or_text() -> None:

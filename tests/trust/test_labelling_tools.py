@@ -16,8 +16,8 @@ from curate.trust.gold import read_gold, read_rows
 from curate.trust.labelling_tools import (
     Item,
     check_one_kind,
-    choices,
     exported_rows,
+    questions_about,
     tool_files,
 )
 
@@ -71,10 +71,12 @@ EXPORTS = {"label-studio": label_studio, "argilla": argilla}
 @pytest.mark.hypothesis
 @given(data=st.data())
 def test_every_answer_comes_back_about_what_was_asked(tool: str, data: st.DataObject) -> None:
-    dimensions = ["accept", "coherence"]
+    questions = questions_about(["accept", "coherence"])
     turns = data.draw(st.lists(st.one_of(st.none(), st.integers(1, 9)), min_size=1, max_size=4))
     items = [item(number, turn=turn) for number, turn in enumerate(turns)]
-    said = st.fixed_dictionaries({}, optional={n: st.sampled_from(choices(n)) for n in dimensions})
+    said = st.fixed_dictionaries(
+        {}, optional={n: st.sampled_from(asked) for n, asked in questions.items()}
+    )
     raters = st.dictionaries(st.sampled_from(["1", "2", "ann@x.org"]), said, min_size=1)
     answers = [list(data.draw(raters).items()) for _ in items]
     expected = [
@@ -83,7 +85,7 @@ def test_every_answer_comes_back_about_what_was_asked(tool: str, data: st.DataOb
         for who, held in given
         for name, value in held.items()
     ]
-    export = EXPORTS[tool](tool_files(tool, items, dimensions, "p"), answers)
+    export = EXPORTS[tool](tool_files(tool, items, questions, "p"), answers)
     if not expected:
         with pytest.raises(UsageError, match="no answers"):
             exported_rows(export, "f")
@@ -96,7 +98,7 @@ def test_every_answer_comes_back_about_what_was_asked(tool: str, data: st.DataOb
 
 
 def test_a_file_of_either_tool_is_gold(tmp_path: Path) -> None:
-    files = tool_files("label-studio", [item(), item(1)], ["coherence"], "p")
+    files = tool_files("label-studio", [item(), item(1)], questions_about(["coherence"]), "p")
     answers: list[list[tuple[Any, dict[str, str]]]] = [
         [({"id": 3, "email": "ann@x.org"}, {"coherence": "4"})],
         [],
@@ -113,12 +115,12 @@ def test_a_file_of_either_tool_is_gold(tmp_path: Path) -> None:
 
 
 def test_what_was_skipped_or_is_a_draft_is_no_answer() -> None:
-    files = tool_files("label-studio", [item()], ["accept"], "p")
+    files = tool_files("label-studio", [item()], questions_about(["accept"]), "p")
     export = label_studio(files, [[(1, {"accept": "accept"}), (2, {"accept": "reject"})]])
     export[0]["annotations"][1]["was_cancelled"] = True
     assert [row["rater"] for row in exported_rows(export, "f")] == ["1"]
     records = argilla(
-        tool_files("argilla", [item(), item(1)], ["accept"], "p"),
+        tool_files("argilla", [item(), item(1)], questions_about(["accept"]), "p"),
         [[("a", {"accept": "accept"})], [("b", {"accept": "reject"})]],
     )
     records[0]["status"], records[1]["status"] = "completed", "pending"
@@ -127,10 +129,12 @@ def test_what_was_skipped_or_is_a_draft_is_no_answer() -> None:
 
 def test_the_sides_of_a_pair_are_shown_as_a_and_b() -> None:
     pair = Item({**item().about, "pair_id": "p1"}, item().messages, ("first", "second"))
-    studio = tool_files("label-studio", [pair], ["better"], "p")
+    studio = tool_files("label-studio", [pair], questions_about(["better"]), "p")
     (task,) = json.loads(studio["tasks.json"])
     assert (task["data"]["a"], task["data"]["b"]) == ("first", "second")
-    (record,) = json.loads(tool_files("argilla", [pair], ["better"], "p")["records.json"])
+    (record,) = json.loads(
+        tool_files("argilla", [pair], questions_about(["better"]), "p")["records.json"]
+    )
     assert (record["fields"]["a"], record["fields"]["b"]) == ("first", "second")
     for rows in (
         exported_rows(label_studio(studio, [[(1, {"better": "b"})]]), "f"),
@@ -142,15 +146,30 @@ def test_the_sides_of_a_pair_are_shown_as_a_and_b() -> None:
         assert (rows[0]["pair_id"], rows[0]["better"]) == ("p1", "b")
 
 
-@pytest.mark.parametrize("dimensions", [["accept", "verdict", "adherence"], ["better"], ["safety"]])
-def test_the_interface_asks_each_dimension_with_its_choices(dimensions: list[str]) -> None:
-    config = ElementTree.fromstring(tool_files("label-studio", [], dimensions, "p")["config.xml"])
+@pytest.mark.parametrize(
+    "questions",
+    [
+        {"accept": ("accept", "reject"), "adherence": ("yes", "no")},
+        {"better": ("a", "b", "tie")},
+        {"safety": ("1", "2", "3", "4", "5")},
+        {
+            "metric_grounding": ("0", "1", "2", "3", "4", "5", "n/a"),
+            "metric_done": ("fail", "pass", "n/a"),
+        },
+    ],
+)
+def test_the_interface_asks_each_dimension_with_its_choices(
+    questions: dict[str, tuple[str, ...]],
+) -> None:
+    metrics = {"metric_grounding": 5, "metric_done": 1, "metric_of_no_interest": 5}
+    assert questions_about([*questions], metrics) == questions
+    config = ElementTree.fromstring(tool_files("label-studio", [], questions, "p")["config.xml"])
     asked = {
         str(one.get("name")): tuple(choice.get("value") for choice in one)
         for one in config.iter("Choices")
     }
-    assert asked == {name: choices(name) for name in dimensions}
-    settings = json.loads(tool_files("argilla", [], dimensions, "p")["settings.json"])
+    assert asked == questions
+    settings = json.loads(tool_files("argilla", [], questions, "p")["settings.json"])
     assert {
         question["name"]: tuple(option["value"] for option in question["settings"]["options"])
         for question in settings["questions"]
@@ -159,7 +178,7 @@ def test_the_interface_asks_each_dimension_with_its_choices(dimensions: list[str
 
 @given(text=st.one_of(st.just(HOSTILE), st.just(""), st.just("x" * 45_000)))
 def test_argilla_gets_messages_as_long_as_its_server_takes(text: str) -> None:
-    files = tool_files("argilla", [item(text=text)], ["accept"], "p")
+    files = tool_files("argilla", [item(text=text)], questions_about(["accept"]), "p")
     (record,) = json.loads(files["records.json"])
     pieces = [message["content"] for message in record["fields"]["dialogue"]]
     assert all(1 <= len(piece) <= 20_000 for piece in pieces)
@@ -169,7 +188,7 @@ def test_argilla_gets_messages_as_long_as_its_server_takes(text: str) -> None:
 def test_more_messages_than_argilla_shows_are_refused() -> None:
     long = Item(item().about, [{"role": "user", "content": "x"}] * 501)
     with pytest.raises(UsageError, match="longer than Argilla shows"):
-        tool_files("argilla", [long], ["accept"], "p")
+        tool_files("argilla", [long], questions_about(["accept"]), "p")
 
 
 def test_questions_of_turns_and_of_dialogues_are_two_projects() -> None:
