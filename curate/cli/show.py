@@ -83,6 +83,8 @@ def show(
         return
     number = 0
     for row in islice(rows, limit):
+        if not number:
+            show_head(OUT)
         number += 1
         show_row(OUT, row)
     if where is not None or sort is not None or limit is not None:
@@ -110,16 +112,33 @@ def _print_judgment(run_folder: Path, dialogue_id: str) -> None:
     typer.echo(json.dumps(Judgment.model_validate(record).card_form, ensure_ascii=False, indent=2))
 
 
+def show_head(console: Console) -> None:
+    """The names of the columns of `show_row`."""
+    names = "".join(name.ljust(width) for name, width in _WIDTHS.items())
+    console.print(f"[dim]{names}dialogue, sets[/dim]", soft_wrap=True)
+
+
 def show_row(console: Console, row: Mapping[str, Any]) -> None:
-    """One line of `curate show RUN`: id, verdict, scores, sets."""
-    scores = [
-        f"{name} {row[name]:.2f}"
-        for name in ("mean_score", "adherence", "overall_score")
-        if row.get(name) is not None
-    ]
-    weakest = f", weakest turn {row['weakest_turn']}" if row.get("weakest_turn") is not None else ""
-    verdict = row.get("verdict") or f"unscored ({row.get('judge_unscored') or 'not judged'})"
-    console.print(
-        f"[bold]{escape(clip(str(row['id'])))}[/bold]  {verdict}{weakest}  {'  '.join(scores)}  "
-        f"[dim]{', '.join(row['sets'])}[/dim]"
-    )
+    """One line of `curate show RUN`: verdict, scores, id and sets; of what is unscored the reason."""
+    weakest = row.get("weakest_turn")
+    cells = {
+        "verdict": row.get("verdict") or "unscored",
+        "mean": _figure(row.get("mean_score")),
+        "role": _figure(row.get("adherence")),
+        "metrics": _figure(row.get("overall_score"), 1),
+        "weakest": "" if weakest is None else f"turn {weakest}",
+    }
+    line = "".join(cells[name].ljust(width) for name, width in _WIDTHS.items())
+    about = ", ".join(row["sets"])
+    if not row.get("verdict"):
+        about = f"({row.get('judge_unscored') or 'not judged'})  {about}"
+    name = escape(clip(str(row["id"])))
+    console.print(f"{line}[bold]{name}[/bold]  [dim]{about}[/dim]", soft_wrap=True)
+
+
+def _figure(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+_WIDTHS = {"verdict": 12, "mean": 6, "role": 6, "metrics": 9, "weakest": 9}
+"""Of the columns before the id. What a run has not is left empty, so that a list of any length is printed as it is read."""

@@ -156,7 +156,10 @@ def test_show_filters_and_sorts_by_the_columns_of_the_table(
     assert means == sorted(means, reverse=True)
     middle = f"mean_score < {max(means)}"
     shown = curate("show", run, "--where", middle, "--sort", "-mean_score", "--limit", "1")
-    assert shown.stdout.startswith(rows[-1]["id"])
+    head, first, *_ = shown.stdout.splitlines()
+    assert head.split() == ["verdict", "mean", "role", "metrics", "weakest", "dialogue,", "sets"]
+    assert first.split()[:2] == [rows[-1]["verdict"], f"{rows[-1]['mean_score']:.2f}"]
+    assert first.index(rows[-1]["id"]) == head.index("dialogue")
     assert "1 of 3 dialogues" in shown.stdout
     fails(curate("show", run, "--where", "meanscore > 3"), 2, "--where", "mean_score")
     fails(curate("show", run, "--sort", "nturns"), 2, "--sort", "n_turns")
