@@ -322,12 +322,26 @@ def _next_step(manifest: Manifest, folder: Path) -> str:
     if manifest.status == "budget":
         return "raise `budget:` in the recipe and run it again; it goes on where it stopped"
     if manifest.status == "unscored":
-        return "the same command with --retry unscored asks again for what has no score"
+        return _for_scores(manifest)
     if manifest.status != "done":
         return "the same command goes on where it stopped"
     if manifest.quarantined > manifest.rows_used:
         return "most rows were not read; quarantine.jsonl has each with its reason"
     return f"curate report {shlex.quote(str(folder))}   (all of it, as a page)"
+
+
+def _for_scores(manifest: Manifest) -> str:
+    """What to do about most of what is unscored; a fault of a server may be over when it is asked again."""
+    from curate.executors.first_rows import WHAT_HELPS
+    from curate.records import UnscoredReason
+
+    reasons: Counter[str] = Counter()
+    for stage in manifest.stages.values():
+        reasons.update({name: n for name, n in stage.reasons.items() if name in WHAT_HELPS})
+    again = "the same command with --retry unscored asks again for what has no score"
+    if not reasons or (first := reasons.most_common(1)[0][0]) == UnscoredReason.ENGINE_ERROR:
+        return again
+    return f"mostly {first}: {WHAT_HELPS[first]}; then {again}"
 
 
 def _spent(manifest: Manifest) -> str:

@@ -8,7 +8,7 @@ asked for (a missing role, a fork that is dropped on its scores) say nothing, ei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from curate.errors import EngineError
@@ -17,7 +17,7 @@ from curate.records import DropReason, PreferencePair, StageName, Unscored, Unsc
 FIRST_ROWS: Final = 50
 """After so many rows, all without a result for one reason, a stage is given up."""
 
-_ADVICE: dict[str, str] = {
+WHAT_HELPS: Final[Mapping[str, str]] = {
     UnscoredReason.ENGINE_ERROR: "look at the server: its limits, its key, the fields it takes (`curate doctor`); fewer calls "
     "at once are `in_flight` of the model",
     UnscoredReason.LOW_COVERAGE: "the model begins its replies with something else than the labels: "
@@ -32,6 +32,7 @@ _ADVICE: dict[str, str] = {
     "(docs/judging.md, docs/adherence.md)",
     UnscoredReason.CONTEXT_OVERFLOW: "prompts do not fit the model's context: a larger `context`, or a model that has it",
 }
+"""By the reason for which a model's answer cannot be used."""
 
 
 class FirstRows:
@@ -65,7 +66,7 @@ class FirstRows:
         self._reason = reason
         self._count += 1
         if self._count == FIRST_ROWS:
-            advice = _ADVICE.get(reason, "`curate show` prints what became of one dialogue")
+            advice = WHAT_HELPS.get(reason, "`curate show` prints what became of one dialogue")
             raise EngineError(
                 f"the first {FIRST_ROWS} rows of the stage '{self.stage}' all came to nothing for one reason: "
                 f"{reason}",

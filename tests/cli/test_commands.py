@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from rich.console import Console
 
 from curate.cli.progress import RunProgress
@@ -23,7 +24,7 @@ from curate.errors import requirement
 from tests.live import live_server
 from tests.processes import curate, start
 from tests.run.test_pipeline import chat, lines, write_rows
-from tests.servers import CountingServer
+from tests.servers import CountingServer, answer_by_hash
 
 ROOT = Path(__file__).parents[2]
 CURATE = [sys.executable, "-c", "from curate.cli import main; main()"]
@@ -277,6 +278,25 @@ def test_continuous_adherence_falls_back_loudly(data: Path, tmp_path: Path) -> N
             "run", recipe_file(tmp_path, data, server.base_url, more), "--out", tmp_path / "run"
         )
         assert result.stdout.count("falls back") == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (lambda: {"text": "Well", "first_token": [("Well", -0.001), ("4", -8.0)]}, "mostly low_coverage: the model begins its replies"),
+        (lambda: web.Response(status=400), "next: the same command with --retry unscored"),
+    ],
+)  # fmt: skip
+def test_what_to_do_about_missing_scores_goes_by_why_they_are_missing(
+    data: Path, tmp_path: Path, reply: Any, said: str
+) -> None:
+    def answer(body: dict[str, Any]) -> Any:
+        return reply() if "chat 1 " in str(body["messages"]) else answer_by_hash(body)
+
+    with live_server(answer=answer) as server:
+        recipe = recipe_file(tmp_path, data, server.base_url, "judge: {mode: tokens}\n")
+        code = "--set", "max_unscored=0.1"
+        fails(curate("run", recipe, "--out", tmp_path / "run", *code), 3, said)
 
 
 def test_usage_errors(data: Path, tmp_path: Path, server: CountingServer) -> None:
