@@ -43,7 +43,7 @@ from pydantic import TypeAdapter
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.judging import RubricConfig, judge_dialogue
-from curate.judging.wording import prompt_version
+from curate.judging.rubric_prompts import prompt_version
 from curate.records import Figure as MeasuredFigure
 from curate.records import JudgeIdentity, Judgment, Unscored, Verdict
 from curate.records.readings import dialogue_readings

@@ -46,7 +46,7 @@ from curate.engines.base import Ask, Completion, Engine, Request
 from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
 from curate.executors.local import for_each
 from curate.judging import PROMPT_VERSION, RubricConfig, judge_dialogue
-from curate.judging.wording import resolve_texts
+from curate.judging.rubric_prompts import resolve_texts
 from curate.records import JudgeIdentity, Judgment, TurnScores, Unscored
 from curate.trust.agreement import auc
 

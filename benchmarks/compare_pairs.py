@@ -42,7 +42,7 @@ from curate.judging.config import RubricConfig
 from curate.judging.turn_rescoring import score_turn
 from curate.pairs.pair_prompts import ClosedQuestion, comparison
 from curate.pairs.prefix import with_messages
-from curate.pairs.verify import cut_after, token_ratio
+from curate.pairs.verification import cut_after, token_ratio
 from curate.records import TURN_DIMENSIONS, Unscored
 from curate.trust.agreement import auc, bootstrap_interval
 from curate.trust.pair_curve import CrossValidation, HeldOut, KnownPair

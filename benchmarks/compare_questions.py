@@ -36,7 +36,7 @@ from curate.engines.chat_completions import read_labels
 from curate.engines.layout import Trunk, trunk
 from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
 from curate.judging.config import RubricConfig
-from curate.judging.wording import RubricTexts, resolve_texts
+from curate.judging.rubric_prompts import RubricTexts, resolve_texts
 
 DIGITS = {digit: float(digit) for digit in "12345"}
 LETTERS = {letter: float(5 - index) for index, letter in enumerate("ABCDE")}

@@ -36,7 +36,7 @@ from curate.records.factuality import TurnClaims
 from curate.run.probe_plan import CASES, draw_cases
 from curate.stages import model_pool
 from curate.trust.probe_card import clustered
-from curate.trust.probe_cases import Case
+from curate.trust.probe_cases import ProbeCase
 from curate.trust.probe_outcomes import higher
 
 KINDS = ("contradiction", "misread_result")
@@ -44,7 +44,7 @@ Sides = tuple[TurnClaims | Unscored, TurnClaims | Unscored]
 """The untouched turn and the planted one."""
 
 
-def spread(cases: Sequence[Case], limit: int) -> list[Case]:
+def spread(cases: Sequence[ProbeCase], limit: int) -> list[ProbeCase]:
     """The cases of the kinds, one of each dialogue first, then the second ones, up to a limit."""
     held = [case for case in cases if case.kind in KINDS]
     seen: Counter[str] = Counter()
@@ -55,7 +55,7 @@ def spread(cases: Sequence[Case], limit: int) -> list[Case]:
     return [held[at] for _, at in sorted(rounds)[:limit]]
 
 
-async def ask_sides(case: Case, ask: Ask, config: FactualityConfig) -> Sides:
+async def ask_sides(case: ProbeCase, ask: Ask, config: FactualityConfig) -> Sides:
     untouched = await claims_of_turn(case.untouched, case.turn, ask, config)
     return untouched, await claims_of_turn(case.planted, case.turn, ask, config)
 
@@ -68,7 +68,7 @@ def is_called_false(claims: TurnClaims) -> bool:
     return any(claim.label == "false" for claim in claims.claims)
 
 
-def report(read: Sequence[tuple[Case, Sides]]) -> str:
+def report(read: Sequence[tuple[ProbeCase, Sides]]) -> str:
     """A row for each kind and one for all, and what was left out."""
     both = [
         (case, untouched, planted)
@@ -108,8 +108,8 @@ def report(read: Sequence[tuple[Case, Sides]]) -> str:
 
 
 async def ask_all(
-    recipe: Recipe, cases: Sequence[Case], args: argparse.Namespace
-) -> list[tuple[Case, Sides]]:
+    recipe: Recipe, cases: Sequence[ProbeCase], args: argparse.Namespace
+) -> list[tuple[ProbeCase, Sides]]:
     """All sides, until the time is over; prints what they cost."""
     start = time.monotonic()
     read = []

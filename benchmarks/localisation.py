@@ -45,7 +45,7 @@ from curate.run.probe_asking import rubric_of
 from curate.run.probe_plan import draw_cases
 from curate.stages import WorkItem, model_pool, rubric_stage
 from curate.trust.probe_card import clustered, compare_lines
-from curate.trust.probe_cases import Case
+from curate.trust.probe_cases import ProbeCase
 from curate.trust.probe_outcomes import Reading, Readings, higher, outcomes_of
 
 LINES = ("detection", "weakest_turn", "within_one")
@@ -114,7 +114,7 @@ def blamed(name: str, metric: Any, numbers: Sequence[int]) -> Counter[int]:
     return Counter()
 
 
-def outcomes(cases: Sequence[Case], scores: Mapping[str, Score]) -> list[ProbeOutcome]:
+def outcomes(cases: Sequence[ProbeCase], scores: Mapping[str, Score]) -> list[ProbeOutcome]:
     """The lines that the card has of a judge, of a metric's scores by content hash."""
     made = []
     for case in cases:
@@ -206,7 +206,7 @@ async def score(name: str, metric: Any, dialogue: Dialogue) -> Score | str:
 
 
 async def ask_both(
-    recipe: Recipe, cases: Sequence[Case], args: argparse.Namespace
+    recipe: Recipe, cases: Sequence[ProbeCase], args: argparse.Namespace
 ) -> tuple[dict[str, Reading], dict[str, dict[str, Score]], Counter[str]]:
     """The judge's readings and every metric's scores by content hash, and what has none, by metric and reason."""
     end = time.monotonic() + 60 * args.minutes
@@ -252,7 +252,7 @@ async def ask_both(
 
 
 def report(
-    cases: Sequence[Case],
+    cases: Sequence[ProbeCase],
     readings: Mapping[str, Reading],
     by_metric: Mapping[str, Mapping[str, Score]],
 ) -> str:

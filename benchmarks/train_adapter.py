@@ -29,7 +29,7 @@ import curate
 from curate.engines.model_files import find_model
 from curate.engines.open import LlamaCppConfig
 from curate.records import PreferencePair
-from curate.sources.sample import recipes_folder
+from curate.sources.shipped_files import recipes_folder
 from curate.trust.twins import Twin, plant_twins
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))

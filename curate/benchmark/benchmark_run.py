@@ -12,8 +12,8 @@ from curate.adherence.reference.scorer import check
 from curate.benchmark.baselines import BLOCK, baselines
 from curate.benchmark.figures import MethodFigures, Verdict, figures, verdicts
 from curate.benchmark.labelled_turns import LabelledTurn
+from curate.benchmark.method_scores import Comparer, Progress, judge_turns, require_judge
 from curate.benchmark.methods import Method, MethodScores
-from curate.benchmark.scoring import Comparer, Progress, judge_turns, require_judge
 from curate.errors import CurateError, UsageError
 from curate.executors.loop import run as run_in_loop
 from curate.recipe import Recipe
@@ -51,7 +51,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class BenchmarkCondition:
     """The first n turns: scores by method and by baseline, and what they come to.
 
     `figures` holds the methods first, then the baselines.
@@ -82,13 +82,13 @@ class Benchmark:
     """
 
     turns: tuple[LabelledTurn, ...]
-    conditions: tuple[Condition, ...]
+    conditions: tuple[BenchmarkCondition, ...]
     not_run: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     threshold: float | None = None
 
     @property
-    def full(self) -> Condition:
+    def full(self) -> BenchmarkCondition:
         """The largest condition."""
         return self.conditions[-1]
 
@@ -215,7 +215,7 @@ def _condition(
     options: Options,
     *,
     is_last: bool,
-) -> Condition:
+) -> BenchmarkCondition:
     plain = [
         MethodScores(name, tuple(scores), "baseline", needs_references=name == "overlap")
         for name, scores in baselines(turns, options.block).items()
@@ -230,7 +230,7 @@ def _condition(
         if is_last
         else []
     )
-    return Condition(
+    return BenchmarkCondition(
         n=len(turns),
         methods=tuple(methods),
         baselines=tuple(plain),

@@ -15,7 +15,7 @@ from curate.cli.printing import number_table
 from curate.cli.report import show_written
 
 if TYPE_CHECKING:
-    from curate.run.diff import Change, RunDiff
+    from curate.run.diff import RunChange, RunDiff
     from curate.trust.run_diff import TableDiff
 
 _NAMED = 5
@@ -84,7 +84,7 @@ def show_diff(console: Console, found: RunDiff) -> None:
     console.print(f"\n{escape(found.sentence)}")
 
 
-def _show_changes(console: Console, title: str, changes: Sequence[Change]) -> None:
+def _show_changes(console: Console, title: str, changes: Sequence[RunChange]) -> None:
     if not changes:
         return
     console.print(f"[bold]{title}[/bold]")

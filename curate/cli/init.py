@@ -21,7 +21,7 @@ from curate.wording import plural
 
 if TYPE_CHECKING:
     from curate.engines.local_servers import FoundServer
-    from curate.planning.first_recipe import Draft, FirstLook
+    from curate.planning.first_recipe import FirstLook, RecipeDraft
     from curate.planning.plan import Plan
 
 _LATER = "none of these: name the judge in the recipe"
@@ -219,7 +219,7 @@ def _start(
     as_json: bool,
 ) -> dict[str, Any]:
     """Write a recipe for data that nobody prepared; what `--json` says of it."""
-    from curate.planning.first_recipe import Draft, draft_role, draft_scenario, recipe_text
+    from curate.planning.first_recipe import RecipeDraft, draft_role, draft_scenario, recipe_text
     from curate.recipe import parse_source
     from curate.run.ingest import new_recipe, recipe_name
 
@@ -233,7 +233,7 @@ def _start(
         scenario = asking.text("What conversation is this?", draft_scenario(look))
     if look.with_role < whole and role is None:
         role = asking.text("What is the assistant?", draft_role(look))
-    draft = Draft(role, scenario, judge, others, doubts)
+    draft = RecipeDraft(role, scenario, judge, others, doubts)
     command = command_line()
     bare = recipe_text(look, draft, command=command, file=path)
     plan, problem = _planned(bare, judge)
@@ -314,7 +314,9 @@ def _expected(plan: Plan, judge: dict[str, Any] | None) -> str:
     )
 
 
-def _show_end(path: Path, plan: Plan, draft: Draft, expected: str, problem: str | None) -> None:
+def _show_end(
+    path: Path, plan: Plan, draft: RecipeDraft, expected: str, problem: str | None
+) -> None:
     for name, identity in plan.identities.items() if draft.judge and not problem else ():
         OUT.print(
             f"{name}: {escape(identity.model)} ({identity.engine}), mode [bold]{identity.mode}[/bold]"
@@ -359,7 +361,7 @@ def _copy_ready(source: str, out: Path | None, judges: _Judges) -> dict[str, Any
 
 def _copy_example(folder: Path) -> dict[str, Any]:
     """Copy the quickstart's recipe and its data, as they come with curate."""
-    from curate.sources.sample import recipes_folder
+    from curate.sources.shipped_files import recipes_folder
 
     if folder.exists():
         raise UsageError(

@@ -167,11 +167,11 @@ def _probe(
 
 
 def _plan_as_dict(plan: ProbePlan) -> dict[str, object]:
-    from curate.trust.probe_cases import counted
+    from curate.trust.probe_cases import cases_by_kind
 
     return {
         "cases": len(plan.cases),
-        "kinds": counted(plan.cases),
+        "kinds": cases_by_kind(plan.cases),
         "dialogues_judged": len(plan.judged),
         "requests": round(plan.load.requests),
         "prompt_tokens": round(plan.load.prompt),

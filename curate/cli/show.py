@@ -52,7 +52,7 @@ def show(
     Columns for --where and --sort: docs/selecting.md.
     """
     from curate.run.agreement_marks import current_agreement
-    from curate.run.read_back import read_judged, read_manifest, read_pairs, read_table
+    from curate.run.read_back import pairs_of_dialogue, read_judged, read_manifest, read_table
 
     if dialogue_id is not None:
         if where is not None or sort is not None or limit is not None:
@@ -73,7 +73,7 @@ def show(
             stored.metrics,
             stored.factuality,
         )
-        show_pairs(OUT, read_pairs(run_folder, dialogue_id))
+        show_pairs(OUT, pairs_of_dialogue(run_folder, dialogue_id))
         return
     rows = read_table(run_folder, where, sort)
     manifest = read_manifest(run_folder)

@@ -12,7 +12,7 @@ from curate.errors import BudgetReached
 
 
 @dataclass(slots=True)
-class Tally:
+class CallCounts:
     """Counts of one purpose, or of several added up.
 
     Attributes:
@@ -32,7 +32,7 @@ class Tally:
     completion_tokens: int = 0
     faults: Counter[str] = field(default_factory=Counter)
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: CallCounts) -> None:
         """Add another's counts to these."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -51,7 +51,7 @@ class Tally:
         return {name: getattr(self, name) for name in _COUNTS} | {"faults": dict(self.faults)}
 
 
-_COUNTS = tuple(field.name for field in fields(Tally) if field.name != "faults")
+_COUNTS = tuple(field.name for field in fields(CallCounts) if field.name != "faults")
 
 
 @dataclass(slots=True)
@@ -63,28 +63,28 @@ class Accounting:
             since the response cache does not know it.
     """
 
-    purposes: dict[str, Tally] = field(default_factory=dict)
+    purposes: dict[str, CallCounts] = field(default_factory=dict)
     damaged: int = 0
 
-    def of(self, purpose: str) -> Tally:
+    def of(self, purpose: str) -> CallCounts:
         """The tally of one purpose, made when it is not there yet."""
         tally = self.purposes.get(purpose)
         if tally is None:
-            tally = self.purposes[purpose] = Tally()
+            tally = self.purposes[purpose] = CallCounts()
         return tally
 
     @property
-    def stages(self) -> dict[str, Tally]:
+    def stages(self) -> dict[str, CallCounts]:
         """Tallies by stage: the part of the purpose before its first dot."""
-        stages: dict[str, Tally] = {}
+        stages: dict[str, CallCounts] = {}
         for purpose, tally in self.purposes.items():
-            stages.setdefault(purpose.partition(".")[0], Tally()).add(tally)
+            stages.setdefault(purpose.partition(".")[0], CallCounts()).add(tally)
         return stages
 
     @property
-    def total(self) -> Tally:
+    def total(self) -> CallCounts:
         """All purposes added up."""
-        total = Tally()
+        total = CallCounts()
         for tally in self.purposes.values():
             total.add(tally)
         return total

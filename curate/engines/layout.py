@@ -282,7 +282,7 @@ def trunk(
         ledger: summary of the turns before the first one shown.
         show_scenario: False leaves out all but the role (role adherence).
     """
-    parts: list[Part] = [("role", dialogue.role_definition)]
+    parts: list[PromptPart] = [("role", dialogue.role_definition)]
     if show_scenario:
         parts += [
             ("scenario", dialogue.scenario),
@@ -294,11 +294,11 @@ def trunk(
     return lay_out(rubric, parts, render_turns(turns, show_reasoning=show_reasoning))
 
 
-Part = tuple[str, str | None]
+PromptPart = tuple[str, str | None]
 """Tag and text of a fenced part; without text it is left out."""
 
 
-def lay_out(rubric: str, parts: Sequence[Part], turns: Defused) -> Trunk:
+def lay_out(rubric: str, parts: Sequence[PromptPart], turns: Defused) -> Trunk:
     """The trunk of a rubric, the fenced parts in order, and turns as `render_turns` gives them.
 
     Behind the rubric stands what the parts mean (`prompts/parts.md`), of those parts that are shown.

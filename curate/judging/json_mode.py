@@ -24,6 +24,7 @@ from curate.engines.layout import defuse
 from curate.engines.prompt_files import listed
 from curate.engines.structured import as_shown, closed_object, only_object
 from curate.judging.config import SAMPLE_TEMPERATURE
+from curate.judging.rubric_prompts import RubricTexts
 from curate.judging.session import (
     Failure,
     Page,
@@ -35,7 +36,6 @@ from curate.judging.session import (
     mismatch_of,
 )
 from curate.judging.tokens_mode import DIGITS, share_reading
-from curate.judging.wording import RubricTexts
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,

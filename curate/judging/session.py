@@ -17,8 +17,8 @@ from curate.engines.layout import Trunk, nested, trunk
 from curate.engines.thinking import ask_with_thoughts
 from curate.errors import UsageError
 from curate.judging.config import RubricConfig
+from curate.judging.rubric_prompts import RubricTexts, resolve_texts
 from curate.judging.verdict import rule_verdict
-from curate.judging.wording import RubricTexts, resolve_texts
 from curate.records import (
     ConversationLevel,
     StageName,

@@ -17,9 +17,9 @@ from typing import Any
 from curate.dialogue import split_thinking
 from curate.engines.base import Request
 from curate.engines.structured import closed_object
+from curate.judging.rubric_prompts import RubricTexts
 from curate.judging.session import Page, Session, clip_words, fault_of
 from curate.judging.verdict import is_weak
-from curate.judging.wording import RubricTexts
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from curate.engines.base import Completion, Request
 from curate.engines.chat_completions import LETTER_PREFIX, LabelMass, logsumexp, read_labels
 from curate.engines.layout import Trunk
+from curate.judging.rubric_prompts import WORDINGS, RubricTexts
 from curate.judging.session import Failure, Page, PageReading, Scope, Session, fault_of, mismatch_of
-from curate.judging.wording import WORDINGS, RubricTexts
 from curate.records import (
     CONVERSATION_DIMENSIONS,
     TURN_DIMENSIONS,

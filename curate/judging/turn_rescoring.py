@@ -14,6 +14,7 @@ from curate.errors import UsageError
 from curate.judging.config import RubricConfig
 from curate.judging.ledger import Ledger
 from curate.judging.page_scoring import ask_scope
+from curate.judging.rubric_prompts import check_wording, resolve_texts
 from curate.judging.session import (
     Page,
     PageReading,
@@ -25,7 +26,6 @@ from curate.judging.session import (
     shared_reason,
 )
 from curate.judging.tokens_mode import turn_means
-from curate.judging.wording import check_wording, resolve_texts
 from curate.records import TurnReading, Unscored
 
 

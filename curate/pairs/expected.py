@@ -16,7 +16,7 @@ from curate.pairs.fork import Fork, joined, open_fork, unusable, whole_issue
 from curate.pairs.fork_points import find_forks
 from curate.pairs.judge_functions import ForkAsks, JudgeAsks
 from curate.pairs.questions import repair_suffices
-from curate.pairs.verify import (
+from curate.pairs.verification import (
     Sides,
     check_role_and_facts,
     check_specifics,

@@ -26,7 +26,7 @@ from curate.pairs.prefix import pair_id, prompt_messages, with_messages
 from curate.pairs.questions import failed_message, repair_suffices
 from curate.pairs.settle import hold_by_itself, pull_of
 from curate.pairs.substance import is_identical, same_calls
-from curate.pairs.verify import (
+from curate.pairs.verification import (
     CheckOutcome,
     Sides,
     SideScores,

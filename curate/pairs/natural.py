@@ -18,7 +18,7 @@ from curate.pairs.config import NaturalConfig
 from curate.pairs.couples import Couple, find_couples
 from curate.pairs.judge_functions import JudgeAsks
 from curate.pairs.prefix import pair_id, prompt_is_open, prompt_messages
-from curate.pairs.verify import Sides, check_texts, verify_sides
+from curate.pairs.verification import Sides, check_texts, verify_sides
 from curate.records import DropReason, PreferencePair
 
 _SPEAKER = re.compile(r"\s*(?:#+ ?|\*\*)?(?:Human|User|Assistant)(?:\*\*)? ?:", re.IGNORECASE)

@@ -20,7 +20,7 @@ from curate.pairs.judge_functions import ForkAsks
 from curate.pairs.letters import ask_choice
 from curate.pairs.pair_prompts import NONE, failed_questions, suffices_questions
 from curate.pairs.prefix import with_messages
-from curate.pairs.verify import CheckOutcome, unscored
+from curate.pairs.verification import CheckOutcome, unscored
 from curate.records import DropReason, Judgment, PairCheck
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from statistics import pstdev
 
 from curate.pairs.config import VerifyConfig
-from curate.pairs.verify import CheckOutcome, hold
+from curate.pairs.verification import CheckOutcome, hold
 from curate.records import Certificate, DropReason, LabelAgreement, PairCheck, PreferencePair
 from curate.statistics import effective_size, wilson
 

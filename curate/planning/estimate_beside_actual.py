@@ -11,7 +11,7 @@ _ENDED = ("done", "unscored")
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedCount:
     """One figure; None where it is not known."""
 
     name: str
@@ -28,7 +28,7 @@ class Compared:
 class Comparison:
     """Figures of the whole run, and what to know when reading them."""
 
-    rows: tuple[Compared, ...]
+    rows: tuple[ComparedCount, ...]
     notes: tuple[str, ...]
 
 
@@ -50,14 +50,14 @@ def compare(manifest: Manifest) -> Comparison | None:
     prefilled = manifest.tokens_in - manifest.tokens_cached if manifest.tokens_cached else None
     seconds = [manifest.seconds_by_stage.get(name, 0.0) for name in estimate.stages]
     rows = [
-        Compared("requests", total["requests"], sum(stage.requests for stage in asked)),
-        Compared("tokens in", total["prompt_tokens"], manifest.tokens_in),
-        Compared("  of these prefilled", total["prefilled_tokens"], prefilled),
-        Compared("tokens out", total["completion_tokens"], manifest.tokens_out),
-        Compared("seconds asking", _times(estimate.seconds, part), sum(seconds), digits=1),
+        ComparedCount("requests", total["requests"], sum(stage.requests for stage in asked)),
+        ComparedCount("tokens in", total["prompt_tokens"], manifest.tokens_in),
+        ComparedCount("  of these prefilled", total["prefilled_tokens"], prefilled),
+        ComparedCount("tokens out", total["completion_tokens"], manifest.tokens_out),
+        ComparedCount("seconds asking", _times(estimate.seconds, part), sum(seconds), digits=1),
     ]
     if estimate.cost is not None or manifest.cost is not None:
-        rows.append(Compared("cost", _times(estimate.cost, part), manifest.cost, digits=4))
+        rows.append(ComparedCount("cost", _times(estimate.cost, part), manifest.cost, digits=4))
     notes = [f"expected from {estimate.sampled} of {plural(estimate.dialogues, 'dialogue')}"]
     notes += [f"assumed: {assumption}" for assumption in estimate.assumptions]
     if prefilled is None and manifest.tokens_in:

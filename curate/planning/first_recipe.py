@@ -95,7 +95,7 @@ class FirstLook:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class RecipeDraft:
     """What the data does not say, or leaves in doubt.
 
     Attributes:
@@ -173,7 +173,7 @@ def _a(noun: str) -> str:
 
 def recipe_text(
     look: FirstLook,
-    draft: Draft,
+    draft: RecipeDraft,
     *,
     command: str,
     file: Path,

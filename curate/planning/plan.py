@@ -20,7 +20,7 @@ from curate.planning.estimate import (
     estimate,
     estimate_left,
 )
-from curate.planning.rates import Measured, known_rates, measure_rates
+from curate.planning.rates import MeasuredRates, known_rates, measure_rates
 from curate.recipe import Recipe
 from curate.records import SCORING, Estimate, JudgeIdentity, Rates
 from curate.run.agreement_marks import current_agreement, mark_warnings
@@ -75,7 +75,7 @@ class Plan:
     estimate: Estimate | None
     warnings: list[str]
     left: Estimate | None = None
-    measured: Measured | None = None
+    measured: MeasuredRates | None = None
     fingerprints: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:

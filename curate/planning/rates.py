@@ -80,7 +80,7 @@ def known_rates(given: Rates | None, run: Path | None) -> Rates | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRates:
     """Rates from real calls, and what these came to."""
 
     rates: Rates
@@ -88,7 +88,9 @@ class Measured:
     usage: Usage
 
 
-async def measure_rates(recipe: Recipe, sample: Sequence[Dialogue], engine: Engine) -> Measured:
+async def measure_rates(
+    recipe: Recipe, sample: Sequence[Dialogue], engine: Engine
+) -> MeasuredRates:
     """Ask the judge a few real questions, as many at once as a run would (2 to 8), and take the time.
 
     First the longest prompt of each dialogue, for one token, which is all prefill. Then as many short
@@ -125,7 +127,7 @@ async def measure_rates(recipe: Recipe, sample: Sequence[Dialogue], engine: Engi
         f"measured with {2 * number} calls: {prefill:,.0f} tokens/s prefilled, "
         f"{decode:,.0f} generated"
     )
-    return Measured(Rates(prefill=prefill, decode=decode, source=source), 2 * number, usage)
+    return MeasuredRates(Rates(prefill=prefill, decode=decode, source=source), 2 * number, usage)
 
 
 def _longest_prompt(recipe: Recipe, dialogue: Dialogue, engine: Engine) -> Request:

@@ -21,9 +21,9 @@ import yaml
 from curate.errors import PACKAGE, CurateError, UsageError, installed_from, requirement
 from curate.publishing.judgments import BINS, DialogueCounts
 from curate.publishing.local_paths import published, shortened
-from curate.publishing.measured import Measured, first_sentence, measured_parts
+from curate.publishing.measured import MeasuredTrust, first_sentence, measured_parts
 from curate.publishing.published_tables import PublishedFile
-from curate.publishing.run_funnel import Step
+from curate.publishing.run_funnel import FunnelStep
 from curate.publishing.scan import Findings
 from curate.records import (
     CONVERSATION_DIMENSIONS,
@@ -90,12 +90,12 @@ class CardFacts:
     manifest: Manifest
     files: Sequence[PublishedFile]
     columns: Mapping[str, Sequence[str]]
-    funnel: Sequence[Step]
+    funnel: Sequence[FunnelStep]
     tally: DialogueCounts
     licences: Sequence[str]
     languages: Sequence[str]
     findings: Findings
-    measured: Measured = field(default_factory=Measured)
+    measured: MeasuredTrust = field(default_factory=MeasuredTrust)
     plots: Collection[str] = ()
     report: str = ""
     redacted: Mapping[str, int] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from curate.records import (
     ProbeReport,
     TrustKind,
 )
-from curate.report.charts import Interval, intervals
+from curate.report.charts import FigureBar, intervals
 from curate.run.agreement_marks import current_agreement
 from curate.run.trust_reports import current_certificates, current_report
 from curate.wording import plural
@@ -35,7 +35,7 @@ _TITLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredTrust:
     """The reports of a run that are of the rows it has now; None where there is none."""
 
     agreement: Agreement | None = None
@@ -57,7 +57,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CardPart:
     """A part of the card: sentences, a table where there are figures, and the file of a picture."""
 
     title: str
@@ -67,7 +67,7 @@ class Part:
     plot: str = ""
 
 
-def measured_parts(manifest: Manifest, measured: Measured) -> Iterator[Part]:
+def measured_parts(manifest: Manifest, measured: MeasuredTrust) -> Iterator[CardPart]:
     """A part a kind of measurement, those too that were not made."""
     for kind, sentence in manifest.trust.items():
         title = _TITLES[kind]
@@ -77,20 +77,20 @@ def measured_parts(manifest: Manifest, measured: Measured) -> Iterator[Part]:
         elif kind is TrustKind.PROBE and measured.probe is not None:
             yield _probe_part(title, measured.probe)
         elif kind in measured.certificates:
-            yield Part(title, (sentence,), *_certificate_table(measured.certificates[kind]))
+            yield CardPart(title, (sentence,), *_certificate_table(measured.certificates[kind]))
         else:
-            yield Part(title, (sentence,))
+            yield CardPart(title, (sentence,))
 
 
 _CHANCE = "broken line: what chance gives"
 _PLOT = {TrustKind.AGREEMENT: "plots/agreement.svg", TrustKind.PROBE: "plots/probe.svg"}
 
 
-def measured_plots(measured: Measured) -> dict[str, str]:
+def measured_plots(measured: MeasuredTrust) -> dict[str, str]:
     """The pictures of the reports, by path in the repository."""
     plots = {}
     kappas = [
-        Interval(name, held.levels.kappa.value, held.levels.kappa.interval, 0.0)
+        FigureBar(name, held.levels.kappa.value, held.levels.kappa.interval, 0.0)
         for name, held in (measured.agreement.dimensions if measured.agreement else {}).items()
         if held.levels.kappa.value is not None
     ]
@@ -98,7 +98,7 @@ def measured_plots(measured: Measured) -> dict[str, str]:
         title = "Kappa of the judge with people, 95 %"
         plots[_PLOT[TrustKind.AGREEMENT]] = intervals(title, kappas, 0.0, 1.0, _CHANCE)
     shares = [
-        Interval(line.meaning, line.value, line.interval, line.against)
+        FigureBar(line.meaning, line.value, line.interval, line.against)
         for line in (measured.probe.lines if measured.probe else ())
         if line.section == "finding" and line.unit == "share" and line.value is not None
     ]
@@ -108,9 +108,9 @@ def measured_plots(measured: Measured) -> dict[str, str]:
     return plots
 
 
-def _agreement_part(title: str, sentence: str, report: Agreement | None) -> Part:
+def _agreement_part(title: str, sentence: str, report: Agreement | None) -> CardPart:
     if report is None:
-        return Part(title, (sentence,))
+        return CardPart(title, (sentence,))
     rows = tuple(
         (
             name,
@@ -124,7 +124,7 @@ def _agreement_part(title: str, sentence: str, report: Agreement | None) -> Part
         for name, held in report.dimensions.items()
     )
     about = "Kappa is quadratic-weighted; people: Krippendorff's alpha between them."
-    return Part(
+    return CardPart(
         title,
         (sentence, about, *(f"{share.described}." for share in report.shares)),
         ("dimension", "labels", "kappa", "Spearman", "bias", "people", "for use"),
@@ -142,7 +142,7 @@ def _levels(manifest: Manifest) -> dict[str, CutPoints]:
     return {name: cuts for name, cuts in levels.items() if cuts.labels}
 
 
-def _calibration_part(manifest: Manifest) -> Part:
+def _calibration_part(manifest: Manifest) -> CardPart:
     said = tuple(filter(None, (manifest.levels, manifest.role_threshold)))
     rows = tuple(
         (
@@ -156,10 +156,10 @@ def _calibration_part(manifest: Manifest) -> Part:
     if not rows and not said:
         said = ("The judge's scores are its own; they are calibrated to no labels.",)
     heads = ("dimension", "labels", "kappa of the judge's digits", "kappa of its levels")
-    return Part("Calibration", said, heads if rows else (), rows)
+    return CardPart("Calibration", said, heads if rows else (), rows)
 
 
-def _probe_part(title: str, report: ProbeReport) -> Part:
+def _probe_part(title: str, report: ProbeReport) -> CardPart:
     shown = [(line, line.value) for line in report.lines if line.value is not None]
     rows = tuple(
         (
@@ -174,7 +174,7 @@ def _probe_part(title: str, report: ProbeReport) -> Part:
     few = len(report.lines) - len(shown)
     more = (f"Too few cases for {few:,} of its {len(report.lines):,} figures.",) if few else ()
     heads = ("planted", "cases", "figure", "chance or 0", "state")
-    return Part(title, (report.sentence, *more), heads, rows, _PLOT[TrustKind.PROBE])
+    return CardPart(title, (report.sentence, *more), heads, rows, _PLOT[TrustKind.PROBE])
 
 
 def _certificate_table(held: Certificate) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:

@@ -29,10 +29,10 @@ from curate.publishing.card import (
 from curate.publishing.hub_commit import REPORT, Pushed, check_name, push_files
 from curate.publishing.judgments import DialogueCounts, write_judgments
 from curate.publishing.local_paths import published_figures, rerunnable
-from curate.publishing.measured import Measured, measured_plots
+from curate.publishing.measured import MeasuredTrust, measured_plots
 from curate.publishing.published_tables import EXPORTED, TRAINER, PublishedFile, write_exported
 from curate.publishing.row_cleaning import RowCleaner
-from curate.publishing.run_funnel import Step, make_funnel
+from curate.publishing.run_funnel import FunnelStep, make_funnel
 from curate.publishing.scan import Detector, Findings, check_allowed, scan_files
 from curate.records import Manifest
 from curate.run.ingest import INDEX, read_index
@@ -115,7 +115,7 @@ class Prepared:
     card: str
     tables: tuple[PublishedFile, ...]
     pages: Mapping[str, Path]
-    funnel: tuple[Step, ...]
+    funnel: tuple[FunnelStep, ...]
     tally: DialogueCounts
     languages: tuple[str, ...]
     licences: tuple[str, ...]
@@ -178,7 +178,7 @@ def prepare_push(run: Path, repo: str, options: PushOptions | None = None) -> Pr
             make_folder(files)
             tables, tally = _tables(run, manifest, files, options.shard_bytes, cleaner)
             funnel = make_funnel(run, manifest, tally, tables, cleaner.left_out)
-            measured = Measured.of(run, manifest)
+            measured = MeasuredTrust.of(run, manifest)
             pages = _plots(files, score_plots(manifest, tally) | measured_plots(measured))
             pages[RECIPE] = files / RECIPE
             kept = rerunnable(manifest.recipe)

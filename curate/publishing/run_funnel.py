@@ -21,7 +21,7 @@ from curate.storage.files import read_records
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FunnelStep:
     """A whole and the parts it went to. Parts that nothing went to are left out.
 
     Attributes:
@@ -51,7 +51,7 @@ def make_funnel(
     tally: DialogueCounts,
     files: Iterable[PublishedFile],
     left_out: Mapping[str, Counter[str]] = MappingProxyType({}),
-) -> list[Step]:
+) -> list[FunnelStep]:
     """The steps of a run, from its source to what is pushed.
 
     Args:
@@ -136,7 +136,7 @@ def _pair_steps(
     exports: list[dict[str, int]],
     pushed: Counter[tuple[str, str]],
     left_out: Mapping[str, Counter[str]],
-) -> list[Step]:
+) -> list[FunnelStep]:
     made, held = _dropped(run)
     carried = {
         f"{config}, {split}": pushed[config, split]
@@ -220,7 +220,7 @@ def _prefixed(what: str, reasons: Mapping[str, int]) -> dict[str, int]:
     return {f"{what}: {name}": number for name, number in sorted(reasons.items())}
 
 
-def _step(name: str, whole: int, *parts: Mapping[str, int]) -> Step:
+def _step(name: str, whole: int, *parts: Mapping[str, int]) -> FunnelStep:
     together = {key: number for part in parts for key, number in part.items()}
     first = next(iter(together))
-    return Step(name, whole, {key: n for key, n in together.items() if n or key == first})
+    return FunnelStep(name, whole, {key: n for key, n in together.items() if n or key == first})

@@ -31,7 +31,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class FigureBar:
     """A figure with its ends, where it has some; `against` is what it is held against."""
 
     name: str
@@ -95,7 +95,7 @@ def distributions(title: str, panels: Sequence[Panel], key: tuple[str, str]) -> 
     return _svg(title, bottom + 20, *parts)
 
 
-def intervals(title: str, rows: Sequence[Interval], low: float, high: float, note: str) -> str:
+def intervals(title: str, rows: Sequence[FigureBar], low: float, high: float, note: str) -> str:
     """A line a figure from end to end with a dot at the figure; what it is held against is a broken line.
 
     Args:

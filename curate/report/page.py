@@ -60,7 +60,7 @@ def page(
     Args:
         title: of the page; any text.
         figures: what the overview shows.
-        columns: see `report.columns`.
+        columns: see `report.packed_columns`.
         bodies: chunks as `chunks` gives them.
     """
     script, style = _built("report.js"), _built("report.css")

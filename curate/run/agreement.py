@@ -73,7 +73,7 @@ GOOD_VERDICTS = frozenset({"good", "excellent"})
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredAgreement:
     """The report, and what of the labels could not be used."""
 
     report: Agreement
@@ -86,7 +86,7 @@ def measure_agreement(
     *,
     scales: Mapping[str, Scale] | None = None,
     raters: str = "skilled",
-) -> Measured:
+) -> MeasuredAgreement:
     """Hold a run's scores against people's labels, and keep the report in the run folder; no model calls.
 
     Args:
@@ -142,7 +142,7 @@ def measure_agreement(
     )
     write_trust_report(run, report)
     write_marks(run, report)
-    return Measured(report, matched.unused)
+    return MeasuredAgreement(report, matched.unused)
 
 
 class _Join:

@@ -13,7 +13,7 @@ from curate.records.validation_errors import validated
 from curate.run.ingest import read_dialogues
 from curate.run.read_back import read_manifest
 from curate.run.staging import scored_rows
-from curate.trust.cascade import Tried, fit_threshold
+from curate.trust.cascade_threshold import Tried, fit_cascade_threshold
 from curate.trust.gold import Unused, match_gold, read_gold
 from curate.wording import plural
 
@@ -71,7 +71,7 @@ def fit_cascade(
         if group not in seen and (held := _tried(row, truth)) is not None:
             tried[row.content_hash] = held
             seen.add(group)
-    found = fit_threshold(list(tried.values()), risk, confidence)
+    found = fit_cascade_threshold(list(tried.values()), risk, confidence)
     first, second = (JudgeIdentity.model_validate(judge) for judge in identity.sampling["judges"])
     error = (
         "the second would have changed its verdict"

@@ -29,7 +29,7 @@ from curate.records import (
 from curate.run.certificates import write_certificate_marks
 from curate.run.drawn_labels import (
     REJECTED_PREFERRED,
-    Labels,
+    DrawnLabels,
     given_labels,
     one_a_group,
     read_labels,
@@ -119,7 +119,7 @@ def certify_run(run: str | Path, gold: str | Path | GivenLabels, question: Quest
     return _Certifying(run, manifest, question, of, members, promised, labels, given).certificate()
 
 
-def _default_set(question: Question, labels: Labels) -> str:
+def _default_set(question: Question, labels: DrawnLabels) -> str:
     draw, of_other = labels.draw, labels.pairs or question.column
     if draw and (of_other or draw.purpose == "certify"):
         return draw.of
@@ -207,7 +207,7 @@ class _Certifying:
     of: str
     members: pl.DataFrame
     promised: pl.DataFrame
-    labels: Labels
+    labels: DrawnLabels
     given: GivenLabels
 
     def certificate(self) -> Certificate:

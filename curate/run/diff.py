@@ -20,7 +20,7 @@ _OF_A_RUN = ("name", "out", "resume")
 """Keys of a recipe that make no run another one."""
 
 
-class Change(Frozen):
+class RunChange(Frozen):
     """A key whose value is another in the second run; null where a run does not have it."""
 
     key: str
@@ -44,19 +44,19 @@ class RunDiff(Frozen):
     second: str
     sentence: str
     dialogues: TableDiff
-    judges: dict[str, tuple[Change, ...]] = Field(
+    judges: dict[str, tuple[RunChange, ...]] = Field(
         description="By stage, what is different about who scored and how; empty of a stage scored alike."
     )
-    recipe: tuple[Change, ...] = ()
-    versions: tuple[Change, ...] = ()
-    figures: tuple[Change, ...] = Field(
+    recipe: tuple[RunChange, ...] = ()
+    versions: tuple[RunChange, ...] = ()
+    figures: tuple[RunChange, ...] = Field(
         (), description="Rows that could not be read, unscored shares by stage, cost."
     )
-    trust: tuple[Change, ...] = Field(
+    trust: tuple[RunChange, ...] = Field(
         (), description="What was measured of the judge after each run, a sentence a kind."
     )
     pairs: dict[str, PairChange] = Field(default_factory=dict)
-    drop_reasons: tuple[Change, ...] = Field(
+    drop_reasons: tuple[RunChange, ...] = Field(
         (), description="Pairs dropped by reason, where their number changed."
     )
 
@@ -156,16 +156,16 @@ def _identity(manifest: Manifest, stage: str) -> dict[str, Any]:
     return {} if held is None else held.model_dump(mode="json")
 
 
-def _changes(before: dict[str, Any], after: dict[str, Any]) -> tuple[Change, ...]:
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> tuple[RunChange, ...]:
     return tuple(
-        Change(key=key, before=old, after=new)
+        RunChange(key=key, before=old, after=new)
         for key, (old, new) in changed_keys(before, after).items()
     )
 
 
 def _sentence(
     dialogues: TableDiff,
-    judges: dict[str, tuple[Change, ...]],
+    judges: dict[str, tuple[RunChange, ...]],
     pairs: dict[str, PairChange],
 ) -> str:
     rate = dialogues.same_verdict

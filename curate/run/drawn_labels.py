@@ -50,7 +50,7 @@ _REMARKS = frozenset({"note", "weakest_turn", "better", "chosen_text"})
 
 
 @dataclass(slots=True)
-class Labels:
+class DrawnLabels:
     """People's labels, by member.
 
     Attributes:
@@ -101,7 +101,7 @@ def given_labels(
     return GivenLabels(f"the data's label '{label}'", rows)
 
 
-def read_labels(run: Path, given: GivenLabels, rule: str | None, of: str | None) -> Labels:
+def read_labels(run: Path, given: GivenLabels, rule: str | None, of: str | None) -> DrawnLabels:
     """Say what is bad by people's labels.
 
     Args:
@@ -124,7 +124,7 @@ def read_labels(run: Path, given: GivenLabels, rule: str | None, of: str | None)
     if drawn is not None and pairs:
         answers = list(_unswapped(answers, drawn))
     bad, said = bad_members(answers, rule or (REJECTED_PREFERRED if pairs else None))
-    return Labels(bad, said, draw, drawn, pairs, unused)
+    return DrawnLabels(bad, said, draw, drawn, pairs, unused)
 
 
 def without_kept(
@@ -179,7 +179,7 @@ def _latest(rows: Sequence[_Placed]) -> list[_Placed]:
     return list(held.values())
 
 
-def one_a_group(labels: Labels, members: pl.DataFrame) -> Labels:
+def one_a_group(labels: DrawnLabels, members: pl.DataFrame) -> DrawnLabels:
     """Of each group one label: whoever labels what is at hand labels neighbours, which resemble each other."""
     held = members.filter(pl.col(UNIT).is_in(pl.Series(list(labels.bad)).implode()))
     # the least hash of each group, which says nothing of its label

@@ -32,7 +32,7 @@ class Difference(Frozen):
     fields: tuple[str, ...] = Field((), description="What differs in them.")
 
 
-class Tally:
+class RowDifferences:
     """Counts the rows of one place that differ, naming the first."""
 
     def __init__(self, place: str, problem: str) -> None:
@@ -73,7 +73,7 @@ def file_differences(kept: Path, made: Path, place: str) -> Iterator[Difference]
         return
     if kept.read_bytes() == made.read_bytes():
         return
-    tally = Tally(place, "differs from what the kept replies give")
+    tally = RowDifferences(place, "differs from what the kept replies give")
     if kept.suffix == ".json":
         old, new = (orjson.loads(path.read_bytes()) for path in (kept, made))
         yield value_difference(old, new, place)

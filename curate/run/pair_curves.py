@@ -30,7 +30,7 @@ from curate.pairs.config import VerifyConfig
 from curate.pairs.judge_functions import JudgeAsks
 from curate.pairs.natural import gather_groups, natural_candidates
 from curate.pairs.prefix import with_messages
-from curate.pairs.verify import Sides, compare_orders, cut_after, score_side
+from curate.pairs.verification import Sides, compare_orders, cut_after, score_side
 from curate.planning.metering import BY_CHARACTERS, Load, Meter
 from curate.recipe import Recipe, parse_source
 from curate.records import JudgeIdentity, PairCheck, PairCurve, PreferencePair, StageName, Unscored

@@ -21,7 +21,7 @@ from curate.pairs.judge_functions import JudgeAsks
 from curate.pairs.letters import ask_choice
 from curate.pairs.prefix import with_messages
 from curate.pairs.probe_prompts import kind_question, rewritten
-from curate.pairs.verify import Sides, compare_orders
+from curate.pairs.verification import Sides, compare_orders
 from curate.recipe import Recipe
 from curate.records import (
     Judgment,
@@ -37,8 +37,8 @@ from curate.trust.plants import LENGTH_SLACK
 from curate.trust.probe_card import card_lines, card_sentence
 from curate.trust.probe_cases import (
     KIND_SENTENCES,
-    Case,
-    counted,
+    ProbeCase,
+    cases_by_kind,
 )
 from curate.trust.probe_outcomes import Reading, Readings, outcomes_of
 
@@ -59,10 +59,10 @@ async def planted_by_policy(plan: ProbePlan, policy: Ask, open_at_once: int) -> 
     if not plan.by_policy:
         return plan
     wanted = [case for case in plan.cases if is_in_words(case)][: plan.by_policy]
-    written: dict[str, Case] = {}
+    written: dict[str, ProbeCase] = {}
     reasons: Counter[str] = Counter()
 
-    async def write(case: Case) -> Case | str:
+    async def write(case: ProbeCase) -> ProbeCase | str:
         message = case.untouched.messages[case.index]
         prompt = with_messages(case.untouched, case.untouched.messages[: case.index])
         flawed = await rewritten(prompt, message, KIND_SENTENCES[case.kind], LENGTH_SLACK, policy)
@@ -71,7 +71,7 @@ async def planted_by_policy(plan: ProbePlan, policy: Ask, open_at_once: int) -> 
         reworded = await rewritten(prompt, message, None, LENGTH_SLACK, policy)
         return case.with_messages(flawed, None if isinstance(reworded, str) else reworded)
 
-    def take(case: Case, made: Case | str) -> None:
+    def take(case: ProbeCase, made: ProbeCase | str) -> None:
         if isinstance(made, str):
             reasons[made] += 1
         else:
@@ -172,7 +172,7 @@ class Prober:
         assert isinstance(row, Judgment | Unscored)
         return row
 
-    async def _name_kind(self, case: Case) -> None:
+    async def _name_kind(self, case: ProbeCase) -> None:
         self.asked += 1
         draw = random.Random(f"{self.plan.seed} {case.key}")
         question = kind_question(case.planted, case.turn, _KINDS, draw)
@@ -182,7 +182,7 @@ class Prober:
         else:
             self.kinds[case.key] = choice.best
 
-    async def _pick_side(self, case: Case) -> None:
+    async def _pick_side(self, case: ProbeCase) -> None:
         self.asked += 1
         prompt = with_messages(case.untouched, case.untouched.messages[: case.index])
         better, worse = (held.messages[case.index] for held in (case.untouched, case.planted))
@@ -228,7 +228,7 @@ class Prober:
             seed=plan.seed,
             cases=len(plan.cases),
             dialogues=len({case.group for case in plan.cases}),
-            kinds=counted(plan.cases),
+            kinds=cases_by_kind(plan.cases),
             planted_by=plan.planted_by,
             not_planted=plan.not_planted,
             changed=median(case.changed(case.planted) for case in plan.cases),

@@ -12,9 +12,9 @@ from curate.recipe import Recipe, parse_source
 from curate.records import Rates
 from curate.run.sample_dialogues import sample_dialogues
 from curate.sources import open_source
-from curate.sources.sample import sample_rewordings
+from curate.sources.shipped_files import sample_rewordings
 from curate.trust.probe_cases import (
-    Case,
+    ProbeCase,
     plant_cases,
     shortened,
 )
@@ -60,9 +60,9 @@ class ProbePlan:
         not_planted: asked of a policy and not used, by reason; those cases keep their edit.
     """
 
-    cases: tuple[Case, ...]
+    cases: tuple[ProbeCase, ...]
     variants: tuple[Variant, ...]
-    sides: tuple[Case, ...]
+    sides: tuple[ProbeCase, ...]
     again: tuple[Dialogue, ...]
     source: str
     seed: int
@@ -163,7 +163,7 @@ def _clean_dialogues(recipe: Recipe, data: str | None, limit: int, seed: int) ->
     return [dialogues[key] for key in random.Random(seed).sample(names, len(names))[:limit]]
 
 
-def is_in_words(case: Case) -> bool:
+def is_in_words(case: ProbeCase) -> bool:
     """Whether a model could write the flaw: it is in a message's words, and any words can have it."""
     message = case.untouched.messages[case.index]
     return case.kind not in _PLANTED_BY_EDIT and bool(message.content.strip())

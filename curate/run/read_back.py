@@ -171,7 +171,7 @@ class StoredPair:
     passed: bool
 
 
-def read_pairs(run: Path, dialogue_id: str) -> Iterator[StoredPair]:
+def pairs_of_dialogue(run: Path, dialogue_id: str) -> Iterator[StoredPair]:
     """The pairs that were forked or found in a dialogue, those that passed first."""
     for record in stored_pairs(run, PAIRS, NATURAL_PAIRS, DROPPED_PAIRS):
         if record["dialogue_id"] == dialogue_id:

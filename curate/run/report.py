@@ -19,7 +19,7 @@ import polars as pl
 from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.records import Manifest, StageName
-from curate.report.columns import CONTENT_SIGNS, encoded, kind_of
+from curate.report.packed_columns import CONTENT_SIGNS, encoded, kind_of
 from curate.report.page import chunks, page
 from curate.run.outputs import SCORES, read_scores
 from curate.run.read_back import read_decisions, read_manifest
@@ -64,7 +64,7 @@ class WrittenReport:
 
 
 @dataclass(slots=True)
-class Part:
+class ReportPart:
     """A file to be written: its chunks (sizes in `counts`), and which dialogues it has."""
 
     first: int
@@ -148,7 +148,7 @@ def write_report(
 
 
 def write_page(
-    path: Path, title: str, figures: Mapping[str, Any], columns: Mapping[str, Any], part: Part
+    path: Path, title: str, figures: Mapping[str, Any], columns: Mapping[str, Any], part: ReportPart
 ) -> None:
     """Write one HTML file; see `curate.report.page.page`."""
     with atomic_file(path) as file:
@@ -175,11 +175,11 @@ def pack_parts(
     split: bool,
     opened: ExitStack,
     on_dialogue: Callable[[int, int], None] | None,
-) -> list[Part]:
+) -> list[ReportPart]:
     """Pack dialogues; one part, or as many as are needed."""
 
-    def new_part(first: int) -> Part:
-        return Part(first, opened.enter_context(tempfile.TemporaryFile()))
+    def new_part(first: int) -> ReportPart:
+        return ReportPart(first, opened.enter_context(tempfile.TemporaryFile()))
 
     parts = [new_part(0)]
     done = 0
@@ -211,7 +211,7 @@ def pack_parts(
     return parts
 
 
-def _add_row(part: Part, dialogue: Dialogue, body: Mapping[str, Any]) -> None:
+def _add_row(part: ReportPart, dialogue: Dialogue, body: Mapping[str, Any]) -> None:
     """What the table of the page says of a dialogue beside its scores."""
     texts = (m.content for m in dialogue.messages if m.role == "user" and m.content.strip())
     part.texts.append(" ".join(next(texts, "")[:_CHUNK_TEXT].split())[:_FIRST_WORDS])
@@ -279,7 +279,7 @@ def _table(run: Path, manifest: Manifest, pairs: RunPairs) -> pl.DataFrame:
     return table
 
 
-def _columns(table: pl.DataFrame, part: Part, pairs: RunPairs) -> dict[str, Any]:
+def _columns(table: pl.DataFrame, part: ReportPart, pairs: RunPairs) -> dict[str, Any]:
     """The columns that say something, and the table of pairs."""
     ids = set(table["id"])
     rows = [row for row in pairs.rows if row["dialogue"] in ids]
@@ -290,7 +290,7 @@ def _columns(table: pl.DataFrame, part: Part, pairs: RunPairs) -> dict[str, Any]
     }
 
 
-def dialogue_columns(table: pl.DataFrame, part: Part) -> dict[str, Any]:
+def dialogue_columns(table: pl.DataFrame, part: ReportPart) -> dict[str, Any]:
     """The columns of the table that say something, and those that packing its dialogues gave."""
     return {name: encoded(table[name].to_list()) for name in _shown(table)} | {
         "first_words": encoded(part.texts),

@@ -21,7 +21,7 @@ from curate.records import (
     TrustKind,
     UnscoredReason,
 )
-from curate.report.columns import rounded
+from curate.report.packed_columns import rounded
 from curate.run.populations import named_set
 from curate.run.trust_reports import (
     current_certificates,

@@ -73,7 +73,7 @@ def adherence_of(run: Path, *, needed: bool) -> dict[str, AdherenceScore]:
 
 
 @dataclass(frozen=True, slots=True)
-class ItemReading:
+class JudgedItem:
     """What a judge said of a labelled item.
 
     Attributes:
@@ -91,7 +91,7 @@ class ItemReading:
 
 def item_reading(
     item: Item, judgments: Mapping[str, Judgment], metrics: Mapping[str, MetricsScore]
-) -> ItemReading | str:
+) -> JudgedItem | str:
     """What was said of an item of the rubric, or of a metric on its own scale; or why there is nothing."""
     name = item.dimension
     if name.startswith(METRIC):
@@ -100,7 +100,7 @@ def item_reading(
         metric = next(named, None)
         if metric is None:
             return "the metrics of the dialogue could not be scored"
-        return ItemReading(metric.score, metric_digit(metric), metric_value(metric))
+        return JudgedItem(metric.score, metric_digit(metric), metric_value(metric))
     judgment = judgments.get(item.content_hash)
     if judgment is None:
         return "the judge could not score the dialogue"
@@ -109,12 +109,12 @@ def item_reading(
         digit = conversation_digit(held)
         na = held.reading.probabilities.get("n/a", 0.0) if held.reading else float(digit is None)
         level = None if held.score == "n/a" else held.score
-        return ItemReading(level, digit, conversation_value(held), na)
+        return JudgedItem(level, digit, conversation_value(held), na)
     turn = next((turn for turn in judgment.per_turn if turn.turn == item.turn), None)
     if turn is None:
         return "the judge has no score of that turn"
     digit = getattr(turn.digits or turn.scores, name)
-    return ItemReading(getattr(turn.scores, name), digit, turn_value(turn, name))
+    return JudgedItem(getattr(turn.scores, name), digit, turn_value(turn, name))
 
 
 def labelled_readings(

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
-from curate.engines.accounting import Accounting, Budget, Tally
+from curate.engines.accounting import Accounting, Budget, CallCounts
 from curate.recipe import Recipe
 from curate.records import (
     AdherenceDecay,
@@ -252,7 +252,7 @@ class RunLog:
         }
         counts: dict[str, StageCounts] = {}
         for name in dict.fromkeys([*stages, *asked]):
-            report, usage = stages.get(name, StageReport()), asked.get(name, Tally())
+            report, usage = stages.get(name, StageReport()), asked.get(name, CallCounts())
             counts[name] = StageCounts(
                 rows=report.rows,
                 reused=report.reused,

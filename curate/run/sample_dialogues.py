@@ -6,7 +6,7 @@ from curate.dialogue import Dialogue
 from curate.pairs.prefix import with_messages
 from curate.recipe import Recipe, parse_source
 from curate.sources import open_source
-from curate.sources.sample import sample_chats
+from curate.sources.shipped_files import sample_chats
 
 
 def sample_dialogues(recipe: Recipe) -> list[Dialogue]:

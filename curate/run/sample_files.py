@@ -18,7 +18,7 @@ from curate.run.ingest import read_dialogues, read_index
 from curate.run.outputs import read_pairs
 from curate.run.populations import PAIR_SETS, UNIT, is_of_pairs
 from curate.storage.files import atomic_file, make_folder
-from curate.trust.labelling_tools import TOOLS, Item, check_one_kind, tool_files
+from curate.trust.labelling_tools import TOOLS, LabellingItem, check_one_kind, tool_files
 from curate.untrusted import cell
 
 
@@ -109,7 +109,7 @@ def drawn_pairs(
 
 def _dialogues(
     run: Path, draw: Draw, table: pl.DataFrame, dimensions: Iterable[str]
-) -> Iterator[Item]:
+) -> Iterator[LabellingItem]:
     """An item for each dialogue, where a dimension of turns is asked for each turn, too."""
     for dialogue in drawn_dialogues(run, table):
         about = {"draw": draw.id, "content": dialogue.content_hash, "dialogue_id": dialogue.id}
@@ -117,12 +117,12 @@ def _dialogues(
             for turn in dialogue.turns:
                 if turn.in_rubric:
                     before = dialogue.messages[: turn.stop]
-                    yield Item(about | {"turn": turn.number}, _shown(before))
+                    yield LabellingItem(about | {"turn": turn.number}, _shown(before))
         if any(name not in TURN_DIMENSIONS for name in dimensions):
-            yield Item(about | {"turn": None}, _shown(dialogue.messages))
+            yield LabellingItem(about | {"turn": None}, _shown(dialogue.messages))
 
 
-def _pairs(run: Path, draw: Draw, table: pl.DataFrame) -> Iterator[Item]:
+def _pairs(run: Path, draw: Draw, table: pl.DataFrame) -> Iterator[LabellingItem]:
     """An item for each pair, its sides as a and b in an order that says nothing."""
     for pair, swapped in drawn_pairs(run, draw, table):
         about = {
@@ -132,10 +132,10 @@ def _pairs(run: Path, draw: Draw, table: pl.DataFrame) -> Iterator[Item]:
             "pair_id": pair.pair_id,
         }
         sides = _said(pair.chosen), _said(pair.rejected)
-        yield Item(about, _shown(pair.prompt), (sides[1], sides[0]) if swapped else sides)
+        yield LabellingItem(about, _shown(pair.prompt), (sides[1], sides[0]) if swapped else sides)
 
 
-def _rows(item: Item, dimensions: Iterable[str]) -> Iterator[dict[str, Any]]:
+def _rows(item: LabellingItem, dimensions: Iterable[str]) -> Iterator[dict[str, Any]]:
     """The rows of a file to fill in: one for each question about an item."""
     text = "\n\n".join(f"[{one['role']}] {one['content']}".rstrip() for one in item.messages)
     about = item.about

@@ -14,7 +14,7 @@ import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.records import TURN_DIMENSIONS, Draw, Manifest, PreferencePair
-from curate.report.columns import CONTENT_SIGNS, encoded
+from curate.report.packed_columns import CONTENT_SIGNS, encoded
 from curate.report.page import chunks, page
 from curate.run.populations import UNIT, is_of_pairs, named_set, used_to_fit
 from curate.run.question import Question

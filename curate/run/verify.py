@@ -1,6 +1,6 @@
 """`curate verify`: a finished run made again from its kept replies, in a temporary place, and held against itself.
 
-The run's own code does it, with engines that have only the kept replies (`engines.replay`), so there is no second version of
+The run's own code does it, with engines that have only the kept replies (`engines.kept_replies`), so there is no second version of
 a rule that could be right where the first is wrong. Taken as they are: the dialogues (sources may have changed since),
 kept replies, people's answers, embeddings, and reports of trust that were not made by the run. No model is asked.
 """
@@ -24,9 +24,9 @@ from pydantic import Field
 from curate.dialogue import Dialogue, Frozen
 from curate.engines.accounting import Accounting
 from curate.engines.base import Capability, EngineIdentity, FaultKind
+from curate.engines.kept_replies import KeptEngine
 from curate.engines.open import EngineConfig
 from curate.engines.pool import Asks, ModelFacts
-from curate.engines.replay import KeptEngine
 from curate.errors import CurateError, UsageError
 from curate.executors.loop import run as run_in_loop
 from curate.recipe import Recipe, parse_recipe
@@ -34,7 +34,7 @@ from curate.records import Certificate, EngineRecord, Manifest, StageName, Trust
 from curate.run.certify import certify_run, labels_path, question_of, read_kept_labels, sentence_of
 from curate.run.file_differences import (
     Difference,
-    Tally,
+    RowDifferences,
     different_fields,
     file_differences,
     value_difference,
@@ -347,8 +347,10 @@ def _raw_rows(folder: Path) -> StageRows[Any]:
 def _unlike(
     stage: StageName, kept: dict[str, bytes], made: Iterable[tuple[str, bytes]]
 ) -> Iterator[Difference]:
-    tally = Tally(stage, "differs from what the kept replies give, or its replies are not kept")
-    missing = Tally(stage, "is missing")
+    tally = RowDifferences(
+        stage, "differs from what the kept replies give, or its replies are not kept"
+    )
+    missing = RowDifferences(stage, "is missing")
     for key, record in made:
         if key not in kept:
             missing.add(key)

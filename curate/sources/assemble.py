@@ -20,7 +20,7 @@ from curate.sources.unit_result import Draft, RowFault, Unit, UnitResult
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SourcePart:
     """A file, or what stands for one: a label, the prefix of ids made for its rows, and its rows."""
 
     label: str
@@ -39,7 +39,7 @@ class UnitMaker:
     ids: set[str] = field(default_factory=set)
 
     def unit(
-        self, part: Part, rows: tuple[int, ...], raws: dict[int, Any], read: UnitResult
+        self, part: SourcePart, rows: tuple[int, ...], raws: dict[int, Any], read: UnitResult
     ) -> Unit:
         """The unit of a reading. `rows` are its rows, `raws` their raw values for the quarantine."""
         said = read.id or f"{part.prefix}-{rows[0]}"
@@ -65,7 +65,7 @@ class UnitMaker:
 
     def _dialogue(
         self,
-        part: Part,
+        part: SourcePart,
         rows: tuple[int, ...],
         base: str,
         draft: Draft,
@@ -108,7 +108,7 @@ class UnitMaker:
         )
 
     def aside(
-        self, part: Part, fault: RowFault, raw: Any, name: str | None = None
+        self, part: SourcePart, fault: RowFault, raw: Any, name: str | None = None
     ) -> QuarantinedRow:
         """The quarantine's record of a row, or of its part `name`."""
         return QuarantinedRow(

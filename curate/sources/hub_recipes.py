@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from curate.errors import UsageError
-from curate.sources.sample import recipes_folder
+from curate.sources.shipped_files import recipes_folder
 from curate.storage.yaml_text import parse_yaml
 
 PREFIX = "hub:"

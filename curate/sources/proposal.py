@@ -23,7 +23,7 @@ from curate.sources.mapping import Mapping
 from curate.sources.raw_rows import RawRow
 from curate.sources.row_layout import laid_out
 from curate.sources.structure import candidates, row_selectors
-from curate.sources.structure_objects import Candidate
+from curate.sources.structure_objects import ProposedMapping
 from curate.sources.unit_result import Draft, Row, UnreadableError, scalar_id
 
 CERTAIN = 0.95
@@ -188,7 +188,9 @@ def _laid(
             yield selector, laid
 
 
-def _try(candidate: Candidate, rows: Sequence[Row | None], selector: str | None) -> Proposal | None:
+def _try(
+    candidate: ProposedMapping, rows: Sequence[Row | None], selector: str | None
+) -> Proposal | None:
     known = [row for row in rows if row is not None]
     settings = (
         ({"rows": selector} if selector else {}) | candidate.mapping | _beside(known, candidate)
@@ -230,7 +232,7 @@ def share_read(mapping: Mapping | None, values: Sequence[Any]) -> float:
     return sum(isinstance(_read(mapping, row), Draft) for row in rows) / len(values)
 
 
-def _beside(rows: Sequence[Row], candidate: Candidate) -> dict[str, Any]:
+def _beside(rows: Sequence[Row], candidate: ProposedMapping) -> dict[str, Any]:
     """Propose, by known names, fields beside the messages: the id, the scenario."""
     folded = {
         key.lower(): key

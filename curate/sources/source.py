@@ -17,7 +17,7 @@ import orjson
 
 from curate.dialogue import Dialogue
 from curate.errors import CurateError, SourceError, UsageError
-from curate.sources.assemble import Part, UnitMaker, capped
+from curate.sources.assemble import SourcePart, UnitMaker, capped
 from curate.sources.config import RoleFrom, SourceConfig
 from curate.sources.detect import (
     SAMPLE,
@@ -78,7 +78,7 @@ class Source:
     config: SourceConfig
     detection: Detection
     detections: dict[str, Detection]
-    parts: tuple[Part, ...]
+    parts: tuple[SourcePart, ...]
     skipped_files: tuple[SkippedFile, ...] = ()
     joined: Joined | None = None
 
@@ -168,11 +168,11 @@ def open_source(config: SourceConfig) -> Source:
     """
     if is_hub_source(config):
         label = "@".join(filter(None, (config.paths[0], config.revision)))
-        part = Part(label, config.source_name, _numbered(hub_rows(config)))
+        part = SourcePart(label, config.source_name, _numbered(hub_rows(config)))
         return _opened(config, (part,), ())
     files, skipped = list_files(config)
     parts = tuple(
-        Part(file.label, file.prefix, partial(read_rows, file.path, config.encoding))
+        SourcePart(file.label, file.prefix, partial(read_rows, file.path, config.encoding))
         for file in files
     )
     return _opened(config, parts, skipped)
@@ -188,7 +188,7 @@ def open_rows(rows: Iterable[Any], config: SourceConfig) -> Source:
     Raises:
         UsageError, SourceError: see `open_source`.
     """
-    part = Part(config.paths[0], config.source_name, _numbered(Rows(rows)))
+    part = SourcePart(config.paths[0], config.source_name, _numbered(Rows(rows)))
     return _opened(config, (part,), ())
 
 
@@ -207,7 +207,7 @@ def _raw_row(number: int, row: Any) -> RawRow:
 
 
 def _opened(
-    config: SourceConfig, parts: tuple[Part, ...], skipped: tuple[SkippedFile, ...]
+    config: SourceConfig, parts: tuple[SourcePart, ...], skipped: tuple[SkippedFile, ...]
 ) -> Source:
     mapping = config.mapping
     joined = join_rows(mapping.join, config.encoding) if mapping and mapping.join else None
@@ -244,7 +244,7 @@ def _opened(
     return Source(config, summarise(detections), detections, kept, tuple(passed), joined)
 
 
-def _laid_out(part: Part, mapping: Mapping | None) -> Part:
+def _laid_out(part: SourcePart, mapping: Mapping | None) -> SourcePart:
     """The part with its rows as the mapping lays them out."""
     if mapping is None or mapping.rows is None:
         return part
@@ -356,7 +356,7 @@ def _nothing(
 
 
 def _part_units(
-    part: Part, found: Detection, maker: UnitMaker, joined: Joined | None
+    part: SourcePart, found: Detection, maker: UnitMaker, joined: Joined | None
 ) -> Iterator[Unit]:
     read = None if found.flat else _reader(found, joined)
     rows = _kept(part, found, maker.config)
@@ -371,7 +371,7 @@ def _part_units(
             yield maker.unit(part, (raw.number,), {raw.number: raw.value}, reading)
 
 
-def _kept(part: Part, found: Detection, config: SourceConfig) -> Iterator[RawRow | Unit]:
+def _kept(part: SourcePart, found: Detection, config: SourceConfig) -> Iterator[RawRow | Unit]:
     """The part's rows; in place of one that `source.where` leaves out, a unit that counts it."""
     if not config.where:
         yield from part.rows()
@@ -430,7 +430,7 @@ def _refined(
 
 
 def _joined_units(
-    part: Part, kept: Iterator[RawRow | Unit], found: Detection, maker: UnitMaker
+    part: SourcePart, kept: Iterator[RawRow | Unit], found: Detection, maker: UnitMaker
 ) -> Iterator[Unit]:
     rows: list[tuple[int, Row]] = []
     raws: dict[int, Any] = {}

@@ -20,8 +20,8 @@ from curate.sources.structure_objects import (
     ANSWERS,
     LIST_KEYS,
     QUESTIONS,
-    Candidate,
     Path,
+    ProposedMapping,
     at_path,
     is_named,
     is_speaker,
@@ -39,7 +39,7 @@ _LONG = 20_000
 """Characters of a text that are looked at for speakers' marks."""
 
 
-def candidates(rows: Sequence[Row]) -> Iterator[Candidate]:
+def candidates(rows: Sequence[Row]) -> Iterator[ProposedMapping]:
     """Ways to read rows as conversations, in no order."""
     for parse in (None, "json", "python"):
         found = False
@@ -52,7 +52,7 @@ def candidates(rows: Sequence[Row]) -> Iterator[Candidate]:
                     if parse == "python"
                     else candidate.doubts
                 )
-                yield Candidate(read_as | candidate.mapping, candidate.found, doubts)
+                yield ProposedMapping(read_as | candidate.mapping, candidate.found, doubts)
         if found:
             return
 
@@ -79,7 +79,7 @@ def _values(rows: Sequence[Row], parse: Parse | None) -> Iterator[tuple[Path, li
             yield path, there
 
 
-def _of_path(path: Path, values: list[Any], rows: Sequence[Row]) -> Iterator[Candidate]:
+def _of_path(path: Path, values: list[Any], rows: Sequence[Row]) -> Iterator[ProposedMapping]:
     lists = [value for value in values if isinstance(value, list) and value]
     texts = [value for value in values if isinstance(value, str) and value.strip()]
     columns = [value for value in values if isinstance(value, dict) and _is_columns(value)]
@@ -123,7 +123,7 @@ def _is_columns(value: dict[str, Any]) -> bool:
     )
 
 
-def _of_pairs(each: str, lists: list[list[Any]]) -> Iterator[Candidate]:
+def _of_pairs(each: str, lists: list[list[Any]]) -> Iterator[ProposedMapping]:
     """Pairs of a speaker and a text, or of a question and an answer."""
     objects = [
         [{"0": item[0], "1": item[1]} for item in value if isinstance(item, list)]
@@ -137,21 +137,21 @@ def _of_pairs(each: str, lists: list[list[Any]]) -> Iterator[Candidate]:
             [[speaker_name(item["0"]) for item in value] for value in objects]
         )
         message = {"role_from": "[0]", "text": "[1]"}
-        yield Candidate(
+        yield ProposedMapping(
             {"each": each, "messages": [message]} | roles,
             "pairs of speaker and text",
             tuple(doubts),
         )
     elif is_text(("0",), items):
         messages = [{"role": "user", "text": "[0]"}, {"role": "assistant", "text": "[1]"}]
-        yield Candidate(
+        yield ProposedMapping(
             {"each": each, "messages": messages},
             "pairs of texts",
             ("the first is taken for the user",),
         )
 
 
-def _of_texts(path: Path, lists: list[list[Any]], rows: Sequence[Row]) -> Iterator[Candidate]:
+def _of_texts(path: Path, lists: list[list[Any]], rows: Sequence[Row]) -> Iterator[ProposedMapping]:
     """Texts beside a list of their speakers, texts that open with their speaker, or texts taken in turn."""
     texts = [text for value in lists for text in value if isinstance(text, str)]
     words = [max(len(text.split()), len(text) / 6) for text in texts]
@@ -168,18 +168,20 @@ def _of_texts(path: Path, lists: list[list[Any]], rows: Sequence[Row]) -> Iterat
             message = {"role_from": "speaker", "text": "text"}
             mapping = {"each": {"speaker": parallel, "text": each}, "messages": [message]} | roles
             words_of = f"texts in '{each}', their speakers in '{parallel}'"
-            yield Candidate(mapping, words_of, tuple(doubts))
+            yield ProposedMapping(mapping, words_of, tuple(doubts))
             return
     marked = list(_of_transcripts(path, ["\n".join(map(str, value)) for value in lists]))
     for candidate in marked:
-        yield Candidate(candidate.mapping | {"each": each}, candidate.found, candidate.doubts)
+        yield ProposedMapping(candidate.mapping | {"each": each}, candidate.found, candidate.doubts)
     if not marked and LIST_KEYS.search(".".join(path)) and fmean(map(len, lists)) >= 2:
         in_turn = {"role_in_turn": ["user", "assistant"], "text": "."}
         in_order = ("roles are taken in turn",)
-        yield Candidate({"each": each, "messages": [in_turn]}, f"texts in '{each}'", in_order)
+        yield ProposedMapping({"each": each, "messages": [in_turn]}, f"texts in '{each}'", in_order)
 
 
-def _of_exchanges(path: Path, lists: list[list[Any]], rows: Sequence[Row]) -> Iterator[Candidate]:
+def _of_exchanges(
+    path: Path, lists: list[list[Any]], rows: Sequence[Row]
+) -> Iterator[ProposedMapping]:
     """Questions beside a list of their answers, both of them texts or objects with a text."""
     if not is_named(path, USER_KEYS, QUESTIONS):
         return
@@ -193,7 +195,7 @@ def _of_exchanges(path: Path, lists: list[list[Any]], rows: Sequence[Row]) -> It
             ]
             mapping = {"each": {"question": questions, "answer": answers}, "messages": messages}
             words = f"questions in '{questions}' and answers in '{answers}'"
-            yield Candidate(mapping, words, ("roles are guessed from the keys",))
+            yield ProposedMapping(mapping, words, ("roles are guessed from the keys",))
             return
 
 
@@ -231,14 +233,16 @@ def _beside(path: Path, rows: Sequence[Row]) -> Iterator[tuple[Path, list[list[A
             yield (*path[:-1], name), columns
 
 
-def _of_transcripts(path: Path, texts: list[str]) -> Iterator[Candidate]:
+def _of_transcripts(path: Path, texts: list[str]) -> Iterator[ProposedMapping]:
     marks = find_marks([text[:_LONG] for text in texts])
     each = selector_of(path)
     if not marks:
         if opens_lines_with_names([text[:_LONG] for text in texts]):
             mapping = {"each": each, "split": "names", "in_order": ["user", "assistant"]}
             doubts = ["who speaks first is taken for the user"]
-            yield Candidate(mapping, f"a transcript in '{each}' with people's names", tuple(doubts))
+            yield ProposedMapping(
+                mapping, f"a transcript in '{each}' with people's names", tuple(doubts)
+            )
         return
     openers = Counter(mark for text in texts for mark in marks if text.lstrip().startswith(mark))
     first = [speaker_of(mark) for mark, _ in openers.most_common()]
@@ -255,7 +259,7 @@ def _of_transcripts(path: Path, texts: list[str]) -> Iterator[Candidate]:
     doubts = [] if lined else ["speakers' marks stand within lines"]
     if not {"user", "assistant"} <= set(parties) or None in parties:
         doubts.append("roles are guessed from the marks")
-    yield Candidate(
+    yield ProposedMapping(
         {"each": each, "split": split},
         f"a transcript in '{each}' with the marks {', '.join(marks)}",
         tuple(doubts),

@@ -61,7 +61,7 @@ Raw = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ProposedMapping:
     """A mapping that may read the rows.
 
     Attributes:
@@ -75,7 +75,7 @@ class Candidate:
     doubts: tuple[str, ...] = ()
 
 
-def of_objects(each: str | Raw, lists: list[list[Raw]]) -> Iterator[Candidate]:
+def of_objects(each: str | Raw, lists: list[list[Raw]]) -> Iterator[ProposedMapping]:
     """The way to read lists of objects as conversations, if there is one; `each` is where a mapping finds them."""
     lists = [items for items in lists if len(items) >= 2]
     if not lists:
@@ -105,13 +105,15 @@ def of_objects(each: str | Raw, lists: list[list[Raw]]) -> Iterator[Candidate]:
         if _opens_without(replied, lists) and not _opens_without(asked, lists):
             messages.reverse()  # an item is an answer and what the user says to it
         words = f"questions under '{selector_of(asked)}' and answers under '{selector_of(replied)}'"
-        yield Candidate(
+        yield ProposedMapping(
             {"each": each, "messages": messages}, words, ("roles are guessed from the keys",)
         )
     elif texts and LIST_KEYS.search(str(each)) and _words(texts[0], items) >= 3:
         message = {"role_in_turn": ["user", "assistant"], "text": selector_of(texts[0])}
         words = f"texts under '{selector_of(texts[0])}' and nobody named who speaks"
-        yield Candidate({"each": each, "messages": [message]}, words, ("roles are taken in turn",))
+        yield ProposedMapping(
+            {"each": each, "messages": [message]}, words, ("roles are taken in turn",)
+        )
 
 
 def _text_paths(paths: list[Path], items: list[Raw]) -> list[Path]:
@@ -227,7 +229,9 @@ def _speaker_score(path: Path, lists: list[list[Raw]]) -> float:
     return 3 * known + 2 * bool(parts & SPEAKER_KEYS) - 0.2 * (len(path) - 1) - 0.1 * len(names)
 
 
-def _spoken(each: str | Raw, lists: list[list[Raw]], speaker: Path, texts: list[Path]) -> Candidate:
+def _spoken(
+    each: str | Raw, lists: list[list[Raw]], speaker: Path, texts: list[Path]
+) -> ProposedMapping:
     """A candidate of items with a speaker and a text."""
     items = [item for value in lists for item in value]
     text = texts[0]
@@ -271,7 +275,7 @@ def _spoken(each: str | Raw, lists: list[list[Raw]], speaker: Path, texts: list[
     if not parts & SPEAKER_KEYS and (doubts or roles):
         doubts.append(f"'{selector_of(speaker)}' may name no speaker")
     names = f"speakers under '{selector_of(speaker)}', texts under '{selector_of(text)}'"
-    return Candidate(mapping, names, tuple(doubts))
+    return ProposedMapping(mapping, names, tuple(doubts))
 
 
 def _where(text: Path, items: list[Raw]) -> Raw:

@@ -30,7 +30,7 @@ from curate.pairs.judge_functions import ForkAsks, JudgeAsks, joint_asks
 from curate.pairs.natural import verify_natural
 from curate.pairs.pair_prompts import PROMPT_VERSION as FORK_PROMPTS
 from curate.pairs.prefix import with_messages
-from curate.pairs.verify import Sides
+from curate.pairs.verification import Sides
 from curate.recipe import judge_roles
 from curate.records import (
     AdherenceTurn,

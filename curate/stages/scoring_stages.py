@@ -40,7 +40,7 @@ from curate.judging.metrics.metric_levels import (
     with_metric_levels,
 )
 from curate.judging.rubric import judge_dialogue
-from curate.judging.wording import prompt_version
+from curate.judging.rubric_prompts import prompt_version
 from curate.records import (
     JudgeIdentity,
     ScoringMode,

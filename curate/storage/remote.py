@@ -35,7 +35,7 @@ import orjson
 from curate.errors import CurateError, RunLockedError
 from curate.records import RUN_FORMAT
 from curate.storage.files import write_atomically
-from curate.storage.remote_place import Lock, Place
+from curate.storage.remote_place import Lock, RemotePlace
 from curate.storage.run_folder import RunFolder, check_format, refuse_format
 from curate.storage.store import Store
 
@@ -149,7 +149,7 @@ class RemoteFolder:
 
     def __init__(self, url: str, path: Path, interval: float = _INTERVAL) -> None:
         self.path = path
-        self._place = Place(url, path)
+        self._place = RemotePlace(url, path)
         self._state = self._load_state()
         self.lock = Lock(self._place, self._state["copy"], interval)
 

@@ -25,7 +25,7 @@ _LOCK = ".lock.json"
 _SILENT = 3
 
 
-class Place:
+class RemotePlace:
     """Files below a URL, by their names below it.
 
     Args:
@@ -117,7 +117,7 @@ class Lock:
         interval: seconds between renewals; a lock that is three of them old is taken for a dead one's.
     """
 
-    def __init__(self, place: Place, copy: str, interval: float) -> None:
+    def __init__(self, place: RemotePlace, copy: str, interval: float) -> None:
         self._place = place
         self._copy = copy
         self._interval = interval

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DrawnPlace:
     """Where a member of the set came to lie.
 
     Attributes:
@@ -30,7 +30,7 @@ class Place:
 
 def draw(
     ids: Sequence[str], labels: int, seed: int, strata: Sequence[int] | None = None
-) -> list[Place]:
+) -> list[DrawnPlace]:
     """Draw members of a set at random, without replacement.
 
     Args:
@@ -49,10 +49,10 @@ def draw(
         members.setdefault(numbers[at], []).append(at)
     sizes = {number: len(held) for number, held in members.items()}
     quotas = _quotas(sizes, min(labels, len(ids)))
-    places: list[Place | None] = [None] * len(ids)
+    places: list[DrawnPlace | None] = [None] * len(ids)
     for number, held in members.items():
         for order, at in enumerate(held):
-            places[at] = Place(order, number, order < quotas[number])
+            places[at] = DrawnPlace(order, number, order < quotas[number])
     return [place for place in places if place is not None]
 
 

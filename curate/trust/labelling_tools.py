@@ -33,7 +33,7 @@ _MOST_MESSAGES, _MOST_CHARACTERS = 500, 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class LabellingItem:
     """What is shown at once, and what it is about.
 
     Attributes:
@@ -79,7 +79,7 @@ def check_one_kind(dimensions: Iterable[str]) -> None:
 
 
 def tool_files(
-    tool: str, items: Sequence[Item], questions: Mapping[str, Sequence[str]], name: str
+    tool: str, items: Sequence[LabellingItem], questions: Mapping[str, Sequence[str]], name: str
 ) -> dict[str, bytes]:
     """What a tool imports, by file name.
 
@@ -107,7 +107,7 @@ def tool_files(
 # ---- Label Studio
 
 
-def _task(item: Item) -> dict[str, Any]:
+def _task(item: LabellingItem) -> dict[str, Any]:
     sides = {} if item.sides is None else dict(zip("ab", item.sides, strict=True))
     return {"data": {**item.about, "dialogue": item.messages, **sides}}
 
@@ -149,7 +149,7 @@ def _annotated(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 # ---- Argilla
 
 
-def _record(item: Item) -> dict[str, Any]:
+def _record(item: LabellingItem) -> dict[str, Any]:
     # a message may not be empty, and has an end
     pieces = [
         {"role": message["role"], "content": text[start : start + _MOST_CHARACTERS]}

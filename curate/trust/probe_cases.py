@@ -71,7 +71,7 @@ _WITH_TOOLS = (*_OF_CALLS, "misread_result")
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ProbeCase:
     """One flaw in one turn.
 
     Attributes:
@@ -96,7 +96,7 @@ class Case:
         """Names the case wherever it is made again from the same dialogue."""
         return f"{self.group[:12]}/{self.kind}/{self.turn}/{self.planted.content_hash[:8]}"
 
-    def with_messages(self, flawed: Message, reworded: Message | None) -> Case:
+    def with_messages(self, flawed: Message, reworded: Message | None) -> ProbeCase:
         """The case with another flawed message, and another harmless one; the one it has where that is None."""
         planted = _with_message(self.untouched, self.index, flawed)
         harmless = self.harmless
@@ -129,7 +129,7 @@ def plant_cases(
     *,
     rewordings: Mapping[str, str],
     seed: int = 42,
-) -> list[Case]:
+) -> list[ProbeCase]:
     """Plant up to `limit` flaws, the kinds as even as the dialogues allow, the dialogues as even as the kinds allow.
 
     Args:
@@ -146,7 +146,7 @@ def plant_cases(
     draw = random.Random(seed)
     order = draw.sample(range(len(dialogues)), len(dialogues))
     others = [_others(dialogues, at) for at in range(len(dialogues))]
-    queues: dict[ProbeKind, list[Iterator[Case]]] = {}
+    queues: dict[ProbeKind, list[Iterator[ProbeCase]]] = {}
     for kind in PROBE_KINDS:
         # A kind goes round the dialogues, each time with another turn; kinds begin far from each other.
         start = len(queues) * max(1, len(order) // len(PROBE_KINDS) - 1) % max(1, len(order))
@@ -155,7 +155,7 @@ def plant_cases(
             _cases(dialogues[at], kind, others[at], rewordings, f"{seed} {kind} {at}")
             for at in turned
         ]
-    cases: list[Case] = []
+    cases: list[ProbeCase] = []
     seen: set[str] = set()
     while queues:
         for kind in [*queues]:
@@ -169,7 +169,7 @@ def plant_cases(
     return cases
 
 
-def _next(queue: list[Iterator[Case]], seen: set[str]) -> Case | None:
+def _next(queue: list[Iterator[ProbeCase]], seen: set[str]) -> ProbeCase | None:
     """The next case of a kind; its dialogue goes to the end of the queue."""
     while queue:
         cases = queue.pop(0)
@@ -201,7 +201,7 @@ def _cases(
     others: Sequence[str],
     rewordings: Mapping[str, str],
     seed: str,
-) -> Iterator[Case]:
+) -> Iterator[ProbeCase]:
     """The cases of a kind in a dialogue, its turns in an order by chance."""
     draw = random.Random(seed)
     shuffled = draw.sample(others, len(others))
@@ -282,7 +282,7 @@ def _case(
     flawed: Message,
     reworded: Message | None,
     rewordings: Mapping[str, str],
-) -> Case:
+) -> ProbeCase:
     if reworded is None and place.text:
         share = changed_share(_words_of(place.message), _words_of(flawed))
         text = harmless_edit(place.text, share, rewordings, place.draw)
@@ -290,7 +290,7 @@ def _case(
             reworded = place.message.model_copy(update={"content": text})
     elif reworded is None:
         reworded = place.message.model_copy(update={"content": "One moment, please."})
-    return Case(
+    return ProbeCase(
         kind=kind,
         group=dialogue.content_hash,
         turn=place.turn,
@@ -306,7 +306,7 @@ def _with_message(dialogue: Dialogue, index: int, message: Message) -> Dialogue:
     return dialogue.model_copy(update={"messages": messages})
 
 
-def counted(cases: Sequence[Case]) -> dict[str, int]:
+def cases_by_kind(cases: Sequence[ProbeCase]) -> dict[str, int]:
     """Cases by kind, in the order of the kinds."""
     counts = Counter(case.kind for case in cases)
     return {kind: counts[kind] for kind in PROBE_KINDS if counts[kind]}

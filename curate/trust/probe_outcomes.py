@@ -10,7 +10,7 @@ from statistics import fmean
 from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, VERDICTS, Judgment
 from curate.records.probe import ProbeOutcome
 from curate.records.readings import conversation_value, turn_value
-from curate.trust.probe_cases import PROBE_KINDS, Case
+from curate.trust.probe_cases import PROBE_KINDS, ProbeCase
 from curate.trust.probe_variants import Variant
 
 SWITCHED = frozenset({"other_scenario"})
@@ -82,7 +82,7 @@ def higher(difference: float) -> float:
 
 
 def outcomes_of(
-    cases: Sequence[Case], variants: Sequence[Variant], readings: Readings
+    cases: Sequence[ProbeCase], variants: Sequence[Variant], readings: Readings
 ) -> list[ProbeOutcome]:
     """All outcomes, case by case and line by line; a case that lacks a reading gives none of the lines that need it."""
     outcomes: list[ProbeOutcome] = []
@@ -111,7 +111,7 @@ def _outcome(line: str, case: str, group: str, value: float, against: float = 0.
     return ProbeOutcome(line=line, case=case, group=group, value=value, against=against)
 
 
-def _of_case(case: Case, readings: Readings) -> Iterator[ProbeOutcome]:
+def _of_case(case: ProbeCase, readings: Readings) -> Iterator[ProbeOutcome]:
     def outcome(line: str, value: float, against: float = 0.0) -> ProbeOutcome:
         return _outcome(line, case.key, case.group, value, against)
 
@@ -147,7 +147,7 @@ def _of_case(case: Case, readings: Readings) -> Iterator[ProbeOutcome]:
 
 
 def _where(
-    case: Case, planted: Reading, outcome: Callable[[str, float, float], ProbeOutcome]
+    case: ProbeCase, planted: Reading, outcome: Callable[[str, float, float], ProbeOutcome]
 ) -> Iterator[ProbeOutcome]:
     """Whether the weakest turn is the planted one; a dialogue of one turn leaves no choice."""
     n = len(planted.turns)
@@ -162,7 +162,7 @@ def _where(
         yield outcome("last_turn", float(planted.weakest == last), 1 / n)
 
 
-def _late_flaws(cases: Sequence[Case], readings: Readings) -> list[ProbeOutcome]:
+def _late_flaws(cases: Sequence[ProbeCase], readings: Readings) -> list[ProbeOutcome]:
     """By dialogue, how much more a flaw of its second half costs than one of its first."""
     falls: dict[str, dict[bool, list[float]]] = defaultdict(lambda: defaultdict(list))
     for case in cases:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from curate.dialogue import Dialogue, Message, ToolCall
 from curate.trust.plant_sentences import CLOSINGS
 from curate.trust.plants import Place, sentences_of, to_length
-from curate.trust.probe_cases import Case
+from curate.trust.probe_cases import ProbeCase
 
 _PADDING = 0.4
 """How much longer padding makes a reply."""
@@ -99,7 +99,7 @@ def clean_variants(
     return variants
 
 
-def hidden_instructions(cases: Sequence[Case], limit: int, seed: int = 42) -> list[Variant]:
+def hidden_instructions(cases: Sequence[ProbeCase], limit: int, seed: int = 42) -> list[Variant]:
     """Flawed dialogues with something hidden in the turn of the flaw, beside the same with harmless text there.
 
     The harmless text is about as long. All lines have the same cases, so that the user's four share it.
@@ -125,11 +125,11 @@ def hidden_instructions(cases: Sequence[Case], limit: int, seed: int = 42) -> li
     return variants
 
 
-def _spread(cases: Sequence[Case], limit: int) -> list[Case]:
+def _spread(cases: Sequence[ProbeCase], limit: int) -> list[ProbeCase]:
     """One case a dialogue, then a second, until there are enough."""
     rounds: dict[str, int] = {}
 
-    def round_of(case: Case) -> int:
+    def round_of(case: ProbeCase) -> int:
         rounds[case.group] = rounds.get(case.group, 0) + 1
         return rounds[case.group]
 
@@ -241,7 +241,7 @@ def _with_result(dialogue: Dialogue, turn: int, text: str) -> Dialogue:
     return dialogue.model_copy(update={"messages": messages})
 
 
-def swapped_sides(cases: Sequence[Case], limit: int, seed: int = 42) -> Iterator[Case]:
+def swapped_sides(cases: Sequence[ProbeCase], limit: int, seed: int = 42) -> Iterator[ProbeCase]:
     """Cases whose two versions of a message are laid side by side, one a dialogue first."""
     draw = random.Random(f"{seed} order")
     said = [case for case in cases if case.untouched.messages[case.index].content.strip()]

@@ -13,10 +13,10 @@ import pytest
 
 from curate.benchmark.benchmark_run import Benchmark, Options, run_benchmark
 from curate.benchmark.labelled_turns import LabelledTurn, read_turns
+from curate.benchmark.method_scores import Comparer
 from curate.benchmark.methods import load_settings
 from curate.benchmark.output import origin, prepare_folder, read_saved_scores, write_benchmark
 from curate.benchmark.paper_tables import as_markdown, between, number, tables_of
-from curate.benchmark.scoring import Comparer
 from curate.errors import EngineError, UsageError
 from curate.sources import SourceConfig
 from curate.trust.agreement import Interval

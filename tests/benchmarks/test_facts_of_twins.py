@@ -15,7 +15,7 @@ from curate.engines.base import Completion, Request
 from curate.engines.scripted import ScriptedEngine
 from curate.recipe import load_recipe
 from curate.run.probe_plan import CASES, draw_cases
-from curate.trust.probe_cases import Case
+from curate.trust.probe_cases import ProbeCase
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +33,12 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cases(recipe: Path) -> Sequence[Case]:
+def cases(recipe: Path) -> Sequence[ProbeCase]:
     return draw_cases(load_recipe(recipe), limit=CASES).cases
 
 
 def test_false_claims_are_taken_of_many_dialogues_before_two_of_one(
-    script: ModuleType, cases: Sequence[Case]
+    script: ModuleType, cases: Sequence[ProbeCase]
 ) -> None:
     taken = script.spread(cases, 20)
     assert {case.kind for case in taken} == set(script.KINDS)
@@ -55,7 +55,7 @@ def test_a_judge_that_sees_all_is_told_from_one_that_sees_nothing(
     figures: str,
     script: ModuleType,
     recipe: Path,
-    cases: Sequence[Case],
+    cases: Sequence[ProbeCase],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from curate.dialogue import Dialogue, Message
-from curate.trust.probe_cases import Case
+from curate.trust.probe_cases import ProbeCase
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +28,9 @@ def dialogue(name: str, turns: int = 4) -> Dialogue:
     return Dialogue(id=name, messages=tuple(messages))
 
 
-def case(turn: int) -> Case:
+def case(turn: int) -> ProbeCase:
     untouched, planted = dialogue("a"), dialogue("b")
-    return Case("evasion", "group", turn, 2 * turn - 1, untouched, planted, None)
+    return ProbeCase("evasion", "group", turn, 2 * turn - 1, untouched, planted, None)
 
 
 def verdicts(*words: str | None) -> list[Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from curate.api import load_dialogues
 from curate.run.ingest import read_dialogues
-from curate.sources.sample import sample_chats
+from curate.sources.shipped_files import sample_chats
 from tests.cli.test_metrics import DRAFT
 from tests.servers import Body, answer_by_hash
 

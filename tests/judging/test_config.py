@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from curate.engines.base import Capability
 from curate.errors import UsageError
 from curate.judging.config import RubricConfig, resolve_mode
-from curate.judging.wording import (
+from curate.judging.rubric_prompts import (
     PROMPT_VERSION,
     WORDINGS,
     prompt_version,

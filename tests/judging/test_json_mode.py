@@ -15,8 +15,8 @@ from curate.engines.base import Completion, Request
 from curate.judging.config import RubricConfig
 from curate.judging.json_mode import BadReplyError, question, read_reply, reply_schema
 from curate.judging.rubric import judge_dialogue
+from curate.judging.rubric_prompts import resolve_texts
 from curate.judging.session import Scope
-from curate.judging.wording import resolve_texts
 from curate.records import Judgment, Unscored
 from tests.judging.judge import (
     CLOSE,

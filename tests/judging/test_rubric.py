@@ -15,7 +15,7 @@ from curate.engines.base import Completion, Request
 from curate.errors import UsageError
 from curate.judging.config import RubricConfig
 from curate.judging.rubric import judge_dialogue
-from curate.judging.wording import resolve_texts
+from curate.judging.rubric_prompts import resolve_texts
 from curate.records import Judgment, Unscored
 from tests.judging.judge import (
     CLOSE,

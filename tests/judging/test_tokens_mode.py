@@ -12,9 +12,9 @@ from curate.engines.base import Completion, Request
 from curate.engines.chat_completions import LabelMass
 from curate.judging.config import RubricConfig
 from curate.judging.rubric import judge_dialogue
+from curate.judging.rubric_prompts import resolve_texts
 from curate.judging.session import Scope
 from curate.judging.tokens_mode import items_of, label_reading
-from curate.judging.wording import resolve_texts
 from curate.records import Judgment, Unscored
 from tests.judging.judge import (
     IDENTITY,

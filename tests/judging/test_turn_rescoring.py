@@ -6,8 +6,8 @@ import pytest
 
 from curate.errors import UsageError
 from curate.judging.config import RubricConfig
+from curate.judging.rubric_prompts import WORDINGS
 from curate.judging.turn_rescoring import describe_issue, score_turn
-from curate.judging.wording import WORDINGS
 from curate.records import TurnReading, Unscored
 from tests.judging.judge import (
     ScriptedJudge,

@@ -34,7 +34,7 @@ from curate.run.pair_curves import (
     plan_twins,
 )
 from curate.run.pipeline import RunResult, run_recipe
-from curate.sources.sample import sample_chats
+from curate.sources.shipped_files import sample_chats
 from curate.storage.files import write_record
 
 DIALOGUES = 70

@@ -38,7 +38,7 @@ from curate.run.probe_asking import Probed, Prober
 from curate.run.probe_plan import ProbePlan, is_in_words
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import read_trust_report
-from curate.sources.sample import sample_rewordings
+from curate.sources.shipped_files import sample_rewordings
 from curate.stages import bind_verifier, judge_stage
 from curate.trust.probe_cases import KIND_SENTENCES
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from curate.errors import UsageError
 from curate.trust.gold import read_gold, read_rows
 from curate.trust.labelling_tools import (
-    Item,
+    LabellingItem,
     check_one_kind,
     exported_rows,
     questions_about,
@@ -24,9 +24,9 @@ from curate.trust.labelling_tools import (
 HOSTILE = 'a "quoted" </Choice> & more\u2028\x00'
 
 
-def item(number: int = 0, text: str = "Hello", **about: Any) -> Item:
+def item(number: int = 0, text: str = "Hello", **about: Any) -> LabellingItem:
     given = {"draw": "d1", "content": f"{number:032x}", "dialogue_id": f"chat-{number}"} | about
-    return Item(given, [{"role": "user", "content": text}])
+    return LabellingItem(given, [{"role": "user", "content": text}])
 
 
 def label_studio(files: dict[str, bytes], answers: list[list[tuple[Any, dict[str, str]]]]) -> Any:
@@ -128,7 +128,7 @@ def test_what_was_skipped_or_is_a_draft_is_no_answer() -> None:
 
 
 def test_the_sides_of_a_pair_are_shown_as_a_and_b() -> None:
-    pair = Item({**item().about, "pair_id": "p1"}, item().messages, ("first", "second"))
+    pair = LabellingItem({**item().about, "pair_id": "p1"}, item().messages, ("first", "second"))
     studio = tool_files("label-studio", [pair], questions_about(["better"]), "p")
     (task,) = json.loads(studio["tasks.json"])
     assert (task["data"]["a"], task["data"]["b"]) == ("first", "second")
@@ -186,7 +186,7 @@ def test_argilla_gets_messages_as_long_as_its_server_takes(text: str) -> None:
 
 
 def test_more_messages_than_argilla_shows_are_refused() -> None:
-    long = Item(item().about, [{"role": "user", "content": "x"}] * 501)
+    long = LabellingItem(item().about, [{"role": "user", "content": "x"}] * 501)
     with pytest.raises(UsageError, match="longer than Argilla shows"):
         tool_files("argilla", [long], questions_about(["accept"]), "p")
 

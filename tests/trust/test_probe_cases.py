@@ -14,10 +14,17 @@ from hypothesis import strategies as st
 from curate.dialogue import Dialogue, Message
 from curate.recipe import parse_recipe
 from curate.run.sample_dialogues import sample_dialogues
-from curate.sources.sample import sample_chats, sample_rewordings
+from curate.sources.shipped_files import sample_chats, sample_rewordings
 from curate.trust.harmless import changed_share, harmless_edit
 from curate.trust.plants import LENGTH_SLACK
-from curate.trust.probe_cases import LONGEST, PROBE_KINDS, Case, counted, plant_cases, shortened
+from curate.trust.probe_cases import (
+    LONGEST,
+    PROBE_KINDS,
+    ProbeCase,
+    cases_by_kind,
+    plant_cases,
+    shortened,
+)
 from curate.trust.probe_variants import ATTACKS, clean_variants, hidden_instructions
 
 
@@ -28,7 +35,7 @@ def clean() -> tuple[Dialogue, ...]:
 
 
 @cache
-def cases(limit: int = 312, seed: int = 42) -> tuple[Case, ...]:
+def cases(limit: int = 312, seed: int = 42) -> tuple[ProbeCase, ...]:
     replies, _ = sample_rewordings()
     return tuple(plant_cases(clean(), limit, rewordings=replies, seed=seed))
 
@@ -40,7 +47,7 @@ def said(message: Message) -> str:
 
 def test_the_sample_alone_has_room_for_three_hundred_flaws_of_all_kinds() -> None:
     assert len(cases()) >= 300
-    counts = counted(cases())
+    counts = cases_by_kind(cases())
     assert set(counts) == set(PROBE_KINDS)
     assert min(counts.values()) >= 15
     assert len({case.group for case in cases()}) >= 25
@@ -100,7 +107,7 @@ def test_a_flaw_lies_at_every_place_of_a_dialogue() -> None:
 def test_each_kind_is_what_it_says() -> None:
     by_kind = {kind: [case for case in cases() if case.kind == kind] for kind in PROBE_KINDS}
 
-    def texts(case: Case) -> tuple[str, str]:
+    def texts(case: ProbeCase) -> tuple[str, str]:
         return tuple(  # type: ignore[return-value]
             held.messages[case.index].content for held in (case.untouched, case.planted)
         )

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom
 
 from curate.errors import CurateError, UsageError
-from curate.trust.cascade import GRID, Tried, fit_threshold
+from curate.trust.cascade_threshold import GRID, Tried, fit_cascade_threshold
 
 RUNS = 2000
 RISK, CONFIDENCE = 0.1, 0.9
@@ -38,7 +38,7 @@ def test_no_more_is_lost_than_promised(number: int, error: float, slope: float) 
     broken = 0
     for _ in range(RUNS // 4):
         try:
-            found = fit_threshold(sample(rng, number, error, slope), RISK, CONFIDENCE)
+            found = fit_cascade_threshold(sample(rng, number, error, slope), RISK, CONFIDENCE)
         except CurateError:
             continue
         broken += true_loss(found.value, error, slope) > RISK
@@ -50,7 +50,7 @@ def test_where_none_passes_no_threshold_is_made_up() -> None:
     """A first judge that is lost wherever it decides: the strictest threshold would keep some all the same."""
     everything_lost = [Tried(0.005, True) for _ in range(50)]
     with pytest.raises(CurateError, match="can decide nothing alone"):
-        fit_threshold(everything_lost, RISK, CONFIDENCE)
+        fit_cascade_threshold(everything_lost, RISK, CONFIDENCE)
     published = GRID[0]  # "the strictest" of those that fail
     assert sum(one.doubt <= published for one in everything_lost) == 50
 
@@ -86,12 +86,12 @@ def test_a_cascade_is_tested_once_at_the_whole_error() -> None:
     assert passes[:, 0].mean() <= error
     # Ours walks one family of thresholds and tests the whole pipeline's loss, for which 1 stage remains.
     lost = [Tried(0.5, flag) for flag in [True] * 12 + [False] * 188]
-    assert fit_threshold(lost, RISK, CONFIDENCE).value == 1.0
+    assert fit_cascade_threshold(lost, RISK, CONFIDENCE).value == 1.0
 
 
 def test_a_good_first_judge_decides_and_a_doubtful_part_is_passed_on() -> None:
     tried = [Tried(0.1, False)] * 80 + [Tried(0.6, True)] * 40
-    found = fit_threshold(tried, RISK, CONFIDENCE)
+    found = fit_cascade_threshold(tried, RISK, CONFIDENCE)
     assert (found.kept, found.lost) == (80, 0)
     assert 0.1 <= found.value < 0.6
     assert found.at_most == pytest.approx(1 - 0.1 ** (1 / 120))
@@ -100,7 +100,7 @@ def test_a_good_first_judge_decides_and_a_doubtful_part_is_passed_on() -> None:
 def test_the_walk_stops_at_the_first_threshold_that_fails() -> None:
     """Later thresholds may not be looked at, though lost dialogues there be no more."""
     tried = [Tried(0.05, False)] * 50 + [Tried(0.305, True)] * 30 + [Tried(0.9, False)] * 20
-    assert fit_threshold(tried, RISK, CONFIDENCE).kept == 50
+    assert fit_cascade_threshold(tried, RISK, CONFIDENCE).kept == 50
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_fewer_dialogues_than_any_threshold_needs_are_refused(
     risk: float, confidence: float, least: int
 ) -> None:
     with pytest.raises(UsageError, match="too few dialogues"):
-        fit_threshold([Tried(0.1, False)] * (least - 1), risk, confidence)
-    assert fit_threshold([Tried(0.1, False)] * least, risk, confidence).kept == least
+        fit_cascade_threshold([Tried(0.1, False)] * (least - 1), risk, confidence)
+    assert fit_cascade_threshold([Tried(0.1, False)] * least, risk, confidence).kept == least
 
 
 @pytest.mark.parametrize(("risk", "confidence"), [(0.0, 0.9), (1.0, 0.9), (0.1, 1.0), (0.1, 0.0)])
 def test_shares_that_are_none_are_refused(risk: float, confidence: float) -> None:
     with pytest.raises(UsageError, match="is a share"):
-        fit_threshold([Tried(0.1, False)] * 100, risk, confidence)
+        fit_cascade_threshold([Tried(0.1, False)] * 100, risk, confidence)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Completion
-from curate.judging.wording import WORDINGS
+from curate.judging.rubric_prompts import WORDINGS
 from curate.pairs.config import ForkConfig
-from curate.pairs.verify import (
+from curate.pairs.verification import (
     CheckOutcome,
     Sides,
     SideScores,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curate.report.columns import encoded, kind_of
+from curate.report.packed_columns import encoded, kind_of
 
 VALUES = st.one_of(
     st.none(),

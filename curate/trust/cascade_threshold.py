@@ -53,7 +53,7 @@ class Threshold:
     at_most: float
 
 
-def fit_threshold(tried: Sequence[Tried], risk: float, confidence: float) -> Threshold:
+def fit_cascade_threshold(tried: Sequence[Tried], risk: float, confidence: float) -> Threshold:
     """The loosest threshold at which at most `risk` of all dialogues are lost, with a confidence.
 
     Args:
