@@ -101,7 +101,9 @@ _OVERFLOW = re.compile(
     r"|prompt is too long|input token count .{0,40}exceeds|reduce the length of the (?:messages|prompt)",
     re.IGNORECASE,
 )
-_REFUSED = re.compile(r"content_filter|content_policy|content management policy", re.IGNORECASE)
+_REFUSED = re.compile(
+    r"content_filter|content_policy|content management policy|requires moderation", re.IGNORECASE
+)
 _DETAIL_CHARS = 500
 
 
@@ -260,7 +262,7 @@ def _kind_of_error(status: int, text: str) -> FaultKind:
     # Some servers report an over-long prompt as their own failure; it is the caller's to fix.
     if (status in (400, 413, 422) or status >= 500) and _OVERFLOW.search(text):
         return "context_overflow"
-    if status in (400, 413, 422) and _REFUSED.search(text):
+    if status in (400, 403, 413, 422) and _REFUSED.search(text):
         return "refused"
     if status in (401, 402, 403):  # 402: the account is used up
         return "auth"

@@ -293,8 +293,9 @@ class Retrying:
         retries: how often a call is repeated after a transient fault.
         fatal_after: after so many calls in a row (a list of siblings is one) that end in `auth` or
             `connection` faults, their retries spent, the engine is given up: better than marking every
-            dialogue unscored. A call that found no connection is repeated as often more, so that it is
-            answered with that fault only where others came through meanwhile.
+            dialogue unscored. Such a call is repeated as often more, so that it is answered with that
+            fault only where others came through meanwhile. HTTP 403 may be about one text alone, so calls
+            about one dialogue that end with it count once.
         base_delay: seconds before the first retry; doubled for each further one, jittered, at most 60,
             and never less than the server asked for.
         deadline: seconds since a call's first try after which no further one begins; None for none.
@@ -317,6 +318,7 @@ class Retrying:
         self._base_delay = base_delay
         self._deadline = deadline
         self._fatal_streak = 0
+        self._forbidden: frozenset[str] = frozenset()
         self._given_up: str | None = None
 
     async def complete(self, calls: Calls, answer: Answer) -> None:
@@ -334,8 +336,8 @@ class Retrying:
             fault = completion.fault
             faults.append(fault)
             # An engine that is gone is given up before anything is made of its last faults.
-            more = self._fatal_after - 1 if fault is not None and fault.kind == "connection" else 0
-            if fault is not None and fault.is_transient and attempt < self._retries + more:
+            more = self._fatal_after - 1 if fault is not None and fault.kind in _FATAL else 0
+            if fault is not None and attempt < self._retries_of(fault) + more:
                 failed[key] = completion
             else:
                 answer(key, completion)
@@ -346,8 +348,8 @@ class Retrying:
             await self._inner.complete(calls, sort)
             if not failed:
                 break
-            if attempt >= self._retries:
-                self._watch_for_the_end(faults)
+            if all(fault is None or attempt >= self._retries_of(fault) for fault in faults):
+                self._watch_for_the_end(calls, faults)
             pause = self._pause(attempt, faults)
             if self._deadline is not None and time.monotonic() + pause - began > self._deadline:
                 for key, completion in failed.items():
@@ -358,18 +360,27 @@ class Retrying:
             failed.clear()
             faults.clear()
             attempt += 1
-        self._watch_for_the_end(faults)
+        self._watch_for_the_end(calls, faults)
+
+    def _retries_of(self, fault: Fault) -> int:
+        return self._retries if fault.is_transient else 0
 
     def _pause(self, attempt: int, faults: Sequence[Fault | None]) -> float:
         doubled: float = min(self._base_delay * 2**attempt, 60.0) * random.uniform(0.5, 1.0)
         asked = (fault.retry_after or 0.0 for fault in faults if fault and fault.is_transient)
-        return max(doubled, *asked)
+        return max((doubled, *asked))
 
-    def _watch_for_the_end(self, faults: Sequence[Fault | None]) -> None:
+    def _watch_for_the_end(self, calls: Calls, faults: Sequence[Fault | None]) -> None:
         last = faults[-1]
         if last is None or any(fault is None or fault.kind not in _FATAL for fault in faults):
             self._fatal_streak = 0
+            self._forbidden = frozenset()
             return
+        if any(fault is not None and fault.status == 403 for fault in faults):
+            about = {request.affinity or key for key, request in calls.items()}
+            if about <= self._forbidden:
+                return
+            self._forbidden |= about
         self._fatal_streak += 1
         if self._fatal_streak >= self._fatal_after:
             self._given_up = f"{last.kind}: {last.detail}"

@@ -233,6 +233,7 @@ def test_an_over_long_prompt_is_known_in_every_servers_words(status, message):
         (401, "bad key", "auth"),
         (402, "Insufficient Balance", "auth"),
         (403, "forbidden", "auth"),
+        (403, "Your model requires moderation and your input was flagged", "refused"),
         (404, "no such model", "bad_request"),
         (408, "", "timeout"),
         (504, "upstream", "timeout"),

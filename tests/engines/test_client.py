@@ -198,7 +198,7 @@ async def test_a_fault_that_stays_is_data_and_is_asked_again_next_time(cache):
     assert reply.text == "back"
 
 
-@pytest.mark.parametrize("kind", ["context_overflow", "bad_request", "auth"])
+@pytest.mark.parametrize("kind", ["context_overflow", "bad_request"])
 async def test_faults_that_a_user_can_mend_are_neither_repeated_nor_kept(cache, kind):
     engine = ScriptedEngine([Fault(kind), "mended"])
     ask = make_asker(engine, cache)
@@ -232,8 +232,6 @@ async def test_retry_after_is_honoured(monkeypatch):
 async def test_faults_in_a_row_that_no_retry_mends_stop_the_run():
     engine = ScriptedEngine(lambda request: Fault("auth", "HTTP 401: no"))
     ask = make_asker(engine, fatal_after=3)
-    for _ in range(2):
-        assert (await ask([make_request("a")]))[0].fault.kind == "auth"
     for _ in range(2):
         with pytest.raises(EngineError, match="HTTP 401") as caught:
             await ask([make_request("a")])
@@ -430,10 +428,9 @@ async def test_a_failing_batch_counts_once_towards_giving_up():
     refuse = Completion(finish="error", fault=Fault("auth", "HTTP 401"))
     engine = Batching({letter: [refuse] * 9 for letter in "abc"})
     ask = make_asker(engine, fatal_after=2)
-    requests = [make_request(letter) for letter in "abc"]
-    assert {reply.fault.kind for reply in await ask(requests)} == {"auth"}
     with pytest.raises(EngineError):
-        await ask(requests)
+        await ask([make_request(letter) for letter in "abc"])
+    assert engine.calls == ["abc", "abc"]
 
 
 async def test_no_try_begins_after_the_deadline():

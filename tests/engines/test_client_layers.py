@@ -130,9 +130,9 @@ def retrying(inner, **options) -> Retrying:
 
 async def test_retrying_repeats_only_what_failed_in_passing():
     inner = Inner(
-        {"a": [failed("server")] * 2, "b": [failed("auth")], "c": [failed("timeout")] * 9}
+        {"a": [failed("server")] * 2, "b": [failed("bad_request")], "c": [failed("timeout")] * 9}
     )
-    assert await ask(retrying(inner), "abcd") == "aATd"
+    assert await ask(retrying(inner), "abcd") == "aBTd"
     assert inner.asked == ["abcd", "ac", "ac"]
 
 
@@ -143,13 +143,35 @@ async def test_retrying_begins_no_try_after_the_deadline():
 
 
 async def test_retrying_gives_an_engine_up_that_fails_for_good():
-    layer = retrying(Inner({"a": [failed("auth", detail="HTTP 401")] * 9}), fatal_after=2)
-    assert await ask(layer, "a") == "A"
-    assert await ask(layer, "b") == "b"
-    assert await ask(layer, "a") == "A"
+    inner = Inner({"a": [failed("auth", detail="HTTP 401")] * 9})
+    layer = retrying(inner, fatal_after=2)
     for letter in "ab":
         with pytest.raises(EngineError, match="HTTP 401"):
             await ask(layer, letter)
+    assert inner.asked == ["a", "a"]
+
+
+async def test_retrying_answers_with_a_refusal_where_others_come_through():
+    class Shared(Inner):
+        async def complete(self, calls, answer):
+            if key("a") in calls:
+                assert await ask(layer, "b") == "b"
+            await super().complete(calls, answer)
+
+    inner = Shared({"a": [failed("auth")] * 9})
+    layer = retrying(inner, fatal_after=3)
+    assert await ask(layer, "a") == "A"
+    assert inner.asked == ["b", "a"] * 3
+
+
+async def test_retrying_counts_what_is_forbidden_about_one_dialogue_once():
+    inner = Inner({letter: [failed("auth", status=403)] * 9 for letter in "acd"})
+    layer = retrying(inner, fatal_after=3)
+    assert await ask(layer, "a") == "A"
+    assert await ask(layer, "a") == "A"
+    assert await ask(layer, "c") == "A"
+    with pytest.raises(EngineError):
+        await ask(layer, "d")
 
 
 async def test_one_by_one_asks_each_alone_where_a_whole_list_failed():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -195,20 +196,34 @@ def test_two_reasons_are_no_pattern() -> None:
         first.see(unscored("engine_error"))
 
 
-def test_a_server_that_went_away_and_came_back(tmp_path: Path) -> None:
-    """Nothing is made of the calls that met no connection at the end: the next run asks them again."""
+def refused(status: int, **error: str) -> web.Response:
+    return web.json_response({"error": {"message": "no", **error}}, status=status)
+
+
+AWAY: dict[str, Callable[[], web.Response]] = {
+    "no connection": Reset,
+    "a key that was taken back": lambda: refused(401),
+    "an account used up": lambda: refused(429, code="insufficient_quota"),
+    "a key without the right": lambda: refused(403),
+}
+
+
+@pytest.mark.parametrize("kind", AWAY)
+def test_a_server_that_refused_all_and_came_back(tmp_path: Path, kind: str) -> None:
+    """Nothing is made of the calls that came to nothing at the end: the next run asks them again."""
     data, is_away = write_chats(tmp_path, 12), False
 
     def answer(body: Body) -> Any:
         nonlocal is_away
         is_chat = "chat " in json.dumps(body["messages"])
         is_away = is_away or (is_chat and server.counts.total() == last)
-        return Reset() if is_away and is_chat else answer_by_hash(body)
+        return AWAY[kind]() if is_away and is_chat else answer_by_hash(body)
 
     with live_server(answer=answer) as server:
         last = -1
         run_recipe(recipe(data, server), out=tmp_path / "quiet")
-        for last_of in range(24, 64, 4):
+        # What forbids one text alone is not given up, so the last dialogues are left out.
+        for last_of in range(24, 64 if kind != "a key without the right" else 48, 8):
             run, began = tmp_path / f"run-{last_of}", len(server.requests)
             last = began + last_of
             with pytest.raises(
@@ -220,3 +235,16 @@ def test_a_server_that_went_away_and_came_back(tmp_path: Path) -> None:
             quiet, made = contents(tmp_path / "quiet"), contents(run)
             different = [name for name in quiet if quiet[name] != made.get(name)]
             assert different == [name for name in different if name.endswith(OF_THE_PROCESS)]
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_a_text_that_a_gateway_forbids_costs_its_row_alone(tmp_path: Path, in_flight: int) -> None:
+    def answer(body: Body) -> Any:
+        return refused(403) if "chat 11?" in json.dumps(body["messages"]) else answer_by_hash(body)
+
+    with live_server(answer=answer) as server:
+        models = {"judge": model(server, in_flight=in_flight)}
+        given = recipe(write_chats(tmp_path, 12), server, models=models)
+        ended = run_recipe(given, out=tmp_path / "run")
+    assert ended.manifest.stages["judge"].unscored == 1
+    assert ended.manifest.stages["judge"].rows == 12
