@@ -36,10 +36,11 @@ from asking import add_judge, asked_before, open_judge, table
 
 from curate import load_dialogues
 from curate.dialogue import Dialogue, Message
-from curate.engines.base import Engine, Request
-from curate.engines.chat_completions import LETTER_PREFIX, read_labels
+from curate.engines.base import Engine
+from curate.engines.chat_completions import read_labels
 from curate.judging.config import RubricConfig
 from curate.judging.turn_rescoring import score_turn
+from curate.pairs.letters import letter_request
 from curate.pairs.pair_prompts import ClosedQuestion, comparison
 from curate.pairs.prefix import with_messages
 from curate.pairs.verification import cut_after, token_ratio
@@ -58,19 +59,10 @@ Scores = dict[str, float]
 
 async def read_letters(engine: Engine, questions: list[ClosedQuestion]) -> list[dict[str, float]]:
     """Log-probability by letter, and `coverage`."""
-    requests = [
-        Request(
-            question.trunk,
-            question.question(as_json=False),
-            max_tokens=1,
-            prefill=LETTER_PREFIX,
-            labels=question.labels,
-        )
-        for question in questions
-    ]
+    replies = await engine.complete(list(map(letter_request, questions)))
     masses = [
         read_labels(reply, question.labels)
-        for reply, question in zip(await engine.complete(requests), questions, strict=True)
+        for reply, question in zip(replies, questions, strict=True)
     ]
     return [{**mass.logprobs, "coverage": mass.coverage} for mass in masses]
 

@@ -12,11 +12,9 @@ shown, and the memory of the renderer.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import socket
-import statistics
 import subprocess
 import tempfile
 import time
@@ -25,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
-from report_page import resident
+from report_page import fresh_page, resident, show
 
 from curate.run.ingest import DIALOGUES
 
@@ -71,13 +69,7 @@ def served(venv: Path, logs: Path) -> Iterator[str]:
 
 def opened(address: str, log: str, middle: str) -> dict[str, float]:
     """One opening in a browser of its own."""
-    from playwright.sync_api import sync_playwright
-
-    chromium = os.environ.get("CURATE_CHROMIUM", "/usr/bin/chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.set_default_timeout(240_000)
+    with fresh_page(240) as page:
         began = time.perf_counter()
         page.goto(f"{address}/#/logs/{log}", wait_until="commit")
         page.get_by_text("chat-0", exact=True).first.wait_for()
@@ -87,7 +79,6 @@ def opened(address: str, log: str, middle: str) -> dict[str, float]:
         page.get_by_text(re.compile("^assistant$", re.IGNORECASE)).first.wait_for()
         found["dialogue_s"] = time.perf_counter() - began
         found["renderer_after_mb"] = resident(os.getpid())
-        browser.close()
     return found
 
 
@@ -115,8 +106,7 @@ def main() -> None:
         }
         with served(given.venv, logs) as address:
             times = [opened(address, log.name, f"chat-{count // 2}") for _ in range(3)]
-    figures |= {name: statistics.median(time[name] for time in times) for name in times[0]}
-    print(json.dumps({"dialogues": count, "load": os.getloadavg()[0]} | figures, indent=2))
+    show(count, figures, times)
 
 
 if __name__ == "__main__":

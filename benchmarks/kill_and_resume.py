@@ -255,7 +255,7 @@ def main() -> None:
             shutil.rmtree(folder / name, ignore_errors=True)
         measured = measure(given.dialogues, given.kills, folder)
     result = report(measured)
-    print(json.dumps(result)) if given.json else shared.show(result)
+    shared.show(result, as_json=given.json)
     said = problems(measured)
     sys.exit("\n".join(said) or 0)
 

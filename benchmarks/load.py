@@ -203,7 +203,7 @@ def main() -> None:
         folder = given.folder or Path(temporary)
         measured = measure(given.replies, given.width, given.faults, folder)
     result = report(measured)
-    print(json.dumps(result)) if given.json else shared.show(result)
+    shared.show(result, as_json=given.json)
     said = problems(measured)
     sys.exit("\n".join(said) or 0)
 

@@ -214,7 +214,10 @@ def row(metric: str, value: float, unit: str, target: str, met: bool | None, bes
     }
 
 
-def show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any], *, as_json: bool = False) -> None:
+    if as_json:
+        print(json.dumps(result))
+        return
     print(f"{result['name']} (row {result['target']} of the targets)\n")
     for entry in result["rows"]:
         met = {True: "met", False: "NOT MET", None: ""}[entry["met"]]

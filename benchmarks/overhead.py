@@ -199,7 +199,7 @@ def main() -> None:
         f"{len(shared.CHAT)}; uvloop"
     )
     result = report(taken, how)
-    print(json.dumps(result)) if options.json else shared.show(result)
+    shared.show(result, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -231,7 +231,7 @@ def main() -> None:
         asyncio.run(ask_all(options.ask[0], Path(options.ask[1])))
     else:
         result = report(options.records, options.kills)
-        print(json.dumps(result)) if options.json else shared.show(result)
+        shared.show(result, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -176,15 +177,25 @@ def resident(pid: int) -> float:
     return max(sizes, default=0) / 1000
 
 
-def opened(file: Path, middle: int) -> dict[str, float]:
-    """One opening in a browser of its own; `middle`: a dialogue whose text is there."""
-    from playwright.sync_api import expect, sync_playwright
+@contextmanager
+def fresh_page(patience: float) -> Iterator[Any]:
+    """A page in a browser of its own, which is waited for that many seconds."""
+    from playwright.sync_api import sync_playwright
 
     chromium = os.environ.get("CURATE_CHROMIUM", "/usr/bin/chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.set_default_timeout(120_000)
+        page.set_default_timeout(1000 * patience)
+        yield page
+        browser.close()
+
+
+def opened(file: Path, middle: int) -> dict[str, float]:
+    """One opening in a browser of its own; `middle`: a dialogue whose text is there."""
+    from playwright.sync_api import expect
+
+    with fresh_page(120) as page:
         began = time.perf_counter()
         page.goto(f"{file.as_uri()}#/overview", wait_until="commit")
         page.wait_for_selector("html[data-open]", state="attached")
@@ -203,8 +214,14 @@ def opened(file: Path, middle: int) -> dict[str, float]:
         )
         found["search_s"] = time.perf_counter() - began
         found["renderer_after_mb"] = resident(os.getpid())
-        browser.close()
     return found
+
+
+def show(dialogues: int, figures: dict[str, float], times: list[dict[str, float]]) -> None:
+    """Print the figures with the median of each time."""
+    medians = {name: statistics.median(time[name] for time in times) for name in times[0]}
+    said = {"dialogues": dialogues, "load": os.getloadavg()[0]} | figures | medians
+    print(json.dumps(said, indent=2))
 
 
 def main() -> None:
@@ -230,10 +247,7 @@ def main() -> None:
         }
         shown = given.dialogues - written.left_out
         times = [opened(written.files[0], shown // 2) for _ in range(3)]
-    figures |= {name: statistics.median(time[name] for time in times) for name in times[0]}
-    print(
-        json.dumps({"dialogues": given.dialogues, "load": os.getloadavg()[0]} | figures, indent=2)
-    )
+    show(given.dialogues, figures, times)
 
 
 if __name__ == "__main__":

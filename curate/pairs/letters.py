@@ -115,23 +115,23 @@ async def ask_letters(
     return await _ask_json(questions, asks)
 
 
+def letter_request(question: ClosedQuestion) -> Request:
+    """The request that reads a question's letter from the first token."""
+    return Request(
+        question.trunk,
+        question.question(as_json=False),
+        max_tokens=1,
+        prefill=LETTER_PREFIX,
+        labels=question.labels,
+        purpose=question.purpose,
+    )
+
+
 async def _ask_labels(
     questions: Sequence[ClosedQuestion], asks: JudgeAsks, min_coverage: float
 ) -> list[Pick] | None:
     """Letters from the first token; None where the mode is open and the engine turns out to give none."""
-    completions = await asks.judge(
-        [
-            Request(
-                question.trunk,
-                question.question(as_json=False),
-                max_tokens=1,
-                prefill=LETTER_PREFIX,
-                labels=question.labels,
-                purpose=question.purpose,
-            )
-            for question in questions
-        ]
-    )
+    completions = await asks.judge(list(map(letter_request, questions)))
     if asks.judge_mode is None and any(map(_gave_no_labels, completions)):
         return None
     return [
