@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -70,6 +69,24 @@ def summed(loads: Iterable[Load]) -> Load:
     return Load(*map(sum, zip(*loads, Load(), strict=True)))
 
 
+def shared_start(one: str, other: str) -> int:
+    """How many characters two texts share from their start.
+
+    By halves that are compared whole: `os.path.commonprefix` looks at every character of a prompt in Python, which
+    was a tenth of what a small run computes.
+    """
+    low, high = 0, min(len(one), len(other))
+    if one[:high] == other[:high]:
+        return high
+    while high - low > 1:  # the first `low` are shared, the first `high` are not
+        middle = (low + high) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 @dataclass(slots=True)
 class Meter:
     """Counts the calls to one model, each after the other."""
@@ -92,7 +109,7 @@ class Meter:
 
         The text before is kept in pieces with their counts, so that only what is new is tokenised.
         """
-        shared = len(os.path.commonprefix((text, self._last)))  # noqa: RUF071 (characters are meant)
+        shared = shared_start(text, self._last)
         self._last = text
         while self._pieces and self._pieces[-1][0] > shared:
             self._pieces.pop()
