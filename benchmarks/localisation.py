@@ -24,6 +24,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,13 +32,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 from asking import table
 
 from curate.dialogue import Dialogue, Message
 from curate.engines.accounting import Accounting, Budget
-from curate.engines.base import Ask, Request
+from curate.engines.base import Ask, Completion, Request
 from curate.engines.layout import Chat
 from curate.recipe import Recipe, load_recipe
 from curate.records import Judgment, ProbeOutcome
@@ -154,11 +156,28 @@ def all_of_them(by_metric: Mapping[str, Mapping[str, Score]]) -> dict[str, Score
     }
 
 
-def deepeval_metrics(ask: Ask, max_tokens: int) -> dict[str, Callable[[], Any]]:
-    """deepeval's metrics by name, asking through `ask`."""
+SCORE = re.compile(r'"score"\s*:\s*(?=\d)')
+"""Ends where the number begins."""
+
+
+def deepeval_judge(ask: Ask, max_tokens: int) -> Any:
+    """A model of deepeval's that asks through `ask`, each reply held to the schema that it gives.
+
+    Where deepeval weighs a score by its log-probabilities, it is given those of the number's first token: the reply is
+    made without them, and then asked to go on where its number stands.
+    """
     os.environ.setdefault("DEEPEVAL_TELEMETRY_OPT_OUT", "YES")
-    from deepeval import metrics
     from deepeval.models import DeepEvalBaseLLM
+
+    async def replied(prompt: str, **asked: Any) -> Completion:
+        message = {"role": "user", "content": prompt}
+        request = Request(
+            Chat((message,)), **{"max_tokens": max_tokens, **asked}, purpose="deepeval.metric"
+        )
+        (reply,) = await ask([request])
+        if reply.fault is not None:
+            raise ValueError(reply.fault.kind)
+        return reply
 
     class Judge(DeepEvalBaseLLM):  # type: ignore[misc]
         def load_model(self) -> None:
@@ -171,17 +190,36 @@ def deepeval_metrics(ask: Ask, max_tokens: int) -> dict[str, Callable[[], Any]]:
             raise NotImplementedError
 
         async def a_generate(self, prompt: str, schema: Any = None) -> Any:
-            message = {"role": "user", "content": prompt}
             bound = None if schema is None else schema.model_json_schema()
-            request = Request(
-                Chat((message,)), max_tokens=max_tokens, schema=bound, purpose="deepeval.metric"
-            )
-            (reply,) = await ask([request])
-            if reply.fault is not None:
-                raise ValueError(reply.fault.kind)
-            return reply.text if schema is None else schema.model_validate_json(reply.text)
+            text = (await replied(prompt, schema=bound)).text
+            return text if schema is None else schema.model_validate_json(text)
 
-    judge = Judge()
+        async def a_generate_raw_response(self, prompt: str, top_logprobs: int) -> Any:
+            text = (await replied(prompt)).text
+            number = SCORE.search(text)
+            if number is None:
+                raise ValueError("no score")
+            begun = text[: number.end()]
+            first = await replied(prompt, max_tokens=1, prefill=begun, labels=tuple("0123456789"))
+            return chat_completion(text, first.first_token[:top_logprobs]), 0.0
+
+    return Judge()
+
+
+def chat_completion(text: str, likely: Sequence[tuple[str, float]]) -> Any:
+    """A reply in OpenAI's form, of whose tokens only the likeliest one of a place is known, with its alternatives."""
+    tops = [SimpleNamespace(token=token, logprob=logprob) for token, logprob in likely]
+    place = SimpleNamespace(token=tops[0].token, logprob=tops[0].logprob, top_logprobs=tops)
+    said = SimpleNamespace(content=text)
+    choice = SimpleNamespace(message=said, logprobs=SimpleNamespace(content=[place]))
+    return SimpleNamespace(choices=[choice])
+
+
+def deepeval_metrics(ask: Ask, max_tokens: int) -> dict[str, Callable[[], Any]]:
+    """deepeval's metrics by name, asking through `ask`."""
+    judge = deepeval_judge(ask, max_tokens)
+    from deepeval import metrics
+
     kinds = {name: getattr(metrics, f"{name}Metric") for name in METRICS}
     return {name: partial(of, model=judge, include_reason=False) for name, of in kinds.items()}
 
@@ -201,7 +239,7 @@ async def score(name: str, metric: Any, dialogue: Dialogue) -> Score | str:
     try:
         value = await metric.a_measure(case, _show_indicator=False)
         return Score(float(value), blamed(name, metric, [number for number, *_ in chat]))
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, ZeroDivisionError) as error:
         return type(error).__name__
 
 

@@ -136,7 +136,7 @@ class Prober:
         Args:
             stage, verifier: how they judge dialogues, and compare sides.
         """
-        asks = asks.with_judges(_without_opinions)
+        asks = asks.with_judges(without_opinions)
         return cls(plan, stage, asks, verifier.asks(asks))
 
     def jobs(self) -> Iterator[Callable[[], Awaitable[None]]]:
@@ -241,7 +241,7 @@ class Prober:
         return Probed(report, tuple(outcomes))
 
 
-def _without_opinions(ask: Ask) -> Ask:
+def without_opinions(ask: Ask) -> Ask:
     """The same without the judge's own verdict and weakest turn, which no line reads: a quarter of what is asked."""
 
     async def asked(requests: Sequence[Request]) -> list[Completion]:
