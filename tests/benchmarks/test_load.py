@@ -7,9 +7,9 @@ from copy import deepcopy
 from pathlib import Path
 from types import ModuleType
 
-REPLIES, WIDTH = 20_000, 32
-MOST_GROWTH = 1_500.0
-"""Bytes a reply. A kept reply takes four times as much, and on so few the memory still settles."""
+REPLIES, WIDTH = 10_000, 32
+MOST_GROWTH = 3_000.0
+"""Bytes a reply. A kept reply takes twice as much, and on so few the memory still settles."""
 
 
 def test_nothing_grows_with_the_replies(load: Callable[[str], ModuleType], tmp_path: Path) -> None:

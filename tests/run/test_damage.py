@@ -137,11 +137,14 @@ def test_a_damaged_file_of_a_finished_run(
     assert result.exit_code == 0
     assert dialogues_asked_about(server) == before
     assert results(run) == results(finished)
+    warnings = [said for said in result.manifest.warnings if "damaged" in said]
     if "rows.parquet" in name and damage is cut:  # the others may hit what nobody reads
-        [warning] = [said for said in result.manifest.warnings if "damaged" in said]
+        [warning] = warnings
         assert "rows.parquet" in warning
         assert "made again" in warning
-    assert not any("damaged" in said for said in run_recipe(planned, out=run).manifest.warnings)
+    if warnings:  # once: what was damaged is whole again
+        again = run_recipe(planned, out=run)
+        assert not any("damaged" in said for said in again.manifest.warnings)
 
 
 @pytest.mark.parametrize("damage", [flip, cut, blank])
