@@ -26,7 +26,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
 import sys
 import threading
 from collections import Counter, defaultdict
@@ -39,6 +38,9 @@ import polars as pl
 from aiohttp import web
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # this tree's curate, whichever is installed
+
+from tests.processes import start  # noqa: E402
 
 RENAMED: dict[str, str] = {
     # Old name to new: keys, whole string values and file names of rows, on both sides of a comparison.
@@ -483,16 +485,8 @@ class Maker:
 
     def curate(self, name: str, *words: str | Path) -> str:
         """Run a command; its exit code and its figures are kept."""
-        code = "from curate.cli import main; main()"
         env = dict(os.environ, PYTHONPATH=str(ROOT), COLUMNS="200", NO_COLOR="1", TERM="dumb")
-        done = subprocess.run(
-            [sys.executable, "-c", code, *map(str, words)],
-            capture_output=True,
-            text=True,
-            cwd=self.work,
-            env=env,
-            check=False,
-        )
+        done = start(*words, env=env, cwd=self.work).wait()
         print(f"  {name}: exit {done.returncode}", flush=True)
         (self.work / f"{name}.out").write_text(done.stdout)
         (self.work / f"{name}.err").write_text(done.stderr)
