@@ -2,11 +2,13 @@
 
     python scripts/mutants.py            # 400 mutants drawn with seed 1; results in .mutants/seed-1.jsonl
     python scripts/mutants.py --lines curate/judging/verdict.py:40-90    # all mutants of these lines
+    python scripts/mutants.py --lines curate/judging/verdict.py:40-90 --tests tests/judging/test_verdict.py
 
 mutmut makes the mutants, of what its own runner would change: functions and methods without decorators. Its
 runner is not used: here pytest collects a room's tests once, and every mutant is a fork of that process in
 which one function has another code object. So no import is repeated and no file is changed. One run under
-coverage tells which tests reach a line; a mutant is given those, the quickest first, until one fails.
+coverage tells which tests reach a line; a mutant is given those, the quickest first, until one fails. Mutants
+are tried in the order drawn, over all rooms, so those tried so far are a random sample whenever it is stopped.
 
 A survivor is a change that no test notices: a missing test, or a change that makes no difference.
 """
@@ -45,7 +47,15 @@ from mutmut.mutation.pragma_handling import IgnoredCode
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("judging", "adherence", "selection", "pairs", "sources", "run")
 SAMPLE = 400
-LONGEST = 60.0  # seconds of tests a mutant is given
+LONGEST = 30.0  # CPU seconds of tests a mutant is given
+# What these run is in other processes, where no mutant is, or one run after another for minutes.
+LEFT_OUT = (
+    "tests/run/test_damage.py",
+    "tests/run/test_faults.py",
+    "tests/run/test_kill.py",
+    "tests/run/test_mutation.py",
+    "tests/run/test_surroundings.py",
+)
 KILLED, SURVIVED, UNREACHED = "killed", "survived", "no test reaches it"
 
 
@@ -212,7 +222,7 @@ class Reach:
     """Which tests reach a line, and how long each takes, from one run under coverage."""
 
     lines: dict[str, dict[int, list[str]]]
-    seconds: dict[str, float]  # tests that passed
+    seconds: dict[str, float]  # CPU seconds of tests that passed
 
     def tests(self, mutant: Mutant) -> list[str]:
         """The tests to run, file by file, quickest first, up to `LONGEST`."""
@@ -244,10 +254,12 @@ class Watcher:
         self.items: list[pytest.Item] = []
         self.shared: dict[str, list[str]] = {}
         self.seconds: dict[str, float] = {}
+        self.began = 0.0
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         self.switch(item.nodeid)
+        self.began = time.process_time()
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
@@ -269,7 +281,7 @@ class Watcher:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.passed:
-            self.seconds[report.nodeid] = report.duration
+            self.seconds[report.nodeid] = time.process_time() - self.began
 
     def switch(self, context: str) -> None:
         self.context = context
@@ -286,11 +298,11 @@ class Watcher:
         return Reach(lines, self.seconds)
 
 
-def measure(session: pytest.Session, room: str, file: Path) -> None:
-    """Run a room's tests under coverage and write what reaches what."""
+def measure(session: pytest.Session, items: list[pytest.Item], room: str, file: Path) -> None:
+    """Run these tests under coverage and write what reaches what of a room."""
     measured = coverage.Coverage(data_file=None, include=[str(ROOT / "curate" / room / "*")])
     watcher = Watcher(measured)
-    watcher.items = [item for item in session.items if item.nodeid.startswith(f"tests/{room}/")]
+    watcher.items = items
     session.config.pluginmanager.register(watcher)
     with measured.collect():
         run_items(session, watcher.items, stop=False)
@@ -323,9 +335,10 @@ class FirstFailure:
 class Loop:
     """A pytest plugin that runs, instead of the tests it collected, all mutants against them."""
 
-    def __init__(self, drawn: list[Mutant], out: Path) -> None:
+    def __init__(self, drawn: list[Mutant], out: Path, only_some: bool) -> None:
         self.drawn = drawn
         self.out = out
+        self.only_some = only_some  # of the rooms' tests: what they reach is not kept
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -333,22 +346,16 @@ class Loop:
         items = {item.nodeid: item for item in session.items}
         results = map(json.loads, lines_of(self.out))
         done = {(result["path"], result["line"], result["diff"]) for result in results}
-        drawn_from = {mutant.room for mutant in self.drawn}
-        rooms = [room for room in ROOMS if room in drawn_from]
-        number = 0
-        for room in rooms:
-            reach = self.measured(session, room, say)
-            for mutant in self.drawn:
-                if mutant.room != room:
-                    continue
-                number += 1
-                if (str(mutant.path), mutant.lines.start, mutant.diff()) in done:
-                    continue
-                result = self.tried(session, items, mutant, reach)
-                with self.out.open("a") as file:
-                    file.write(json.dumps(result) + "\n")
-                place = f"{mutant.path}:{mutant.lines.start}"
-                print(f"{number}/{len(self.drawn)} {result['outcome']}: {place}", file=say)
+        rooms = sorted({mutant.room for mutant in self.drawn})
+        reach = {room: self.measured(session, room, say) for room in rooms}
+        for number, mutant in enumerate(self.drawn, 1):
+            if (str(mutant.path), mutant.lines.start, mutant.diff()) in done:
+                continue
+            result = self.tried(session, items, mutant, reach[mutant.room])
+            with self.out.open("a") as file:
+                file.write(json.dumps(result) + "\n")
+            place = f"{mutant.path}:{mutant.lines.start}"
+            print(f"{number}/{len(self.drawn)} {result['outcome']}: {place}", file=say)
         report(self.out, say)
         return True
 
@@ -359,11 +366,14 @@ class Loop:
             for folder in (ROOT / "curate", ROOT / "tests" / room)
             for path in folder.rglob("*.py")
         )
-        file = self.out.parent / f"reach-{room}.json"
-        if not file.exists() or file.stat().st_mtime_ns < newest:
+        name = f"reach-{room}{'-some' if self.only_some else ''}.json"
+        file = self.out.parent / name
+        if self.only_some or not file.exists() or file.stat().st_mtime_ns < newest:
             print(f"the tests of {room} under coverage ...", file=say)
             started = time.monotonic()
-            in_fork(lambda: measure(session, room, file), 24 * 3600)
+            own = [i for i in session.items if i.nodeid.startswith(f"tests/{room}/")]
+            items = session.items if self.only_some else own
+            in_fork(lambda: measure(session, items, room, file), 24 * 3600)
             print(f"... took {time.monotonic() - started:.0f} s", file=say)
         lines, seconds = json.loads(file.read_text())
         numbered = {
@@ -391,7 +401,7 @@ class Loop:
                 os._exit(1)
 
         started = time.monotonic()
-        code = in_fork(attempt, 120 + 10 * expected) if tests else None
+        code = in_fork(attempt, 300 + 20 * expected) if tests else None
         outcome = UNREACHED if code is None else SURVIVED if code == 0 else KILLED
         by = failed.read_text() if failed.exists() else f"exit code {code}" if code else None
         return {
@@ -457,6 +467,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--room", action="append", choices=ROOMS, help="only this room")
     parser.add_argument("--lines", help="all mutants of PATH:FIRST-LAST instead of a sample")
+    parser.add_argument("--tests", nargs="+", help="these tests, not all of the mutants' rooms")
     parser.add_argument("--out", type=Path, default=ROOT / ".mutants", help="folder of the results")
     options = parser.parse_args()
     os.chdir(ROOT)
@@ -470,10 +481,11 @@ def main() -> int:
             sample(tuple(options.room or ROOMS), options.sample, options.seed),
             f"seed-{options.seed}",
         )
-    # Nothing shrinks a failing example, and the same ones are drawn for every mutant.
+    # Nothing shrinks a failing example, and the same ones, fewer than usual, are drawn for every mutant.
     hypothesis.settings.register_profile(
         "mutants",
         deadline=None,
+        max_examples=30,
         derandomize=True,
         phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
         suppress_health_check=list(hypothesis.HealthCheck),
@@ -481,10 +493,11 @@ def main() -> int:
     os.environ["CURATE_HYPOTHESIS"] = "mutants"
     rooms = sorted({mutant.room for mutant in drawn})
     with tempfile.TemporaryDirectory() as temporary:
-        arguments = [*(f"tests/{room}" for room in rooms), "-q", "-p", "no:cacheprovider"]
-        # What the kill test runs is in other processes, where no mutant is.
-        arguments += ["--ignore", "tests/run/test_kill.py", "--basetemp", f"{temporary}/t"]
-        return int(pytest.main(arguments, plugins=[Loop(drawn, out / f"{name}.jsonl")]))
+        arguments = options.tests or [f"tests/{room}" for room in rooms]
+        arguments += [f"--ignore={file}" for file in LEFT_OUT]
+        arguments += ["-q", "-p", "no:cacheprovider", "--basetemp", f"{temporary}/t"]
+        loop = Loop(drawn, out / f"{name}.jsonl", bool(options.tests))
+        return int(pytest.main(arguments, plugins=[loop]))
 
 
 if __name__ == "__main__":
