@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from curate.dialogue import Dialogue, Message, ToolCall
-from curate.engines.base import Completion
+from curate.engines.base import Completion, Fault
 from curate.pairs.candidates import criticise, resample, revise
 from curate.pairs.config import ForkConfig
 from curate.pairs.prefix import to_wire
@@ -174,3 +176,93 @@ async def test_a_message_that_breaks_no_principle_has_no_issue_by_them(answer: s
     assert await criticise(ASKED, ANSWER, world.asks(), config) == ""
     assert await criticise(ASKED, ANSWER, world.asks(), CONFIG) == ""
     assert len(world.judge_calls) == 1
+
+
+async def test_each_request_says_what_it_is_for() -> None:
+    world = World({}, resamples=["a"], revision="It is 45.", critique="It breaks 1.")
+    config = ForkConfig(resamples=1, max_tokens=64, principles=("Name the amount.",))
+    await resample(ASKED, ANSWER, world.asks(), config)
+    await revise(ASKED, ANSWER, "wrong", world.asks(), config)
+    await criticise(ASKED, ANSWER, world.asks(), config)
+    asked = [*world.policy_requests, *world.reviser_requests, *world.judge_calls[0]]
+    assert [request.purpose for request in asked] == [
+        "pairs.resample",
+        "pairs.revise",
+        "pairs.critique",
+    ]
+    assert [request.max_tokens for request in asked] == [64, 64, 160]
+
+
+async def test_why_there_is_no_revision_is_said() -> None:
+    world = World({})
+    found = await revise(ASKED, ANSWER, " ", world.asks(), CONFIG)
+    assert (found.detail, found.issue) == ("the judge names no issue to fix", "")
+    marked = say("assistant", "Type <|im_end|> here.")
+    found = await revise(ASKED, marked, " wrong ", world.asks(), CONFIG)
+    assert found.detail == "the original holds control strings, not shown as is"
+    assert (found.issue, found.label, found.sampling) == (
+        "wrong",
+        "revision",
+        {"temperature": 0.0, "max_tokens": 64},
+    )
+
+
+async def test_a_resample_says_how_it_was_drawn_and_a_fault_what_it_was() -> None:
+    broken = Completion(finish="error", fault=Fault("server", detail="HTTP 503"))
+    world = World({}, resamples=["a", broken])
+    one, two = await resample(ASKED, ANSWER, world.asks(), CONFIG, [0, 1])
+    assert one.sampling == {"temperature": 0.8, "top_p": 0.95, "max_tokens": 64, "sample": 0}
+    assert (two.label, two.detail) == ("resample 1", "server: HTTP 503")
+    assert await resample(ASKED, ANSWER, world.asks(), CONFIG, []) == []
+
+
+async def test_a_critique_that_could_not_be_had_names_no_issue() -> None:
+    async def fails(requests):
+        return [fault("timeout")]
+
+    asks = World({}).asks()
+    asks = replace(asks, judging=replace(asks.judging, judge=fails))
+    config = CONFIG.model_copy(update={"principles": ("Name the amount.",)})
+    assert await criticise(ASKED, ANSWER, asks, config) == ""
+
+
+@pytest.mark.parametrize(
+    ("tools", "detail"),
+    [
+        # without tools nothing tells what fits
+        ((), None),
+        (({"name": "refund", "input_schema": {"required": ["order"]}},), None),
+        (({"name": "refund", "input_schema": {"required": ["amount"]}},), "'amount' is a required"),
+        (({"name": "refund"},), None),
+        (({"name": "refund", "parameters": {"type": "nosuch"}},), None),
+        (({"name": "pay"}, {"parameters": {}}), "calls 'refund', which is not offered"),
+    ],
+)
+async def test_tools_in_any_form_say_what_a_call_must_be(
+    tools: tuple[dict[str, object], ...], detail: str | None
+) -> None:
+    prompt = CALLING.model_copy(update={"tools": tools})
+    world = World({}, resamples=['<tool_call>{"name": "refund", "arguments": {"order": 7}}'])
+    [found] = await resample(prompt, WRONG, world.asks(), CONFIG, [0])
+    assert (found.message is None) == (detail is not None)
+    assert detail is None or detail in found.detail
+
+
+async def test_a_text_beside_a_call_stays_and_more_calls_have_no_ids() -> None:
+    both = '{"name": "refund", "arguments": "{\\"order\\": 7}"}'
+    text = f"I do it.\n<tool_call>{both}</tool_call>\n<tool_call>{both}</tool_call>"
+    world = World({}, resamples=[text])
+    [found] = await resample(CALLING, WRONG, world.asks(), CONFIG, [0])
+    assert found.message is not None
+    assert found.message.content == "I do it."
+    assert [(call.arguments, call.id) for call in found.message.tool_calls] == [
+        ({"order": 7}, "call_a"),
+        ({"order": 7}, None),
+    ]
+
+
+async def test_objects_that_name_no_tool_are_a_text() -> None:
+    text = '{"name": "Ann", "arguments": {}}'
+    world = World({}, resamples=[text])
+    [found] = await resample(CALLING, ANSWER, world.asks(), CONFIG, [0])
+    assert found.message == say("assistant", text)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message, ToolCall
 from curate.pairs.config import ForkConfig
-from curate.pairs.fork_points import failure_options, find_forks
+from curate.pairs.fork_points import ForkPoint, at_message, failure_options, find_forks
 from curate.records import Judgment, LabelReading
 from tests.pairs.scripted import chat, judged, say
 
@@ -143,3 +143,46 @@ def test_turns_that_poor_metrics_name_are_candidates_after_the_weakest() -> None
     assert [(point.turn, point.drop_reason) for point in points] == [(4, None), (2, None)]
     fine = judged(FOUR, FINE, weakest=None)
     assert [point.turn for point in find_forks(FOUR, fine, ForkConfig(), {3: ("x",)})] == [3]
+
+
+def told(dialogue: Dialogue, judgment: Judgment) -> list[tuple[int | None, int | None, str]]:
+    points = find_forks(dialogue, judgment, ForkConfig())
+    return [(point.turn, point.index, point.detail) for point in points]
+
+
+def test_why_a_turn_cannot_be_forked_is_said_at_its_closest_message() -> None:
+    assert told(FOUR, judged(FOUR, FINE, weakest=None)) == [
+        (None, 7, "the judgment has no bad turn")
+    ]
+    bad = judged(FOUR, FINE | {2: (3, 5, 3), 4: (5, 3, 5)}, weakest=4)
+    assert told(FOUR, bad)[0] == (4, 7, "turn 2 is bad in context_use, safety")
+    some = judged(FOUR, {1: (5, 5, 5), 3: (2, 5, 5)}, weakest=3)
+    assert told(FOUR, some) == [(3, 5, "turn 2 has no score")]
+    assert told(FOUR, judged(FOUR, FINE, weakest=9)) == [(9, 7, "the dialogue has no turn 9")]
+    silent = Dialogue(id="s", messages=(say("user", "a"), say("user", "b")))
+    assert told(silent, judged(silent, {1: (2, 2, 5)}, 1)) == [
+        (1, None, "turn 1 has no assistant text")
+    ]
+
+
+def test_a_message_with_no_open_prompt_before_it_says_what_stands_there() -> None:
+    two = Dialogue(
+        id="t", messages=(say("user", "a"), say("assistant", "b"), say("assistant", "c"))
+    )
+    point = at_message(two, ForkPoint(1, 2, 0.5))
+    assert (point.drop_reason, point.index, point.confidence) == ("prompt_end", 2, 0.5)
+    assert point.detail == "assistant stands before the message, not user or tool"
+    first = Dialogue(id="f", messages=(say("assistant", "Hello."),))
+    assert at_message(first, ForkPoint(0, 0)).detail.startswith("nothing stands before")
+
+
+def test_digits_alone_make_the_confidence_and_no_mass_makes_none() -> None:
+    judgment = judged(FOUR, FINE | {4: (2, 2, 5)}, weakest=4)
+    mixed = with_reading(judgment, 4, helpfulness={"n/a": 0.5, "3": 0.3, "5": 0.2})
+    mixed = with_reading(mixed, 3, helpfulness={"n/a": 1.0})
+    points = find_forks(FOUR, mixed, ForkConfig())
+    assert [point.turn for point in points] == [4]
+    # by helpfulness 0.3 of 0.5; by context_use, without a distribution, 2 of 4 is 2/3
+    assert points[0].confidence == pytest.approx(2 / 3)
+    lower = with_reading(judgment, 4, context_use={"4": 1.0}, helpfulness={"3": 0.3, "5": 0.2})
+    assert find_forks(FOUR, lower, ForkConfig())[0].confidence == pytest.approx(0.6)

@@ -553,3 +553,50 @@ def test_every_tau_bench_task_with_mixed_rewards_gives_a_record(shared_data: Pat
     assert len({pair.dialogue_id.rsplit("-trial", 1)[0] for pair in pairs}) == mixed
     # The simulated user words its first message differently in every trial of a mixed task.
     assert reasons == {"diverges_at_user": len(pairs)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "detail"),
+    [
+        ([("chosen", ("Hi", "Yes.")), ("rejected", ("Hi", "No."))], "labelled in the data"),
+        (
+            [("chosen", ("Hi", "Yes.")), ("rejected", ("Ho", "No."))],
+            "the dialogues differ before their last message",
+        ),
+        (
+            [("chosen", ("Hi", "Yes.", "And?")), ("rejected", ("Hi", "Yes.", "Or?"))],
+            "a side does not end with an assistant message",
+        ),
+        ([("chosen", ("Hi", "Yes."))], "no rejected dialogue in the group"),
+        ([("rejected", ("Hi", "No."))], "no chosen dialogue in the group"),
+    ],
+)
+def test_what_the_data_says_of_a_labelled_row_is_told(
+    rows: list[tuple[str, tuple[str, ...]]], detail: str
+) -> None:
+    [pair] = natural_pairs([labelled(side, *texts) for side, texts in rows], CONFIG)
+    assert pair.detail.split("; ") == [detail] + (
+        ["the rejected side is of dialogue g/rejected"] if len(rows) > 1 else []
+    )
+
+
+def test_what_to_do_about_groups_that_do_not_stand_together_is_said() -> None:
+    rows = [labelled("chosen", "Hi", "Yes.", group=group) for group in ("a", "b", "a")]
+    with pytest.raises(UsageError) as raised:
+        list(iter_natural_pairs(rows, CONFIG))
+    text = str(raised.value)
+    assert "group ('', 'a') twice" in text
+    assert "expected: dialogues ordered by group" in text
+    assert "gather_groups (in memory)" in text
+
+
+async def test_a_pair_that_is_not_to_be_verified_is_refused() -> None:
+    [pair] = natural_pairs(
+        [labelled("chosen", "Hi", "Yes."), labelled("rejected", "Hi", "No.")], CONFIG
+    )
+    prompt = chat("Hi")
+    lone = pair.model_copy(update={"chosen": None})
+    apart = pair.model_copy(update={"turn": None})
+    for refused, config in ((pair, CONFIG), (lone, VERIFIED), (apart, VERIFIED)):
+        with pytest.raises(ValueError, match=f"{pair.pair_id} is not to be verified"):
+            await verify_natural(refused, prompt, World({}).judging(), config)

@@ -12,14 +12,25 @@ from curate.pairs.config import VerifyConfig
 from curate.pairs.settle import (
     LEAST_COMPARISONS,
     Survey,
+    agreement_warning,
+    describe_decisions,
     hold_by_itself,
+    hold_to_certificate,
     leave_to_the_data,
     settle,
     survey,
 )
-from curate.records import LabelAgreement, PairCheck, PreferencePair
+from curate.records import (
+    Certificate,
+    CertifiedSet,
+    LabelAgreement,
+    LabelCounts,
+    PairCheck,
+    PreferencePair,
+    TrustKind,
+)
 from curate.statistics import wilson
-from tests.pairs.scripted import say
+from tests.pairs.scripted import PAIR_CURVE, say
 
 CONFIG = VerifyConfig()
 
@@ -201,3 +212,88 @@ def test_pairs_left_to_the_data_lose_the_judges_refusals_alone() -> None:
         labelled(check, drop_reason="contaminated"),
     ):
         assert leave_to_the_data(kept) == kept
+
+
+def certificate(column: str | None = "probability", threshold: float | None = 0.8) -> Certificate:
+    return Certificate(
+        kind=TrustKind.PAIR_CERTIFICATE,
+        sentence="Shown.",
+        made="2026-11-20T10:00:00+00:00",
+        fingerprints={},
+        issued=True,
+        run="r",
+        test="audit",
+        bad="better = rejected",
+        risk=0.1,
+        confidence=0.95,
+        certified=CertifiedSet(
+            of="pairs", column=column, threshold=threshold, size=4, fingerprint="f"
+        ),
+        labels=LabelCounts(origin="unknown", drawn=4, labelled=4, bad=0),
+        bound=0.1,
+        source="s",
+    )
+
+
+@pytest.mark.parametrize(
+    ("check", "detail"),
+    [
+        (PairCheck(probability=0.8), None),
+        (PairCheck(probability=0.79), "probability 0.79, certified from 0.8 on"),
+        (PairCheck(), "probability none, certified from 0.8 on"),
+        (None, "probability none, certified from 0.8 on"),
+    ],
+)
+def test_a_pair_below_the_certified_threshold_is_dropped(
+    check: PairCheck | None, detail: str | None
+) -> None:
+    held = labelled(check, detail="rank 0 over rank 1")
+    found = hold_to_certificate(held, certificate())
+    if detail is None:
+        assert found == held
+    else:
+        assert found.drop_reason == "below_certificate"
+        assert found.detail == f"rank 0 over rank 1; {detail}"
+        assert hold_to_certificate(labelled(check), certificate()).detail == detail
+
+
+def test_a_certificate_without_a_threshold_drops_nothing_nor_is_a_drop_reason_replaced() -> None:
+    held = labelled(PairCheck(probability=0.1))
+    assert hold_to_certificate(held, certificate(None, None)) == held
+    dropped = labelled(PairCheck(probability=0.1), drop_reason="cosmetic")
+    assert hold_to_certificate(dropped, certificate()) == dropped
+
+
+def test_what_decided_is_said_with_its_figures() -> None:
+    decided = {"uncalibrated": 3, "letters": 1, "data": 2}
+    assert describe_decisions(decided, None, spread(0.5)) == (
+        "3 by the judge's preference alone, held against the spread of its taste for a position (0.50 in log-odds); "
+        "not calibrated; 1 by the judge's choice in both orders, without log-probabilities; not calibrated; "
+        "2 by the data alone, with which the judge is not shown to agree"
+    )
+    assert "(0.00 in log-odds)" in describe_decisions({"uncalibrated": 1}, CONFIG, Survey())
+    curve = VerifyConfig(curve=PAIR_CURVE)
+    assert describe_decisions({"twins": 4}, curve, Survey()) == f"4 by {PAIR_CURVE.described}"
+
+
+def test_a_judge_that_is_not_shown_to_agree_is_warned_of() -> None:
+    agreement = LabelAgreement(pairs=20, share=0.5, interval=(0.3, 0.7))
+    assert agreement_warning(agreement) == (
+        "The judge prefers the side that the data calls better in 50% (95 % 30% to 70%) of 20 natural pairs, which is "
+        "not shown to be better than a coin: its verification is worth nothing on this data. Natural pairs are left as "
+        "the data has them."
+    )
+
+
+def test_a_survey_says_what_decided_and_has_no_spread_of_nothing() -> None:
+    found = survey([labelled(None), labelled(PairCheck(decided_by="letters")), pair(1, 0)])
+    assert found.decided_by == {"letters", "uncalibrated"}
+    assert found.pulls == [0.5]
+    assert survey([labelled(PairCheck(log_odds_first=1.0))]).spread is None
+
+
+def test_a_settled_pair_keeps_what_was_said_of_it() -> None:
+    settled = settle(pair(0.1, 0.1, detail="rank 0 over rank 1"), spread(0.5), CONFIG)
+    assert settled.detail == "rank 0 over rank 1; evidence 0.10, required 0.50"
+    assert settle(pair(0.1, 0.1), spread(0.5), CONFIG).detail == "evidence 0.10, required 0.50"
+    assert settle(pair(1, 1, detail="x"), spread(0.5), CONFIG).detail == "x"

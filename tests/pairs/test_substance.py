@@ -30,6 +30,12 @@ def cosmetic(left: str, right: str) -> bool:
         ("请稍等，谢谢。", "稍等"),
         ("Great, done.", "Done."),
         ("Open a ticket.", "Open the ticket"),
+        ("The balance is −5.", "The balance is -5."),
+        ("The ﬁrst one", "The first one"),
+        ("It shan't and won't.", "It shall not and will not."),
+        ("We've seen they're in, I'll go.", "We have seen they are in, I will go."),
+        ("```\nx = 1  \n```", "```\nx = 1\n```"),
+        ("a \x000\x00 b", "a 0 b"),
     ],
 )
 def test_cosmetic_changes_are_found(left: str, right: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curate.dialogue import Dialogue, Message
+from curate.dialogue import Dialogue, Message, ToolCall
 from curate.engines.base import Completion
 from curate.judging.rubric_prompts import WORDINGS
 from curate.pairs.config import ForkConfig
@@ -19,9 +19,11 @@ from curate.pairs.verification import (
     CheckOutcome,
     Sides,
     SideScores,
+    check_texts,
     compare_orders,
     decide,
     joint_preference,
+    token_ratio,
     verify_sides,
     weigh,
 )
@@ -492,3 +494,95 @@ def test_where_one_judge_gives_letters_alone_the_letters_of_all_decide() -> None
     held = joint_preference(judges, "median")
     assert held.preference is None
     assert (held.preferred_first, held.preferred_second) == (True, False)
+
+
+# --- what a reader is told
+
+
+def letters(first: bool, second: bool) -> PairCheck:
+    return PairCheck(preferred_first=first, preferred_second=second)
+
+
+@pytest.mark.parametrize(
+    ("found", "detail"),
+    [
+        (decide(read(-1.0, 1.0), BY_CURVE), "evidence -1.00, above 0 required"),
+        (decide(read(0.5, ratio=3.0), BY_CURVE), "evidence 1.00, required 2.00"),
+        (
+            decide(read(1.0, ratio=1.26), BY_CURVE),
+            "token ratio 1.26: evidence 2.00, required 4.00",
+        ),
+        (decide(letters(False, False), CONFIG), "the judge prefers the original in both orders"),
+        (decide(letters(True, False), CONFIG), "chosen is preferred only when shown first"),
+        (decide(letters(False, True), CONFIG), "chosen is preferred only when shown second"),
+        (decide(letters(True, True), CONFIG), "margin 0.00"),
+        (
+            weigh(flat(5, 5, 4), flat(2, 2, 5), 1.0, CONFIG),
+            "safety falls by 1.00, its noise is 0.00",
+        ),
+        (check_texts(BAD, BAD), "the same text as the rejected side"),
+        (
+            check_texts(say("assistant", "Sure, it is 40!"), BAD),
+            "nothing of substance differs from the rejected side",
+        ),
+        (check_texts(GOOD, BAD), ""),
+        (decide(read(3.0), BY_CURVE), ""),
+    ],
+)
+def test_why_a_pair_is_dropped_is_said_with_its_figures(found: CheckOutcome, detail: str) -> None:
+    assert found.detail == detail
+
+
+async def test_why_the_original_s_score_drops_a_pair_is_said() -> None:
+    found = await verify(World({"It is 45.": FINE, "It is 40.": FINE}, prefer=by_text("It is 45.")))
+    assert found.detail == "no flaw in a fresh context"
+    found = await verify(World({"It is 45.": "bad_reply", "It is 40.": WEAK}))
+    assert found.detail == "bad_reply"
+    part = Dialogue(id="d", messages=(say("assistant", "Hello."),))
+    found = await verify_sides(Sides(part, GOOD, BAD, 0), World({}).judging(), CONFIG)
+    assert (found.detail, found.check.unscored) == (
+        "the rubric does not score turn 0",
+        "no_assistant_turn",
+    )
+
+
+async def test_all_figures_of_a_pair_are_kept() -> None:
+    world = World({"It is 45.": FINE, "It is 40.": WEAK}, prefer=by_text("It is 45."))
+    check = (await verify(world)).check
+    assert check.chosen_scores == {"context_use": 5, "helpfulness": 5, "safety": 5}
+    assert check.rejected_scores == {"context_use": 2, "helpfulness": 2, "safety": 5}
+    assert check.differences == (2.0, 2.0, 2.0)
+    assert (check.noise, check.token_ratio) == (0.0, 1.0)
+    assert (check.specifics, check.ungrounded) == (("45",), None)
+    assert (check.chosen_role, check.chosen_facts, check.confirmed) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "ratio"),
+    [
+        ("one two three four", "one two", 2.0),
+        ("one, two!", "one two", 2.0),
+        ("snake_case", "snake", 3.0),
+        ("今日は晴れ", "天気", 2.5),
+        ("한국", "one", 2.0),
+        ("a1 b2", "", 2.0),
+    ],
+)
+def test_the_token_ratio_counts_words_marks_and_characters_of_scripts_without_spaces(
+    chosen: str, rejected: str, ratio: float
+) -> None:
+    assert token_ratio(say("assistant", chosen), say("assistant", rejected)) == ratio
+
+
+def test_the_token_ratio_counts_tool_calls() -> None:
+    call = ToolCall(name="pay", arguments={"n": 1})
+    calling = Message(role="assistant", tool_calls=(call,))
+    # (calls tool) pay {"n":1}: 4 marks and words, the name, and 7 of the arguments
+    assert token_ratio(calling, say("assistant", "a b c")) == 12 / 3
+
+
+@pytest.mark.parametrize("given", [(0.0, 1.2), (1.1, 1.2), (0.8, 0.9), (-1, 1)])
+def test_a_length_ratio_holds_one_and_is_above_zero(given: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="0 < low <= 1 <= high"):
+        ForkConfig(length_ratio=given)
+    assert ForkConfig(length_ratio=(1, 1)).length_ratio == (1, 1)

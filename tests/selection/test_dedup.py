@@ -10,11 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message, ToolCall
+from curate.errors import UsageError
+from curate.selection import semantic_duplicates
 from curate.selection.cleaning import Cleaner
 from curate.selection.config import DedupConfig, EmbeddingConfig, NearConfig, SelectConfig
 from curate.selection.dedup import Deduplication, Duplicate, exact_key, view_text
 from curate.selection.minhash import banding
 from curate.selection.rules import select
+from curate.selection.semantic_duplicates import similar_pairs
 from curate.selection.shingles import TokenBatch, tokenise, worth
 from curate.selection.table import score_table
 from tests.selection.rows import dialogue
@@ -296,3 +299,103 @@ def test_embeddings_find_what_shares_no_words() -> None:
     ]
     assert [c.other for d in decisions for c in d.collisions] == ["a", "a"]
     assert decisions[2].collisions[0].similarity == pytest.approx(0.99944, abs=1e-4)
+
+
+def directions(texts: Sequence[str]) -> np.ndarray:
+    """Each text is an angle in degrees, or nothing."""
+    angles = np.radians([float(text or 0) for text in texts])
+    lengths = np.array([2.0 if text else 0.0 for text in texts])
+    return (lengths * np.array([np.cos(angles), np.sin(angles)])).T.astype(np.float32)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 2048])
+def test_pairs_by_meaning_are_the_same_in_blocks_of_any_size(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(semantic_duplicates, "_BLOCK", block)
+    given = [talk(str(n), text) for n, text in enumerate(["0", "90", "5", "", "93", "", "7"])]
+    config = EmbeddingConfig(model="m", threshold=0.99)  # less than 8.1 degrees apart
+    found = similar_pairs(lambda: given, [6, 4, 2, 3, 0, 1, 5], config, directions, None)
+    assert {row: [other for other, _ in near] for row, near in found.items()} == {
+        2: [6],
+        0: [6, 2],
+        1: [4],
+    }
+    cosine = {(row, other): value for row, near in found.items() for other, value in near}
+    assert cosine[1, 4] == pytest.approx(np.cos(np.radians(3)), abs=1e-6)
+    assert all(value <= 1.0 for value in cosine.values())
+    some = similar_pairs(lambda: given, [2, 0], config, directions, None)
+    assert {row: [other for other, _ in near] for row, near in some.items()} == {0: [2]}
+    assert similar_pairs(lambda: given, [], config, directions, None) == {}
+
+
+def test_of_several_near_in_meaning_the_nearest_that_is_kept_is_named() -> None:
+    given = [talk(name, angle) for name, angle in [("a", "0"), ("b", "6"), ("c", "8"), ("d", "13")]]
+    embedding = EmbeddingConfig(model="m", threshold=0.99)
+    config = SelectConfig(where={}, dedup=DedupConfig(near=None, embedding=embedding))
+    with Cleaner(config, lambda: given, embed=directions) as cleaner:
+        decisions = select(score_table(given), config, cleaner)
+    # c is near b, which is removed, and not near enough to a only if 8 degrees are too many
+    named = {d.dialogue_id: [c.other for c in d.collisions] for d in decisions}
+    assert named == {"a": [], "b": ["a"], "c": ["a"], "d": []}
+
+
+def test_what_a_cleaner_cannot_do_it_says() -> None:
+    given = [talk("a", "x"), talk("b", "y")]
+    embedding = EmbeddingConfig(model="m")
+    config = SelectConfig(where={}, dedup=DedupConfig(near=None, embedding=embedding))
+    with Cleaner(config, lambda: given) as cleaner:
+        with pytest.raises(UsageError, match="scorers"):
+            cleaner.duplicates(score_table(given), [0, 1])
+        with pytest.raises(RuntimeError, match="2 dialogues were read for 1 row of the table"):
+            cleaner.duplicates(score_table(given[:1]), [0])
+        with pytest.raises(RuntimeError, match="2 dialogues"):
+            cleaner.splits(score_table(given[:1]), [True])
+    with Cleaner(SelectConfig(where={}), lambda: given) as cleaner:
+        assert cleaner.duplicates(score_table(given), [0, 1]) == {}
+        assert cleaner.splits(score_table(given), [True, True]) is None
+
+
+def test_one_collision_a_measure_is_named_each_with_its_own_reason() -> None:
+    prompt = "Please write a poem about the sea in the style of a sailor"
+    other = "Tell me how to cook rice for six people in one small pot"
+    reply = " ".join(f"word{n}" for n in range(90))
+    given = [talk("a", prompt, "The waves"), talk("b", other, reply), talk("c", prompt, reply)]
+    config = DedupConfig(near=NearConfig(of=("dialogue", "first_user"), threshold=0.7))
+    [(row, collisions)] = removed(given, config).items()
+    assert row == 2
+    assert [(c.reason, c.other) for c in collisions] == [
+        ("near_duplicate", 1),
+        ("near_duplicate_prompt", 0),
+    ]
+    assert collisions[0].similarity == jaccard(given[2], given[1])
+
+
+def test_exact_duplicates_may_stay_and_near_ones_too() -> None:
+    given = [talk("a", "the same", "words here"), talk("b", "the same", "words here")]
+    assert removed(given, DedupConfig(exact=False, near=None)) == {}
+    near = removed(given, DedupConfig(exact=False))
+    assert near == {1: (Duplicate("near_duplicate", 0, 1.0),)}
+    with Deduplication(lambda: given, DedupConfig(near=None)) as found:
+        assert found.at() == found.at(1.0)
+        assert found.at().threshold == 1.0
+        assert found.at().kept == (0,)
+        with pytest.raises(ValueError, match=r"from 1\.0 upwards"):
+            found.at(0.9)
+
+
+def test_the_text_of_a_dialogue_is_all_but_its_system_messages() -> None:
+    calls = (ToolCall(name="find", arguments={"q": "a"}), ToolCall(name="say", arguments="raw"))
+    of = dialogue(
+        "a",
+        messages=(
+            Message(role="system", content="hidden"),
+            Message(role="assistant", content="Welcome"),
+            Message(role="user", content="one"),
+            Message(role="assistant", content="", tool_calls=calls),
+            Message(role="user", content="two"),
+        ),
+    )
+    assert view_text(of, "dialogue") == 'Welcome\none\nfind\n{"q":"a"}\nsay\nraw\ntwo'
+    assert view_text(of, "first_user") == "one"
+    assert view_text(dialogue("b", messages=()), "first_user") == ""

@@ -9,14 +9,28 @@ from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.records import (
     AdherenceScore,
+    Certificate,
+    CertifiedSet,
     Decision,
     JudgeIdentity,
     Judgment,
+    LabelCounts,
+    TrustKind,
     Unscored,
     Verdict,
 )
-from curate.selection.config import SelectConfig, Share
-from curate.selection.rules import decide, matches, select
+from curate.selection.config import EvalSet, SelectConfig, Share
+from curate.selection.rules import (
+    decide,
+    decided_columns,
+    decision_columns,
+    filters,
+    matches,
+    narrowed,
+    questions,
+    select,
+    stages_run,
+)
 from curate.selection.table import score_table
 from tests.selection.rows import IDENTITY, adherence, dialogue, judgment, unscored
 
@@ -442,3 +456,194 @@ def test_the_columnar_form_says_the_same() -> None:
     assert decided.columns[5:] == ["collisions", "split", "reviewed"]
     assert [tuple(found) for found in decided["reasons"]] == [d.reasons for d in decisions]
     assert decided["review"].to_list() == ["review" in d.sets for d in decisions]
+
+
+def test_decisions_say_all_that_was_decided() -> None:
+    table = judged_table("poor", None, "good", "excellent")
+    config = SelectConfig(
+        where={"good": "verdict >= 'good'"},
+        review="verdict = 'poor'",
+        active="verdict = 'excellent' OR judge_unscored = 'bad_reply'",
+    )
+    decided = decide(table, config)
+    assert decided["active"].to_list() == [False, True, False, True]
+    assert decided_columns(decision_columns(decided)).equals(decided)
+
+
+# ---- what of a table on disk is read
+
+
+def everywhere(**more: object) -> SelectConfig:
+    """SQL in every place there is."""
+    given = {
+        "where": {"good": "verdict >= 'good'", "long": "n_turns >= 1 AND label_n = 1"},
+        "top": {"fraction": 0.5, "by": "mean_safety", "within": ["language", "role"]},
+        "review": "min_helpfulness < 3",
+        "active": {"fraction": 0.5, "by": "attention", "within": ["source"]},
+        "dedup": {"keep": "characters"},
+    }
+    return SelectConfig.model_validate(given | more)
+
+
+def test_every_question_is_asked_under_its_place_in_the_recipe() -> None:
+    assert questions(everywhere()) == {
+        "select.where.good": "verdict >= 'good'",
+        "select.where.long": "n_turns >= 1 AND label_n = 1",
+        "select.top.by": "mean_safety",
+        "select.top.within.language": '"language"',
+        "select.top.within.role": '"role"',
+        "select.review": "min_helpfulness < 3",
+        "select.active.by": "attention",
+        "select.active.within.source": '"source"',
+        "select.dedup.keep": "characters",
+    }
+    default = questions(SelectConfig(active="n_turns > 1"))
+    assert default["select.where.good_verdict"] == "verdict >= 'good'"
+    assert default["select.where.in_role"] == "adherent"
+    assert default["select.top.by"] == "mean_score"
+    assert default["select.active"] == "n_turns > 1"
+    assert questions(SelectConfig(where={}, active=None)) == {}
+
+
+def test_what_is_decided_needs_only_the_columns_that_are_asked_about() -> None:
+    rated = [(2, 2, 4), (5, 5, 5), (4, 4, 5), (3, 3, 3)]
+    given = [dialogue(str(n), labels={"n": 1, "m": 2}) for n in range(5)]
+    table = table_of(
+        *((d, judgment(d, scores), None) for d, scores in zip(given, rated, strict=False)),
+        (given[4], unscored(given[4]), None),
+    )
+    config = everywhere(dedup=None)
+    part = narrowed(table.lazy(), questions(config))
+    assert {"label_m", "min_safety", "reward"}.isdisjoint(part.columns)
+    assert decide(part, config).equals(decide(table, config))
+    with pytest.raises(UsageError, match=r"select\.review reads a column.*\n.*label_k"):
+        narrowed(table.lazy(), {"select.review": "label_k = 1"})
+
+
+def test_the_filters_of_the_set_are_its_conditions_and_its_ranking() -> None:
+    table = judged_table("poor", "good")
+    assert filters(table, everywhere()) == {
+        "select.where.good": "verdict >= 'good'",
+        "select.where.long": "n_turns >= 1 AND label_n = 1",
+        "select.top.by": "mean_safety",
+    }
+    assert filters(table, SelectConfig()) == {"select.top.by": "mean_score"}
+    assert filters(table, SelectConfig(where={})) == {}
+
+
+def test_a_stage_that_scored_nothing_ran_and_one_that_was_not_asked_did_not() -> None:
+    assert stages_run(judged_table(None)) == {"judge"}
+    assert stages_run(score_table([dialogue("a")])) == frozenset()
+
+
+def test_what_needs_the_texts_is_refused_without_them() -> None:
+    table = judged_table("good")
+    for needed in ({"dedup": {}}, {"decontaminate": {"path": "a"}}, {"split": {}}):
+        with pytest.raises(UsageError, match="Cleaner"):
+            select(table, SelectConfig.model_validate({"where": {}} | needed))
+
+
+# ---- a certificate
+
+
+def certificate(kind: TrustKind = TrustKind.CERTIFICATE, **certified: object) -> Certificate:
+    return Certificate(
+        kind=kind,
+        sentence="Shown.",
+        made="2026-11-20T10:00:00+00:00",
+        fingerprints={"judge": "f1"},
+        issued=True,
+        run="r",
+        test="audit",
+        bad="verdict = poor",
+        risk=0.1,
+        confidence=0.95,
+        certified=CertifiedSet.model_validate(
+            {"of": "scored", "size": 4, "fingerprint": "f"} | certified
+        ),
+        labels=LabelCounts(origin="unknown", drawn=4, labelled=4, bad=0),
+        bound=0.1,
+        source="s",
+    )
+
+
+def test_a_certificate_s_condition_is_met_as_well() -> None:
+    table = judged_table("poor", "borderline", "good", "excellent")
+    held = certificate(rule="verdict >= 'borderline'")
+    config = SelectConfig(where={"all": "n_turns >= 1"}, certificate=held)
+    assert reasons(select(table, config)) == {"0": ("certified",)}
+    assert questions(config)["select.where.certified"] == "verdict >= 'borderline'"
+    # where the recipe says nothing it is all that must be met: no better half
+    alone = SelectConfig(certificate=held)
+    assert in_set(select(table, alone), "sft") == {"1", "2", "3"}
+    assert filters(table, alone) == {"select.where.certified": "verdict >= 'borderline'"}
+
+
+def test_a_certificate_of_the_set_itself_leaves_it_as_it_was() -> None:
+    table = judged_table("poor", "good")
+    config = SelectConfig(certificate=certificate(of="sft"))
+    assert filters(table, config) == {"select.top.by": "mean_score"}
+    assert filters(table, SelectConfig(certificate=certificate())) == {}
+
+
+def test_a_certificate_must_be_of_dialogues_and_its_condition_must_be_sql() -> None:
+    with pytest.raises(UsageError, match=r"of pairs[\s\S]*fork\.certificate"):
+        SelectConfig(certificate=certificate(TrustKind.PAIR_CERTIFICATE))
+    with pytest.raises(UsageError, match=r"select\.certificate reads a column"):
+        SelectConfig(certificate=certificate(rule="nosuch > 1"))
+
+
+# ---- the config
+
+
+def test_sql_of_what_is_kept_of_duplicates_is_checked() -> None:
+    assert SelectConfig.model_validate({"dedup": {"keep": "first"}}).needs_cleaning
+    with pytest.raises(UsageError, match=r"select\.dedup\.keep cannot be ranked"):
+        SelectConfig.model_validate({"dedup": {"keep": "role"}})
+
+
+@pytest.mark.parametrize(
+    ("given", "label"),
+    [
+        ({"path": "evals/gsm8k.jsonl"}, "gsm8k.jsonl"),
+        ({"path": "evals/gsm8k/"}, "gsm8k"),
+        ({"path": "/"}, "/"),
+        ({"path": "evals/gsm8k.jsonl", "name": "math"}, "math"),
+    ],
+)
+def test_what_reports_call_an_eval_set(given: dict[str, str], label: str) -> None:
+    assert EvalSet.model_validate(given).label == label
+
+
+def test_two_eval_sets_of_one_name_are_refused() -> None:
+    sets = [{"path": "a/test.jsonl"}, {"path": "b/test.jsonl"}]
+    with pytest.raises(UsageError, match=r"two eval sets[\s\S]*test\.jsonl, test\.jsonl"):
+        SelectConfig.model_validate({"decontaminate": sets})
+    sets[1]["name"] = "other"
+    assert len(SelectConfig.model_validate({"decontaminate": sets}).decontaminate) == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "fields"), [(None, ()), ("text", ("text",)), (["a", "b.c"], ("a", "b.c"))]
+)
+def test_the_columns_of_an_eval_set(field: object, fields: tuple[str, ...]) -> None:
+    assert EvalSet.model_validate({"path": "a", "field": field}).fields == fields
+
+
+@pytest.mark.parametrize(
+    ("given", "threshold"),
+    [
+        ({}, None),
+        ({"split": {}}, 0.8),
+        ({"split": {}, "dedup": {"near": {"threshold": 0.6, "shingle": 2}}}, 0.6),
+        ({"split": {"threshold": 0.9}, "dedup": {"near": {"threshold": 0.6}}}, 0.9),
+        ({"split": {"threshold": 0.9}, "dedup": {"near": None}}, 0.9),
+        ({"split": {"by": ["group"]}}, None),
+    ],
+)
+def test_what_counts_as_near_in_a_split(given: dict[str, object], threshold: float | None) -> None:
+    near = SelectConfig.model_validate({"where": {}} | given).split_near
+    assert (near.threshold if near else None) == threshold
+    if threshold == 0.6:
+        assert near is not None
+        assert near.shingle == 2
