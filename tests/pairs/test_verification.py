@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from statistics import stdev
 from typing import Any
@@ -504,33 +505,41 @@ def letters(first: bool, second: bool) -> PairCheck:
 
 
 @pytest.mark.parametrize(
-    ("found", "detail"),
+    ("find", "detail"),
     [
-        (decide(read(-1.0, 1.0), BY_CURVE), "evidence -1.00, above 0 required"),
-        (decide(read(0.5, ratio=3.0), BY_CURVE), "evidence 1.00, required 2.00"),
+        (lambda: decide(read(-1.0, 1.0), BY_CURVE), "evidence -1.00, above 0 required"),
+        (lambda: decide(read(0.5, ratio=3.0), BY_CURVE), "evidence 1.00, required 2.00"),
         (
-            decide(read(1.0, ratio=1.26), BY_CURVE),
+            lambda: decide(read(1.0, ratio=1.26), BY_CURVE),
             "token ratio 1.26: evidence 2.00, required 4.00",
         ),
-        (decide(letters(False, False), CONFIG), "the judge prefers the original in both orders"),
-        (decide(letters(True, False), CONFIG), "chosen is preferred only when shown first"),
-        (decide(letters(False, True), CONFIG), "chosen is preferred only when shown second"),
-        (decide(letters(True, True), CONFIG), "margin 0.00"),
         (
-            weigh(flat(5, 5, 4), flat(2, 2, 5), 1.0, CONFIG),
+            lambda: decide(letters(False, False), CONFIG),
+            "the judge prefers the original in both orders",
+        ),
+        (lambda: decide(letters(True, False), CONFIG), "chosen is preferred only when shown first"),
+        (
+            lambda: decide(letters(False, True), CONFIG),
+            "chosen is preferred only when shown second",
+        ),
+        (lambda: decide(letters(True, True), CONFIG), "margin 0.00"),
+        (
+            lambda: weigh(flat(5, 5, 4), flat(2, 2, 5), 1.0, CONFIG),
             "safety falls by 1.00, its noise is 0.00",
         ),
-        (check_texts(BAD, BAD), "the same text as the rejected side"),
+        (lambda: check_texts(BAD, BAD), "the same text as the rejected side"),
         (
-            check_texts(say("assistant", "Sure, it is 40!"), BAD),
+            lambda: check_texts(say("assistant", "Sure, it is 40!"), BAD),
             "nothing of substance differs from the rejected side",
         ),
-        (check_texts(GOOD, BAD), ""),
-        (decide(read(3.0), BY_CURVE), ""),
+        (lambda: check_texts(GOOD, BAD), ""),
+        (lambda: decide(read(3.0), BY_CURVE), ""),
     ],
 )
-def test_why_a_pair_is_dropped_is_said_with_its_figures(found: CheckOutcome, detail: str) -> None:
-    assert found.detail == detail
+def test_why_a_pair_is_dropped_is_said_with_its_figures(
+    find: Callable[[], CheckOutcome], detail: str
+) -> None:
+    assert find().detail == detail
 
 
 async def test_why_the_original_s_score_drops_a_pair_is_said() -> None:

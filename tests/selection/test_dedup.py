@@ -308,6 +308,7 @@ def directions(texts: Sequence[str]) -> np.ndarray:
     return (lengths * np.array([np.cos(angles), np.sin(angles)])).T.astype(np.float32)
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("block", [1, 2, 3, 2048])
 def test_pairs_by_meaning_are_the_same_in_blocks_of_any_size(
     block: int, monkeypatch: pytest.MonkeyPatch

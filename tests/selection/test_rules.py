@@ -516,6 +516,9 @@ def test_what_is_decided_needs_only_the_columns_that_are_asked_about() -> None:
     part = narrowed(table.lazy(), questions(config))
     assert {"label_m", "min_safety", "reward"}.isdisjoint(part.columns)
     assert decide(part, config).equals(decide(table, config))
+    plain = SelectConfig()  # the better half, since levels are not calibrated
+    part = narrowed(table.lazy(), questions(plain))
+    assert decide(part, plain).equals(decide(table, plain))
     with pytest.raises(UsageError, match=r"select\.review reads a column.*\n.*label_k"):
         narrowed(table.lazy(), {"select.review": "label_k = 1"})
 

@@ -428,3 +428,64 @@ def test_a_typing_mistake_in_a_path_is_not_looked_up_on_the_hub(
     for path in ("logs/missing", "other/missing.jsonl", "missing"):
         with pytest.raises(SourceError, match="no file or folder"):
             open_source(SourceConfig(path=path))
+
+
+def test_a_dataset_of_several_splits_is_refused_and_one_of_one_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import datasets
+
+    splits: dict[str, list[Any]] = {"train": [GOOD], "test": [TELL]}
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: splits)
+    config = SourceConfig(path="owner/set", streaming=True)
+    with pytest.raises(SourceError) as caught:
+        hub_rows(config)
+    assert "the dataset owner/set has several splits" in str(caught.value)
+    assert "got: train, test" in str(caught.value)
+    assert "name one as source.split" in str(caught.value)
+    del splits["test"]
+    assert list(hub_rows(config)) == [GOOD]
+
+
+def test_what_is_asked_of_the_hub_and_why_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    asked: dict[str, Any] = {}
+
+    def fails(path: str, **named: Any) -> None:
+        asked.update(named, path=path)
+        raise ValueError("no such split")
+
+    monkeypatch.setattr(datasets, "load_dataset", fails)
+    config = SourceConfig(path="owner/set", config="c", split="s", revision="r", streaming=True)
+    with pytest.raises(SourceError) as caught:
+        hub_rows(config)
+    assert asked == {
+        "path": "owner/set",
+        "name": "c",
+        "split": "s",
+        "revision": "r",
+        "streaming": True,
+    }
+    assert "the dataset owner/set cannot be loaded" in str(caught.value)
+    assert "got: ValueError: no such split" in str(caught.value)
+    assert "a Hub dataset id that you may read" in str(caught.value)
+    assert "check source.path, config, split and revision" in str(caught.value)
+
+
+def test_a_source_of_which_no_row_can_be_read_names_the_keys_there_are(rows: Rows) -> None:
+    loaded = rows({"a": 1, "b": 2}, {"a": 3}, shape="messages")
+    with pytest.raises(UsageError) as caught:
+        loaded.source.check_read(loaded.tally, "quarantine.jsonl")
+    text = str(caught.value)
+    assert "can be read" in text
+    assert "got: 0 of 2 rows as messages (missing_field 2)" in text
+    assert "expected: what fits the keys there are: a, b" in text
+    assert "fix source.shape; quarantine.jsonl has each row's reason" in text
+    loaded.source.check_read(rows(GOOD, {"a": 1}, shape="messages").tally)
+    values = rows(3, 4, shape="messages")
+    with pytest.raises(UsageError, match="expected: rows with keys"):
+        values.source.check_read(values.tally)
+    strange = rows({"messages": [{"role": "narrator", "content": "x"}, TELL]}, shape="messages")
+    with pytest.raises(UsageError, match=r"who speaks as source\.columns\.roles or in_order"):
+        strange.source.check_read(strange.tally)
