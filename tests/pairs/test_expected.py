@@ -11,7 +11,7 @@ from curate.pairs.config import ForkConfig
 from curate.pairs.expected import ask_as_a_fork, ask_as_a_verification, with_a_bad_turn
 from curate.pairs.fork import fork_dialogue
 from curate.pairs.fork_points import flaws_by_turn
-from curate.pairs.verify import Sides, verify_sides
+from curate.pairs.verification import Sides, verify_sides
 from tests.pairs.scripted import FINE, WEAK, World, by_text, chat, judged, say
 
 BAD = "Your refund of $40 is on its way."

@@ -14,7 +14,7 @@ from curate.pairs.config import ForkConfig
 from curate.pairs.judge_functions import JudgeAsks, joint_asks
 from curate.pairs.letters import ask_choice
 from curate.pairs.pair_prompts import suffices_questions
-from curate.pairs.verify import Sides, compare_orders, score_side
+from curate.pairs.verification import Sides, compare_orders, score_side
 from curate.records import AdherenceTurn, CutPoints, PairCheck, Unscored
 from curate.records.jury import JuryRule
 from curate.statistics import sigmoid

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from curate.errors import UsageError
-from curate.sources import sample
-from curate.sources.sample import recipes_folder, sample_chats, sample_rewordings
+from curate.sources import shipped_files
+from curate.sources.shipped_files import recipes_folder, sample_chats, sample_rewordings
 
 
 def test_rewordings_are_of_what_stands_in_the_sample() -> None:
@@ -27,7 +27,7 @@ def test_an_installation_without_them_says_how_to_get_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "curate"
-    monkeypatch.setattr(sample, "_PACKAGE", package)
+    monkeypatch.setattr(shipped_files, "_PACKAGE", package)
     with pytest.raises(UsageError) as caught:
         recipes_folder()
     assert "the recipes and the sample data are missing" in str(caught.value)
