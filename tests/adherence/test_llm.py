@@ -516,3 +516,55 @@ def test_the_prompt_version_carries_a_hash_of_the_prompts() -> None:
     name, _, digest = PROMPT_VERSION.partition("+")
     assert name == "adherence-3"
     assert len(digest) == 8
+
+
+async def test_why_a_dialogue_is_not_asked_about_is_said() -> None:
+    judge = Judge(lambda request: "YES")
+    of = dialogue("user", "assistant", role=None)
+    assert (await unscored(judge, of=of)).detail == "the dialogue has no role definition"
+    skip = AdherenceConfig(output_mode="binary", missing_role="skip")
+    assert (await unscored(judge, skip, of=of)).detail == (
+        "the dialogue has no role definition, and missing_role is skip"
+    )
+
+
+async def test_each_request_says_what_it_is_for_and_which_turn_it_is_about() -> None:
+    judge = Judge(lambda request: "Hm." if request.purpose == "adherence.turn" else "YES")
+    await scored(judge)
+    first, again = judge.calls
+    assert [(asked.purpose, asked.turns, asked.sample) for asked in first] == [
+        ("adherence.turn", (number,), 0) for number in (1, 2, 3)
+    ]
+    assert [(asked.purpose, asked.turns, asked.sample) for asked in again] == [
+        ("adherence.retry", (number,), 1) for number in (1, 2, 3)
+    ]
+    whole = Judge(lambda request: "YES")
+    await scored(
+        whole, AdherenceConfig(output_mode="binary", evaluation_granularity="conversation")
+    )
+    [[asked]] = whole.calls
+    assert (asked.purpose, asked.turns) == ("adherence.conversation", (3,))
+
+
+def test_why_a_distribution_cannot_be_read_is_said_with_what_to_do() -> None:
+    assert read_continuous(Completion("yes"), CONTINUOUS).detail == (
+        "the reply carries no log-probabilities"
+    )
+    plain = read_continuous(first_token(Okay=0.9, Yes=0.0001), CONTINUOUS)
+    assert plain.detail == (
+        "yes and no have 0.0001 of the first token's mass, which opens with 'Okay'; "
+        "see answer_prefix and min_coverage"
+    )
+    for opening in ("<think>", "\n<|channel|>", "[THINK]"):
+        found = read_continuous(Completion(first_token=((opening, -0.1),)), CONTINUOUS)
+        assert (
+            "it thinks before it answers; switch that off in the engine's section" in found.detail
+        )
+
+
+def test_why_a_reply_in_words_cannot_be_read_is_said_with_its_beginning() -> None:
+    assert read_binary(Completion("maybe")).detail == "it is neither YES nor NO: 'maybe'"
+    cut = read_binary(Completion("x" * 90, finish="length"))
+    assert cut.detail == f"it was cut by its token limit: {'x' * 80!r}"
+    fault = Completion(finish="error", fault=Fault("server"))
+    assert read_binary(fault).detail == "server"

@@ -222,3 +222,27 @@ def test_the_trend_counts_positions_and_leaves_out_what_is_no_evidence() -> None
     flat = trend_of(half)
     assert flat is not None
     assert flat.slope == 0
+
+
+def test_why_there_is_no_session_score_is_said() -> None:
+    assert no_session([], binary()).detail == "there is no assistant turn to score"
+    weightless = binary(weights=(0, 1), min_scored_share=0.5)
+    assert no_session(turns(1, None), weightless).detail == ("every turn with a score has weight 0")
+    many = no_session(turns(*[None] * 12), binary())
+    listed = ", ".join(f"{number} (bad_reply)" for number in range(1, 11))
+    assert many.detail == f"12 of 12 assistant turns have no score: {listed} and 2 more"
+    ten = no_session(turns(*[None] * 10), binary())
+    assert ten.detail.endswith("10 (bad_reply)")
+    whole = no_session(turns(None), binary(evaluation_granularity="conversation"))
+    assert whole == NoSession("bad_reply", "the conversation has no score")
+
+
+def test_one_answer_about_the_conversation_claims_no_interval() -> None:
+    config = CONTINUOUS.model_copy(update={"evaluation_granularity": "conversation"})
+    assert session(turns(0.9), config).interval_method == "none (one answer)"
+
+
+def test_as_many_turns_as_the_share_asks_for_are_enough() -> None:
+    config = binary(min_scored_share=0.5)
+    assert session(turns(1, None), config).score == 1
+    assert no_session(turns(1, None, None), config).reason == "bad_reply"

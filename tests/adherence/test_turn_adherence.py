@@ -53,6 +53,7 @@ def test_one_question_that_is_the_stages_own() -> None:
     asyncio.run(score_adherence(DIALOGUE, ask, CONTINUOUS, identity))
     assert request.messages == stage[1].messages
     assert (request.labels, request.sample) == (stage[1].labels, stage[1].sample)
+    assert request.purpose == "adherence.role"
     by_conversation = CONTINUOUS.model_copy(update={"evaluation_granularity": "conversation"})
     _, [again] = asked([yes(0.75)], by_conversation)
     assert again == request

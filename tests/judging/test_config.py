@@ -9,10 +9,11 @@ from pydantic import ValidationError
 
 from curate.engines.base import Capability
 from curate.errors import UsageError
-from curate.judging.config import RubricConfig, resolve_mode
+from curate.judging.config import RubricConfig, reading_options, resolve_mode, scoring_mode
 from curate.judging.rubric_prompts import (
     PROMPT_VERSION,
     WORDINGS,
+    check_wording,
     prompt_version,
     resolve_texts,
 )
@@ -106,3 +107,51 @@ def test_own_anchors_and_examples_take_the_place_of_ours(tmp_path: Path) -> None
     assert bare.rubric == "Only this, {braces} too.\n"
     with pytest.raises(ValidationError, match="not both"):
         RubricConfig(prompt_file=file, rubric="text")
+
+
+def test_a_mode_that_the_engine_cannot_do_is_refused_with_what_it_can() -> None:
+    with pytest.raises(UsageError) as caught:
+        scoring_mode("tokens", frozenset({Capability.PREFILL, Capability.JSON_SCHEMA}), "metrics")
+    text = str(caught.value)
+    assert "scoring mode 'tokens' needs an engine that gives log-probabilities" in text
+    assert f"got: {Capability.JSON_SCHEMA}, {Capability.PREFILL}" in text
+    assert "expected: top_logprobs or label_logprobs" in text
+    assert "set metrics.mode to 'json' or 'auto', or choose another engine" in text
+    with pytest.raises(UsageError, match="got: an engine without any such capability"):
+        scoring_mode("tokens", frozenset(), "judge")
+
+
+def test_thoughts_that_the_engine_cannot_be_given_are_refused_in_mode_tokens_alone() -> None:
+    config = RubricConfig(thought_tokens=100)
+    can = frozenset({Capability.TOP_LOGPROBS})
+    with pytest.raises(UsageError) as caught:
+        resolve_mode(config, can)
+    text = str(caught.value)
+    assert "judge.thought_tokens: labels are to be read behind a thought" in text
+    assert f"got: {Capability.TOP_LOGPROBS}" in text
+    assert "an engine on which a reply can begin with a thought" in text
+    assert "name the server's `tokenizer` on the engine openai" in text
+    assert resolve_mode(config, can | {Capability.THOUGHTS}) == "tokens"
+    assert resolve_mode(config.model_copy(update={"mode": "json"}), can) == "json"
+    assert resolve_mode(RubricConfig(), can) == "tokens"
+
+
+def test_options_that_change_readings_are_named_where_they_are_not_the_defaults() -> None:
+    assert reading_options(RubricConfig(), "tokens") == {}
+    assert reading_options(RubricConfig(samples=5), "tokens") == {}
+    sampled = reading_options(RubricConfig(samples=5), "json")
+    assert sampled["samples"] == 5
+    assert set(sampled) == {"samples", "temperature"}
+    assert reading_options(RubricConfig(paraphrases=2), "tokens") == {"paraphrases": 2}
+    assert reading_options(RubricConfig(paraphrases=2), "json") == {}
+
+
+@pytest.mark.parametrize("wording", [-1, len(WORDINGS)])
+def test_a_wording_that_does_not_exist_is_refused(wording: int) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_wording(wording)
+    assert "there is no such wording of the question" in str(caught.value)
+    assert f"got: {wording}" in str(caught.value)
+    assert f"expected: 0 to {len(WORDINGS) - 1}" in str(caught.value)
+    check_wording(0)
+    check_wording(len(WORDINGS) - 1)

@@ -343,3 +343,86 @@ async def test_a_bad_reply_after_a_mismatch_does_not_lose_the_usable_one() -> No
     result = await judge_dialogue(dialogue_of(3), judge, config, IDENTITY)
     assert isinstance(result, Judgment)
     assert result.verdict_mismatch is True
+
+
+WHOLE = Scope((1, 2, 3), True, True, (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("reply", "scope", "reason"),
+    [
+        (BAD["turn missing"], SCOPE, "turn_2 missing"),
+        (BAD["turn invented"], SCOPE, "is not a turn to be scored"),
+        (BAD["unknown key"], SCOPE, "was not asked for"),
+        (BAD["score missing"], SCOPE, ", not an object"),
+        (
+            BAD["named score missing"],
+            SCOPE,
+            "turn 1 must have exactly context_use, helpfulness, safety",
+        ),
+        (BAD["zero"], SCOPE, "safety of turn 1 is 0, not an integer from 1 to 5"),
+        (BAD["six"], SCOPE, "coherence is 6, not an integer from 1 to 5"),
+        (BAD["verdict"], SCOPE, "not one of poor, borderline, good, excellent"),
+        (BAD["weakest not scored"], SCOPE, "weakest_turn is 7, not a scored turn or null"),
+        (altered(decision_basis=3), SCOPE, "decision_basis is not text"),
+        (altered(notes={"coherence": 3}), SCOPE, "the note on coherence is not text"),
+        (altered(notes=3), SCOPE, "notes is 3, not an object"),
+        (altered(issues=3), SCOPE, "issues is 3, not an object"),
+        (altered(issues={"turn_1": "late"}), SCOPE, "issues of turn 1 is not a list of texts"),
+        (altered(issues={"turn_1": [3]}), SCOPE, "issues of turn 1 is not a list of texts"),
+        (card(per_turn="none"), WHOLE, "per_turn is not a list"),
+        (card(per_turn=[3]), WHOLE, "an entry of per_turn is 3, not an object"),
+        (
+            card(per_turn=[{**CARD_REPLY["per_turn"][0], "turn": True}]),
+            WHOLE,
+            "an entry of per_turn has turn true",
+        ),
+        (
+            card(per_turn=[{**CARD_REPLY["per_turn"][0], "role": "user"}]),
+            WHOLE,
+            "an entry of per_turn has role",
+        ),
+        (card(per_turn=[CARD_REPLY["per_turn"][0]] * 2), WHOLE, "turn 1 is scored twice"),
+        (card(conversation_level=None), WHOLE, "conversation_level is null, not an object"),
+    ],
+)
+def test_what_is_wrong_with_a_reply_is_said_as_the_judge_is_told_it(
+    reply: str, scope: Scope, reason: str
+) -> None:
+    with pytest.raises(BadReplyError) as error:
+        read_reply(reply, scope)
+    assert reason in str(error.value)
+
+
+def test_words_beside_scores_are_read_where_a_judge_writes_them() -> None:
+    issues = {"turn_1": [" late ", "", "rude"]}
+    notes = {"coherence": "clear"}
+    basis = " ".join(["word"] * 50)
+    reading = read_reply(altered(issues=issues, notes=notes, decision_basis=basis), SCOPE)
+    assert [turn.issues for turn in reading.turns] == [("late", "rude"), ()]
+    assert reading.conversation is not None
+    assert reading.conversation.coherence.note == "clear"
+    assert reading.conversation.task_completion.note == ""
+    assert len(reading.basis.split()) in (40, 41)  # an ellipsis may stand alone
+
+
+def test_the_question_names_what_is_scored_and_shows_the_form_unquoted() -> None:
+    texts = resolve_texts(JSON)
+    one = question(Scope((2,)), texts)
+    assert "what the assistant did in turn 2" in one
+    assert '{"turn_2": [#, #, #]}' in one
+    assert "the conversation as a whole" not in one
+    both = question(SCOPE, texts)
+    assert "what the assistant did in turns 1 and 2 and the conversation as a whole" in both
+    assert '"coherence": #' in both
+    assert '"verdict": "..."' in both
+    assert '"weakest_turn": <turn or null>' in both
+    assert "weakest_turn" not in question(Scope((1,), True, True), texts)
+
+
+async def test_a_cut_reply_is_asked_again_for_the_object_alone() -> None:
+    judge = ScriptedJudge(answer=lambda request: said("{", "length"))
+    result = await judge_dialogue(dialogue_of(2), judge, JSON, IDENTITY)
+    assert isinstance(result, Unscored)
+    assert f"cut at {judge.asked[0].max_tokens} tokens" in result.detail
+    assert "it was longer than allowed; write the object only" in question_of(judge.asked[1])

@@ -87,3 +87,55 @@ def test_the_judge_that_is_farthest_from_the_others_is_named_without_its_folder(
     assert "odd from the others by 3.25" in report.sentence
     assert "/home" not in report.sentence
     assert report.same_verdict == 0
+
+
+def test_a_cascade_s_sentence_says_what_was_saved_and_what_it_cost() -> None:
+    report = tallied(
+        settled(tokens=300), settled(tokens=300), escalated(100), checked("good", "poor")
+    )
+    assert report.judges == ("s", "l")
+    assert report.sentence.startswith(
+        "the second judge decided 1 of 4 dialogues (25%); it gave 1 of 1 others that were checked another verdict, "
+        "which is 75.0% of all ("
+    )
+    # 600 tokens of the first judge alone, 200 beside the second's 400
+    assert "about 1,200 of its 1,600 tokens (75%) were saved, for 800 of the first judge" in (
+        report.sentence
+    )
+    assert report.sentence.endswith("cost 0.0048 in place of about 0.016.")
+
+
+def test_a_cascade_that_was_never_sure_says_so_and_loses_nothing() -> None:
+    report = tallied(escalated(), escalated())
+    assert (report.share, report.lost_share, report.lost_interval) == (1.0, 0.0, None)
+    assert report.sentence == (
+        "the second judge decided all 2 dialogues; `curate calibrate RUN --cascade` fits when it is to be asked."
+    )
+
+
+def test_a_cascade_that_checked_nothing_says_that_what_it_lost_is_not_known() -> None:
+    report = tallied(settled(), escalated())
+    assert (
+        "; what it would have changed of the others is not known, as none was checked; about 200 of its 400 tokens"
+        in report.sentence
+    )
+    alone = tallied(settled(), priced=False)
+    assert alone.sentence == (
+        "the second judge decided 0 of 1 dialogues (0%); what it would have changed of the others is not known, as none "
+        "was checked."
+    )
+
+
+def test_a_jury_s_sentence_has_its_figures() -> None:
+    tally = JuryTally()
+    same = [opinion(name, "good", scores={"coherence": 4.0}) for name in ("a", "b")]
+    tally.add(record(*same, disagreement=0.0))
+    apart = [opinion("a", "good", scores={"x": 4.0}), opinion("b", "poor", scores={"y": 1.0})]
+    tally.add(record(*apart, disagreement=0.5))
+    report = tally.report()
+    assert report is not None
+    assert (report.dialogues, report.same_verdict, report.disagreement) == (2, 1, 0.25)
+    assert report.sentence == (
+        "all judges give 1 of 2 dialogues one verdict; they differ by 0.25 levels a score, a from the others by 0.00."
+    )
+    assert JuryTally().report() is None

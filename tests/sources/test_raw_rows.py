@@ -71,6 +71,12 @@ def test_numbers_that_64_bits_do_not_hold_keep_their_digits(
     assert faults(path) == [good(1, {"n": value})]
 
 
+def test_the_largest_numbers_stay_numbers_beside_one_that_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 18446744073709551615, "b": -9223372036854775808, "c": NaN}\n')
+    assert faults(path) == [good(1, {"a": 2**64 - 1, "b": -(2**63), "c": None})]
+
+
 def test_what_is_nested_too_deep_to_be_kept_is_broken(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join('{"a": ' + "[" * deep + "]" * deep + "}" for deep in (190, 260)))

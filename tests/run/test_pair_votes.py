@@ -1,0 +1,57 @@
+"""Which side of a pair people call better."""
+
+from __future__ import annotations
+
+import pytest
+
+from curate.errors import UsageError
+from curate.run.pair_votes import votes_by_pair
+from curate.trust.gold import ANSWERED_AGAIN, PairVote, Unused
+
+
+def vote(
+    pair: str, chosen: bool, rater: str | None = None, time: str | None = None, place: str = "1"
+) -> PairVote:
+    return PairVote(place, pair, chosen, rater, time)
+
+
+def test_votes_are_gathered_by_pair_and_the_first_place_is_kept() -> None:
+    votes = [
+        vote("p", True, "ann", place="row 1"),
+        vote("q", False, "ann", place="row 2"),
+        vote("p", False, "bob", place="row 3"),
+        vote("p", True, place="row 4"),
+        vote("p", True, place="row 5"),
+    ]
+    unused = Unused()
+    found = votes_by_pair(votes, unused)
+    assert found["p"].by_rater == {"ann": True, "bob": False, "#2": True, "#3": True}
+    assert (found["p"].place, found["p"].named) == ("row 1", {"ann", "bob"})
+    assert (found["q"].by_rater, found["q"].is_yes) == ({"ann": False}, False)
+    assert found["p"].is_yes
+    assert unused.counts == {}
+    assert votes_by_pair([], unused) == {}
+
+
+def test_the_last_of_a_rater_s_votes_counts_where_times_tell() -> None:
+    votes = [
+        vote("p", True, "ann", "2026-11-20T12:00:00", place="row 1"),
+        vote("p", False, "ann", "2026-11-20T10:00:00", place="row 2"),
+        vote("q", False, "ann", "2026-11-20T09:00:00", place="row 3"),
+    ]
+    unused = Unused()
+    found = votes_by_pair(votes, unused)
+    assert found["p"].by_rater == {"ann": True}
+    assert found["q"].by_rater == {"ann": False}
+    assert (unused.counts, unused.first) == ({ANSWERED_AGAIN: 1}, {ANSWERED_AGAIN: "row 2"})
+
+
+def test_two_votes_of_one_rater_without_times_are_refused() -> None:
+    votes = [vote("p", True, "ann", place="row 1"), vote("p", True, "ann", place="row 2")]
+    with pytest.raises(UsageError) as caught:
+        votes_by_pair(votes, Unused())
+    text = str(caught.value)
+    assert "one rater gives one pair two values" in text
+    assert "got: pair p by ann, the second in row 2" in text
+    assert "expected: one row a rater and pair" in text
+    assert "keep the row that counts" in text
