@@ -11,6 +11,9 @@ coverage tells which tests reach a line; a mutant is given those, the quickest f
 are tried in the order drawn, over all rooms, so those tried so far are a random sample whenever it is stopped.
 
 A survivor is a change that no test notices: a missing test, or a change that makes no difference.
+
+What a test module does when it is imported may start no threads (a polars expression starts some): a fork has none of
+them, and its first expression would wait for ever.
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation.file_mutation import MutationVisitor, deep_replace
 from mutmut.mutation.mutators import mutation_operators
 from mutmut.mutation.pragma_handling import IgnoredCode
+
+from curate.statistics import wilson
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("judging", "adherence", "selection", "pairs", "sources", "run")
@@ -455,7 +460,9 @@ def report(file: Path, say: Any = sys.stdout) -> None:
         rooms[result["path"].split("/")[1]][result["outcome"]] += 1
     for room, counted in [*sorted(rooms.items()), ("all", sum(rooms.values(), Counter()))]:
         share = counted[KILLED] / max(1, counted.total())
-        print(f"{room:10} {counted.total():4} mutants, {share:.1%} killed", file=say)
+        low, high = wilson(share, max(1, counted.total()))
+        interval = f"(95 %: {low:.0%} to {high:.0%})"
+        print(f"{room:10} {counted.total():4} mutants, {share:.1%} killed {interval}", file=say)
     print(f"each with its diff: {file}", file=say)
 
 
