@@ -97,7 +97,7 @@ def row(*scores: float | None, **more: object) -> AdherenceScore:
 
 
 def test_a_jury_s_record_is_joined_turn_by_turn_and_aggregated_anew() -> None:
-    rows = [row(0.9, 0.2, 0.1), row(0.5, 0.4, 0.3), row(0.8, 0.1, 0.2)]
+    rows = [row(0.9, 0.1, 0.1), row(0.5, 0.4, 0.3), row(0.8, 0.2, 0.2)]
     held = combine_scores(rows, "median", READ)
     assert isinstance(held, AdherenceScore)
     assert [(one.turn, one.score) for one in held.per_turn] == [(1, 0.8), (2, 0.2), (3, 0.2)]
