@@ -23,7 +23,7 @@ from curate.run.reviews import (
 )
 from curate.selection.rules import DECISION_SCHEMA
 
-A, B, C, D = (letter * 32 for letter in "abcd")
+A, B, C, D, E = (letter * 32 for letter in "abcde")
 
 
 def answer(
@@ -128,11 +128,12 @@ def test_people_s_decisions_stand_in_place_of_the_rules_and_can_be_taken_off() -
 
 
 def test_the_figures_of_a_review() -> None:
-    rules = decided((A, ["unsafe"]), (B, []), (C, []))
+    rules = decided((A, ["unsafe"]), (B, []), (C, []), (E, []))
     reviews = reviews_of(
         [
             answer(A, "accept"),
             answer(B, "accept"),
+            answer(E, "accept"),
             answer(C, "accept"),
             answer(C, "reject", "bob"),
             answer(D, "accept"),
@@ -145,7 +146,7 @@ def test_the_figures_of_a_review() -> None:
     )
     after = with_reviews(rules, reviews)
     assert review_report(after, reviews, ["p", "q"]) == ReviewReport(
-        raters=2, accepted=2, rejected=0, disagreed=1, changed=1, pairs_turned=1, texts=1
+        raters=2, accepted=3, rejected=0, disagreed=1, changed=1, pairs_turned=1, texts=1
     )
     assert review_report(None, reviews, []) == ReviewReport(raters=2)
     assert review_report(after, reviews_of([]), ["p"]) is None

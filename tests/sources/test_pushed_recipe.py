@@ -63,11 +63,11 @@ def test_its_file_is_fetched(
     ("raised", "error", "words"),
     [
         (NoSet(), UsageError,
-         ["the Hub has no dataset owner/name", "got: 404 for the set\n", "check the name, and set HF_TOKEN"]),
+         ["the Hub has no dataset owner/name", "got: NoSet: 404 for the set\n", "check the name, and set HF_TOKEN"]),
         (NoFile(), UsageError,
          ["owner/name holds no recipe", "`curate push` made, which has a recipe.yaml", "`curate init` starts a recipe"]),
         (ValueError("no route\nmore"), SourceError,
-         ["the recipe of owner/name cannot be fetched", "got: no route\n", "check HF_ENDPOINT, the network"]),
+         ["the recipe of owner/name cannot be fetched", "got: ValueError: no route\n", "check HF_ENDPOINT, the network"]),
     ],
 )  # fmt: skip
 def test_why_it_cannot_be_had(
