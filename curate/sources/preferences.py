@@ -188,15 +188,9 @@ def is_transcript(value: Any) -> bool:
 
 
 def split_transcript(text: str) -> list[Any]:
-    """Split "\\n\\nHuman: …\\n\\nAssistant: …" into raw messages; text before the first marker is refused.
-
-    Raises:
-        UnreadableError: `bad_type`.
-    """
-    pieces = MARKER.split(text)
-    if pieces[0].strip():
-        raise UnreadableError("bad_type", "there is text before the first 'Human:' or 'Assistant:'")
-    speakers, bodies = pieces[1::2], pieces[2::2]
+    """Split "\\n\\nHuman: …\\n\\nAssistant: …", which opens with a speaker (`is_transcript`), into raw messages."""
+    _, *pieces = MARKER.split(text)
+    speakers, bodies = pieces[::2], pieces[1::2]
     return [
         {"role": "assistant" if speaker == "Assistant" else "user", "content": body.strip()}
         for speaker, body in zip(speakers, bodies, strict=True)
