@@ -28,6 +28,7 @@ from curate.errors import SourceError
 from curate.sources.input_files import kind_of
 from curate.sources.tabular import arrow_rows
 from curate.storage.files import csv_delimiter
+from curate.wording import plural
 
 CHUNK = 1 << 20
 # orjson writes at most 254 levels; deeper rows could be read but never be kept.
@@ -430,7 +431,7 @@ def _csv_rows(stream: IO[bytes], delimiter: str | None, encoding: str | None) ->
         if any(_has_surrogate(cell) for cell in cells):
             yield RawRow(number, shown, "bad_encoding", "bytes that cannot be decoded")
         elif len(cells) != len(header):
-            detail = f"{len(cells)} cells under {len(header)} column names"
+            detail = f"{plural(len(cells), 'cell')} under {plural(len(header), 'column name')}"
             yield RawRow(number, shown, "shape_mismatch", detail)
         else:
             yield RawRow(

@@ -40,7 +40,7 @@ def good(number: int, value: Any) -> Fault:
         ("a.jsonl", b'\xef\xbb\xbf{"a": 1}\r\n [1]\n', [good(1, {"a": 1}), good(2, [1])]),
         ("a.csv", b"x,y\n1,\xff\n\n2,3\n4\n",
          [(1, "bad_encoding", "bytes that cannot be decoded", ["1", "\\udcff"]), good(2, {"x": "2", "y": "3"}),
-          (3, "shape_mismatch", "1 cells under 2 column names", ["4"])]),
+          (3, "shape_mismatch", "1 cell under 2 column names", ["4"])]),
         ("a.csv", b"\n\nx;y\n1;\n", [good(1, {"x": "1", "y": None})]),
         ("a.tsv", b"x\ty\n1,5\t2\n", [good(1, {"x": "1,5", "y": "2"})]),
         ("a.csv", b"x,y\n", []),
