@@ -7,6 +7,7 @@ counts tokens for the first prompt of a list only.
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from dataclasses import replace
 
@@ -27,7 +28,7 @@ from curate.engines.open import LlamaCppConfig, OpenAIConfig, open_engine
 from curate.errors import UsageError
 from curate.judging import RubricConfig, judge_dialogue, resolve_mode
 from curate.records import Judgment
-from tests.engines.families import FAMILIES, small_tokenizer
+from tests.engines.families import small_tokenizer, tokenizer_of
 from tests.judging.judge import IDENTITY, dialogue_of
 
 pytestmark = [
@@ -38,6 +39,7 @@ pytestmark = [
     ),
 ]
 CONTEXT = 1024
+PATIENCE = 3_600.0  # seconds: on a busy machine a call that takes one second took minutes
 DIGITS = tuple("12345")
 TRUNK = "You are a judge.\n" + "[1.user]\nThe user asked for a refund, politely.\n" * 20
 
@@ -55,16 +57,21 @@ def address():
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tokenizer")
-    FAMILIES["smollm2"]().save_pretrained(folder)
-    return str(folder)
+def tokenizer(kept_tokenizers):
+    tokenizer_of("smollm2", kept_tokenizers)
+    return str(kept_tokenizers / "smollm2")
 
 
 @pytest.fixture
 async def engine(address, tokenizer):
     engine = await open_engine(
-        OpenAIConfig(model="smollm2", base_url=address, tokenizer=tokenizer, top_logprobs=1000)
+        OpenAIConfig(
+            model="smollm2",
+            base_url=address,
+            timeout=PATIENCE,
+            tokenizer=tokenizer,
+            top_logprobs=1000,
+        )
     )
     yield engine
     await engine.close()
@@ -88,7 +95,9 @@ async def test_what_it_offers_is_found_out(engine):
 async def test_a_list_of_prompts_gives_what_chats_give(engine, address):
     requests = [label_read(f"How {word} was it, 1-5?") for word in ("good", "bad", "polite")]
     listed = await engine.complete(requests)
-    chats = await open_engine(OpenAIConfig(model="smollm2", base_url=address, top_logprobs=1000))
+    chats = await open_engine(
+        OpenAIConfig(model="smollm2", base_url=address, timeout=PATIENCE, top_logprobs=1000)
+    )
     for request, one in zip(requests, listed, strict=True):
         [other] = await chats.complete([request])
         assert one.usage.prompt_tokens == other.usage.prompt_tokens
@@ -110,7 +119,11 @@ async def test_one_prompt_that_does_not_fit_leaves_the_others_answered(engine):
 async def test_another_models_tokenizer_is_refused(address, tmp_path):
     small_tokenizer().save_pretrained(tmp_path)
     with pytest.raises(UsageError, match="is not the one"):
-        await open_engine(OpenAIConfig(model="smollm2", base_url=address, tokenizer=str(tmp_path)))
+        await open_engine(
+            OpenAIConfig(
+                model="smollm2", base_url=address, timeout=PATIENCE, tokenizer=str(tmp_path)
+            )
+        )
 
 
 OPENS = (
@@ -120,10 +133,10 @@ OPENS = (
 
 
 @pytest.fixture(scope="module")
-def thinking_server(tmp_path_factory):
+def thinking_server(tmp_path_factory, kept_tokenizers):
     """The small model under the template of a model that always thinks: address, tokenizer."""
     folder = tmp_path_factory.mktemp("thinking")
-    tokenizer = FAMILIES["smollm2"]()
+    tokenizer = copy.deepcopy(tokenizer_of("smollm2", kept_tokenizers))
     tokenizer.chat_template = OPENS
     tokenizer.save_pretrained(folder)
     params = xllamacpp.CommonParams()
@@ -140,7 +153,13 @@ def thinking_server(tmp_path_factory):
 async def test_a_dialogue_is_judged_behind_thoughts_by_a_template_that_opens_them(thinking_server):
     address, tokenizer = thinking_server
     engine = await open_engine(
-        OpenAIConfig(model="smollm2", base_url=address, tokenizer=tokenizer, top_logprobs=1000)
+        OpenAIConfig(
+            model="smollm2",
+            base_url=address,
+            timeout=PATIENCE,
+            tokenizer=tokenizer,
+            top_logprobs=1000,
+        )
     )
     config = RubricConfig(
         mode="tokens", text="off", thought_tokens=8, rubric="Judge the assistant. 5 is best."
