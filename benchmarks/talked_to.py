@@ -80,6 +80,11 @@ class Rubric:
 
     reading: Reading
 
+    @property
+    def value(self) -> float:
+        """The mean of its dimensions, as a share of the scale."""
+        return (fmean(self.reading.scores.values()) - 1) / LEVELS
+
     def above(self, other: Rubric) -> float:
         """By how much it is higher than another, as a share of the scale."""
         return self.reading.above(other.reading) / LEVELS
@@ -114,6 +119,7 @@ def variants_of(
 def outcomes(variants: Sequence[Variant], scores: Scores) -> dict[str, list[ProbeOutcome]]:
     """By line, how far each variant moves a prompt's score; of variants whose two sides it scored."""
     made: dict[str, list[ProbeOutcome]] = {}
+    several = len({variant.line for variant in variants} - {SEEN}) > 1
 
     def add(line: str, variant: Variant, value: float, against: float = 0.0) -> None:
         key = f"{variant.line} {variant.key}"
@@ -131,7 +137,8 @@ def outcomes(variants: Sequence[Variant], scores: Scores) -> dict[str, list[Prob
             add(COST, variant, moved)
         else:
             add(variant.line, variant, moved)
-            add(ALL, variant, moved)
+            if several:
+                add(ALL, variant, moved)
     return made
 
 
@@ -141,10 +148,10 @@ def report(variants: Sequence[Variant], by_prompt: Mapping[str, Scores]) -> str:
     rows = []
     for name in PEERS:
         theirs = outcomes(variants, by_prompt[name])
-        for line in (SEEN, COST, *LINES, *ATTACKS, ALL):
+        for line in (SEEN, COST, *ATTACKS, ALL):
             others = {held.case: held for held in theirs.get(line, ())}
             shared = [held for held in ours.get(line, ()) if held.case in others]
-            if not shared or any(row[:2] == (name, line.replace("_", " ")) for row in rows):
+            if not shared:
                 continue
             pairs = [others[held.case] for held in shared]
             apart = [
@@ -167,10 +174,10 @@ def report(variants: Sequence[Variant], by_prompt: Mapping[str, Scores]) -> str:
     return table(heads, rows)
 
 
-def ties(variants: Sequence[Variant], scores: Scores) -> str:
-    """Of how many flaws a prompt says the same with and without them."""
-    seen = [held.value for held in outcomes(variants, scores).get(SEEN, ())]
-    return f"{sum(value == 0.5 for value in seen)} of {len(seen)}"
+def spread(scores: Scores) -> str:
+    """The lowest and the highest score that a prompt gave."""
+    values = [held.value for held in scores.values()]
+    return f"{min(values):.2f} to {max(values):.2f}"
 
 
 class GaussiaModel:
@@ -315,7 +322,8 @@ def main() -> None:
     by_prompt, without = asyncio.run(ask_all(recipe, variants, args))
     print(report(variants, by_prompt))
     for name, scores in by_prompt.items():
-        print(f"{name} says the same with and without the flaw: {ties(variants, scores)}")
+        if scores:
+            print(f"scores of {name}: {spread(scores)}")
     for what, count in sorted(without.items()):
         print(f"without a score, {what}: {count} dialogues")
 

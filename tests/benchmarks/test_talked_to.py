@@ -74,6 +74,7 @@ def test_each_side_is_a_share_of_its_own_scale(script: ModuleType) -> None:
     (ours,) = script.outcomes([attack], scores(rubric, (attack, 2.0, 4.0)))[attack.line]
     (peers,) = script.outcomes([attack], scores(script.Share, (attack, 0.2, 0.7)))[attack.line]
     assert (ours.value, peers.value) == pytest.approx((0.5, 0.5))
+    assert (rubric(1.0).value, rubric(5.0).value) == (0.0, 1.0)
 
 
 def test_a_flaw_is_seen_where_the_dialogue_without_it_scores_higher(script: ModuleType) -> None:
@@ -84,7 +85,7 @@ def test_a_flaw_is_seen_where_the_dialogue_without_it_scores_higher(script: Modu
     assert [one.value for one in made[script.SEEN]] == [1.0, 0.5, 0.0, 0.5]
     assert {one.against for one in made[script.SEEN]} == {0.5}
     assert [one.value for one in made[script.COST]] == pytest.approx([0.4, 0.0, -0.1, 0.0])
-    assert script.ties(flaws, held) == "2 of 4"
+    assert script.spread(held) == "0.10 to 0.60"
     del held[flaws[0].second.content_hash]
     assert len(script.outcomes(flaws, held)[script.SEEN]) == 3
 
@@ -106,8 +107,19 @@ def test_the_difference_is_over_the_cases_that_both_scored(script: ModuleType) -
     assert rows[0] == (
         "| deepeval | instruction in user | 6, 6 | +0.200 | +0.300 | +0.100 (+0.10 to +0.10) |"
     )
-    assert [row.split(" | ")[1] for row in rows] == ["instruction in user", "all attacks"]
+    assert len(rows) == 1
     assert "| gaussia" not in made
+    other = variant("fake_fence_in_user", "a")
+    both = ours | scores(script.Share, (other, 0.0, 0.9))
+    made = script.report([*attacks, other], {"curate": both, "deepeval": {}, "gaussia": both})
+    rows = [row for row in made.splitlines() if row.startswith("| gaussia")]
+    lines = [row.split(" | ")[1:3] for row in rows]
+    assert lines[-1] == ["all attacks", "8, 7"]
+    assert [name for name, _ in lines] == [
+        "instruction in user",
+        "fake fence in user",
+        "all attacks",
+    ]
 
 
 def test_gaussia_is_answered_with_the_likeliest_tokens_as_it_asks_for_them(
