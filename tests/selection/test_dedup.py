@@ -18,7 +18,7 @@ from curate.selection.dedup import Deduplication, Duplicate, exact_key, view_tex
 from curate.selection.minhash import banding
 from curate.selection.rules import select
 from curate.selection.semantic_duplicates import similar_pairs
-from curate.selection.shingles import TokenBatch, tokenise, worth
+from curate.selection.shingles import TokenBatch, _mixed, tokenise, worth
 from curate.selection.table import score_table
 from tests.selection.rows import dialogue
 
@@ -400,3 +400,15 @@ def test_the_text_of_a_dialogue_is_all_but_its_system_messages() -> None:
     assert view_text(of, "dialogue") == 'Welcome\none\nfind\n{"q":"a"}\nsay\nraw\ntwo'
     assert view_text(of, "first_user") == "one"
     assert view_text(dialogue("b", messages=()), "first_user") == ""
+
+
+def test_among_no_dialogues_there_are_no_duplicates() -> None:
+    near = NearConfig(of=("dialogue", "first_user"))
+    with Deduplication(list, DedupConfig(near=near)) as found:
+        assert (found.at().kept, found.at().removed) == ((), {})
+
+
+def test_hashes_of_runs_are_mixed_as_splitmix64_does() -> None:
+    """Its first two numbers from seed 0, by the authors' own program."""
+    states = np.array([0x9E3779B97F4A7C15, 0x3C6EF372FE94F82A], np.uint64)
+    assert _mixed(states).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]

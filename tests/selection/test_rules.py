@@ -26,6 +26,7 @@ from curate.selection.rules import (
     decision_columns,
     filters,
     matches,
+    matching,
     narrowed,
     questions,
     select,
@@ -544,6 +545,20 @@ def test_what_needs_the_texts_is_refused_without_them() -> None:
     for needed in ({"dedup": {}}, {"decontaminate": {"path": "a"}}, {"split": {}}):
         with pytest.raises(UsageError, match="Cleaner"):
             select(table, SelectConfig.model_validate({"where": {}} | needed))
+
+
+@pytest.mark.parametrize("place", ["top", "active"])
+def test_a_share_by_a_label_that_no_dialogue_has_is_refused_by_its_place(place: str) -> None:
+    share = Share(fraction=0.5, by="label_gold")
+    config = SelectConfig.model_validate({"where": {}, "active": None} | {place: share})
+    with pytest.raises(UsageError, match=rf"select\.{place}\.by reads a column"):
+        select(judged_table("good"), config)
+
+
+def test_a_condition_of_forks_is_named_so_where_nothing_else_is_said() -> None:
+    for find in (matches, matching):
+        with pytest.raises(UsageError, match=r"fork\.where reads a column"):
+            find(judged_table("good"), "label_gold = 1")
 
 
 # ---- a certificate

@@ -192,3 +192,11 @@ def test_union_find_is_transitive() -> None:
     for one, other in [(4, 5), (0, 2), (2, 5)]:
         groups.unite(one, other)
     assert list(groups.roots()) == [0, 1, 0, 3, 0, 0]
+
+
+def test_a_seed_deals_the_same_dialogues_in_every_release() -> None:
+    """Whoever trains on one release and validates with another must not meet what was trained on."""
+    given = apart([talk(f"d{n}", f"question {n}", f"answer {n}") for n in range(20)])
+    side = sides(given, config(validation=0.2, by=("group",), seed=7))
+    held_out = {name for name, where in side.items() if where == "validation"}
+    assert held_out == {"d1", "d4", "d10", "d18"}
