@@ -129,7 +129,7 @@ def _write(shards: Shards, rows: list[dict[str, Any]], schema: Any) -> None:
 
 
 def _rows(run: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
-    index = read_index(run).select("id", "content_hash").collect()
+    index = read_index(run, "id", "content_hash")
     judged = stage_records(run, manifest, StageName.JUDGE, index["content_hash"])
     adherent = stage_records(run, manifest, StageName.ADHERENCE, index["content_hash"])
     measured = stage_records(run, manifest, StageName.METRICS, index["content_hash"])

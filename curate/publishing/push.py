@@ -320,11 +320,10 @@ def _trainers_columns(tables: list[PublishedFile]) -> Mapping[str, list[str]]:
 
 def _languages(run: Path) -> tuple[str, ...]:
     """What the dialogues' own metadata say, where they say it as codes."""
-    index = read_index(run)
     with readable(run / INDEX):
-        if "language" not in index.collect_schema():
+        if "language" not in pl.read_parquet_schema(run / INDEX):
             return ()
-        found = index.select("language").unique().drop_nulls().collect()["language"]
+    found = read_index(run, "language").to_series().unique().drop_nulls()
     said = {str(value).lower().replace("_", "-").partition("-")[0] for value in found}
     return tuple(sorted(filter(is_language, said)))
 

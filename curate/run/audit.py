@@ -209,7 +209,7 @@ def _judge_again(
                     items, judge, done, open_at_once=models.facts.open_dialogues(stage.name)
                 )
 
-    hashes = read_index(run).select("content_hash").collect().to_series()
+    hashes = read_index(run, "content_hash").to_series()
     wanted = hashes.is_in(list(again.keys)) & hashes.is_first_distinct()
     items = (WorkItem(dialogue) for dialogue in read_dialogues(run, wanted))
     run_in_loop(ask())

@@ -103,7 +103,7 @@ def export_run(
 
 def _write_judgments(run: Path, judgments: StageRows[Judgment | Unscored]) -> dict[str, int]:
     """Every judgment in the judge card's form, a line a dialogue; of one without scores the reason."""
-    index = read_index(run).select("id", "content_hash").collect()
+    index = read_index(run, "id", "content_hash")
     counts = ExportCounts({"judgments": 0}, {"judgments": Counter()})
     with atomic_file(run / "export" / JUDGMENTS) as out:
         rows = judgments.aligned(index["content_hash"])
@@ -133,7 +133,7 @@ class _Turns:
         self.run = run
         self.config = config
         self.scores = scores
-        self.hashes = read_index(run).select("content_hash").collect().to_series()
+        self.hashes = read_index(run, "content_hash").to_series()
         # What people reject is not trained on in part either.
         removed = _has_reason(decided, (*get_args(Removal), REVIEWED))
         selected = decided["reasons"].list.len() == 0

@@ -293,9 +293,14 @@ class DialogueFile:
         self._index.__exit__(*error)
 
 
-def read_index(folder: Path) -> pl.LazyFrame:
-    """The index of the folder's dialogues: the facts of the score table, and `offset`."""
-    return pl.scan_parquet(folder / INDEX)
+def read_index(folder: Path, *columns: str) -> pl.DataFrame:
+    """Columns of the index of the folder's dialogues: the facts of the score table, and `offset`.
+
+    Raises:
+        CurateError: it is damaged.
+    """
+    with readable(folder / INDEX):
+        return pl.scan_parquet(folder / INDEX).select(columns).collect()
 
 
 def read_dialogues(folder: Path, wanted: pl.Series | None = None) -> Iterator[Dialogue]:
@@ -308,9 +313,7 @@ def read_dialogues(folder: Path, wanted: pl.Series | None = None) -> Iterator[Di
     Raises:
         CurateError: a line is damaged, or there are fewer than the index has.
     """
-    hashes = read_index(folder).select("content_hash")
-    with readable(folder / INDEX):
-        keys = hashes.collect().to_series()
+    keys = read_index(folder, "content_hash").to_series()
     marks: Iterable[bool] = repeat(True, len(keys)) if wanted is None else wanted
     lines = zip(dialogue_lines(folder), keys, marks, strict=True)
     for number, (line, key, is_wanted) in enumerate(lines, start=1):
@@ -327,9 +330,7 @@ def dialogue_lines(folder: Path) -> Iterator[bytes]:
     Raises:
         CurateError: there are more or fewer.
     """
-    path, index = folder / DIALOGUES, read_index(folder).select(pl.len())
-    with readable(folder / INDEX):
-        expected = index.collect().item()
+    path, expected = folder / DIALOGUES, read_index(folder, OFFSET).height
     number = 0
     for number, line in enumerate(read_lines(path), start=1):
         if number > expected:

@@ -74,7 +74,7 @@ def write_scores(
         good: gives the column `p_good`.
         metric_names: the metrics that the recipe has.
     """
-    keys = read_index(run).select("content_hash").collect().to_series()
+    keys = read_index(run, "content_hash").to_series()
     judged = None if judgments is None else _admitted(judgments.aligned(keys), judged_share)
     scored = None if adherence is None else _admitted(adherence.aligned(keys), adherence_share)
     measured = None if metrics is None else metrics.aligned(keys)
@@ -192,12 +192,7 @@ def rejections(decided: pl.DataFrame) -> tuple[dict[str, int], dict[str, int]]:
 
 def grouped_dialogues(run: Path) -> Iterator[Dialogue]:
     """Dialogues that have a group, those of one group together, groups in order of appearance."""
-    members = (
-        read_index(run)
-        .select("source", "group", OFFSET)
-        .filter(pl.col("group").is_not_null())
-        .collect()
-    )
+    members = read_index(run, "source", "group", OFFSET).filter(pl.col("group").is_not_null())
     first = pl.col(OFFSET).min().over("source", "group")
     return read_dialogues_at(run, members.sort(first, OFFSET)[OFFSET])
 

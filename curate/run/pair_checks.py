@@ -65,9 +65,6 @@ def _facts(run: Path, ids: set[str]) -> dict[str, PairFacts]:
     if not ids:
         return {}
     wanted = pl.Series("id", sorted(ids), dtype=pl.String)
-    known = (
-        read_index(run)
-        .select("id", "role", "language")
-        .filter(pl.col("id").is_in(wanted.implode()))
-    )
-    return {name: PairFacts(role, language) for name, role, language in known.collect().iter_rows()}
+    index = read_index(run, "id", "role", "language")
+    known = index.filter(pl.col("id").is_in(wanted.implode()))
+    return {name: PairFacts(role, language) for name, role, language in known.iter_rows()}

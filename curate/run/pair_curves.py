@@ -41,6 +41,7 @@ from curate.sources import open_source
 from curate.sources.unit_result import RowCounts
 from curate.stages import bind_judge, bind_verifier, model_pool, pair_identity, scorers
 from curate.statistics import sigmoid
+from curate.storage.files import readable
 from curate.trust.gold import Unused, read_rows
 from curate.trust.pair_curve import LEAST_PAIRS, KnownPair, check_signal, fit_pair_curve
 from curate.trust.twins import Twin, plant_twins
@@ -442,7 +443,8 @@ def _best(run: Path, wanted: int) -> frozenset[str] | None:
     """Content hashes of the better-scored half of a run, or of `wanted` where that is more; None without scores."""
     if not (run / SCORES).is_file():
         return None
-    scores = pl.read_parquet(run / SCORES, columns=["content_hash", "mean_score"]).drop_nulls()
+    with readable(run / SCORES):
+        scores = pl.read_parquet(run / SCORES, columns=["content_hash", "mean_score"]).drop_nulls()
     if scores.is_empty():
         return None
     best = scores.sort("mean_score", descending=True, maintain_order=True)

@@ -46,7 +46,7 @@ from curate.run.certificates import (
 )
 from curate.run.cleaning_inputs import CleaningInputs, prepare_cleaning
 from curate.run.export import export_run
-from curate.run.ingest import INDEX, read_index, read_sources, summed
+from curate.run.ingest import read_index, read_sources, summed
 from curate.run.judge_checks import Swapped, check_judge_scores, judge_swapped
 from curate.run.pairs import Pairing
 from curate.run.read_back import last_manifest
@@ -60,7 +60,6 @@ from curate.run.staging import Job, Progress
 from curate.run.trust_reports import trust_sentences
 from curate.sources import Source, open_source
 from curate.stages import bind_stages
-from curate.storage.files import readable
 from curate.storage.remote import open_run_folder
 
 
@@ -328,8 +327,7 @@ def _require_reused(job: Job) -> None:
 
 
 def _kept(job: Job, pairs: Pairing | None = None) -> KeptRows:
-    with readable(job.path / INDEX):
-        dialogues = read_index(job.path).select("id", "content_hash").collect()
+    dialogues = read_index(job.path, "id", "content_hash")
     found = None if pairs is None or pairs.natural is None else pairs.natural.keys
     return KeptRows.of(job.recipe, job.path, dialogues, found)
 

@@ -143,7 +143,7 @@ def _pair_members(run: Path, of: str, column: str | None) -> pl.DataFrame:
 
 def source_fingerprint(run: Path) -> str:
     """A hash of the content of all dialogues of a run."""
-    return set_fingerprint(read_index(run).select("content_hash").collect().to_series())
+    return set_fingerprint(read_index(run, "content_hash").to_series())
 
 
 def identities_of(manifest: Manifest, column: str | None, of: str) -> dict[str, JudgeIdentity]:

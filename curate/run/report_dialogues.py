@@ -22,7 +22,7 @@ def dialogue_bodies(
     run: Path, manifest: Manifest, pairs: RunPairs
 ) -> Iterator[tuple[Dialogue, dict[str, Any]]]:
     """Each dialogue of a run, in order, and all that the page shows of it."""
-    keys = read_index(run).select("content_hash").collect().to_series()
+    keys = read_index(run, "content_hash").to_series()
     records = {name.value: stage_records(run, manifest, name, keys) for name in SCORING}
     decisions = read_decisions(run)
     with pairs:

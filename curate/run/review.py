@@ -95,7 +95,7 @@ def review_run(run: Path, file: Path) -> Reviewed:
             got=file,
             fix="export it from the report's page after deciding about a dialogue or pair",
         )
-    index = read_index(run).select("id", "content_hash").collect()
+    index = read_index(run, "id", "content_hash")
     _check(run, file, new, index)
     with RunFolder(run) as folder:
         answers = merged(kept_answers(run), new)

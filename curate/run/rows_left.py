@@ -33,7 +33,7 @@ from curate.run.read_back import read_manifest
 from curate.run.staging import stage_rows
 from curate.selection.rules import matches
 from curate.stages import Stage, bind_stages
-from curate.storage.files import read_lines, readable
+from curate.storage.files import read_lines
 from curate.wording import plural
 
 _SHOWN = 60  # characters of a value in a message
@@ -159,8 +159,7 @@ class KeptRows:
         """Ids of the natural pairs to verify; None where the folder does not hold these dialogues."""
         if self._natural is None and (self.folder / INDEX).is_file():
             try:
-                with readable(self.folder / INDEX):
-                    there = read_index(self.folder).select("id", "content_hash").collect()
+                there = read_index(self.folder, "id", "content_hash")
                 if there.equals(self.dialogues):
                     select = self.recipe.select
                     cleaning = prepare_cleaning(select) if select else None
@@ -203,9 +202,7 @@ class Reused:
         manifest = read_manifest(run)
         if not (run / INDEX).is_file():
             return cls(run, manifest, None)
-        with readable(run / INDEX):
-            index = read_index(run).select("id", "content_hash").collect()
-        return cls(run, manifest, index)
+        return cls(run, manifest, read_index(run, "id", "content_hash"))
 
     def misfit(self, stage: Stage[Any], section: Mapping[str, Any], kept: KeptRows) -> str | None:
         """Why rows of a stage cannot be taken over, some or all; None where each dialogue has one."""

@@ -90,7 +90,7 @@ def in_order(table: pl.DataFrame) -> list[tuple[str, bool]]:
 def drawn_dialogues(run: Path, table: pl.DataFrame) -> Iterator[Dialogue]:
     """The dialogues that were drawn, in the order of the draw."""
     order = [unit for unit, _ in in_order(table)]
-    hashes = read_index(run).select("content_hash").collect().to_series()
+    hashes = read_index(run, "content_hash").to_series()
     places = hashes.is_first_distinct() & hashes.is_in(pl.Series(order).implode())
     by_content = {dialogue.content_hash: dialogue for dialogue in read_dialogues(run, places)}
     return (by_content[unit] for unit in order)

@@ -84,7 +84,7 @@ class Job:
 
     def hashes(self) -> pl.Series:
         """The content hash of each of this run's dialogues, in order."""
-        return read_index(self.path).select("content_hash").collect().to_series()
+        return read_index(self.path, "content_hash").to_series()
 
     def dialogues(self, wanted: pl.Series | None = None) -> Iterator[Dialogue]:
         """The dialogues of the run, in order; those marked in `wanted`, where it is given."""

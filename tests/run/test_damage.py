@@ -15,8 +15,10 @@ from curate.errors import CurateError
 from curate.planning.plan import make_plan
 from curate.publishing.push import PushOptions, prepare_push
 from curate.recipe import Recipe
+from curate.run.audit import audit_run
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_judged, read_manifest, read_table, unscored_example
+from curate.run.report import write_report
 from curate.storage.stage_rows import StageRows
 from tests.live import live_server
 from tests.run.test_pipeline import chat, recipe, write_rows
@@ -100,6 +102,8 @@ def reads(run: Path, planned: Recipe) -> list[Callable[[], object]]:
         lambda: list(read_table(run)),
         lambda: read_judged(run, "chat-2"),
         lambda: unscored_example(run, read_manifest(run), "judge"),
+        lambda: write_report(run, run.parent / "page.html"),
+        lambda: audit_run(run),
         lambda: prepare_push(run, "me/set", PushOptions(licences=("cc0-1.0",))),
         lambda: asyncio.run(make_plan(planned, out=run)),
     ]

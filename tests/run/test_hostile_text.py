@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
+import itertools
 import json
 import logging
 import re
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import yaml
 from aiohttp import web
@@ -20,7 +23,9 @@ from typer.testing import CliRunner
 from curate.cli import app
 from curate.errors import CurateError
 from curate.run.pipeline import run_recipe
+from tests.hub_server import hub_server
 from tests.live import live_server
+from tests.processes import curate
 from tests.run.test_pipeline import write_rows
 from tests.run.test_verify import every_stage
 from tests.servers import Body, CountingServer, answer_by_hash
@@ -107,7 +112,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
             "engine": "openai", "model": "fake-judge", "base_url": server.base_url,
             "api_key_env": "JUDGE_KEY", "retries": 1,
         }  # fmt: skip
-        planned = every_stage(server, folder, chats=2, models={"judge": model, "policy": model})
+        planned = every_stage(server, folder, chats=10, models={"judge": model, "policy": model})
         data = write_rows(folder / "hostile.jsonl", [hostile(name) for name in NAMES])
         recipe = planned.model_dump(mode="json", exclude_unset=True)
         recipe["source"] = [{"path": str(data), "name": "../named"}, *recipe["source"]]
@@ -208,7 +213,7 @@ def test_ids_and_names_are_no_paths(made: Made) -> None:
     assert dict(told)["report"] == dict(told)["sample"] == 0
     known = {"hostile.jsonl", "chats.jsonl", "pairs.jsonl", "mine.yaml", "log", "work"}
     assert {path.name for path in made.folder.iterdir()} <= known
-    assert {path.name for path in (made.folder / "work").iterdir()} == {"run", "out"}
+    assert {path.name for path in (made.folder / "work").iterdir()} <= {"run", "out", "hf"}
     for path in made.folder.rglob("*"):
         assert re.fullmatch(r"[A-Za-z0-9._-]+", path.name), path
         assert "escaped" not in path.name
@@ -221,3 +226,56 @@ def test_no_cell_of_a_file_to_label_is_a_formula(made: Made) -> None:
         cells = [cell for row in csv.reader(file) for cell in row]
     assert "'=cmd|'/c calc'!A0" in cells
     assert [cell for cell in cells if cell[:1] in ("=", "+", "-", "@", "\t", "\r")] == []
+
+
+def write_labels(made: Made) -> Path:
+    """Labels as a person with a spreadsheet and no good will would give them: raters and notes are marks, too."""
+    path = made.folder / "work" / "out" / "gold.csv"
+    path.parent.mkdir(exist_ok=True)
+    ids = pl.read_parquet(made.run / "scores.parquet", columns=["id"])["id"]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        out = csv.writer(file)
+        out.writerow(["id", "turn", "dimension", "value", "rater", "label"])
+        for number, (one, turn) in enumerate(itertools.product(ids, (1, 2, 3))):
+            value = 1 + number % 5
+            out.writerow([one, turn, "helpfulness", value, NAMES[number % 4], ALL])
+        for number, one in enumerate(ids):
+            out.writerow([one, "", "human", 4, f"{ALL} {number % 2}", ""])
+    return path
+
+
+def test_what_is_pushed_certified_and_calibrated(made: Made) -> None:
+    out, gold = made.folder / "work" / "out", write_labels(made)
+    with hub_server() as hub:
+        env = {
+            "HF_ENDPOINT": hub.url, "HF_HOME": str(made.folder / "work" / "hf"), "HF_TOKEN": hub.token,
+            "HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0",
+        }  # fmt: skip
+        asked = ["--bad", "human < 3", "--risk", "0.3", "--confidence", "0.7"]
+        for command in (
+            ["certify", made.run, gold, *asked, "--out", out / "certificate.json"],
+            ["calibrate", made.run, gold, "--out", out / "calibration.json"],
+            ["push", made.run, "me/hostile", "--license", "apache-2.0", "--report"],
+        ):
+            said = curate(*command, env=env)
+            printed = said.stdout + said.stderr
+            assert said.returncode == 0, (command, printed)
+            assert "Traceback" not in printed
+            assert not {"\x1b", "\u202e", "\x07"} & set(printed), command
+            assert KEY not in printed
+        pushed = hub.files("me/hostile")
+    written = {name: (out / name).read_bytes() for name in ("certificate.json", "calibration.json")}
+    for name, data in (pushed | written).items():
+        assert re.fullmatch(r"[A-Za-z0-9._/-]+", name), name
+        assert ".." not in name
+        assert KEY.encode() not in data, name
+        if name.endswith(".parquet"):
+            text = json.dumps(pl.read_parquet(io.BytesIO(data)).to_dicts(), default=str)
+            assert "[key]" not in text, f"{name} quotes an error of the server"
+            assert KEY not in text
+    card = pushed["README.md"].decode()
+    front = yaml.safe_load(card.split("---\n")[1])
+    assert front["license"] == "apache-2.0"
+    shown = [line for line in card.splitlines() if re.search(r"<script|\{\{ 7|\x1b|\u202e", line)]
+    assert shown == []
+    assert {path.name for path in (made.folder / "work").iterdir()} <= {"run", "out", "hf"}

@@ -15,6 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from typer.testing import CliRunner
+
+from curate.cli import app
 from curate.errors import CurateError
 from curate.recipe import load_recipe
 from curate.run.diff import diff_runs
@@ -34,7 +37,7 @@ from tests.servers import CountingServer
 MUTATIONS = int(os.environ.get("CURATE_MUTATIONS", "24"))
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(ROOT.glob("recipes/**/*.yaml"))
-SECONDS = 60  # generous on a busy machine; a hang takes for ever
+SECONDS = 60  # of computing, and ten times as long on the clock; a hang takes for ever
 
 
 @contextmanager
@@ -44,13 +47,16 @@ def no_hang(what: str) -> Iterator[None]:
     def stop(_: int, __: FrameType | None) -> None:
         raise AssertionError(f"hangs on {what}")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(SECONDS)
+    before = [(one, signal.signal(one, stop)) for one in (signal.SIGPROF, signal.SIGALRM)]
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, 10 * SECONDS)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for one, handler in before:
+            signal.signal(one, handler)
 
 
 def test_mutated_recipes_and_mappings(tmp_path: Path) -> None:
@@ -163,6 +169,61 @@ def test_every_file_of_a_run_corrupted_at_random(finished: Path, tmp_path: Path)
         for beside in run.glob("replies.sqlite-*"):
             beside.unlink()
         (run / name).write_bytes(whole)
+
+
+def reading_commands(run: Path, gold: Path, out: Path) -> list[list[str]]:
+    """Every command that reads a run and asks no model."""
+    commands: list[list[object]] = [
+        ["show", run],
+        ["show", run, "chat-2"],
+        ["show", run, "--json"],
+        ["report", run, "--out", out / "page.html"],
+        ["show", run, "--where", "mean_score > 2", "--verbose"],
+        ["agreement", run, gold],
+        ["certify", run, gold, "--bad", "human < 3", "--out", out / "certificate.json"],
+        ["calibrate", run, gold, "--out", out / "calibration.json"],
+        ["audit", run],
+        ["sample", run, "--of", "all", "-n", "5", "--out", out / "label.csv"],
+        ["sample", run, "--of", "pairs", "-n", "5", "--out", out / "label.csv"],
+        ["push", run, "me/set", "--license", "mit", "--dry-run"],
+        ["verify", run],
+        ["runs", run.parent],
+        ["diff", run, run],
+        ["check", run / "export" / "trl" / "sft.jsonl", "--for", "trl"],
+    ]
+    return [list(map(str, command)) for command in commands]
+
+
+def test_commands_that_read_a_run_with_a_corrupted_file(
+    finished: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Each ends by itself: with what it found, or with an error that says what to do."""
+    gold, out = tmp_path / "gold.csv", tmp_path / "out"
+    out.mkdir()
+    dialogues = range(8)
+    gold.write_text(
+        "id,turn,dimension,value\n"
+        + "".join(f"chat-{n},1,helpfulness,{1 + n % 5}\n" for n in dialogues)
+        + "".join(f"chat-{n},,human,{1 + n % 5}\n" for n in dialogues)
+    )
+    names, runner = shuffled_files(finished), CliRunner()
+    for seed in range(MUTATIONS):
+        name = names[seed % len(names)]
+        run = Path(shutil.copytree(finished, tmp_path / "runs" / "run"))
+        (run / name).write_bytes(
+            mutate((run / name).read_bytes(), random.Random(f"commands {seed}"))
+        )
+        # Two at a time; the others when the files come round again.
+        first = (seed + seed // len(names)) % 8
+        for command in reading_commands(run, gold, out)[first::8]:
+            with no_hang(f"{command[0]}, seed {seed} of {name}"):
+                said = runner.invoke(app, command)
+            error = said.exception
+            assert isinstance(error, CurateError | SystemExit | None), (command, name, seed, error)
+            if isinstance(error, CurateError):
+                assert error.fix or error.expected or error.got, (command, name, seed, error)
+        shutil.rmtree(run)
 
 
 def test_a_run_goes_on_whatever_file_of_it_is_corrupted(

@@ -28,7 +28,6 @@ from curate.run.ingest import (
     DialogueFile,
     read_dialogues,
     read_dialogues_at,
-    read_index,
     read_sources,
 )
 from curate.run.outputs import grouped_dialogues, write_selection
@@ -55,7 +54,7 @@ def test_the_index_says_of_each_dialogue_what_the_dialogue_says(
 ) -> None:
     monkeypatch.setattr(ingesting, "CHUNK", 3)
     dialogues = ingest(tmp_path, [chat(n, group=f"g{n % 2}", reward=n / 2) for n in range(7)])
-    index = read_index(tmp_path).collect()
+    index = pl.read_parquet(tmp_path / "dialogues.parquet")
     facts = facts_frame([facts_row(dialogue) for dialogue in dialogues])
     assert index.select(facts.columns).equals(facts)
     assert index["content_hash"].to_list() == [dialogue.content_hash for dialogue in dialogues]
