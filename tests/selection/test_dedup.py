@@ -14,7 +14,14 @@ from curate.errors import UsageError
 from curate.selection import semantic_duplicates
 from curate.selection.cleaning import Cleaner
 from curate.selection.config import DedupConfig, EmbeddingConfig, NearConfig, SelectConfig
-from curate.selection.dedup import Deduplication, Duplicate, exact_key, view_text
+from curate.selection.dedup import (
+    BATCH,
+    Deduplication,
+    Duplicate,
+    batches,
+    exact_key,
+    view_text,
+)
 from curate.selection.minhash import banding
 from curate.selection.rules import select
 from curate.selection.semantic_duplicates import similar_pairs
@@ -412,3 +419,15 @@ def test_hashes_of_runs_are_mixed_as_splitmix64_does() -> None:
     """Its first two numbers from seed 0, by the authors' own program."""
     states = np.array([0x9E3779B97F4A7C15, 0x3C6EF372FE94F82A], np.uint64)
     assert _mixed(states).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
+
+
+def test_embeddings_may_be_of_the_first_user_message_alone() -> None:
+    given = [talk("a", "0", "far"), talk("b", "90", "far"), talk("c", "1", "near")]
+    config = EmbeddingConfig(model="m", threshold=0.99, of="first_user")
+    found = similar_pairs(lambda: given, [0, 1, 2], config, directions, None)
+    assert {row: [other for other, _ in near] for row, near in found.items()} == {2: [0]}
+
+
+def test_dialogues_are_held_a_batch_at_a_time() -> None:
+    given = [talk("a", "x")] * (2 * BATCH + 3)
+    assert [len(batch) for batch in batches(given)] == [BATCH, BATCH, 3]

@@ -180,10 +180,11 @@ def test_selected_and_rejected_are_dealt_apart() -> None:
     assert [found[:40].count("validation"), found[40:].count("validation")] == [4, 16]
 
 
+@pytest.mark.parametrize("selected", [True, False])
 @pytest.mark.parametrize(("rows", "held"), [(0, 0), (1, 0), (2, 1), (5, 1)])
-def test_small_sets_keep_something_to_train_on(rows: int, held: int) -> None:
+def test_small_sets_keep_something_to_train_on(rows: int, held: int, selected: bool) -> None:
     names = [str(n) for n in range(rows)]
-    found = assign_splits(Groups(rows), names, [True] * rows, 0.05, seed=0)
+    found = assign_splits(Groups(rows), names, [selected] * rows, 0.05, seed=0)
     assert found.count("validation") == held
 
 

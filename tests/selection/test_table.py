@@ -163,6 +163,7 @@ def test_labels_become_columns_of_the_narrowest_type() -> None:
         "label_score": pl.Float64(),
     }
     assert table["label_mixed"].to_list() == ["1", "x"]
+    assert table["label_score"].to_list() == [1.0, 2.5]
     assert table["label_nan"].to_list() == [None, None]
 
 
