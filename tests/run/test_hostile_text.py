@@ -199,7 +199,7 @@ def test_ids_and_names_are_no_paths(made: Made) -> None:
         ["report", made.run, "--out", out / "page.html"],
         ["report", made.run, "--split", "--out", out / "split.html"],
         ["verify", made.run],
-        ["sample", made.run, "--of", "all", "-n", "30", "--out", out / "label.csv"],
+        ["sample", made.run, "--for", "agreement", "--of", "all", "--out", out / "label.csv"],
         ["agreement", made.run, out / "label.csv"],
     ):
         said = runner.invoke(app, list(map(str, command)))
@@ -259,7 +259,7 @@ def test_what_is_pushed_certified_and_calibrated(made: Made) -> None:
         ):
             said = curate(*command, env=env)
             printed = said.stdout + said.stderr
-            assert said.returncode == 0, (command, printed)
+            assert said.returncode == 0, printed
             assert "Traceback" not in printed
             assert not {"\x1b", "\u202e", "\x07"} & set(printed), command
             assert KEY not in printed

@@ -221,7 +221,7 @@ def test_what_is_shown_of_metrics(server: CountingServer, data: Path, tmp_path: 
     text = out.file.getvalue()  # type: ignore[attr-defined]
     assert "grounding_fidelity" in text
     assert "invented_fact" in text
-    assert "overall_score 80.00" in text
+    assert " 80.0 " in text
     assert "metrics: 65.0 of 100, fail (threshold 75" in text
     assert "metrics: unscored, low_coverage" in text
 
