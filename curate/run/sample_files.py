@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from curate.trust.labelling_tools import TOOLS, LabellingItem, check_one_kind, t
 from curate.untrusted import cell
 
 
-def check_out(out: Path, tool: str | None, dimensions: Iterable[str]) -> None:
+def check_out(out: Path, tool: str | None, dimensions: Collection[str]) -> None:
     """Raise a UsageError where a draw cannot be written so."""
     if tool is None:
         if out.suffix.lower() not in (".csv", ".jsonl", ".html"):

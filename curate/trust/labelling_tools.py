@@ -8,7 +8,7 @@ tasks and annotations (labelstud.io/guide/task_format) and its labelling configu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from xml.sax.saxutils import quoteattr
@@ -64,12 +64,11 @@ def questions_about(
     return asked
 
 
-def check_one_kind(dimensions: Iterable[str]) -> None:
+def check_one_kind(dimensions: Collection[str]) -> None:
     """Raise a UsageError where some dimensions are of turns and others of dialogues: a project asks all of each item."""
-    asked = [*dimensions]
-    of_turns = [name for name in asked if name in TURN_DIMENSIONS]
-    if of_turns and len(of_turns) < len(asked):
-        others = [name for name in asked if name not in TURN_DIMENSIONS]
+    of_turns = [name for name in dimensions if name in TURN_DIMENSIONS]
+    if of_turns and len(of_turns) < len(dimensions):
+        others = [name for name in dimensions if name not in TURN_DIMENSIONS]
         raise UsageError(
             "a project of that tool asks the same of every item",
             got=f"{', '.join(of_turns)} of turns, and {', '.join(others)} of dialogues",

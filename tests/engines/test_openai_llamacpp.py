@@ -62,9 +62,8 @@ def tokenizer(kept_tokenizers):
     return str(kept_tokenizers / "smollm2")
 
 
-@pytest.fixture
-async def engine(address, tokenizer):
-    engine = await open_engine(
+async def opened(address, tokenizer):
+    return await open_engine(
         OpenAIConfig(
             model="smollm2",
             base_url=address,
@@ -73,6 +72,11 @@ async def engine(address, tokenizer):
             top_logprobs=1000,
         )
     )
+
+
+@pytest.fixture
+async def engine(address, tokenizer):
+    engine = await opened(address, tokenizer)
     yield engine
     await engine.close()
 
@@ -152,15 +156,7 @@ def thinking_server(tmp_path_factory, kept_tokenizers):
 
 async def test_a_dialogue_is_judged_behind_thoughts_by_a_template_that_opens_them(thinking_server):
     address, tokenizer = thinking_server
-    engine = await open_engine(
-        OpenAIConfig(
-            model="smollm2",
-            base_url=address,
-            timeout=PATIENCE,
-            tokenizer=tokenizer,
-            top_logprobs=1000,
-        )
-    )
+    engine = await opened(address, tokenizer)
     config = RubricConfig(
         mode="tokens", text="off", thought_tokens=8, rubric="Judge the assistant. 5 is best."
     )
