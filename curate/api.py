@@ -123,7 +123,7 @@ from curate.stages import (
     rubric_stage,
     scorers,
 )
-from curate.storage.files import write_record
+from curate.storage.whole_files import write_record
 from curate.trust.gold import parse_scales, read_gold
 
 __all__ = [

@@ -27,7 +27,7 @@ from curate.run.runlog import RunLog
 
 STEPS = {
     "calibrate": ("curate.run.calibrate", "calibrate_with_gold"),
-    "write_calibration": ("curate.storage.files", "write_record"),
+    "write_calibration": ("curate.storage.whole_files", "write_record"),
     "prepare_push": ("curate.publishing.push", "prepare_push"),
     "send": ("curate.publishing.push", "send"),
 }

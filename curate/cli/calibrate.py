@@ -153,7 +153,7 @@ def calibrate(
         labelled_in_data,
         merged,
     )
-    from curate.storage.files import write_record
+    from curate.storage.whole_files import write_record
     from curate.trust.gold import labels_in_data, parse_scales, read_gold
 
     if not 0 <= hold_out < 1 or (hold_out and gold is None):
@@ -232,7 +232,7 @@ def _of_cascade(
     run: Path, gold: Path | None, lost: float, confidence: float, out: Path, as_json: bool
 ) -> None:
     from curate.run.cascade_fit import fit_cascade
-    from curate.storage.files import write_record
+    from curate.storage.whole_files import write_record
 
     fit, unused = fit_cascade(run, gold, risk=lost, confidence=confidence)
     write_record(out, fit)

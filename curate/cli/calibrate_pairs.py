@@ -31,7 +31,7 @@ def calibrate_by_asking(
         plan_labelled,
         plan_twins,
     )
-    from curate.storage.files import write_record
+    from curate.storage.whole_files import write_record
     from curate.trust.gold import Unused
 
     # The curve that the recipe names may be the one to be written.
@@ -82,7 +82,7 @@ def calibrate_by_run(
 ) -> None:
     """Fit the curve to the pairs of a run that its judge compared, by labels of the data or of a file; no calls."""
     from curate.run.pair_curves import fit_from_choices, fit_from_run
-    from curate.storage.files import write_record
+    from curate.storage.whole_files import write_record
     from curate.trust.gold import Unused
 
     if gold is None:

@@ -87,7 +87,7 @@ def certify(
     from curate.run.certify import certify_run, keep_certificate
     from curate.run.drawn_labels import given_labels
     from curate.run.question import Question
-    from curate.storage.files import write_record
+    from curate.storage.whole_files import write_record
 
     question = Question(bad, risk, confidence, of, column, anytime)
     question.check()

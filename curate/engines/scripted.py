@@ -22,8 +22,8 @@ import zstandard
 from curate.engines.base import Capability, Completion, Engine, EngineIdentity, Fault, Request
 from curate.engines.replies import completion_from_json, completion_to_json
 from curate.errors import EngineError, UsageError
-from curate.storage.files import atomic_file, write_atomically
 from curate.storage.store import Store
+from curate.storage.whole_files import atomic_file, write_atomically
 
 Reply = Completion | str | Fault
 DEFAULT_CAPABILITIES = frozenset(

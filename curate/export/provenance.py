@@ -16,7 +16,8 @@ import polars as pl
 from curate.dialogue import Dialogue, Lineage
 from curate.export.trainer_module import Stream
 from curate.records import PreferencePair
-from curate.storage.files import make_folder, write_table
+from curate.storage.parquet_files import write_table
+from curate.storage.whole_files import make_folder
 
 CHUNK = 10_000  # rows held at once
 

@@ -29,7 +29,8 @@ from curate.export.streams import OpenFile, add_dialogues, add_labelled, add_mix
 from curate.export.trainer_module import Stream, TrainerModule, TrainingFile
 from curate.export.trainers import TRAINERS
 from curate.records import PreferencePair
-from curate.storage.files import make_folder, write_table
+from curate.storage.parquet_files import write_table
+from curate.storage.whole_files import make_folder
 
 REFUSED = "refused.jsonl"
 _PARTIAL: Final = ".partial"

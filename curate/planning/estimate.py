@@ -42,7 +42,7 @@ from curate.run.read_back import last_manifest
 from curate.selection.rules import matches
 from curate.stages import Stage, bind_stages
 from curate.statistics import student_t
-from curate.storage.files import readable
+from curate.storage.parquet_files import readable
 
 SAMPLE = 50
 Loads = Mapping[str, Load]

@@ -21,7 +21,8 @@ from curate.errors import CurateError, UsageError
 from curate.publishing.json_columns import as_json, is_json
 from curate.publishing.local_paths import shortened
 from curate.publishing.row_cleaning import RowCleaner
-from curate.storage.files import make_file, make_folder, readable
+from curate.storage.parquet_files import readable
+from curate.storage.whole_files import make_file, make_folder
 
 Config = Literal["sft", "dpo", "dpo_natural", "judgments"]
 Exported = Literal["sft", "dpo", "dpo_natural"]

@@ -39,8 +39,9 @@ from curate.run.ingest import INDEX, read_index
 from curate.run.read_back import read_manifest
 from curate.run.report import write_report
 from curate.sources.pushed_recipe import RECIPE
-from curate.storage.files import atomic_file, disk_error, make_folder, readable, write_atomically
+from curate.storage.parquet_files import readable
 from curate.storage.run_folder import RunFolder
+from curate.storage.whole_files import atomic_file, disk_error, make_folder, write_atomically
 
 SHARD_BYTES = 500_000_000
 CARD = "README.md"

@@ -17,7 +17,7 @@ from curate.export.counts import refusals
 from curate.publishing.judgments import DialogueCounts
 from curate.publishing.published_tables import TRAINER, PublishedFile
 from curate.records import Manifest, PreferencePair, StageName
-from curate.storage.files import read_records
+from curate.storage.line_files import read_records
 
 
 @dataclass(frozen=True, slots=True)

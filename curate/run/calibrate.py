@@ -48,7 +48,7 @@ from curate.run.run_scores import (
     one_judge,
 )
 from curate.sources import SourceConfig, open_source
-from curate.storage.files import read_lines
+from curate.storage.line_files import read_lines
 from curate.trust.calibration_fit import (
     CalibrationMethod,
     Judged,

@@ -50,8 +50,9 @@ from curate.run.populations import (
 from curate.run.question import Question
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import write_trust_report
-from curate.storage.files import LineFile, read_lines, read_records, write_atomically
+from curate.storage.line_files import LineFile, read_lines, read_records
 from curate.storage.stage_rows import fingerprint
+from curate.storage.whole_files import write_atomically
 from curate.trust.gold import GivenLabels
 from curate.trust.guarantee import (
     Stratum,

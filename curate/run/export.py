@@ -40,8 +40,8 @@ from curate.run.scoring import Scores
 from curate.selection.columns import NOT_SCORED, REJECTED_SIDES
 from curate.selection.config import Removal
 from curate.selection.rules import matching, narrowed
-from curate.storage.files import atomic_file
 from curate.storage.stage_rows import StageRows
+from curate.storage.whole_files import atomic_file
 
 JUDGMENTS = "judgments.jsonl"
 """Of the kind `judgments`; it stands beside the trainers' folders."""

@@ -12,7 +12,9 @@ import polars as pl
 from pydantic import Field
 
 from curate.dialogue import Frozen
-from curate.storage.files import damaged, read_frames, read_lines, readable
+from curate.storage.line_files import read_lines
+from curate.storage.parquet_files import read_frames, readable
+from curate.storage.whole_files import damaged
 from curate.trust.run_diff import changed_keys
 
 _NAMED = 20

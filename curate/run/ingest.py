@@ -31,7 +31,9 @@ from curate.sources import RowCounts, Source, open_source
 from curate.sources.config import RoleFrom, SourceConfig
 from curate.sources.mixing import Mixture, is_mixed
 from curate.sources.proposal import Proposal, UnknownShapeError, mapping_yaml
-from curate.storage.files import FrameFile, LineFile, damaged, read_lines, readable
+from curate.storage.line_files import LineFile, read_lines
+from curate.storage.parquet_files import FrameFile, readable
+from curate.storage.whole_files import damaged
 
 DIALOGUES = "dialogues.jsonl"
 QUARANTINE = "quarantine.jsonl"

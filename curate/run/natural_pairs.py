@@ -22,8 +22,9 @@ from curate.records import DropReason, PreferencePair, StageName
 from curate.run.cleaning_inputs import CleaningInputs
 from curate.run.outputs import grouped_dialogues
 from curate.stages import WorkItem
-from curate.storage.files import atomic_file, read_records
+from curate.storage.line_files import read_records
 from curate.storage.stage_rows import KeyLog, StageRows
+from curate.storage.whole_files import atomic_file
 
 _FILE = f"{StageName.NATURAL}/candidates.jsonl"
 

@@ -38,8 +38,10 @@ from curate.run.ingest import INDEX, OFFSET, dialogue_lines, read_dialogues_at, 
 from curate.selection.columns import SCHEMA
 from curate.selection.rules import DECISION_SCHEMA, decided_columns, decision_columns
 from curate.selection.table import CHUNK, with_scores
-from curate.storage.files import FrameFile, atomic_file, read_frames, read_records, readable
+from curate.storage.line_files import read_records
+from curate.storage.parquet_files import FrameFile, read_frames, readable
 from curate.storage.stage_rows import StageRows
+from curate.storage.whole_files import atomic_file
 
 S = TypeVar("S", Judgment, AdherenceScore)
 

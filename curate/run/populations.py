@@ -28,7 +28,8 @@ from curate.run.read_back import read_decisions, read_manifest
 from curate.selection.columns import SCORE_OF, stages_of_column
 from curate.selection.expressions import check_columns, check_condition, columns_of, parse
 from curate.selection.rules import matching, stages_run
-from curate.storage.files import damaged, readable
+from curate.storage.parquet_files import readable
+from curate.storage.whole_files import damaged
 
 SFT, SCORED, ALL = "sft", "scored", "all"
 PAIR_SETS: Final = {"pairs": PAIRS, "natural_pairs": NATURAL_PAIRS}

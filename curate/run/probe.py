@@ -36,7 +36,7 @@ from curate.run.probe_asking import Probed, Prober, planted_by_policy, rubric_of
 from curate.run.probe_plan import CASES, ProbePlan, draw_cases
 from curate.run.trust_reports import read_trust_report, report_path, write_trust_report
 from curate.stages import bind_verifier, judge_stage, rubric_stage, scorers
-from curate.storage.files import atomic_file, damaged
+from curate.storage.whole_files import atomic_file, damaged
 from curate.trust.probe_card import compare_lines
 
 

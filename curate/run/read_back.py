@@ -20,9 +20,11 @@ from curate.records.validation import load_record
 from curate.run.ingest import read_dialogues
 from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, scores_path, stored_pairs
 from curate.selection.expressions import evaluate
-from curate.storage.files import damaged, read_frames, read_records, readable
+from curate.storage.line_files import read_records
+from curate.storage.parquet_files import read_frames, readable
 from curate.storage.run_folder import check_format
 from curate.storage.stage_rows import StageRows, stored_record
+from curate.storage.whole_files import damaged
 
 _BATCH = 20_000
 

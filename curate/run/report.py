@@ -26,7 +26,7 @@ from curate.run.read_back import read_decisions, read_manifest
 from curate.run.report_dialogues import RunPairs, dialogue_bodies
 from curate.run.report_figures import LengthTable, figures_of
 from curate.selection.columns import COLUMNS, LABEL_PREFIX, METRIC_PREFIX
-from curate.storage.files import atomic_file
+from curate.storage.whole_files import atomic_file
 
 MAX_BYTES = 50_000_000
 """Size of a file from which browsers are slow to open it."""

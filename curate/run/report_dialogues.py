@@ -15,7 +15,7 @@ from curate.records import SCORING, Manifest
 from curate.run.ingest import read_dialogues, read_index
 from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, pair_file
 from curate.run.read_back import read_decisions, stage_records
-from curate.storage.files import damaged
+from curate.storage.whole_files import damaged
 
 
 def dialogue_bodies(

@@ -19,7 +19,8 @@ from pydantic import ValidationError
 from curate.errors import UsageError
 from curate.records import PreferencePair, ReviewAnswer, ReviewReport
 from curate.run.outputs import NATURAL_PAIRS, PAIRS, stored_pairs
-from curate.storage.files import atomic_file, make_folder, read_records
+from curate.storage.line_files import read_records
+from curate.storage.whole_files import atomic_file, make_folder
 
 REVIEWED: Final = "reviewed"
 """Reason of a dialogue that people rejected."""

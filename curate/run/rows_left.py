@@ -33,7 +33,7 @@ from curate.run.read_back import read_manifest
 from curate.run.staging import stage_rows
 from curate.selection.rules import matches
 from curate.stages import Stage, bind_stages
-from curate.storage.files import read_lines
+from curate.storage.line_files import read_lines
 from curate.wording import plural
 
 _SHOWN = 60  # characters of a value in a message

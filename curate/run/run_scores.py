@@ -25,7 +25,7 @@ from curate.records.readings import (
 )
 from curate.run.read_back import read_manifest
 from curate.run.staging import scored_rows
-from curate.storage.files import damaged
+from curate.storage.whole_files import damaged
 from curate.trust.gold import Item, Label, Unused
 from curate.trust.levels import LabelledReading
 

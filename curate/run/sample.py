@@ -39,9 +39,10 @@ from curate.run.question import Question
 from curate.run.read_back import read_manifest
 from curate.run.sample_files import check_out, write_sample
 from curate.run.sample_page import write_sample_page
-from curate.storage.files import make_folder, write_record, write_table
+from curate.storage.parquet_files import write_table
 from curate.storage.run_folder import RunFolder
 from curate.storage.stage_rows import fingerprint
+from curate.storage.whole_files import make_folder, write_record
 from curate.trust.bad_rule import BETTER
 from curate.trust.draws import draw, score_strata
 from curate.trust.gold import DIMENSIONS

@@ -19,7 +19,7 @@ from curate.report.page import chunks, page
 from curate.run.populations import UNIT, is_of_pairs, named_set, used_to_fit
 from curate.run.question import Question
 from curate.run.sample_files import drawn_dialogues, drawn_pairs, in_order
-from curate.storage.files import atomic_file
+from curate.storage.whole_files import atomic_file
 from curate.trust.bad_rule import BETTER
 from curate.trust.gold import GOOD
 

@@ -14,7 +14,7 @@ from curate.run.scoring import Scores
 from curate.run.staging import Job
 from curate.selection.rules import decide, narrowed, questions
 from curate.selection.table import mixed_identities
-from curate.storage.files import make_folder
+from curate.storage.whole_files import make_folder
 
 
 def tabulate(job: Job, scores: Scores) -> pl.LazyFrame:

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from curate.records import NOT_TAKEN, Certificate, TrustKind, TrustReport
 from curate.run.read_back import read_manifest
-from curate.storage.files import damaged, write_atomically, write_record
 from curate.storage.run_folder import RunFolder
+from curate.storage.whole_files import damaged, write_atomically, write_record
 
 R = TypeVar("R", bound=TrustReport)
 

@@ -48,9 +48,10 @@ from curate.run.runlog import RunLog
 from curate.run.staging import Job, Progress, stage_rows
 from curate.run.trust_reports import read_trust_report
 from curate.stages import Row, Stage, WorkItem, make_row, model_pool
-from curate.storage.files import damaged, make_folder, read_lines
+from curate.storage.line_files import read_lines
 from curate.storage.run_folder import RunFolder
 from curate.storage.stage_rows import StageRows
+from curate.storage.whole_files import damaged, make_folder
 
 _FAULTS: Final[tuple[FaultKind, ...]] = ("context_overflow", "bad_request")
 """How a stage may have been told of a call that failed: what it asks next depends on that."""

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from curate.dialogue import Dialogue
-from curate.storage.files import LineFile, read_lines
+from curate.storage.line_files import LineFile, read_lines
 
 _EPSILON = 1e-9
 """Slack for products of floats, so that a share that comes to a whole number is that number."""

@@ -27,7 +27,7 @@ import zstandard
 from curate.errors import SourceError
 from curate.sources.input_files import kind_of
 from curate.sources.tabular import arrow_rows
-from curate.storage.files import csv_delimiter
+from curate.storage.csv_text import csv_delimiter
 from curate.wording import plural
 
 CHUNK = 1 << 20

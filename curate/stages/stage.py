@@ -33,8 +33,8 @@ from curate.records import (
     UnscoredReason,
 )
 from curate.records.reasons import DropReason
-from curate.storage.files import disk_error
 from curate.storage.stage_rows import fingerprint
+from curate.storage.whole_files import disk_error
 
 R = TypeVar("R")
 Scored = AdherenceScore | Unscored

@@ -34,10 +34,10 @@ import orjson
 
 from curate.errors import CurateError, RunLockedError
 from curate.records import RUN_FORMAT
-from curate.storage.files import write_atomically
 from curate.storage.remote_place import Lock, RemotePlace
 from curate.storage.run_folder import RunFolder, check_format, refuse_format
 from curate.storage.store import Store
+from curate.storage.whole_files import write_atomically
 
 _INTERVAL = 60.0
 _PART_REPLIES = 20_000

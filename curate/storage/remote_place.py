@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from curate.errors import CurateError, RunLockedError, UsageError
-from curate.storage.files import make_file, make_folder
+from curate.storage.whole_files import make_file, make_folder
 
 _LOCK = ".lock.json"
 _SILENT = 3

@@ -18,7 +18,7 @@ import orjson
 
 from curate.errors import CurateError, RunLockedError
 from curate.records import RUN_FORMAT
-from curate.storage.files import disk_error, make_folder, write_atomically
+from curate.storage.whole_files import disk_error, make_folder, write_atomically
 
 
 class RunFolder:

@@ -25,8 +25,8 @@ import orjson
 import polars as pl
 
 from curate.errors import CurateError
-from curate.storage.files import damaged, replacing
 from curate.storage.store import Store, delete_store
+from curate.storage.whole_files import damaged, replacing
 
 R = TypeVar("R")
 

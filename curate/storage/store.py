@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from curate.errors import CurateError
-from curate.storage.files import make_file, make_folder
+from curate.storage.whole_files import make_file, make_folder
 
 _FORMAT = 3  # 1 and 2 held replies alone, beside logs of lines
 _LOOKUP = 500

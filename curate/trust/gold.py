@@ -24,7 +24,7 @@ from curate.dialogue import Dialogue
 from curate.errors import UsageError
 from curate.records import CONVERSATION_DIMENSIONS, TURN_DIMENSIONS, VERDICTS
 from curate.records.readings import METRIC
-from curate.storage.files import csv_delimiter
+from curate.storage.csv_text import csv_delimiter
 from curate.trust.labelling_tools import exported_rows
 from curate.wording import plural
 

@@ -22,7 +22,7 @@ from curate.run.calibrate import calibrate_with_gold, merged
 from curate.run.calibrate_metrics import metrics_of
 from curate.run.pipeline import run_recipe
 from curate.run.sample import sample
-from curate.storage.files import write_record
+from curate.storage.whole_files import write_record
 from curate.trust.gold import GivenLabels, GoldRow, labels_in_file
 from tests.live import live_server
 from tests.run.test_pipeline import recipe, write_rows

@@ -35,7 +35,7 @@ from curate.run.pair_curves import (
 )
 from curate.run.pipeline import RunResult, run_recipe
 from curate.sources.shipped_files import sample_chats
-from curate.storage.files import write_record
+from curate.storage.whole_files import write_record
 
 DIALOGUES = 70
 SCRIPTED = {"engine": "scripted", "replies": []}

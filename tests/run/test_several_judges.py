@@ -30,7 +30,7 @@ from curate.run.pipeline import RunResult, run_recipe
 from curate.run.populations import used_to_fit
 from curate.run.run_scores import adherence_of
 from curate.stages import bind_stages, model_pool
-from curate.storage.files import write_record
+from curate.storage.whole_files import write_record
 from tests.live import live_server
 from tests.servers import Body, CountingServer
 

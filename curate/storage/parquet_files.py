@@ -1,0 +1,117 @@
+"""Parquet files of a run: written as one stream or frame by frame, and read back so many rows at a time."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from curate.storage.whole_files import damaged, disk_error, make_file, make_folder, replacing
+
+_ROW_GROUP = 10_000  # rows of a row group in a table
+
+
+def write_table(table: pl.DataFrame | pl.LazyFrame, path: Path, **options: Any) -> None:
+    """Write a Parquet file, streaming.
+
+    Args:
+        options: those of `polars.LazyFrame.sink_parquet`.
+
+    Raises:
+        OSError: the disk refuses it. (polars says so by an error of its own, which also stands for more.)
+    """
+    try:
+        make_file(path)
+        table.lazy().sink_parquet(path, **options)
+    except pl.exceptions.ComputeError as error:
+        refused = re.search(r"os error (\d+)", str(error))
+        if refused is None:
+            raise
+        number = int(refused[1])
+        raise OSError(number, os.strerror(number), str(path)) from error
+
+
+class FrameFile:
+    """A Parquet file made of frames that come one after the other; a context manager.
+
+    The frames share their columns but for some that not all of them have, or have in another type: what a
+    chunk of the data holds decides about its labels. So each frame is a file of its own until all are there;
+    then they become one, in the types that hold them all, without ever being in memory together.
+
+    Args:
+        path: replaced whole when the block ends without an error; else it stays as it was.
+        first: columns that come first, in this order; the others follow by name.
+    """
+
+    def __init__(self, path: Path, first: Sequence[str] = ()) -> None:
+        self.path = path
+        self._first = tuple(first)
+        self._parts = path.with_name(f".{path.name}.parts")
+        self._columns: set[str] = set()
+        self._count = 0
+
+    def append(self, frame: pl.DataFrame) -> None:
+        """Add rows."""
+        try:
+            write_table(frame, self._part(self._count), compression="lz4")
+        except OSError as error:
+            raise disk_error(self.path, error) from error
+        self._columns |= set(frame.columns)
+        self._count += 1
+
+    def _part(self, number: int) -> Path:
+        return self._parts / f"{number:06d}.parquet"
+
+    def __enter__(self) -> FrameFile:
+        shutil.rmtree(self._parts, ignore_errors=True)
+        try:
+            make_folder(self._parts)
+        except OSError as error:
+            raise disk_error(self.path, error) from error
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            if error[1] is None and self._count:
+                with replacing(self.path) as temporary:
+                    write_table(self._whole(), temporary, row_group_size=_ROW_GROUP)
+        finally:
+            shutil.rmtree(self._parts, ignore_errors=True)
+
+    def _whole(self) -> pl.LazyFrame:
+        columns = [*self._first, *sorted(self._columns - set(self._first))]
+        parts = [pl.scan_parquet(self._part(number)) for number in range(self._count)]
+        whole = pl.concat(parts, how="diagonal_relaxed") if len(parts) > 1 else parts[0]
+        return whole.select(columns)
+
+
+def read_frames(path: Path, rows: int) -> Iterator[pl.DataFrame]:
+    """A Parquet file, so many rows at a time."""
+    with readable(path):
+        whole = pl.scan_parquet(path)
+        count = whole.select(pl.len()).collect().item()
+    for start in range(0, count, rows):
+        with readable(path):
+            frame = whole.slice(start, rows).collect()
+        yield frame
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """A Parquet file is read within; what polars or Arrow can make nothing of is a CurateError that names it."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException) as error:
+        raise damaged(path, error) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise  # no permission, no disk: nothing is wrong with the file
+        raise damaged(path, error) from error

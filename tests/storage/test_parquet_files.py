@@ -1,0 +1,51 @@
+"""Tables made of frames: one table in the end, the old one where it fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from curate.errors import CurateError
+from curate.storage.parquet_files import FrameFile, read_frames, write_table
+
+
+def test_frames_become_one_table_with_the_types_that_hold_them_all(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    with FrameFile(path, first=("z",)) as table:
+        table.append(pl.DataFrame({"z": [1], "label_a": [1]}))
+        table.append(pl.DataFrame({"z": [2], "label_b": ["x"]}))
+        table.append(pl.DataFrame({"z": [3], "label_a": [0.5]}))
+    whole = pl.concat(read_frames(path, 2))
+    assert whole.columns == ["z", "label_a", "label_b"]
+    assert whole["label_a"].to_list() == [1.0, None, 0.5]
+    assert [frame.height for frame in read_frames(path, 2)] == [2, 1]
+    assert [found.name for found in tmp_path.iterdir()] == ["table.parquet"]
+
+
+def test_a_table_that_is_not_finished_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    with FrameFile(path) as table:
+        table.append(pl.DataFrame({"a": [1]}))
+
+    def fail() -> None:
+        with FrameFile(path) as table:
+            table.append(pl.DataFrame({"a": [2]}))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert pl.read_parquet(path)["a"].to_list() == [1]
+    assert [found.name for found in tmp_path.iterdir()] == ["table.parquet"]
+
+
+def test_a_disk_that_refuses_a_table_is_an_error_with_a_name(tmp_path: Path) -> None:
+    """polars has an error of its own for it, which is no OSError."""
+    frame = pl.DataFrame({"a": range(10)})
+    with pytest.raises(OSError, match="No space left"):
+        write_table(frame, Path("/dev/full"))
+    table = FrameFile(tmp_path / "t.parquet")
+    table._parts = Path("/dev/null")
+    with pytest.raises(CurateError, match="cannot write"):
+        table.append(frame)
