@@ -124,7 +124,7 @@ def cpu_seconds() -> float:
 
 def run_here(data: Path, out: Path) -> dict[str, Any]:
     """One run of the recipe, each of its stages measured."""
-    import curate.engines.pool
+    import curate.engines.model_pool
     from curate.engines.scripted import ScriptedEngine
     from curate.recipe import parse_recipe
     from curate.run.pipeline import run_recipe
@@ -147,7 +147,7 @@ def run_here(data: Path, out: Path) -> dict[str, Any]:
         held["cpu"] += cpu_seconds() - cpu
         held["peak"] = max(held["peak"], peak_bytes())
 
-    curate.engines.pool.open_engine = scripted  # type: ignore[assignment]
+    curate.engines.model_pool.open_engine = scripted  # type: ignore[assignment]
     RunLog.timed = measured  # type: ignore[assignment, method-assign]
     began, start_bytes = time.monotonic(), peak_bytes()
     result = run_recipe(parse_recipe({**RECIPE, "source": {"path": str(data)}}), out=out)

@@ -40,7 +40,7 @@ from curate.dialogue import Dialogue
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Ask, Request
 from curate.engines.layout import Chat
-from curate.engines.pool import Asks
+from curate.engines.model_pool import Asks
 from curate.recipe import Recipe, load_recipe
 from curate.records import Judgment, ProbeOutcome
 from curate.run.probe_asking import rubric_of, without_opinions

@@ -36,6 +36,7 @@ from curate.adherence.reference.scorer import check as check_method
 from curate.dialogue import Dialogue, Message
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Engine
+from curate.engines.model_pool import Asks, ModelPool
 from curate.engines.open import (
     EngineConfig,
     LlamaCppConfig,
@@ -45,7 +46,6 @@ from curate.engines.open import (
     VllmConfig,
 )
 from curate.engines.personal_data import PersonalData
-from curate.engines.pool import Asks, ModelPool
 from curate.errors import (
     BudgetReached,
     CurateError,

@@ -16,7 +16,7 @@ import pytest
 
 import curate
 from curate.adherence.config import AdherenceConfig
-from curate.engines import pool
+from curate.engines import model_pool
 from curate.engines.base import Completion, Request, Usage
 from curate.engines.scripted import ScriptedEngine
 from curate.errors import UsageError
@@ -45,13 +45,13 @@ def test_a_config_given_to_the_api_says_how_often_a_call_is_repeated(
 ) -> None:
     patience: set[tuple[str, int | None, float | None]] = set()
 
-    class Noted(pool.Client):
+    class Noted(model_pool.Client):
         def __init__(self, engine: Any, *args: Any, **options: Any) -> None:
             given = (options.get("retries"), options.get("deadline"))
             patience.add((engine.identity.model, *given))
             super().__init__(engine, *args, **options)
 
-    monkeypatch.setattr(pool, "Client", Noted)
+    monkeypatch.setattr(model_pool, "Client", Noted)
     judge = model(server) | {"retries": 1, "deadline": 7.0}
     dialogues = curate.load_dialogues(SAMPLE).dialogues[:1]
     judgments = curate.judge_dialogues(dialogues, judge)
@@ -108,7 +108,7 @@ class Opened:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     stand_in = Opened()
-    monkeypatch.setattr(pool, "open_engine", stand_in)
+    monkeypatch.setattr(model_pool, "open_engine", stand_in)
     return stand_in
 
 

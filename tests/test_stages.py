@@ -13,7 +13,7 @@ from curate.adherence.config import AdherenceConfig
 from curate.dialogue import Dialogue, Message
 from curate.engines.accounting import Accounting
 from curate.engines.client import Client
-from curate.engines.pool import Asks, ModelPool
+from curate.engines.model_pool import Asks, ModelPool
 from curate.engines.scripted import ScriptedEngine
 from curate.errors import EngineError
 from curate.judging.config import RubricConfig

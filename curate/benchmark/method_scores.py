@@ -17,7 +17,7 @@ from curate.adherence.reference.scorer import fit, open_method
 from curate.adherence.sentence_encoder import Encoder, SentenceEncoder
 from curate.benchmark.labelled_turns import LabelledTurn
 from curate.benchmark.methods import Method, MethodScores
-from curate.engines.pool import Asks, ModelPool, trust_warning
+from curate.engines.model_pool import Asks, ModelPool, trust_warning
 from curate.errors import EngineError, UsageError
 from curate.executors.local import for_each
 from curate.recipe import Recipe

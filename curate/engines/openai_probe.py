@@ -18,8 +18,9 @@ from typing import Any
 import orjson
 
 from curate.engines.base import Capability, Completion, Fault, Request
-from curate.engines.endpoints import BrokenReplyError, Endpoint, Limiter
+from curate.engines.endpoints import BrokenReplyError, Endpoint
 from curate.engines.layout import Trunk
+from curate.engines.limiter import Limiter
 from curate.engines.open import OpenAIConfig
 from curate.engines.openai import OpenAIEngine
 from curate.engines.openai_requests import CONTINUING, Dialect, read_message, to_body

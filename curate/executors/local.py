@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Completion, Request
-from curate.engines.pool import Asks, ModelFacts
+from curate.engines.model_pool import Asks, ModelFacts
 from curate.errors import BudgetReached
 from curate.recipe import Recipe
 from curate.stages import Stage, WorkItem, make_row, model_pool

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from curate.engines.accounting import Accounting, Budget
-from curate.engines.pool import ModelFacts
+from curate.engines.model_pool import ModelFacts
 from curate.executors.local import open_local
 from curate.recipe import Recipe
 from curate.stages import Row, Stage, WorkItem

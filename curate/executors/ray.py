@@ -32,7 +32,7 @@ from typing import Any
 
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import EngineIdentity
-from curate.engines.pool import ModelFacts, check_served
+from curate.engines.model_pool import ModelFacts, check_served
 from curate.errors import BudgetReached, CurateError, EngineError, first_line
 from curate.executors.feed import MOST_LOSSES, Feed
 from curate.executors.ray_cluster import count_workers, joined, losses

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from curate.engines.accounting import Accounting, Budget
-from curate.engines.pool import Asks, ModelFacts
+from curate.engines.model_pool import Asks, ModelFacts
 from curate.errors import CurateError, first_line
 from curate.executors.shared_reply_log import Counts, KeptReplies, Wish
 from curate.recipe import Recipe

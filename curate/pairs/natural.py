@@ -168,7 +168,7 @@ def _cheap_drop_reason(
 async def verify_natural(
     pair: PreferencePair, prompt: Dialogue, asks: JudgeAsks, config: NaturalConfig
 ) -> PreferencePair:
-    """Hold a pair that passed here to the rules of a forked one; see `verify.verify_sides`.
+    """Hold a pair that passed here to the rules of a forked one; see `verification.verify_sides`.
 
     Args:
         pair: without a drop reason.

@@ -11,7 +11,7 @@ from pathlib import Path
 from curate.dialogue import Dialogue
 from curate.engines.base import Engine, Request, Usage
 from curate.engines.layout import Trunk
-from curate.engines.pool import ModelPool
+from curate.engines.model_pool import ModelPool
 from curate.engines.stand_in import plain_text
 from curate.errors import EngineError, UsageError
 from curate.recipe import Recipe

@@ -20,7 +20,7 @@ import polars as pl
 from curate.dialogue import Dialogue, Message
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Capability, EngineIdentity
-from curate.engines.pool import EngineFacts
+from curate.engines.model_pool import EngineFacts
 from curate.engines.stand_in import StandIn, settled
 from curate.errors import UsageError
 from curate.executors.local import for_each

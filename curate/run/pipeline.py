@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from curate.engines.pool import ModelFacts, trust_warning
+from curate.engines.model_pool import ModelFacts, trust_warning
 from curate.errors import BudgetReached, CurateError
 from curate.executors.loop import run as run_in_loop
 from curate.executors.opening import Executor, open_executor

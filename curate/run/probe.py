@@ -15,7 +15,7 @@ import orjson
 
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Capability, Completion, EngineIdentity, Request
-from curate.engines.pool import Asks, EngineFacts, ModelPool
+from curate.engines.model_pool import Asks, EngineFacts, ModelPool
 from curate.engines.stand_in import StandIn, settled
 from curate.errors import CurateError, UsageError
 from curate.executors.local import for_each

@@ -12,7 +12,7 @@ from statistics import fmean, median
 
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Completion, Request
-from curate.engines.pool import Asks
+from curate.engines.model_pool import Asks
 from curate.executors.first_rows import FirstRows
 from curate.executors.local import for_each
 from curate.judging.config import RubricConfig

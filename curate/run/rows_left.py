@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import polars as pl
 
-from curate.engines.pool import ModelsByRole
+from curate.engines.model_pool import ModelsByRole
 from curate.errors import CurateError, UsageError
 from curate.planning.estimate import AssumedShare, Owed, last_fork_share, last_pair_share
 from curate.recipe import Recipe

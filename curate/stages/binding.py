@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from curate.engines.pool import ModelPool, ModelsByRole, Opener, open_role
+from curate.engines.model_pool import ModelPool, ModelsByRole, Opener, open_role
 from curate.errors import EngineError, UsageError
 from curate.judging.calibrated_levels import (
     check_adherence,

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from curate.adherence.config import AdherenceConfig, settle_calibration
 from curate.adherence.joint_score import combine_scores
 from curate.dialogue import Dialogue
-from curate.engines.pool import Asks, Described, ModelsByRole
+from curate.engines.model_pool import Asks, Described, ModelsByRole
 from curate.engines.stand_in import Expected, LookUp, StandIn, settled
 from curate.errors import UsageError
 from curate.judging.cascade import CascadeRule, check_cascade, judge_by_cascade

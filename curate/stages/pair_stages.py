@@ -14,7 +14,7 @@ from curate.adherence.joint_score import combine_turns
 from curate.adherence.llm import score_turn as score_role_of_turn
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Capability
-from curate.engines.pool import Asks, Described, ModelsByRole
+from curate.engines.model_pool import Asks, Described, ModelsByRole
 from curate.engines.stand_in import Expected, LookUp, StandIn, settled
 from curate.judging.cascade import CascadeRule
 from curate.judging.config import (
@@ -24,7 +24,7 @@ from curate.judging.factuality import FactualityConfig, claims_of_turn
 from curate.judging.factuality import prompt_version as factuality_prompts
 from curate.judging.turn_rescoring import describe_issue, score_turn
 from curate.pairs.config import ForkConfig, NaturalConfig, VerifyConfig
-from curate.pairs.expected import ask_as_a_fork, ask_as_a_verification, with_a_bad_turn
+from curate.pairs.expected_load import ask_as_a_fork, ask_as_a_verification, with_a_bad_turn
 from curate.pairs.fork import fork_dialogue
 from curate.pairs.judge_functions import ForkAsks, JudgeAsks, joint_asks
 from curate.pairs.natural import verify_natural

@@ -17,7 +17,7 @@ from curate.adherence.llm import score_adherence
 from curate.adherence.reference.scorer import ReferenceScorer
 from curate.dialogue import Dialogue
 from curate.engines.base import Ask, Capability
-from curate.engines.pool import Asks, Described
+from curate.engines.model_pool import Asks, Described
 from curate.engines.stand_in import Expected, LookUp
 from curate.judging.calibrated_levels import (
     calibrated_identity,

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Ask, Completion, EngineIdentity, Request
-from curate.engines.pool import Asks
+from curate.engines.model_pool import Asks
 from curate.engines.stand_in import Expected, LookUp, StandIn, nothing_kept, settled
 from curate.errors import CurateError
 from curate.pairs.prefix import pair_id

@@ -21,7 +21,7 @@ from curate.cli.show_dialogue import show_judged
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Capability
 from curate.engines.cache import ReplyCache
-from curate.engines.pool import ModelPool
+from curate.engines.model_pool import ModelPool
 from curate.engines.scripted import ScriptedEngine, write_recording
 from curate.publishing.measured import first_sentence
 from curate.recipe import Recipe, parse_recipe

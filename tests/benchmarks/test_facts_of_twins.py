@@ -74,7 +74,7 @@ def test_a_judge_that_sees_all_is_told_from_one_that_sees_nothing(
     async def opened(_: object) -> ScriptedEngine:
         return ScriptedEngine(reply)
 
-    monkeypatch.setattr("curate.engines.pool.open_engine", opened)
+    monkeypatch.setattr("curate.engines.model_pool.open_engine", opened)
     arguments = [str(recipe), "--limit", "20", "--replies", str(tmp_path / "kept.sqlite")]
     monkeypatch.setattr(sys, "argv", ["facts_of_twins.py", *arguments])
     script.main()

@@ -9,8 +9,9 @@ from aiohttp import web
 
 from curate.engines import endpoints
 from curate.engines.base import Completion, Fault, Request
-from curate.engines.endpoints import Endpoint, Limiter, by_preference
+from curate.engines.endpoints import Endpoint, by_preference
 from curate.engines.layout import Trunk
+from curate.engines.limiter import Limiter
 from curate.engines.open import OpenAIConfig, open_engine
 from curate.errors import EngineError, UsageError
 from tests.servers import CountingServer, answer_by_hash
@@ -190,22 +191,3 @@ def test_a_list_without_addresses_or_with_one_twice_is_refused():
     for urls in ([], ["http://a/v1", "http://a/v1/"]):
         with pytest.raises(UsageError, match="base_url is a list"):
             OpenAIConfig(model="m", base_url=urls)
-
-
-@pytest.mark.parametrize(
-    ("urls", "concurrency", "hosted", "adaptive"),
-    [
-        ("http://localhost:8000/v1", "auto", False, False),
-        (["http://127.0.0.1:1/v1", "http://[::1]:2/v1"], "auto", False, False),
-        (["http://127.0.0.1:1/v1", "https://api.example/v1"], "auto", True, True),
-        ("https://api.example/v1", "fixed", True, False),
-        ("http://localhost/v1", "adaptive", False, True),
-    ],
-)
-def test_the_width_adapts_at_hosted_addresses_or_as_told(urls, concurrency, hosted, adaptive):
-    config = OpenAIConfig(model="m", base_url=urls, concurrency=concurrency)
-    assert config.is_hosted is hosted
-    assert config.is_adaptive is adaptive
-    limiter = Limiter(8, is_adaptive=config.is_adaptive)
-    limiter.slow_down()
-    assert limiter.limit == (4.0 if adaptive else 8.0)

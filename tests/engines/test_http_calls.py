@@ -10,7 +10,8 @@ import subprocess
 import pytest
 
 from curate.engines import endpoints
-from curate.engines.endpoints import BrokenReplyError, Endpoint, Limiter
+from curate.engines.endpoints import BrokenReplyError, Endpoint
+from curate.engines.limiter import Limiter
 
 
 def make_endpoint(url, *, use_proxy=False):

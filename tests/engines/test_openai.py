@@ -6,7 +6,6 @@ import pytest
 from aiohttp import web
 
 from curate.engines.base import Capability, Request
-from curate.engines.endpoints import Limiter
 from curate.engines.layout import Trunk
 from curate.engines.open import OpenAIConfig, open_engine
 from curate.engines.openai_requests import Dialect, read_message, read_retry_after, to_body
@@ -534,37 +533,6 @@ def test_a_date_to_retry_after_is_read_by_the_servers_clock(monkeypatch, hours):
 )
 def test_error_bodies_are_read_in_their_forms(body, expected):
     assert read_message(body) == expected
-
-
-async def test_the_limit_is_halved_when_it_is_too_much_and_grows_slowly():
-    limiter = Limiter(8)
-    limiter.slow_down()
-    limiter.slow_down()
-    assert limiter.limit == 4.0
-    for _ in range(3):
-        limiter.speed_up()
-    assert 4.5 < limiter.limit < 5.0
-    for _ in range(200):
-        limiter.speed_up()
-    assert limiter.limit == 8.0
-
-
-async def test_a_cancelled_call_gives_its_place_back():
-    limiter = Limiter(1)
-    entered = []
-
-    async def use(name):
-        async with limiter:
-            entered.append(name)
-            await asyncio.sleep(0.01)
-
-    first, second = asyncio.create_task(use(1)), asyncio.create_task(use(2))
-    third = asyncio.create_task(use(3))
-    await asyncio.sleep(0)
-    second.cancel()
-    await asyncio.gather(first, third)
-    assert entered == [1, 3]
-    await use(4)
 
 
 def named(name):

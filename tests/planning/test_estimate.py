@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from curate.dialogue import Dialogue, Message
 from curate.engines.base import Capability, Completion, Request, Usage
 from curate.engines.layout import Trunk
-from curate.engines.pool import Asks, ModelPool
+from curate.engines.model_pool import Asks, ModelPool
 from curate.engines.scripted import ScriptedEngine
 from curate.engines.stand_in import Expected, StandIn, likely_instance, plain_text, settled
 from curate.engines.tokens import PromptTokens
 from curate.errors import EngineError, UsageError
 from curate.pairs.config import ForkConfig
-from curate.pairs.expected import with_a_bad_turn
+from curate.pairs.expected_load import with_a_bad_turn
 from curate.planning.estimate import AssumedShare, Reservoir, estimate
 from curate.planning.estimate_beside_actual import compare
 from curate.planning.metering import Meter, TokenCounter, token_counter

@@ -19,7 +19,7 @@ from curate.adherence.config import AdherenceConfig
 from curate.cli.printing import show_funnels
 from curate.dialogue import Dialogue
 from curate.engines.base import Capability
-from curate.engines.pool import ModelPool
+from curate.engines.model_pool import ModelPool
 from curate.engines.scripted import ScriptedEngine
 from curate.errors import CurateError, UsageError
 from curate.judging.config import RubricConfig

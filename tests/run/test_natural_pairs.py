@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from curate.engines import pool
+from curate.engines import model_pool
 from curate.engines.base import Request
 from curate.engines.scripted import ScriptedEngine
 from curate.errors import UsageError
@@ -153,7 +153,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> ScriptedEngine:
     async def scripted(_: object) -> ScriptedEngine:
         return made
 
-    monkeypatch.setattr(pool, "open_engine", scripted)
+    monkeypatch.setattr(model_pool, "open_engine", scripted)
     return made
 
 
@@ -390,7 +390,7 @@ def test_role_adherence_may_not_fall_where_the_run_judges_it(
     async def scripted(_: object) -> ScriptedEngine:
         return ScriptedEngine(strict)
 
-    monkeypatch.setattr(pool, "open_engine", scripted)
+    monkeypatch.setattr(model_pool, "open_engine", scripted)
     result = verify(AGREED, adherence={})
     assert result.manifest.natural_drop_reasons == {"other_dimension_fell": 10}
     pair = records(result.folder)[1][0]

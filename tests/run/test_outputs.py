@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message
-from curate.engines import pool
+from curate.engines import model_pool
 from curate.engines.base import Request
 from curate.engines.scripted import ScriptedEngine
 from curate.export import provenance
@@ -129,7 +129,7 @@ def peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], int
     async def scripted(_: object) -> ScriptedEngine:
         return ScriptedEngine(answer, keep_requests=False, open_dialogues=2)
 
-    monkeypatch.setattr(pool, "open_engine", scripted)
+    monkeypatch.setattr(model_pool, "open_engine", scripted)
     for module in (ingesting, outputs):
         monkeypatch.setattr(module, "CHUNK", 10)
     monkeypatch.setattr(provenance, "CHUNK", 10)

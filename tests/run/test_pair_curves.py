@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from curate.cli import app
 from curate.cli.closing import show_run
-from curate.engines import pool
+from curate.engines import model_pool
 from curate.engines.base import Capability, Completion, Request
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.engines.stand_in import likely_instance
@@ -128,7 +128,7 @@ def judge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Judge:
     async def scripted(_: object) -> ScriptedEngine:
         return engine
 
-    monkeypatch.setattr(pool, "open_engine", scripted)
+    monkeypatch.setattr(model_pool, "open_engine", scripted)
     monkeypatch.chdir(tmp_path)
     return made
 
@@ -275,7 +275,7 @@ def test_a_judge_of_letters_alone_gets_no_curve(
     async def scripted(_: object) -> ScriptedEngine:
         return engine
 
-    monkeypatch.setattr(pool, "open_engine", scripted)
+    monkeypatch.setattr(model_pool, "open_engine", scripted)
     recipe = twins_recipe(tmp_path, judge={"mode": "json", "text": "off"})
     with pytest.raises(UsageError, match="log-probabilities"):
         fit_by_asking(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from curate.cli import app, main
 from curate.dialogue import Message
-from curate.engines import pool
+from curate.engines import model_pool
 from curate.engines.base import Capability, Completion, EngineIdentity, Request
-from curate.engines.pool import Asks, EngineFacts
+from curate.engines.model_pool import Asks, EngineFacts
 from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.engines.stand_in import settled
 from curate.errors import UsageError
@@ -381,7 +381,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ScriptedEngine:
     async def scripted(_: object) -> ScriptedEngine:
         return made
 
-    monkeypatch.setattr(pool, "open_engine", scripted)
+    monkeypatch.setattr(model_pool, "open_engine", scripted)
     monkeypatch.chdir(tmp_path)
     return made
 
@@ -471,7 +471,7 @@ def test_all_of_it_unscored_ends_with_the_exit_code_for_that(
     async def scripted(_: object) -> ScriptedEngine:
         return made
 
-    monkeypatch.setattr(pool, "open_engine", scripted)
+    monkeypatch.setattr(model_pool, "open_engine", scripted)
     monkeypatch.chdir(tmp_path)
     Path("r.yaml").write_text(
         "name: probed\nsource: {path: nothing.jsonl}\nmodels: {judge: {engine: scripted, replies: []}}\n"

@@ -20,8 +20,8 @@ from curate.engines.base import Capability, Completion, Request
 from curate.engines.chat_completions import read_labels
 from curate.engines.client import Client
 from curate.engines.layout import Trunk
+from curate.engines.model_pool import Asks
 from curate.engines.open import VllmConfig, open_engine
-from curate.engines.pool import Asks
 from curate.engines.structured import BadReply, read_object
 from curate.engines.tokens import PromptTokens
 from curate.engines.vllm import VllmEngine

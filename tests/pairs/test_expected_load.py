@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from curate.pairs.config import ForkConfig
-from curate.pairs.expected import ask_as_a_fork, ask_as_a_verification, with_a_bad_turn
+from curate.pairs.expected_load import ask_as_a_fork, ask_as_a_verification, with_a_bad_turn
 from curate.pairs.fork import fork_dialogue
 from curate.pairs.fork_points import flaws_by_turn
 from curate.pairs.verification import Sides, verify_sides

@@ -1,6 +1,6 @@
 """What making and verifying a pair asks where it goes all the way; for an estimate.
 
-The same questions in the same order as in `fork.fork_dialogue` and `verify.verify_sides`, put to stand-ins whose
+The same questions in the same order as in `fork.fork_dialogue` and `verification.verify_sides`, put to stand-ins whose
 answers decide nothing. Of a fork the original is bad and every candidate better than it; the last that is compared
 passes with `early_stop`, else the one whose length is nearest to the original's.
 """
@@ -102,7 +102,7 @@ async def _compare(fork: Fork, made: list[Candidate], compared: list[Candidate])
 
 
 async def ask_as_a_verification(sides: Sides, asks: JudgeAsks, config: VerifyConfig) -> None:
-    """Ask what `verify.verify_sides` asks; the arguments are the same."""
+    """Ask what `verification.verify_sides` asks; the arguments are the same."""
     scores, _ = await score_rejected(sides.prompt, sides.rejected, sides.turn, asks, config)
     if scores is None:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from curate.engines.base import EngineIdentity
-from curate.engines.pool import trust_warning
+from curate.engines.model_pool import trust_warning
 from curate.recipe import parse_recipe
 from curate.stages import model_pool
 
