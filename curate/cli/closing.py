@@ -1,7 +1,7 @@
-"""What a run came to, on the terminal: three blocks that read at a glance, and the details behind them.
+"""What a run came to, on the terminal: three blocks that read at a glance.
 
 The blocks say what came in, what the judge found and what came out; warnings stand last, and below them one line on
-what to do next. Whoever wants tokens, funnels and checks asks for `--verbose`, or for `curate show`.
+what to do next. Whoever wants tokens, funnels and checks asks for `--verbose`, or for `curate show` (`show_details`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from curate.cli.printing import (
-    clip,
-    duration,
-    listed,
-    number_table,
-    show_comparison,
-    show_decay,
-    show_factuality,
-    show_funnels,
-    show_judge_checks,
-    show_metrics,
-    show_source,
-)
+from curate.cli.printing import clip, duration, listed
+from curate.cli.show_details import show_details
 from curate.wording import plural
 
 if TYPE_CHECKING:
@@ -85,39 +74,6 @@ def show_end(console: Console, result: RunResult) -> None:
         f"[bold {color}]{_STATUS[manifest.status]}[/bold {color}] in {duration(manifest.seconds)}{escape(_spent(manifest))}"
     )
     console.print(f"  {escape(str(folder))}", soft_wrap=True)
-
-
-def show_details(console: Console, manifest: Manifest) -> None:
-    """All figures of a run: sources, judges, load, funnels, checks, expected against actual load."""
-    for source in manifest.sources:
-        show_source(console, source)
-    for name, identity in manifest.identities.items():
-        console.print(
-            f"{name}: {escape(identity.model)} ({identity.engine}), mode [bold]{identity.mode}[/bold], "
-            f"prompts {identity.prompt_version}"
-        )
-    if manifest.stages:
-        console.print(_stage_table(manifest))
-    for line in _rejection_lines(manifest):
-        console.print(line)
-    show_funnels(console, manifest)
-    for kind, decided in manifest.pair_decisions.items():
-        console.print(f"pairs decided ({kind}): {escape(decided)}")
-    if manifest.pair_checks:
-        console.print(_pair_check_table(manifest))
-    if manifest.judge_checks is not None:
-        show_judge_checks(console, manifest.judge_checks, whole=True)
-    if manifest.adherence is not None:
-        show_decay(console, manifest.adherence)
-    if manifest.metrics is not None:
-        show_metrics(console, manifest.metrics)
-    if manifest.factuality is not None:
-        show_factuality(console, manifest.factuality)
-    show_comparison(console, manifest)
-    for sentence in manifest.trust.values():
-        console.print(escape(sentence))
-    if manifest.review is not None:
-        console.print(escape(manifest.review.described))
 
 
 _STATUS = {
@@ -356,43 +312,3 @@ def _spent(manifest: Manifest) -> str:
         left_out = f", {left_out_of_cost(manifest.unpriced)}" if manifest.unpriced else ""
         said += f", cost {manifest.cost:.4f} at the recipe's prices{left_out}"
     return said
-
-
-def _rejection_lines(manifest: Manifest) -> Iterator[Table]:
-    """Why dialogues were not selected: for each reason those it is the first of, and all that have it."""
-    first, every = manifest.rejections, manifest.rejection_reasons
-    if not every:
-        return
-    table = number_table("rejected for", "first reason", "have it at all")
-    for name in sorted(every, key=lambda reason: (-first.get(reason, 0), -every[reason])):
-        table.add_row(escape(name), f"{first.get(name, 0):,}", f"{every[name]:,}")
-    yield table
-
-
-def _pair_check_table(manifest: Manifest) -> Table:
-    """The checks over the sets of pairs, a line each; what was not run says why."""
-    from curate.trust.pair_set import check_rows
-
-    table = number_table("pairs", "check", "figure", "limit", "", texts=("check", ""))
-    for *cells, status in check_rows(manifest.pair_checks):
-        style = {"warn": "yellow", "not ": "dim"}.get(status[:4], "")
-        table.add_row(*cells, escape(status), style=style)
-    return table
-
-
-def _stage_table(manifest: Manifest) -> Table:
-    table = number_table(
-        "stage", "rows", "reused", "requests", "sent", "tokens in", "cached", "out"
-    )
-    for name, stage in manifest.stages.items():
-        numbers = (
-            stage.rows,
-            stage.reused,
-            stage.requests,
-            stage.requests_sent,
-            stage.prompt_tokens,
-            stage.cached_tokens,
-            stage.completion_tokens,
-        )
-        table.add_row(name, *(f"{number:,}" for number in numbers))
-    return table

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from curate.cli.agreement import show_agreement
-from curate.cli.closing import show_details
 from curate.cli.console import OUT, print_json
 from curate.cli.printing import clip
+from curate.cli.show_details import show_details
 from curate.cli.show_dialogue import show_judged, show_pairs, unscored
 from curate.errors import UsageError
 from curate.wording import plural

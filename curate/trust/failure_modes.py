@@ -272,20 +272,6 @@ def mode_rows(modes: Sequence[FailureMode]) -> list[tuple[str, str, str, str, st
     ]
 
 
-def summary_lines(modes: Sequence[FailureMode]) -> list[str]:
-    """One line with the number of modes by status, then one for each that warns."""
-    counts = Counter(STATUSES[mode.status] for mode in modes)
-    said = ", ".join(f"{counts[status]} {status}" for status in STATUSES.values() if counts[status])
-    warned = [mode for mode in modes if mode.status == "warn"]
-    return [
-        f"known ways of judges to fail: {said}",
-        *(
-            f"  warn: {name} {figure} (at most {limit}): {detail}"
-            for name, figure, limit, _, detail in mode_rows(warned)
-        ),
-    ]
-
-
 def _named(mode: FailureMode) -> str:
     shown = ", ".join(mode.dialogues[:3])
     return f"Look at {shown}" + (" …" if mode.behind > 3 else "")

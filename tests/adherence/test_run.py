@@ -16,7 +16,7 @@ from rich.console import Console
 from curate.adherence.config import AdherenceConfig
 from curate.api import load_dialogues
 from curate.cli.closing import show_run
-from curate.cli.printing import show_decay
+from curate.cli.show_details import show_decay
 from curate.cli.show_dialogue import show_judged
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Capability

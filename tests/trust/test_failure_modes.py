@@ -12,7 +12,7 @@ from curate.dialogue import Dialogue, Message
 from curate.judging.config import RubricConfig
 from curate.judging.rubric import judge_dialogue
 from curate.records import FailureMode, Judgment
-from curate.trust.failure_modes import FailureModes, mode_rows, summary_lines
+from curate.trust.failure_modes import FailureModes, mode_rows
 from curate.trust.pushback import has_pushback
 from tests.judging.judge import IDENTITY, ScriptedJudge
 
@@ -186,13 +186,14 @@ async def test_a_language_without_words_is_named_and_not_counted_as_free_of_push
     )
 
 
-async def test_lines_for_a_reader_name_what_warns_and_dialogues_to_look_at() -> None:
+async def test_rows_for_a_reader_name_what_warns_and_dialogues_to_look_at() -> None:
     modes = await modes_of(ordinary(), lambda n, d: {(None, "repair_handling"): "n/a"})
-    lines = summary_lines(list(modes.values()))
-    assert lines[0].startswith("known ways of judges to fail: ")
-    assert any(line.startswith("  warn: repair false n/a 1.00") for line in lines)
-    assert any("Look at d0, d4, d8 …" in line for line in lines)
-    assert len(mode_rows(list(modes.values()))) == 6
+    rows = mode_rows(list(modes.values()))
+    assert len(rows) == 6
+    (repair,) = (row for row in rows if row[0] == "repair false n/a")
+    assert repair[1] == "1.00"
+    assert repair[3] == "warn"
+    assert "Look at d0, d4, d8 …" in repair[4]
 
 
 class TestPersona:

@@ -1,0 +1,217 @@
+"""All figures of a run, as `curate show RUN` and `curate run --verbose` print them: stages, funnels, checks, scores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from curate.cli.printing import listed, number_table, show_source
+
+if TYPE_CHECKING:
+    from curate.records import (
+        AdherenceDecay,
+        FactualityReport,
+        JudgeChecks,
+        Manifest,
+        MetricsReport,
+    )
+
+_POSITIONS = 10  # of a dialogue's replies, in the table of role adherence
+
+
+def show_details(console: Console, manifest: Manifest) -> None:
+    """All figures of a run: sources, judges, load, funnels, checks, expected against actual load."""
+    for source in manifest.sources:
+        show_source(console, source)
+    for name, identity in manifest.identities.items():
+        console.print(
+            f"{name}: {escape(identity.model)} ({identity.engine}), mode [bold]{identity.mode}[/bold], "
+            f"prompts {identity.prompt_version}"
+        )
+    if manifest.stages:
+        console.print(_stage_table(manifest))
+    if manifest.rejection_reasons:
+        console.print(_rejection_table(manifest))
+    show_funnels(console, manifest)
+    for kind, decided in manifest.pair_decisions.items():
+        console.print(f"pairs decided ({kind}): {escape(decided)}")
+    if manifest.pair_checks:
+        console.print(_pair_check_table(manifest))
+    if manifest.judge_checks is not None:
+        _show_judge_checks(console, manifest.judge_checks)
+    if manifest.adherence is not None:
+        show_decay(console, manifest.adherence)
+    if manifest.metrics is not None:
+        _show_metrics(console, manifest.metrics)
+    if manifest.factuality is not None:
+        _show_factuality(console, manifest.factuality)
+    _show_comparison(console, manifest)
+    for sentence in manifest.trust.values():
+        console.print(escape(sentence))
+    if manifest.review is not None:
+        console.print(escape(manifest.review.described))
+
+
+def _stage_table(manifest: Manifest) -> Table:
+    table = number_table(
+        "stage", "rows", "reused", "requests", "sent", "tokens in", "cached", "out"
+    )
+    for name, stage in manifest.stages.items():
+        numbers = (
+            stage.rows,
+            stage.reused,
+            stage.requests,
+            stage.requests_sent,
+            stage.prompt_tokens,
+            stage.cached_tokens,
+            stage.completion_tokens,
+        )
+        table.add_row(name, *(f"{number:,}" for number in numbers))
+    return table
+
+
+def _rejection_table(manifest: Manifest) -> Table:
+    """Why dialogues were not selected: for each reason those it is the first of, and all that have it."""
+    first, every = manifest.rejections, manifest.rejection_reasons
+    table = number_table("rejected for", "first reason", "have it at all")
+    for name in sorted(every, key=lambda reason: (-first.get(reason, 0), -every[reason])):
+        table.add_row(escape(name), f"{first.get(name, 0):,}", f"{every[name]:,}")
+    return table
+
+
+def show_funnels(console: Console, manifest: Manifest) -> None:
+    """From dialogues to pairs: what entered each stage, what it dropped and why, what passed it."""
+    for kind, stages in manifest.funnels.items():
+        columns = ("stage", "of", "in", "passed", "dropped")
+        title = f"pairs: {kind}"
+        table = number_table(*columns, texts=("of", "dropped"), title=title, title_justify="left")
+        unit = ""
+        for stage in stages:
+            shown = stage.unit if stage.unit != unit else ""
+            unit = stage.unit
+            numbers = (f"{stage.entered:,}", f"{stage.passed:,}")
+            dropped = ", ".join(f"{code} {number}" for code, number in stage.dropped.items())
+            table.add_row(stage.name, shown, *numbers, dropped)
+        console.print(table)
+
+
+def _pair_check_table(manifest: Manifest) -> Table:
+    """The checks over the sets of pairs, a line each; what was not run says why."""
+    from curate.trust.pair_set import check_rows
+
+    table = number_table("pairs", "check", "figure", "limit", "", texts=("check", ""))
+    for *cells, status in check_rows(manifest.pair_checks):
+        style = {"warn": "yellow", "not ": "dim"}.get(status[:4], "")
+        table.add_row(*cells, escape(status), style=style)
+    return table
+
+
+def _show_judge_checks(console: Console, checks: JudgeChecks) -> None:
+    """How often the judge of a run disagrees with itself, and a table of the known ways to fail."""
+    from curate.trust.failure_modes import mode_rows
+    from curate.trust.judge_checks import described
+
+    for line in described(checks):
+        console.print(escape(line))
+    table = number_table("known way of judges to fail", "figure", "at most", "", "", texts=("",))
+    for *cells, detail in mode_rows(checks.failure_modes):
+        style = {"warn": "yellow", "pass": ""}.get(cells[-1], "dim")
+        table.add_row(*cells, escape(detail), style=style)
+    console.print(table)
+
+
+def show_decay(console: Console, decay: AdherenceDecay) -> None:
+    """How role adherence changes with the turns: a line for the whole, a table of the first positions."""
+    slope, median = decay.slope, decay.median_turns_in_role
+    said = []
+    if slope is not None:
+        ends = decay.slope_interval
+        shown = "" if ends is None else f" ({ends[0]:+.3f} to {ends[1]:+.3f})"
+        said.append(f"{slope:+.3f}{shown} from one turn to the next")
+    said.append(
+        "fewer than half of the dialogues break their role"
+        if median is None
+        else f"half of the dialogues have broken their role by turn {median}"
+    )
+    console.print(f"role adherence by turn: {'; '.join(said)}")
+    table = Table(box=None, pad_edge=False)
+    for column in (
+        "reply",
+        "scored",
+        "mean",
+        "95 %",
+        "first broken",
+        "of",
+        "still in role",
+        "95 %",
+    ):
+        table.add_column(column, justify="right")
+    for held in decay.positions[:_POSITIONS]:
+        low, high = held.interval or (None, None)
+        table.add_row(
+            str(held.position),
+            f"{held.scored:,}",
+            "" if held.mean is None else f"{held.mean:.3f}",
+            "" if low is None else f"{low:.3f}-{high:.3f}",
+            f"{held.violations:,}",
+            f"{held.at_risk:,}",
+            f"{held.survival:.3f}",
+            "{:.3f}-{:.3f}".format(*held.survival_interval),
+        )
+    console.print(table)
+    if len(decay.positions) > _POSITIONS:
+        console.print(f"[dim]… {len(decay.positions) - _POSITIONS} more in manifest.json[/dim]")
+
+
+def _show_metrics(console: Console, report: MetricsReport) -> None:
+    """The weighted metrics over all dialogues that they score: a line for the whole, and one a metric."""
+    if not report.dialogues:
+        return
+    console.print(
+        f"metrics: overall {report.overall_mean:.1f} of 100 on average, {report.passed:,} of {report.dialogues:,} "
+        f"pass; weights changed by up to 20 % would turn {report.flippable:,} of them round"
+    )
+    table = number_table("metric", "weight", "mean", "scored", "n/a", "poor")
+    table.add_column("commonest failures")
+    for name, held in report.metrics.items():
+        codes = ", ".join(f"{code} {number}" for code, number in [*held.failure_codes.items()][:3])
+        table.add_row(
+            name,
+            f"{held.weight:.3f}",
+            "" if held.mean is None else f"{held.mean:.2f}",
+            f"{held.scored:,}",
+            f"{held.na:,}",
+            f"{held.poor:,}",
+            escape(codes),
+        )
+    console.print(table)
+
+
+def _show_factuality(console: Console, report: FactualityReport) -> None:
+    """The facts over all dialogues: precision, claims by label, and what they were held against."""
+    if not report.dialogues:
+        return
+    mean = report.mean_precision
+    console.print(
+        "facts: "
+        + ("no claims" if mean is None else f"precision {mean:.2f} a dialogue on average")
+        + f"; claims: {listed(report.labels) or 'none'}; held against: {listed(report.evidence) or 'nothing'}"
+    )
+
+
+def _show_comparison(console: Console, manifest: Manifest) -> None:
+    """What was expected beside what happened, where the run was estimated at its start."""
+    from curate.planning.estimate_beside_actual import compare
+
+    compared = compare(manifest)
+    if compared is None:
+        return
+    table = number_table("", "expected", "actual")
+    for row in compared.rows:
+        table.add_row(row.name, row.shown(row.expected), row.shown(row.actual))
+    console.print(table)
+    for note in compared.notes:
+        console.print(f"  [dim]{escape(note)}[/dim]")
