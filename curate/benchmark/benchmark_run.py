@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from curate.adherence.reference.config import ON_VECTORS
 from curate.adherence.reference.scorer import check
 from curate.benchmark.baselines import BLOCK, baselines
 from curate.benchmark.figures import MethodFigures, Verdict, figures, verdicts
@@ -190,7 +191,7 @@ def _compare(
 
 def _encoder(method: Method) -> str:
     """The sentence encoder that a method reads with; empty for the others."""
-    reads = method.config.scoring_method in ("cosine", "knn", "mahalanobis", "pca_mahalanobis")
+    reads = method.config.scoring_method in ON_VECTORS
     return method.config.reference.encoder if reads else ""
 
 

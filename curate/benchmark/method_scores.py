@@ -12,7 +12,7 @@ from pathlib import Path
 
 from curate.adherence.config import AdherenceConfig
 from curate.adherence.reference.cases import compared
-from curate.adherence.reference.config import DEFAULT_ENCODER, ReferenceConfig
+from curate.adherence.reference.config import DEFAULT_ENCODER, ON_WORDS, ReferenceConfig
 from curate.adherence.reference.scorer import fit, open_method
 from curate.adherence.sentence_encoder import Encoder, SentenceEncoder
 from curate.benchmark.labelled_turns import LabelledTurn
@@ -99,12 +99,9 @@ _READS = {
 }
 
 
-_LEXICAL = frozenset({"kl", "rouge", "bleu"})
-
-
 def _model(config: ReferenceConfig, name: str) -> str:
     """Name the model that reads the texts; of a folder its last two names: many models lie in a folder `model`."""
-    if name in _LEXICAL:
+    if name in ON_WORDS:
         return "words"
     read = {"bertscore": config.bertscore_model, "nli": config.nli_model}.get(name, config.encoder)
     return "/".join(Path(read).resolve().parts[-2:]) if Path(read).is_dir() else read

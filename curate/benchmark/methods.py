@@ -18,14 +18,14 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from curate.adherence.config import AdherenceConfig
-from curate.adherence.reference.config import ReferenceConfig, ReferenceMethod
+from curate.adherence.reference.config import ON_VECTORS, ON_WORDS, ReferenceConfig, ReferenceMethod
 from curate.errors import UsageError
 from curate.recipe import Recipe, load_recipe
 from curate.storage.yaml_text import parse_yaml
 
 LLM_JUDGE = "llm_judge"
 METHODS: tuple[str, ...] = (LLM_JUDGE, *get_args(ReferenceMethod))
-USUAL = ("cosine", "knn", "mahalanobis", "pca_mahalanobis", "kl", "rouge", "bleu")
+USUAL = (*ON_VECTORS, *ON_WORDS)
 """Reference methods that are run where none is named: all but those that need a large model of their own."""
 
 Origin = Literal["run here", "recomputed from saved scores", "baseline"]

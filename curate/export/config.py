@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from curate.export.trainer_facts import Format
+from curate.export.trainer_module import Kind
+from curate.export.trainers import Trainer
 from curate.records.config import Config, MinGood
-
-Trainer = Literal[
-    "trl", "unsloth", "axolotl", "llamafactory", "openrlhf", "verl", "swift", "openai"
-]
-Format = Literal["jsonl", "parquet"]
-Kind = Literal["sft", "dpo", "reward", "kto", "judgments"]
 
 
 class MaxBad(Config):

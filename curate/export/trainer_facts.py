@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from curate.export.config import Format
+Format = Literal["jsonl", "parquet"]
 
 Stage = Literal["sft", "dpo", "kto", "reward"]
 

@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from curate.export.config import Kind
 from curate.export.trainer_facts import TrainerFacts
 
 Row = dict[str, Any]
+
+Kind = Literal["sft", "dpo", "reward", "kto", "judgments"]
+"""What rows are for; `judgments` are no trainer's and go into one file beside all."""
 
 Stream = Literal[
     "dialogues",

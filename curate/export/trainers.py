@@ -1,12 +1,15 @@
-"""Which module knows a trainer's files."""
+"""Which trainers there are, and which module knows the files of each."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from curate.export import axolotl, llamafactory, openai_finetuning, openrlhf, swift, trl, verl
-from curate.export.config import Trainer
 from curate.export.trainer_module import TrainerModule
+
+Trainer = Literal[
+    "trl", "unsloth", "axolotl", "llamafactory", "openrlhf", "verl", "swift", "openai"
+]
 
 _TRL: Final = TrainerModule(trl.FACTS, trl.FILES)
 

@@ -20,14 +20,14 @@ import polars as pl
 
 from curate.dialogue import Dialogue
 from curate.errors import CurateError
-from curate.export.config import ExportConfig, Kind, Trainer
+from curate.export.config import ExportConfig
 from curate.export.counts import ExportCounts
 from curate.export.good_turns import LabelledTurns, MixedDialogue
 from curate.export.provenance import SIDECARS
 from curate.export.row_files import RowFile, Shard, copy_shard, cut, shard_names, write_parquet
 from curate.export.streams import OpenFile, add_dialogues, add_labelled, add_mixed, add_pairs
-from curate.export.trainer_module import Stream, TrainerModule, TrainingFile
-from curate.export.trainers import TRAINERS
+from curate.export.trainer_module import Kind, Stream, TrainerModule, TrainingFile
+from curate.export.trainers import TRAINERS, Trainer
 from curate.records import PreferencePair
 from curate.storage.parquet_files import write_table
 from curate.storage.whole_files import make_folder

@@ -11,9 +11,8 @@ from typing import Any, Final, Literal
 import orjson
 
 from curate.errors import UsageError
-from curate.export.config import Trainer
 from curate.export.trainer_facts import Layout, Stage, TrainerFacts
-from curate.export.trainers import TRAINERS
+from curate.export.trainers import TRAINERS, Trainer
 from curate.trainer_check import replay
 from curate.trainer_check.checks import Problems, check_example, check_users
 from curate.trainer_check.data_files import CheckedFile, Row, find_files

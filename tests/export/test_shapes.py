@@ -14,9 +14,10 @@ import polars as pl
 import pytest
 
 from curate.dialogue import Message
-from curate.export.config import ExportConfig, SalvageConfig, Trainer
+from curate.export.config import ExportConfig, SalvageConfig
 from curate.export.counts import ExportCounts
 from curate.export.good_turns import MixedDialogue
+from curate.export.trainers import Trainer
 from curate.export.writing import ExportData, write_export
 from tests.export.samples import (
     BAD,

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curate.dialogue import Dialogue, Message
-from curate.export.config import ExportConfig, SalvageConfig, Trainer, TurnLabelConfig
+from curate.export.config import ExportConfig, SalvageConfig, TurnLabelConfig
 from curate.export.counts import ExportCounts, files, refusals
 from curate.export.good_turns import LabelledTurns, MixedDialogue
-from curate.export.trainers import TRAINERS
+from curate.export.trainers import TRAINERS, Trainer
 from curate.export.writing import ExportData, write_export
 from curate.records import PreferencePair
 from curate.run.ingest import DialogueFile, read_dialogues

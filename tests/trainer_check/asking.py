@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from curate.export.config import Trainer
+from curate.export.trainers import Trainer
 from curate.recipe import parse_recipe
 from curate.run.pipeline import run_recipe
 from curate.trainer_check.check import check_path

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from curate.cli import app, main
 from curate.errors import SourceError, UsageError
-from curate.export.config import Trainer
+from curate.export.trainers import Trainer
 from curate.trainer_check.check import STAGES, TRAINERS, check_path
 from curate.trainer_check.data_files import _json_rows
 from curate.trainer_check.findings import ADVICE, EFFECTS, FileReport

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from curate.export.config import Trainer
+from curate.export.trainers import Trainer
 from tests.trainer_check.asking import PLAIN, WITH_TOOLS, exports, tokenizer_folder
 
 KEPT = Path(os.environ.get("CURATE_TRAINERS") or Path.home() / ".cache/curate/trainers")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curate.export.config import Trainer
+from curate.export.trainers import Trainer
 from curate.trainer_check.check import check_path
 from tests.trainer_check import planted as p
 from tests.trainer_check.planted import Row

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from curate.export.config import Trainer
+from curate.export.trainers import Trainer
 from curate.trainer_check.findings import FileReport
 from tests.trainer_check import planted as p
 from tests.trainer_check.asking import agrees, asked_together, stages_loaded_whole

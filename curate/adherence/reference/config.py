@@ -7,7 +7,7 @@ differ, a parameter chooses between them and says which is which.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -24,6 +24,12 @@ ReferenceMethod = Literal[
     "rouge",
     "bleu",
 ]
+
+ON_VECTORS: Final = ("cosine", "knn", "mahalanobis", "pca_mahalanobis")
+"""Methods that compare the sentence encoder's vectors."""
+
+ON_WORDS: Final = ("kl", "rouge", "bleu")
+"""Methods that count words: no model is loaded."""
 
 EVALUATION_ONLY = frozenset({"pca_mahalanobis", "rouge", "bleu"})
 """Methods that are there to be compared with: the first ranks violations above adherent turns, the

@@ -15,7 +15,7 @@ from typing import Final
 from curate.adherence.config import AdherenceConfig, settle_calibration
 from curate.adherence.reference.bertscore import BertScore, TokenEncoder, check_options
 from curate.adherence.reference.cases import Case, ComparisonMethod, cases_of, chunks, compared
-from curate.adherence.reference.config import ReferenceConfig
+from curate.adherence.reference.config import ON_WORDS, ReferenceConfig
 from curate.adherence.reference.entailment import Entailment, PairClassifier
 from curate.adherence.reference.lexical import Divergence, Overlap, bleu, rouge_l
 from curate.adherence.reference.vectors import Distance, Nearest
@@ -46,10 +46,12 @@ def open_method(
         store: where vectors and pair scores are kept.
         encoder: an open sentence encoder in place of the config's.
     """
-    if name in ("kl", "rouge", "bleu"):
-        if name == "kl":
-            return Divergence(config)
-        return Overlap(rouge_l, "rouge_l_f1") if name == "rouge" else Overlap(bleu, "bleu_4")
+    if name == "kl":
+        return Divergence(config)
+    if name == "rouge":
+        return Overlap(rouge_l, "rouge_l_f1")
+    if name == "bleu":
+        return Overlap(bleu, "bleu_4")
     if name == "bertscore":
         return BertScore(TokenEncoder(config), store, config)
     embedder = Embedder(encoder or SentenceEncoder(config), store)
@@ -80,7 +82,7 @@ def check(config: AdherenceConfig) -> None:
             model, or the baseline does not hold that layer.
     """
     method = config.scoring_method
-    if method in ("llm_judge", "kl", "rouge", "bleu"):
+    if method in ("llm_judge", *ON_WORDS):
         return
     for package in ("torch", "transformers", "sentence_transformers"):
         if find_spec(package) is None:
