@@ -21,6 +21,35 @@ def add_judge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int)
 
 
+def add_material(parser: argparse.ArgumentParser) -> None:
+    """Which dialogues of MT-Bench-101 are asked about, and what the judge is told of them."""
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument(
+        "--leave-out",
+        nargs="*",
+        default=["SC"],
+        help="tasks whose replies hold mistakes on purpose",
+    )
+    parser.add_argument(
+        "--scenario",
+        default="A person talks with an assistant, which should answer every message correctly and heed "
+        "all that was said before.",
+    )
+
+
+def planted_parser(description: str | None, *, limit: int) -> argparse.ArgumentParser:
+    """The options of a script that asks a recipe's judge about planted flaws and goes on where it stopped."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("recipe", type=Path)
+    parser.add_argument("--limit", type=int, default=limit, help="planted flaws")
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--replies", type=Path, required=True, help="SQLite file that keeps them")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="then it reports")
+    return parser
+
+
 async def open_judge(args: argparse.Namespace) -> Engine:
     return await open_engine(
         TypeAdapter(EngineConfig).validate_json(args.engine)

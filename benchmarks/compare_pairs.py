@@ -32,7 +32,7 @@ from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, pstdev, stdev
 
-from asking import add_judge, asked_before, open_judge, table
+from asking import add_judge, add_material, asked_before, open_judge, table
 
 from curate import load_dialogues
 from curate.dialogue import Dialogue, Message
@@ -323,18 +323,7 @@ def main() -> None:
     asking.add_argument("--data", required=True, type=Path)
     asking.add_argument("--out", required=True, type=Path)
     asking.add_argument("--pairs", type=int, default=240)
-    asking.add_argument("--seed", type=int, default=42)
-    asking.add_argument(
-        "--leave-out",
-        nargs="*",
-        default=["SC"],
-        help="tasks whose replies hold mistakes on purpose",
-    )
-    asking.add_argument(
-        "--scenario",
-        default="A person talks with an assistant, which should answer every message correctly and heed "
-        "all that was said before.",
-    )
+    add_material(asking)
     asking.add_argument(
         "--brief",
         action="store_true",

@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
 
-from asking import add_judge, asked_before, open_judge, table
+from asking import add_judge, add_material, asked_before, open_judge, table
 
 from curate import load_dialogues
 from curate.dialogue import Dialogue
@@ -435,18 +435,7 @@ def main() -> None:
     asking.add_argument("--flaws", action="store_true", help="the data has flaws; plant none")
     asking.add_argument("--dialogues", type=int, default=120)
     asking.add_argument("--turns", default="4-8", help="LEAST-MOST scored turns of a dialogue")
-    asking.add_argument("--seed", type=int, default=42)
-    asking.add_argument(
-        "--leave-out",
-        nargs="*",
-        default=["SC"],
-        help="tasks whose replies hold mistakes on purpose",
-    )
-    asking.add_argument(
-        "--scenario",
-        default="A person talks with an assistant, which should answer every message correctly and heed "
-        "all that was said before.",
-    )
+    add_material(asking)
     asking.add_argument("--part", default="0/1", help="N/M: every Mth dialogue from the Nth on")
     asking.set_defaults(run=lambda args: asyncio.run(ask(args)))
     telling = commands.add_parser("report")

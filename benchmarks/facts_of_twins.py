@@ -21,10 +21,9 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
 
-from asking import table
+from asking import planted_parser, table
 from compare_modes import Meter
 
 from curate.engines.accounting import Accounting, Budget
@@ -134,15 +133,7 @@ async def ask_all(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("recipe", type=Path)
-    parser.add_argument("--limit", type=int, default=20, help="planted turns")
-    parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--replies", type=Path, required=True, help="SQLite file that keeps them")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="then it reports")
-    args = parser.parse_args()
+    args = planted_parser(__doc__, limit=20).parse_args()
     recipe = load_recipe(args.recipe)
     cases = spread(draw_cases(recipe, limit=CASES, seed=args.seed).cases, args.limit)
     print(report(asyncio.run(ask_all(recipe, cases, args))))

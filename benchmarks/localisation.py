@@ -30,12 +30,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
-from asking import table
+from asking import planted_parser, table
 
 from curate.dialogue import Dialogue, Message
 from curate.engines.accounting import Accounting, Budget
@@ -328,15 +327,8 @@ def report(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("recipe", type=Path)
-    parser.add_argument("--limit", type=int, default=13, help="planted flaws")
-    parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--replies", type=Path, required=True, help="SQLite file that keeps them")
+    parser = planted_parser(__doc__, limit=13)
     parser.add_argument("--max-tokens", type=int, default=200, help="of one of deepeval's replies")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="then it reports")
     args = parser.parse_args()
     recipe = load_recipe(args.recipe)
     cases = draw_cases(recipe, limit=args.limit, seed=args.seed).cases

@@ -28,12 +28,11 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
-from asking import table
+from asking import planted_parser, table
 from localisation import deepeval_judge, score, turn_text
 
 from curate.dialogue import Dialogue
@@ -46,7 +45,7 @@ from curate.records import Judgment, ProbeOutcome
 from curate.run.probe_asking import rubric_of, without_opinions
 from curate.run.probe_plan import draw_cases
 from curate.stages import Judged, Stage, WorkItem, model_pool, rubric_stage
-from curate.trust.probe_card import clustered
+from curate.trust.probe_card import clustered, paired
 from curate.trust.probe_cases import ProbeCase
 from curate.trust.probe_outcomes import Reading, higher
 from curate.trust.probe_variants import ATTACKS, Variant, hidden_instructions
@@ -149,18 +148,12 @@ def report(variants: Sequence[Variant], by_prompt: Mapping[str, Scores]) -> str:
     for name in PEERS:
         theirs = outcomes(variants, by_prompt[name])
         for line in (SEEN, COST, *ATTACKS, ALL):
-            others = {held.case: held for held in theirs.get(line, ())}
-            shared = [held for held in ours.get(line, ()) if held.case in others]
+            peers, shared, apart = paired(theirs.get(line, ()), ours.get(line, ()))
             if not shared:
                 continue
-            pairs = [others[held.case] for held in shared]
-            apart = [
-                other.model_copy(update={"value": other.value - held.value, "against": 0.0})
-                for held, other in zip(shared, pairs, strict=True)
-            ]
             found = clustered(apart, "points")
             ends = "too few" if found is None else "{:+.2f} to {:+.2f}".format(*found.interval)
-            means = [fmean(held.value for held in side) for side in (shared, pairs, apart)]
+            means = [fmean(held.value for held in side) for side in (shared, peers, apart)]
             rows.append(
                 (
                     name,
@@ -303,17 +296,10 @@ async def ask_all(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("recipe", type=Path)
-    parser.add_argument("--limit", type=int, default=13, help="planted flaws")
-    parser.add_argument("--seed", type=int, default=42)
+    parser = planted_parser(__doc__, limit=13)
     parser.add_argument("--lines", nargs="+", choices=tuple(ATTACKS), default=LINES)
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS)
-    parser.add_argument("--replies", type=Path, required=True, help="SQLite file that keeps them")
     parser.add_argument("--max-tokens", type=int, default=200, help="of one of deepeval's replies")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="then it reports")
     args = parser.parse_args()
     recipe = load_recipe(args.recipe)
     plan = draw_cases(recipe, limit=args.limit, seed=args.seed)

@@ -215,23 +215,16 @@ def compare_lines(
     ours, theirs = _by_line(first), _by_line(second)
     compared: dict[str, tuple[Figures | None, list[ProbeOutcome], list[ProbeOutcome]]] = {}
     for name in RULES:
-        others = {outcome.case: outcome for outcome in theirs.get(name, ())}
-        held = [outcome for outcome in ours.get(name, ()) if outcome.case in others]
-        if not held:
-            continue
-        pairs = [others[outcome.case] for outcome in held]
-        differences = [
-            outcome.model_copy(update={"value": outcome.value - other.value, "against": 0.0})
-            for outcome, other in zip(held, pairs, strict=True)
-        ]
-        compared[name] = clustered(differences, "points"), held, pairs
+        held, others, differences = paired(ours.get(name, ()), theirs.get(name, ()))
+        if held:
+            compared[name] = clustered(differences, "points"), held, others
     corrected = _corrected(
         {name: figures.p_value for name, (figures, *_) in compared.items() if figures is not None}
     )
     lines = []
-    for name, (figures, held, pairs) in compared.items():
+    for name, (figures, held, others) in compared.items():
         rule = RULES[name]
-        one, two = (math.fsum(o.value for o in side) / len(side) for side in (held, pairs))
+        one, two = (math.fsum(o.value for o in side) / len(side) for side in (held, others))
         lines.append(
             ComparedLine(
                 name=name,
@@ -250,6 +243,20 @@ def compare_lines(
             )
         )
     return tuple(lines)
+
+
+def paired(
+    first: Sequence[ProbeOutcome], second: Sequence[ProbeOutcome]
+) -> tuple[list[ProbeOutcome], list[ProbeOutcome], list[ProbeOutcome]]:
+    """The cases of one line that both have: the first's outcomes, the second's, and the first's less the second's."""
+    by_case = {outcome.case: outcome for outcome in second}
+    held = [outcome for outcome in first if outcome.case in by_case]
+    others = [by_case[outcome.case] for outcome in held]
+    differences = [
+        outcome.model_copy(update={"value": outcome.value - other.value, "against": 0.0})
+        for outcome, other in zip(held, others, strict=True)
+    ]
+    return held, others, differences
 
 
 def _better(
