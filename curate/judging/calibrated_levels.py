@@ -7,7 +7,6 @@ changing it none either. Applying it twice is applying it once.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
 from curate.judging.config import READING_OPTIONS
@@ -27,7 +26,7 @@ from curate.records import (
     Unscored,
     UnscoredReason,
 )
-from curate.records.calibration_file import OtherJudge, described
+from curate.records.calibration_file import check_same_judge, described
 
 # `turn_view` is an option no more: a calibration fitted to the other view still says so, and is refused.
 _COMPARED = (
@@ -41,13 +40,10 @@ _COMPARED_ADHERENCE = (*_COMPARED, "answer_prefix")
 def check_judge(calibration: Calibration, identity: JudgeIdentity) -> None:
     """Raise a UsageError where a calibration was fitted to another judge, or to one asked in another way."""
     fitted = calibration.identity
-    if fitted is None:
-        return
-    other = OtherJudge.between(described(fitted), described(identity), _COMPARED)
-    if other is not None:
-        raise other.refused(
-            "judge.calibration",
-            "run `curate calibrate` on a run of this judge, or leave judge.calibration out",
+    if fitted is not None:
+        fix = "run `curate calibrate` on a run of this judge, or leave judge.calibration out"
+        check_same_judge(
+            described(fitted), described(identity), "judge.calibration", fix, _COMPARED
         )
 
 
@@ -61,12 +57,9 @@ def check_adherence(calibration: Calibration | None, identity: JudgeIdentity | N
         return
     here = {"role adherence": "by no judge"} if identity is None else described(identity)
     names = (*_COMPARED_ADHERENCE, "role adherence")
-    other = OtherJudge.between(described(fitted), here, names)
-    if other is not None:
-        raise other.refused(
-            "p_good of judge.calibration, by its scores of role adherence,",
-            "score adherence in the same way, or run `curate calibrate` on a run like this one",
-        )
+    key = "p_good of judge.calibration, by its scores of role adherence,"
+    fix = "score adherence in the same way, or run `curate calibrate` on a run like this one"
+    check_same_judge(described(fitted), here, key, fix, names)
 
 
 def check_good_metrics(calibration: Calibration | None, identity: JudgeIdentity | None) -> None:
@@ -78,12 +71,9 @@ def check_good_metrics(calibration: Calibration | None, identity: JudgeIdentity 
     if fitted is None:
         return
     here = {"metrics": "none"} if identity is None else described(identity)
-    other = OtherJudge.between(described(fitted), here, (*_COMPARED, "metrics"))
-    if other is not None:
-        raise other.refused(
-            "p_good of judge.calibration, by its metrics,",
-            "score the same metrics in the same way, or run `curate calibrate` on a run like this one",
-        )
+    key = "p_good of judge.calibration, by its metrics,"
+    fix = "score the same metrics in the same way, or run `curate calibrate` on a run like this one"
+    check_same_judge(described(fitted), here, key, fix, (*_COMPARED, "metrics"))
 
 
 def describe_levels(calibration: Calibration | None, identity: JudgeIdentity) -> str:
@@ -110,13 +100,6 @@ def describe_levels(calibration: Calibration | None, identity: JudgeIdentity) ->
         parts[how].append(name)
     said = "; ".join(f"{how}: {', '.join(held)}" for how, held in parts.items() if held)
     return f"levels are {said}."
-
-
-def calibrated_identity(calibration: Calibration, identity: JudgeIdentity) -> JudgeIdentity:
-    """The identity of scores that the calibration's levels stand in."""
-    levels = {name: cuts.model_dump_json() for name, cuts in sorted(calibration.levels.items())}
-    digest = hashlib.blake2b(repr(levels).encode(), digest_size=4).hexdigest()
-    return identity.calibrated(f"levels {digest}")
 
 
 def with_levels(

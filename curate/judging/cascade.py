@@ -18,7 +18,7 @@ from curate.engines.open import EngineConfig
 from curate.errors import UsageError
 from curate.judging.opinions import Judged, Juror, disagreement
 from curate.records import CascadeFit, Doubt, JudgeIdentity, Judgment, ScoringMode, Unscored
-from curate.records.calibration_file import OtherJudge, described, read_cascade_fit
+from curate.records.calibration_file import check_same_judge, described, read_cascade_fit
 from curate.records.config import Config
 from curate.records.readings import all_readings, mean_spread
 
@@ -117,10 +117,8 @@ def check_cascade(
     if config.fit is None:
         return
     for fitted, here in zip(config.fit.judges, judges, strict=True):
-        other = OtherJudge.between(described(fitted), described(here))
-        if other is not None:
-            fix = "fit it with these judges: curate calibrate RUN --cascade"
-            raise other.refused("models.judge.fit", fix)
+        fix = "fit it with these judges: curate calibrate RUN --cascade"
+        check_same_judge(described(fitted), described(here), "models.judge.fit", fix)
 
 
 def doubt_of(judgment: Judgment, how: Doubt) -> float | None:

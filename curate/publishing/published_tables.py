@@ -21,7 +21,7 @@ from curate.errors import CurateError, UsageError
 from curate.publishing.json_columns import as_json, is_json
 from curate.publishing.local_paths import shortened
 from curate.publishing.row_cleaning import RowCleaner
-from curate.storage.parquet_files import readable
+from curate.storage.parquet_files import readable, row_count
 from curate.storage.whole_files import make_file, make_folder
 
 Config = Literal["sft", "dpo", "dpo_natural", "judgments"]
@@ -178,7 +178,7 @@ def write_exported(
         return []
     sides = [(split, side, _shards(side, config)) for split, side in _sides(run)]
     files = [file for *_, shards in sides for file in shards]
-    if not any(_count(file) for file in files):
+    if not any(row_count(file) for file in files):
         return []
     form = _Form(config, files)
     written: list[PublishedFile] = []
@@ -301,8 +301,3 @@ def _beside(known: pl.DataFrame, config: str) -> pl.DataFrame:
         for name in local
         if name in _BESIDE[config]
     )
-
-
-def _count(path: Path) -> int:
-    with readable(path):
-        return int(pl.scan_parquet(path).select(pl.len()).collect().item())

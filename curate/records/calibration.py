@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Literal
@@ -120,6 +121,13 @@ class CutPoints(Frozen):
     def level(self, value: float) -> int:
         """The level of an expectation or digit."""
         return self.lowest + sum(cut <= value for cut in self.cuts)
+
+
+def calibrated_identity(levels: Mapping[str, CutPoints], identity: JudgeIdentity) -> JudgeIdentity:
+    """The identity of scores in which these levels stand for the judge's own."""
+    named = {name: cuts.model_dump_json() for name, cuts in sorted(levels.items())}
+    digest = hashlib.blake2b(repr(named).encode(), digest_size=4).hexdigest()
+    return identity.calibrated(f"levels {digest}")
 
 
 class GoodModel(Frozen):

@@ -159,18 +159,40 @@ class OtherJudge:
         }
         return cls(found) if found else None
 
-    def refused(self, key: str, fix: str) -> UsageError:
-        """The error that refuses what `key` names."""
-        return UsageError(
-            f"{key} was fitted to another judge or way of asking",
-            got=", ".join(f"{name} {here}" for name, (_, here) in self.differing.items()),
-            expected=", ".join(f"{name} {fitted}" for name, (fitted, _) in self.differing.items()),
-            fix=fix,
-        )
-
     def __str__(self) -> str:
         return "; ".join(
             f"{name}: {fitted}, here {here}" for name, (fitted, here) in self.differing.items()
+        )
+
+
+def check_same_judge(
+    fitted: Mapping[str, Any],
+    here: Mapping[str, Any],
+    key: str,
+    fix: str,
+    names: Collection[str] | None = None,
+    *,
+    made: str = "fitted to",
+    scores: str = "",
+) -> None:
+    """Refuse what `key` names where it was made for another judge than the one here.
+
+    Args:
+        fitted, here, names: see `OtherJudge.between`.
+        made: how it was made for it, in words.
+        scores: which of the judge's scores it is about, where it may be several.
+
+    Raises:
+        UsageError: names what differs.
+    """
+    other = OtherJudge.between(fitted, here, names)
+    if other is not None:
+        about = f" ({scores})" if scores else ""
+        raise UsageError(
+            f"{key} was {made} another judge or way of asking{about}",
+            got=", ".join(f"{name} {now}" for name, (_, now) in other.differing.items()),
+            expected=", ".join(f"{name} {then}" for name, (then, _) in other.differing.items()),
+            fix=fix,
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from curate.errors import UsageError
 from curate.records import Certificate, JudgeIdentity, StageName, TrustKind
-from curate.records.calibration_file import OtherJudge, described
+from curate.records.calibration_file import check_same_judge, described
 from curate.run.outputs import PAIRS
 from curate.run.populations import named_set, source_fingerprint
 from curate.run.staging import Job
@@ -78,16 +78,9 @@ def _check(job: Job, identities: Mapping[StageName, JudgeIdentity]) -> None:
             here = identities.get(StageName(stage))
             if here is None:
                 continue
-            other = OtherJudge.between(described(certified), described(here))
-            if other is not None:
-                raise UsageError(
-                    f"{key} was issued for another judge or way of asking ({stage})",
-                    got=", ".join(f"{name} {now}" for name, (_, now) in other.differing.items()),
-                    expected=", ".join(
-                        f"{name} {then}" for name, (then, _) in other.differing.items()
-                    ),
-                    fix=_AGAIN,
-                )
+            check_same_judge(
+                described(certified), described(here), key, _AGAIN, made="issued for", scores=stage
+            )
 
 
 def settle_certificates(job: Job) -> None:

@@ -32,7 +32,7 @@ from curate.sources.config import RoleFrom, SourceConfig
 from curate.sources.mixing import Mixture, is_mixed
 from curate.sources.proposal import Proposal, UnknownShapeError, mapping_yaml
 from curate.storage.line_files import LineFile, read_lines
-from curate.storage.parquet_files import FrameFile, readable
+from curate.storage.parquet_files import FrameFile, readable, row_count
 from curate.storage.whole_files import damaged
 
 DIALOGUES = "dialogues.jsonl"
@@ -332,7 +332,7 @@ def dialogue_lines(folder: Path) -> Iterator[bytes]:
     Raises:
         CurateError: there are more or fewer.
     """
-    path, expected = folder / DIALOGUES, read_index(folder, OFFSET).height
+    path, expected = folder / DIALOGUES, row_count(folder / INDEX)
     number = 0
     for number, line in enumerate(read_lines(path), start=1):
         if number > expected:

@@ -43,7 +43,7 @@ from curate.records import (
     TurnReading,
     Unscored,
 )
-from curate.records.calibration_file import OtherJudge, described
+from curate.records.calibration_file import check_same_judge, described
 from curate.stages.joint_stages import adherence_by, joint_adherence, rubric_stage, scorers
 from curate.stages.scoring_stages import (
     adherence_stage,
@@ -241,12 +241,10 @@ def check_curve(config: VerifyConfig, judge: JudgeIdentity, section: str) -> Non
     Raises:
         UsageError: names what differs, before anything is asked.
     """
-    if config.curve is None:
-        return
-    other = OtherJudge.between(described(config.curve.identity), described(pair_identity(judge)))
-    if other is not None:
+    if config.curve is not None:
+        fitted, here = described(config.curve.identity), described(pair_identity(judge))
         fix = "fit it with this judge: curate calibrate RECIPE --twins 60"
-        raise other.refused(f"{section}.curve", fix)
+        check_same_judge(fitted, here, f"{section}.curve", fix)
 
 
 @dataclass(frozen=True, slots=True)

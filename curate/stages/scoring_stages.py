@@ -20,7 +20,6 @@ from curate.engines.base import Ask, Capability
 from curate.engines.model_pool import Asks, Described
 from curate.engines.stand_in import Expected, LookUp
 from curate.judging.calibrated_levels import (
-    calibrated_identity,
     check_judge,
     with_levels,
 )
@@ -35,7 +34,6 @@ from curate.judging.factuality import prompt_version as factuality_prompts
 from curate.judging.metrics import MetricsConfig, score_metrics
 from curate.judging.metrics import prompt_version as metrics_prompts
 from curate.judging.metrics.metric_levels import (
-    calibrated_metrics_identity,
     check_metric_judge,
     with_metric_levels,
 )
@@ -47,6 +45,7 @@ from curate.records import (
     StageName,
     Unscored,
 )
+from curate.records.calibration import calibrated_identity
 from curate.stages.stage import (
     Calibrated,
     Checked,
@@ -148,7 +147,7 @@ def calibrate_judge(
     check_judge(calibration, identity)
     if not calibration.levels:
         return None
-    named = calibrated_identity(calibration, identity)
+    named = calibrated_identity(calibration.levels, identity)
     reject = config.on_mismatch == "reject"
 
     def apply(row: Judged) -> Judged:
@@ -228,7 +227,7 @@ def calibrate_metrics(
     check_metric_judge(fitted, identity)
     if not fitted.levels:
         return None
-    named = calibrated_metrics_identity(fitted, identity)
+    named = calibrated_identity(fitted.levels, identity)
 
     def apply(row: Measured) -> Measured:
         return row if isinstance(row, Unscored) else with_metric_levels(row, fitted.levels, named)

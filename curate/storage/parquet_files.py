@@ -91,14 +91,17 @@ class FrameFile:
         return whole.select(columns)
 
 
+def row_count(path: Path) -> int:
+    """How many rows a Parquet file has; none of them is read."""
+    with readable(path):
+        return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+
+
 def read_frames(path: Path, rows: int) -> Iterator[pl.DataFrame]:
     """A Parquet file, so many rows at a time."""
-    with readable(path):
-        whole = pl.scan_parquet(path)
-        count = whole.select(pl.len()).collect().item()
-    for start in range(0, count, rows):
+    for start in range(0, row_count(path), rows):
         with readable(path):
-            frame = whole.slice(start, rows).collect()
+            frame = pl.scan_parquet(path).slice(start, rows).collect()
         yield frame
 
 

@@ -13,7 +13,6 @@ from curate.engines.base import Capability
 from curate.engines.scripted import ScriptedEngine
 from curate.errors import UsageError
 from curate.judging.calibrated_levels import (
-    calibrated_identity,
     check_adherence,
     check_judge,
     describe_levels,
@@ -34,6 +33,7 @@ from curate.records import (
     TurnScores,
     Unscored,
 )
+from curate.records.calibration import calibrated_identity
 from curate.records.calibration_file import read_calibration
 from curate.stages import judge_stage, pair_identity
 
@@ -90,7 +90,7 @@ def judged(
 
 
 def apply(judgment: Judgment, **levels: CutPoints) -> Judgment:
-    made = with_levels(judgment, levels, calibrated_identity(calibration(**levels), JUDGE))
+    made = with_levels(judgment, levels, calibrated_identity(levels, JUDGE))
     assert isinstance(made, Judgment)
     return made
 
@@ -265,7 +265,7 @@ def test_p_good_is_refused_beside_another_role_adherence() -> None:
 
 def test_one_sentence_says_whether_levels_are_calibrated() -> None:
     made = calibration(coherence=cuts(2, 3, 4, 5), safety=cuts(2, 3, 4, 5))
-    identity = calibrated_identity(made, JUDGE)
+    identity = calibrated_identity(made.levels, JUDGE)
     assert describe_levels(made, JUDGE).startswith("levels are not calibrated: ")
     assert describe_levels(made, identity) == (
         "levels are calibrated: safety, coherence; most likely digits: context_use, helpfulness, "

@@ -6,12 +6,11 @@ A diagnosis is the judge's, made for its own digit: a metric that is poor by its
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
 from curate.judging.metrics.weighing import overall, overall_range
 from curate.records.calibration import CutPoints, MetricCalibration
-from curate.records.calibration_file import OtherJudge, described
+from curate.records.calibration_file import check_same_judge, described
 from curate.records.judgment import JudgeIdentity
 from curate.records.metrics import MetricScore, MetricsScore
 from curate.records.readings import metric_digit, metric_value
@@ -22,21 +21,8 @@ _COMPARED = ("model", "revision", "quantisation", "mode", "prompt_version")
 def check_metric_judge(calibration: MetricCalibration, identity: JudgeIdentity) -> None:
     """Raise a UsageError where levels of metrics were fitted to another judge, or to other metrics."""
     fitted, here = described(calibration.identity.uncalibrated()), described(identity)
-    other = OtherJudge.between(fitted, here, _COMPARED)
-    if other is not None:
-        raise other.refused(
-            "metrics.calibration",
-            "run `curate calibrate` on a run of this judge with these metrics, or leave metrics.calibration out",
-        )
-
-
-def calibrated_metrics_identity(
-    calibration: MetricCalibration, identity: JudgeIdentity
-) -> JudgeIdentity:
-    """The identity of scores that the calibration's levels stand in."""
-    levels = {name: cuts.model_dump_json() for name, cuts in sorted(calibration.levels.items())}
-    digest = hashlib.blake2b(repr(levels).encode(), digest_size=4).hexdigest()
-    return identity.calibrated(f"levels {digest}")
+    fix = "run `curate calibrate` on a run of this judge with these metrics, or leave metrics.calibration out"
+    check_same_judge(fitted, here, "metrics.calibration", fix, _COMPARED)
 
 
 def with_metric_levels(
