@@ -48,7 +48,13 @@ from curate.engines.cache import ReplyCache
 from curate.engines.client import Client
 from curate.engines.layout import Trunk
 from curate.engines.open import EngineConfig, LlamaCppConfig, open_engine
-from curate.trust.agreement import Interval, auc, bootstrap_interval, paired_interval
+from curate.trust.agreement import (
+    Interval,
+    auc,
+    bootstrap_interval,
+    paired_interval,
+    resampled_auc_gains,
+)
 
 ROLE = Path(__file__).resolve().parent / "role"
 SPLITS = {"dev": ("dev",), "sealed": ("sealed",), "all": ("dev", "sealed")}
@@ -141,19 +147,16 @@ def by_message(
 
     A message that stands under two roles or histories is drawn as one: its replies are the same.
     """
-    rows: dict[str, list[int]] = {}
-    for row, turn in enumerate(turns):
-        message = turn.dialogue.messages[-2].content if turn.dialogue.group else turn.dialogue.id
-        rows.setdefault(str(message), []).append(row)
-    groups = list(rows.values())
-
-    def difference(drawn: Sequence[int]) -> float | None:
-        picked = [row for group in drawn for row in groups[group]]
-        gold = [turns[row].is_adherent for row in picked]
-        first, second = (auc([scores[row] for row in picked], gold) for scores in (ours, theirs))
-        return None if first is None or second is None else first - second
-
-    return bootstrap_interval(difference, len(groups))
+    place: dict[str, int] = {}
+    messages = [
+        str(turn.dialogue.messages[-2].content if turn.dialogue.group else turn.dialogue.id)
+        for turn in turns
+    ]
+    group_of = [place.setdefault(message, len(place)) for message in messages]
+    gold = [turn.is_adherent for turn in turns]
+    return bootstrap_interval(
+        lambda counts: resampled_auc_gains(ours, theirs, gold, counts[:, group_of]), len(place)
+    )
 
 
 def report(turns: Sequence[LabelledTurn], scored: Mapping[str, Scores]) -> str:
@@ -214,7 +217,7 @@ def _difference(
         _number(first),
         _number(second),
         _number(value, "+"),
-        _interval(paired_interval(auc, ours, theirs, gold)),
+        _interval(paired_interval(ours, theirs, gold)),
         _interval(by_message(ours, theirs, turns)),
     ]
     return f"| {name} minus paper | {kind} | " + " | ".join(cells) + " |"

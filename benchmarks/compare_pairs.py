@@ -28,10 +28,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, pstdev, stdev
 
+import numpy as np
 from asking import add_judge, add_material, asked_before, open_judge, table
 
 from curate import load_dialogues
@@ -45,7 +47,11 @@ from curate.pairs.pair_prompts import ClosedQuestion, comparison
 from curate.pairs.prefix import with_messages
 from curate.pairs.verification import cut_after, token_ratio
 from curate.records import TURN_DIMENSIONS, Unscored
-from curate.trust.agreement import auc, bootstrap_interval
+from curate.trust.agreement import (
+    Statistic,
+    bootstrap_interval,
+    resampled_aucs,
+)
 from curate.trust.pair_curve import CrossValidation, HeldOut, KnownPair
 from curate.trust.twins import Twin, plant_twins
 
@@ -286,32 +292,29 @@ def _passed(
 
 
 def _figures(both: Sequence[Reading], passed: Sequence[bool]) -> list[str]:
-    def precision(rows: Sequence[int]) -> float | None:
-        better, worse = _passed(both, passed, rows)
-        return better / (better + worse) if better + worse else None
+    right = np.array([ok and of.is_better for ok, of in zip(passed, both, strict=True)], float)
 
-    def recall(rows: Sequence[int]) -> float:
-        return _passed(both, passed, rows)[0] / (len(rows) / 2)
+    def precision(counts: np.ndarray) -> np.ndarray:
+        with np.errstate(invalid="ignore"):
+            return counts @ right / (counts @ np.array(passed, float))
+
+    def recall(counts: np.ndarray) -> np.ndarray:
+        return counts @ right / (counts.sum(axis=1) / 2)
 
     better, worse = _passed(both, passed, range(len(both)))
     return [str(better), str(worse), _with_interval(both, precision), _with_interval(both, recall)]
 
 
 def _area(both: Sequence[Reading], values: Sequence[float]) -> str:
-    return _with_interval(
-        both, lambda rows: auc([values[at] for at in rows], [both[at].is_better for at in rows])
-    )
+    return _with_interval(both, partial(resampled_aucs, values, [of.is_better for of in both]))
 
 
-def _with_interval(both: Sequence[Reading], figure: Callable[[Sequence[int]], float | None]) -> str:
+def _with_interval(both: Sequence[Reading], figure: Statistic) -> str:
     """A figure of rows with its interval; a dialogue is drawn with both its rows."""
-    number = len(both) // 2
-    value = figure(range(len(both)))
-    if value is None:
+    [value] = figure(np.ones((1, len(both))))
+    if np.isnan(value):
         return "-"
-    ends = bootstrap_interval(
-        lambda drawn: figure([at for row in drawn for at in (row, row + number)]), number
-    )
+    ends = bootstrap_interval(lambda counts: figure(np.hstack((counts, counts))), len(both) // 2)
     return f"{value:.2f}" if ends is None else f"{value:.2f} ({ends.low:.2f} to {ends.high:.2f})"
 
 

@@ -40,6 +40,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean, pstdev
 
@@ -54,7 +55,7 @@ from curate.judging.verdict import weakest_turn
 from curate.pairs.prefix import with_messages
 from curate.records import TURN_DIMENSIONS, CutPoints, RubricScores, TurnScores
 from curate.records.calibration_file import read_calibration
-from curate.trust.agreement import bootstrap_interval
+from curate.trust.agreement import bootstrap_interval, resampled_means
 from curate.trust.levels import share_cut_points
 from curate.trust.twins import Twin, plant_twins
 
@@ -419,7 +420,7 @@ def chance(held: Held, slack: int) -> float:
 
 
 def _mean(values: Sequence[float], *, signed: bool = False) -> str:
-    ends = bootstrap_interval(lambda rows: fmean(values[row] for row in rows), len(values))
+    ends = bootstrap_interval(partial(resampled_means, values), len(values))
     form: Callable[[float], str] = (lambda v: f"{v:+.2f}") if signed else (lambda v: f"{v:.2f}")
     interval = "" if ends is None else f" ({form(ends.low)} to {form(ends.high)})"
     return f"{form(fmean(values))}{interval}"

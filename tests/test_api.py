@@ -466,13 +466,24 @@ def test_a_shape_is_taken_over_what_would_be_detected() -> None:
 
 @pytest.mark.model
 def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
+    """As it stands, on one turn of the sample, and with a thread of its own for the small model."""
     [code] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    code = code.replace("dialogues[:2]", "dialogues[:1]")  # half the small model's time
+    chat = json.loads(SAMPLE.read_text().splitlines()[0])
+    (tmp_path / "recipes/sample").mkdir(parents=True)
+    (tmp_path / "recipes/sample/support.jsonl").write_text(
+        json.dumps(chat | {"messages": chat["messages"][:3]})
+    )
+    recipe = (ROOT / "recipes/quickstart.yaml").read_text()
+    assert recipe.count("context: 8192") == 1
+    (tmp_path / "recipes/quickstart.yaml").write_text(
+        recipe.replace("context: 8192", "context: 8192, threads: 1")
+    )
     result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=600
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     assert result.returncode == 0, result.stderr
-    assert result.stdout.strip()
+    assert "messages 1 dialogues, 0 quarantined" in result.stdout
+    assert result.stdout.count(chat["id"]) == 2
 
 
 def test_rows_of_which_none_can_be_read_are_an_error_with_their_keys() -> None:

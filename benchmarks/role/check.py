@@ -145,13 +145,12 @@ def split_faults(halves: Mapping[str, Sequence[Row]], tier: str = "subtle") -> I
             yield f"{path.name} has SHA-256 {found}, split.json says {said_to_be}"
 
 
-def decided_by(row: Row, rows: Sequence[Row]) -> str:
-    """`history` where another row has the same role and reply with another label, else `role`."""
-    same = (row["role_id"], reply_of(row))
-    labels = {
-        other["label"] == ADHERENT for other in rows if (other["role_id"], reply_of(other)) == same
-    }
-    return "history" if len(labels) > 1 else "role"
+def decided_by(rows: Sequence[Row]) -> list[str]:
+    """Of each row `history` where another has the same role and reply with another label, else `role`."""
+    labels: dict[tuple[str, str], set[bool]] = defaultdict(set)
+    for row in rows:
+        labels[row["role_id"], reply_of(row)].add(row["label"] == ADHERENT)
+    return ["history" if len(labels[row["role_id"], reply_of(row)]) > 1 else "role" for row in rows]
 
 
 def cheap_scores(turns: Sequence[LabelledTurn]) -> Scores:
@@ -265,7 +264,7 @@ def _mirror_faults(rows: Sequence[Row]) -> Iterator[str]:
     for (_, reply), labels in seen.items():
         if sorted(labels) != [False, True]:
             yield f"not once adherent and once not: {reply[:60]}"
-    ways = Counter(decided_by(row, rows) for row in rows)
+    ways = Counter(decided_by(rows))
     if 2 * ways["history"] < len(rows):
         yield f"earlier turns decide {ways['history']} of {len(rows)} rows, less than half"
 
@@ -297,12 +296,17 @@ def _unigram_by_message(turns: Sequence[LabelledTurn]) -> list[float]:
         total[turn.is_adherent].update(said)
         own[message, turn.is_adherent].update(said)
     size = len(total[True] | total[False])
+    others = {
+        (message, kind): (left := total[kind] - own[message, kind], left.total() + size)
+        for message in set(asked)
+        for kind in (True, False)
+    }
     scores = []
     for said, message in zip(words, asked, strict=True):
         odds = 0.0
         for kind, sign in ((True, 1), (False, -1)):
-            left = total[kind] - own[message, kind]
-            odds += sign * sum(math.log((left[w] + 1) / (left.total() + size)) for w in said)
+            left, count = others[message, kind]
+            odds += sign * sum(math.log((left[w] + 1) / count) for w in said)
         scores.append(odds / max(1, len(said)))
     return scores
 

@@ -80,15 +80,14 @@ def _unigram(turns: Sequence[LabelledTurn]) -> list[float]:
             if place != fold:
                 counts[turn.is_adherent].update(said)
         known = counts[True] | counts[False]
-        odds = {word: _log_odds(word, counts, len(known)) for word in known}
+        sizes = {kind: counts[kind].total() + len(known) for kind in counts}
+        odds = {word: _log_odds(word, counts, sizes) for word in known}
         for row in (row for row, place in enumerate(folds) if place == fold):
             said_known = [odds[word] for word in words[row] if word in odds]
             scores[row] = math.fsum(said_known) / max(1, len(said_known))
     return scores
 
 
-def _log_odds(word: str, counts: Mapping[bool, Counter[str]], size: int) -> float:
-    yes, no = (
-        math.log((counts[kind][word] + 1) / (counts[kind].total() + size)) for kind in (True, False)
-    )
+def _log_odds(word: str, counts: Mapping[bool, Counter[str]], sizes: Mapping[bool, int]) -> float:
+    yes, no = (math.log((counts[kind][word] + 1) / sizes[kind]) for kind in (True, False))
     return yes - no

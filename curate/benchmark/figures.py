@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from curate.benchmark.baselines import POSITION
 from curate.benchmark.labelled_turns import ADHERENT, LabelledTurn
@@ -23,7 +23,13 @@ from curate.trust.agreement import (
     expected_calibration_error,
     f1_scores,
     paired_interval,
+    resampled_aucs,
+    resampled_means,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,19 +152,13 @@ def _intervals(
     chances: bool,
 ) -> dict[str, Interval]:
     """Each figure over the same resampled rows, since every bootstrap starts from the same seed."""
-
-    def of_scores(rows: Sequence[int]) -> float | None:
-        return auc([values[row] for row in rows], [gold[row] for row in rows])
-
-    def brier(rows: Sequence[int]) -> float | None:
-        return brier_score([values[row] for row in rows], [gold[row] for row in rows])
-
-    statistics: dict[str, Statistic] = {"auc": of_scores}
+    statistics: dict[str, Statistic] = {"auc": partial(resampled_aucs, values, gold)}
     if chances:
-        statistics["brier"] = brier
+        squares = [(value - label) ** 2 for value, label in zip(values, gold, strict=True)]
+        statistics["brier"] = partial(resampled_means, squares)
     if decided is not None:
         for name in ("f1_macro", "f1_adherent", "f1_violation", "kappa", "accuracy"):
-            statistics[name] = partial(_decision, name, decided, gold)
+            statistics[name] = partial(_decisions, name, decided, gold)
     found = {
         name: bootstrap_interval(statistic, len(gold), resamples=resamples)
         for name, statistic in statistics.items()
@@ -166,18 +166,32 @@ def _intervals(
     return {name: interval for name, interval in found.items() if interval is not None}
 
 
-def _decision(
-    name: str, decided: Sequence[bool], gold: Sequence[bool], rows: Sequence[int]
-) -> float | None:
-    labels, said = [gold[row] for row in rows], [decided[row] for row in rows]
-    if name == "kappa":
-        return cohen_kappa(labels, said)
+def _decisions(
+    name: str,
+    decided: Sequence[bool],
+    gold: Sequence[bool],
+    counts: npt.NDArray[np.float64],
+) -> npt.NDArray[np.float64]:
+    """A figure of a hard decision in each resample, as `accuracy`, `cohen_kappa` and `f1_scores` count it; NaN undefined."""
+    import numpy as np
+
+    labels, said = np.asarray(gold, bool), np.asarray(decided, bool)
+    total = counts.sum(axis=1)
+    # Adherent and rightly said to be; a violation and rightly said to be.
+    yes, no = counts @ (labels & said), counts @ ~(labels | said)
+    right: npt.NDArray[np.float64] = (yes + no) / total
     if name == "accuracy":
-        return accuracy(labels, said)
-    f1 = f1_scores(labels, said)
-    if f1 is None:
-        return None
-    return {"f1_macro": f1.macro, "f1_adherent": f1.positive, "f1_violation": f1.negative}[name]
+        return right
+    adherent, accepted = counts @ labels, counts @ said
+    with np.errstate(invalid="ignore"):
+        if name == "kappa":
+            chance = (adherent * accepted + (total - adherent) * (total - accepted)) / total**2
+            return (right - chance) / (1 - chance)
+        wrong = total - yes - no
+        f1_adherent, f1_violation = 2 * yes / (2 * yes + wrong), 2 * no / (2 * no + wrong)
+    macro = (f1_adherent + f1_violation) / 2
+    of_both = {"f1_macro": macro, "f1_adherent": f1_adherent, "f1_violation": f1_violation}
+    return np.where(np.isnan(macro), np.nan, of_both[name])
 
 
 def _by_kind(values: Sequence[float], turns: Sequence[LabelledTurn]) -> dict[str, TurnKindFigures]:
@@ -255,7 +269,7 @@ def verdicts(
             first, second = auc(ours, gold), auc(theirs, gold)
             if first is None or second is None:
                 continue
-            interval = paired_interval(auc, ours, theirs, gold, resamples=resamples)
+            interval = paired_interval(ours, theirs, gold, resamples=resamples)
             found.append(Verdict(name, rival, place == 0, first, second, first - second, interval))
     return found
 

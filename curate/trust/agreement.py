@@ -1,8 +1,9 @@
 """Agreement between scores and labels: ranking, classification, calibration, and their intervals.
 
-numpy, scipy and scikit-learn are imported where they are used, so that the command line starts fast. F1 and kappa
-are counted here, and the AUC from scipy's ranks: a bootstrap asks for each a thousand times, and scikit-learn's own
-check their input for two milliseconds a call. A figure that is not defined (one class only, nothing given) is None,
+numpy and scikit-learn are imported where they are used, so that the command line starts fast. F1, kappa and the AUC
+are counted here: a bootstrap asks for each a thousand times, and scikit-learn's own check their input for two
+milliseconds a call. A resample is given by how often it holds each row, so that a figure of all resamples is a
+product of matrices. A figure that is not defined (one class only, nothing given) is None,
 never 0 and never NaN. Labels are booleans: True is the positive class (adherent). Ties are counted exactly, because
 judges give few distinct values and half of a table can be ties.
 """
@@ -12,8 +13,9 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from curate.statistics import RESAMPLES as RESAMPLES
@@ -27,11 +29,11 @@ BINS = 10
 USABLE_KAPPA = 0.5
 """Agreement with people below which a dimension is not for filtering by."""
 
-Statistic = Callable[[Sequence[int]], float | None]
-"""A figure of the rows named by their indices, an index as often as it was drawn; None if undefined."""
+_CELLS = 4_000_000
+"""Counts that are held at once: tens of MB."""
 
-Metric = Callable[[Sequence[float], Sequence[bool]], float | None]
-"""A figure of scores and labels; None if undefined."""
+Statistic = Callable[["npt.NDArray[np.float64]"], "npt.NDArray[np.float64]"]
+"""From counts of shape (resamples, rows), how often each resample holds each row, to the resamples' figures; NaN if undefined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +95,53 @@ def auc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
 
     The Mann-Whitney form (Hanley and McNeil 1982). None where one class is empty.
     """
-    from scipy.stats import rankdata
+    import numpy as np
+
+    _, labels = _arrays(scores, positive)
+    if not labels.any() or labels.all():
+        return None
+    return float(resampled_aucs(scores, positive, np.ones((1, len(labels))))[0])
+
+
+def resampled_aucs(
+    scores: Sequence[float], positive: Sequence[bool], counts: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """`auc` of each resample, given by how often it holds each row; NaN where one class is empty."""
+    import numpy as np
 
     values, labels = _arrays(scores, positive)
-    yes, no = int(labels.sum()), int((~labels).sum())
-    if not yes or not no:
-        return None
-    return float((rankdata(values)[labels].sum() - yes * (yes + 1) / 2) / (yes * no))
+    order = np.argsort(values)
+    values, labels, counts = values[order], labels[order], counts[:, order]
+    # Equal scores stand together from here on.
+    starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
+    yes = np.add.reduceat(counts * labels, starts, axis=1)
+    no = np.add.reduceat(counts * ~labels, starts, axis=1)
+    below = np.cumsum(no, axis=1) - no / 2
+    with np.errstate(invalid="ignore"):
+        areas: npt.NDArray[np.float64] = (yes * below).sum(axis=1) / (
+            yes.sum(axis=1) * no.sum(axis=1)
+        )
+    return areas
+
+
+def resampled_auc_gains(
+    first: Sequence[float],
+    second: Sequence[float],
+    positive: Sequence[bool],
+    counts: npt.NDArray[np.float64],
+) -> npt.NDArray[np.float64]:
+    """AUC of the first scores minus that of the second, of each resample; NaN where one class is empty."""
+    return resampled_aucs(first, positive, counts) - resampled_aucs(second, positive, counts)
+
+
+def resampled_means(
+    values: Sequence[float], counts: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Mean of the values in each resample."""
+    import numpy as np
+
+    means: npt.NDArray[np.float64] = counts @ np.asarray(values, float) / counts.sum(axis=1)
+    return means
 
 
 def average_precision(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
@@ -218,7 +260,7 @@ def bootstrap_interval(
     are left out and counted. Fewer than ten rows give an interval that is too narrow to be relied on.
 
     Args:
-        statistic: takes row indices (with repeats), gives the figure or None.
+        statistic: of many resamples at once; called several times where there are many rows.
         n: number of rows.
         resamples: how many are drawn.
         seed: of the draws, so that a report can be made again.
@@ -228,15 +270,29 @@ def bootstrap_interval(
     """
     import numpy as np
 
-    if n < 1:
+    if n < 1 or resamples < 1:
         return None
-    rng, rows = random.Random(seed), range(n)
-    found = [statistic(rng.choices(rows, k=n)) for _ in range(resamples)]
-    values = [value for value in found if value is not None]
-    if not values:
+    found = np.concatenate([statistic(counts) for counts in _resamples(n, resamples, seed)])
+    values = found[~np.isnan(found)]
+    if not len(values):
         return None
     low, high = np.quantile(values, (0.025, 0.975))
     return Interval(float(low), float(high), len(values))
+
+
+def _resamples(n: int, resamples: int, seed: int) -> Iterator[npt.NDArray[np.float64]]:
+    """How often each resample holds each of n rows, as many resamples at a time as fit."""
+    import numpy as np
+
+    rng, rows = random.Random(seed), range(n)
+    step = max(1, _CELLS // n)
+    for start in range(0, resamples, step):
+        drawn = np.array(
+            [rng.choices(rows, k=n) for _ in range(start, min(start + step, resamples))]
+        )
+        flat = drawn + n * np.arange(len(drawn))[:, np.newaxis]
+        counts = np.bincount(flat.ravel(), minlength=drawn.size)
+        yield counts.reshape(drawn.shape).astype(np.float64)
 
 
 def grouped_interval(statistic: Statistic, groups: Sequence[str]) -> tuple[float, float] | None:
@@ -246,44 +302,25 @@ def grouped_interval(statistic: Statistic, groups: Sequence[str]) -> tuple[float
         statistic: as of `bootstrap_interval`.
         groups: of each row, what it belongs to.
     """
-    members: dict[str, list[int]] = {}
-    for at, group in enumerate(groups):
-        members.setdefault(group, []).append(at)
-    rows = list(members.values())
-    found = bootstrap_interval(
-        lambda drawn: statistic([at for group in drawn for at in rows[group]]), len(rows)
-    )
+    place: dict[str, int] = {}
+    group_of = [place.setdefault(group, len(place)) for group in groups]
+    found = bootstrap_interval(lambda counts: statistic(counts[:, group_of]), len(place))
     return None if found is None else (found.low, found.high)
 
 
 def paired_interval(
-    metric: Metric,
     first: Sequence[float],
     second: Sequence[float],
     positive: Sequence[bool],
     *,
     resamples: int = RESAMPLES,
 ) -> Interval | None:
-    """Bootstrap interval of metric(first) - metric(second) on the same resampled rows.
+    """Bootstrap interval of AUC(first) - AUC(second) on the same resampled rows.
 
     An interval above 0 says that the first method is better beyond the noise of these rows.
     """
-    statistic = difference_of(metric, first, second, positive)
-    return bootstrap_interval(statistic, len(positive), resamples=resamples)
-
-
-def difference_of(
-    metric: Metric, first: Sequence[float], second: Sequence[float], positive: Sequence[bool]
-) -> Statistic:
-    """The statistic metric(first) - metric(second) of the same rows."""
-
-    def difference(rows: Sequence[int]) -> float | None:
-        labels = [positive[row] for row in rows]
-        ours = metric([first[row] for row in rows], labels)
-        theirs = metric([second[row] for row in rows], labels)
-        return None if ours is None or theirs is None else ours - theirs
-
-    return difference
+    gains = partial(resampled_auc_gains, first, second, positive)
+    return bootstrap_interval(gains, len(positive), resamples=resamples)
 
 
 def _arrays(

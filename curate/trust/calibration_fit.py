@@ -9,9 +9,9 @@ share its role, so that a curve seen on some of them is not new to the others.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
@@ -24,6 +24,7 @@ from curate.trust.agreement import (
     brier_score,
     expected_calibration_error,
     grouped_interval,
+    resampled_means,
 )
 from curate.trust.levels import grouped_folds
 
@@ -197,7 +198,7 @@ def _gain(
 ) -> tuple[float, float] | None:
     """95 % bootstrap interval, over groups, of how much a curve lowers the Brier score."""
     each = [(raw[at] - label) ** 2 - (curved[at] - label) ** 2 for at, label in enumerate(labels)]
-    return grouped_interval(lambda rows: math.fsum(each[at] for at in rows) / len(rows), groups)
+    return grouped_interval(partial(resampled_means, each), groups)
 
 
 def folds_of_both(turns: Sequence[LabelledScore]) -> list[list[int]]:

@@ -201,25 +201,29 @@ def best_cuts(values: Sequence[float], gold: Sequence[int], count: int = 5) -> C
     )
     whole = np.bincount(levels, minlength=count + 1)[1:].astype(float)
 
-    def kappa(at: Sequence[int]) -> float:
-        edges = np.vstack([np.zeros(count), below[list(at)], whole])
-        return kappa_of_table(np.diff(edges, axis=0).T) or 0.0
+    def kappas(tried: npt.NDArray[np.int_]) -> list[float]:
+        """Of places of all cuts, a row each."""
+        ends = np.zeros((len(tried), 1, count)), np.broadcast_to(whole, (len(tried), 1, count))
+        tables = np.diff(np.concatenate((ends[0], below[tried], ends[1]), axis=1), axis=1)
+        reached: list[float] = np.nan_to_num(quadratic_kappas(tables)).tolist()
+        return reached
 
     best: tuple[float, list[int]] | None = None
     halves = tuple(level + 0.5 for level in range(1, count))
     for start in (matched_cuts(values, gold, count), halves):
         at = [min((abs(place - cut), n) for n, place in enumerate(places))[1] for cut in start]
-        reached = kappa(at)
+        [reached] = kappas(np.array([at]))
         moved = True
         while moved:
             moved = False
             for cut in range(count - 1):
                 low = at[cut - 1] if cut else 0
                 high = at[cut + 1] if cut < count - 2 else len(places) - 1
-                for place in range(low, high + 1):
-                    tried = [*at[:cut], place, *at[cut + 1 :]]
-                    if (found := kappa(tried)) > reached + 1e-12:
-                        at, reached, moved = tried, found, True
+                tried = np.repeat([at], high + 1 - low, axis=0)
+                tried[:, cut] = range(low, high + 1)
+                for place, found in enumerate(kappas(tried), start=low):
+                    if found > reached + 1e-12:
+                        at[cut], reached, moved = place, found, True
         if best is None or reached > best[0] + 1e-12:
             best = reached, at
     assert best is not None

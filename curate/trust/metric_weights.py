@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
 
 from curate.errors import UsageError
 from curate.records.calibration import MetricWeights
-from curate.trust.agreement import auc, difference_of, grouped_interval
+from curate.trust.agreement import auc, grouped_interval, resampled_auc_gains
 from curate.trust.levels import grouped_folds
 from curate.trust.p_good import refuse_too_few_verdicts
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +66,7 @@ def fit_metric_weights(
         good=sum(labels),
         auc_fitted=auc_fitted,
         auc_given=auc_given,
-        gain=grouped_interval(difference_of(auc, fitted, plain, labels), groups),
+        gain=grouped_interval(partial(resampled_auc_gains, fitted, plain, labels), groups),
     )
 
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from curate.errors import UsageError
 from curate.records import GoodModel, JudgeIdentity
 from curate.records.readings import ADHERENCE, METRIC
-from curate.trust.agreement import auc, brier_score, grouped_interval
+from curate.trust.agreement import auc, brier_score, grouped_interval, resampled_means
 from curate.trust.levels import grouped_folds
 
 LEAST_LABELS = 20
@@ -94,18 +95,14 @@ def fit_good(
     assert brier is not None
     assert plain is not None
     fitted = _fit(dialogues, names)
+    squares = [(p - label) ** 2 for p, label in zip(predicted, labels, strict=True)]
     return fitted.model_copy(
         update={
             "adherence": adherence if ADHERENCE in names else None,
             "metrics": metrics if any(name.startswith(METRIC) for name in names) else None,
             "auc": auc(predicted, labels),
             "brier": brier,
-            "brier_interval": grouped_interval(
-                lambda rows: brier_score(
-                    [predicted[at] for at in rows], [labels[at] for at in rows]
-                ),
-                groups,
-            ),
+            "brier_interval": grouped_interval(partial(resampled_means, squares), groups),
             "brier_without": plain,
         }
     )

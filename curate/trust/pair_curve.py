@@ -16,23 +16,31 @@ itself are fitted to all pairs, its threshold to the cross-validated probabiliti
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 from curate.errors import UsageError
 from curate.records import JudgeIdentity, KindFigures, PairCurve
 from curate.statistics import SEED, sigmoid, wilson
-from curate.trust.agreement import auc, grouped_interval
+from curate.trust.agreement import (
+    Statistic,
+    auc,
+    grouped_interval,
+    resampled_aucs,
+    resampled_means,
+)
 from curate.wording import plural
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 FOLDS = 5
 LEAST_PAIRS = 40
 """Pairs below which nothing is fitted: a precision of .9 is not told from .8 by fewer."""
 _RIDGE = 1.0
-
-_Figure = Callable[[Sequence[int]], float | None]
-"""Places of pairs, with repeats, to a figure of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +149,7 @@ def fit_pair_curve(
     preference_weight, margin_weight = fit_weights(pairs)
     held_out = validation.held_out(precision)
     reached = accepted(held_out)
+    better, worse = [h.better_passes for h in held_out], [h.worse_passes for h in held_out]
     return PairCurve(
         identity=identity,
         fitted_on=fitted_on,
@@ -154,13 +163,9 @@ def fit_pair_curve(
         auc=area,
         auc_interval=interval,
         reached_precision=reached.precision,
-        precision_interval=bootstrap_pairs(
-            pairs, lambda rows: accepted([held_out[at] for at in rows]).precision
-        ),
+        precision_interval=bootstrap_pairs(pairs, partial(_precisions, better, worse)),
         recall=reached.recall,
-        recall_interval=bootstrap_pairs(
-            pairs, lambda rows: accepted([held_out[at] for at in rows]).recall
-        ),
+        recall_interval=bootstrap_pairs(pairs, partial(resampled_means, better)),
         kinds=_by_kind(pairs, held_out),
     )
 
@@ -176,7 +181,7 @@ def check_signal(
         UsageError: the lower end of the interval is not above .5: this judge cannot tell the sides apart.
     """
     area = area_under(probabilities)
-    interval = bootstrap_pairs(pairs, lambda rows: area_under([probabilities[at] for at in rows]))
+    interval = bootstrap_pairs(pairs, partial(_areas, probabilities))
     if area is None or interval[0] <= 0.5:
         what = "planted twins" if fitted_on == "twins" else "the better side of labelled pairs"
         raise UsageError(
@@ -326,9 +331,32 @@ def area_under(probabilities: Sequence[float]) -> float | None:
     return auc([*probabilities, *turned], [True] * len(probabilities) + [False] * len(turned))
 
 
-def bootstrap_pairs(pairs: Sequence[KnownPair], figure: _Figure) -> tuple[float, float]:
-    """95 % interval of a figure of pairs by their place, dialogues drawn whole."""
-    return grouped_interval(figure, [pair.group for pair in pairs]) or (0.0, 1.0)
+def bootstrap_pairs(pairs: Sequence[KnownPair], statistic: Statistic) -> tuple[float, float]:
+    """95 % interval of a figure of pairs, dialogues drawn whole."""
+    return grouped_interval(statistic, [pair.group for pair in pairs]) or (0.0, 1.0)
+
+
+def _areas(
+    probabilities: Sequence[float], counts: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """`area_under` of each resample of the pairs."""
+    import numpy as np
+
+    turned = [1 - p for p in probabilities]
+    is_better = [True] * len(probabilities) + [False] * len(turned)
+    return resampled_aucs([*probabilities, *turned], is_better, np.hstack((counts, counts)))
+
+
+def _precisions(
+    better: Sequence[bool], worse: Sequence[bool], counts: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Share of better sides among what passes in each resample; NaN where nothing does."""
+    import numpy as np
+
+    right, wrong = counts @ np.asarray(better, float), counts @ np.asarray(worse, float)
+    with np.errstate(invalid="ignore"):
+        shares: npt.NDArray[np.float64] = right / (right + wrong)
+    return shares
 
 
 def _by_kind(pairs: Sequence[KnownPair], held_out: Sequence[HeldOut]) -> dict[str, KindFigures]:

@@ -43,7 +43,8 @@ def test_faults_that_pass_change_nothing(
 ) -> None:
     monkeypatch.setattr(Retrying, "_pause", lambda *_: 0.01)
     plan = Plan(seed)
-    with live_server(answer=plan, delay=(0.05, 0.15)) as server:
+    delay = (0.05, 0.15) if plan_recipe is wide else (0.002, 0.02)
+    with live_server(answer=plan, delay=delay) as server:
         model = {
             "engine": "openai",
             "model": "fake-judge",

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 import curate
+from curate.engines.client import Retrying
 from curate.errors import EngineError
 from curate.executors.first_rows import FIRST_ROWS, FirstRows
 from curate.recipe import Recipe, parse_recipe
@@ -25,6 +26,12 @@ from tests.run.test_verify import contents
 from tests.servers import Body, CountingServer, answer_by_hash
 
 IN_FLIGHT = 4
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long is waited between two tries is test_client's."""
+    monkeypatch.setattr(Retrying, "_pause", lambda *_: 0.01)
 
 
 class Broken:

@@ -104,7 +104,7 @@ def test_the_plain_tier_keeps_format_mirror_and_split(
         labels = [row["label"] for row in rows]
         assert labels.count("adherent") == len(rows) / 2
         assert all(labels.count(kind) >= len(rows) / 10 for kind in check.KINDS)
-        ways = [check.decided_by(row, rows) for row in rows]
+        ways = check.decided_by(rows)
         assert ways.count("history") == len(rows) / 2
         assert [turn.label for turn in check.read_turns(half, "plain")] == labels
 
@@ -137,7 +137,7 @@ def test_the_check_finds_a_plain_reply_without_its_mirror(
     bad["dev"] = [row for row in bad["dev"] if row["group"] != bad["dev"][0]["group"]]
     assert any("once adherent" in fault for fault in check.faults(bad, "plain"))
     by_role = {
-        half: [row for row in rows if check.decided_by(row, rows) == "role"]
+        half: [row for row, by in zip(rows, check.decided_by(rows), strict=True) if by == "role"]
         for half, rows in plain.items()
     }
     assert [fault[:21] for fault in check.faults(by_role, "plain")] == ["earlier turns decide "]
@@ -266,7 +266,7 @@ def test_rows_that_only_the_history_decides_are_reported_apart(
     turns = check.read_turns("dev", "plain")
     rows = check.read_rows("dev", "plain")
     decides = compare.history_decides(turns)
-    assert decides == [check.decided_by(row, rows) == "history" for row in rows]
+    assert decides == [by == "history" for by in check.decided_by(rows)]
     # What a perfect judge without the history sees: the role, and nothing where the history decides.
     role_only = [
         0.5 if by_history else float(turn.is_adherent)

@@ -18,7 +18,7 @@ import pytest
 from curate.trainer_check import replay, runner
 from curate.trainer_check.check import check_path
 from curate.trainer_check.findings import Problem, Replay
-from tests.engines.families import tokenizer_of
+from tests.engines.families import small_tokenizer, tokenizer_of
 from tests.trainer_check import planted as p
 from tests.trainer_check.asking import (
     PLAIN,
@@ -218,29 +218,28 @@ def masks_answers(path: Path, tokenizer: Any, out: Path) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("family", "template", "code"),
+    ("template", "end", "code"),
     [
-        ("smollm2", None, "trains_on_all_unmarked"),
-        ("llama3", "llama3_1", "trains_on_all_unmarked"),
-        ("llama3", "llama3", "trains_on_all"),
-        ("llama3", "llama3_training", "trains_on_all"),
-        ("qwen", "qwen3", "trains_on_all"),
+        ("smollm2", "<|im_end|>", "trains_on_all_unmarked"),
+        ("llama3_1", "<|eot_id|>", "trains_on_all_unmarked"),
+        ("llama3", "<|eot_id|>", "trains_on_all"),
+        ("llama3_training", "<|eot_id|>", "trains_on_all"),
+        ("qwen3", "<|im_end|>", "trains_on_all"),
     ],
 )
 def test_a_loss_on_answers_alone_is_advised_where_the_trainer_takes_it(
-    family: str, template: str | None, code: str, kept_tokenizers: Path, tmp_path: Path
+    template: str, end: str, code: str, kept_tokenizers: Path, tmp_path: Path
 ) -> None:
+    """The template decides, so that those which TRL ships stand over a tokenizer of some hundred tokens."""
     from transformers import AutoTokenizer
 
-    tokenizer = copy.deepcopy(tokenizer_of(family, kept_tokenizers))
-    if family == "llama3":
-        tokenizer.bos_token, tokenizer.eos_token = "<|begin_of_text|>", "<|eot_id|>"
-    if family == "qwen":
-        tokenizer.eos_token = "<|im_end|>"
+    if template == "smollm2":
+        tokenizer = copy.deepcopy(tokenizer_of(template, kept_tokenizers))
+    else:
+        tokenizer = small_tokenizer((TEMPLATES / f"{template}.jinja").read_text("utf-8"))
+        ends = {"bos_token": "<|begin_of_text|>", "eos_token": end}
+        tokenizer.add_special_tokens(ends)
     tokenizer.save_pretrained(tmp_path / "tokenizer")
-    if template is not None:
-        jinja = TEMPLATES / f"{template}.jinja"
-        (tmp_path / "tokenizer" / "chat_template.jinja").write_bytes(jinja.read_bytes())
     path = write_rows(tmp_path, [p.TRL_SFT])
     folder = str(tmp_path / "tokenizer")
     report = check_path(path, "trl", tokenizer=folder, through="installed").files[0]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import random
+from functools import partial
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curate.trust import agreement
 from curate.trust.agreement import (
     accuracy,
     auc,
@@ -21,6 +25,8 @@ from curate.trust.agreement import (
     expected_calibration_error,
     f1_scores,
     paired_interval,
+    resampled_aucs,
+    resampled_means,
     roc_curve,
 )
 
@@ -133,22 +139,40 @@ def test_columns_of_different_length_are_refused() -> None:
 def test_the_bootstrap_interval_narrows_with_n_and_can_be_made_again() -> None:
     def width(n: int) -> float:
         values = [(row % 10) / 10 for row in range(n)]
-        found = bootstrap_interval(lambda rows: sum(values[row] for row in rows) / len(rows), n)
+        found = bootstrap_interval(partial(resampled_means, values), n)
         assert found is not None
-        assert found == bootstrap_interval(
-            lambda rows: sum(values[row] for row in rows) / len(rows), n
-        )
+        assert found == bootstrap_interval(partial(resampled_means, values), n)
         assert found.low < 0.45 < found.high
         return found.high - found.low
 
     assert width(40) / width(160) == pytest.approx(2, rel=0.15)
 
 
+@given(ROWS, st.randoms(use_true_random=False))
+def test_figures_of_resamples_are_those_of_their_rows(
+    rows: list[tuple[float, bool]], draw: random.Random
+) -> None:
+    scores, labels = columns(rows)
+    drawn = [draw.choices(range(len(rows)), k=len(rows)) for _ in range(3)]
+    counts = np.array([np.bincount(one, minlength=len(rows)) for one in drawn], float)
+    areas = [auc([scores[at] for at in one], [labels[at] for at in one]) for one in drawn]
+    assert [
+        None if np.isnan(area) else area for area in resampled_aucs(scores, labels, counts)
+    ] == areas
+    means = [sum(scores[at] for at in one) / len(one) for one in drawn]
+    assert resampled_means(scores, counts) == pytest.approx(means)
+
+
+def test_more_rows_than_are_held_at_once_are_drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [row / 30 for row in range(30)]
+    at_once = bootstrap_interval(partial(resampled_means, values), 30)
+    monkeypatch.setattr(agreement, "_CELLS", 70)
+    assert bootstrap_interval(partial(resampled_means, values), 30) == at_once
+
+
 def test_resamples_of_one_class_are_left_out_and_counted() -> None:
     scores, labels = [0.9, 0.1], [True, False]
-    found = bootstrap_interval(
-        lambda rows: auc([scores[row] for row in rows], [labels[row] for row in rows]), 2
-    )
+    found = bootstrap_interval(partial(resampled_aucs, scores, labels), 2)
     assert found is not None
     assert (found.low, found.high) == (1, 1)
     assert 400 < found.resamples < 600  # half of the resamples of two rows hold both
@@ -159,8 +183,8 @@ def test_a_paired_interval_sees_what_two_separate_ones_would_not() -> None:
     noise = [math.sin(row * 12.9898) for row in range(100)]
     worse = [0.5 * label + n for label, n in zip(labels, noise, strict=True)]
     better = [0.8 * label + n for label, n in zip(labels, noise, strict=True)]
-    found = paired_interval(auc, better, worse, labels)
-    same = paired_interval(auc, worse, worse, labels)
+    found = paired_interval(better, worse, labels)
+    same = paired_interval(worse, worse, labels)
     assert found is not None
     assert found.low > 0
     assert same is not None
