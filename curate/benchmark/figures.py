@@ -186,7 +186,8 @@ def _decisions(
     with np.errstate(invalid="ignore"):
         if name == "kappa":
             chance = (adherent * accepted + (total - adherent) * (total - accepted)) / total**2
-            return (right - chance) / (1 - chance)
+            kappas: npt.NDArray[np.float64] = (right - chance) / (1 - chance)
+            return kappas
         wrong = total - yes - no
         f1_adherent, f1_violation = 2 * yes / (2 * yes + wrong), 2 * no / (2 * no + wrong)
     macro = (f1_adherent + f1_violation) / 2
