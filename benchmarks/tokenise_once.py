@@ -10,7 +10,6 @@ found that an earlier one left, but the rubric.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -65,12 +64,10 @@ def compare(tokenizer: Any, dialogues: Sequence[Sequence[Request]]) -> tuple[flo
     return 1000 * slow / len(rest), 1000 * fast / len(rest)
 
 
-async def gather(number: int) -> dict[str, list[list[Request]]]:
+def gather(number: int) -> dict[str, list[list[Request]]]:
     """Requests by stage and dialogue."""
     return {
-        stage: [
-            await requests_of(make_dialogue(seed, TURNS, WORDS), stage) for seed in range(number)
-        ]
+        stage: [requests_of(make_dialogue(seed, TURNS, WORDS), stage) for seed in range(number)]
         for stage in ("adherence", "rubric")
     }
 
@@ -80,7 +77,7 @@ def main() -> None:
     arguments.add_argument("--dialogues", type=int, default=30)
     given = arguments.parse_args()
     tokenizer = small_tokenizer()
-    asked = asyncio.run(gather(given.dialogues + 1))
+    asked = gather(given.dialogues + 1)
     asked["both"] = [first + second for first, second in zip(*asked.values(), strict=True)]
     rows = []
     for stage, dialogues in asked.items():
