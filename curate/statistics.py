@@ -244,8 +244,8 @@ def sigmoid(x: float) -> float:
     return float(expit(x))
 
 
-def log_odds(share: float, least: float = 1e-6) -> float:
-    """ln(p / (1 - p)), with p kept `least` away from 0 and 1."""
+def log_odds(share: float) -> float:
+    """ln(p / (1 - p)), with p kept a millionth away from 0 and 1."""
     from scipy.special import logit
 
-    return float(logit(min(max(share, least), 1 - least)))
+    return float(logit(min(max(share, 1e-6), 1 - 1e-6)))

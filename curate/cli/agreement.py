@@ -75,7 +75,7 @@ def agreement(
         OUT.print(f"[yellow]not measured:[/yellow] {name}: {escape(why)}", soft_wrap=True)
     show_unused(made.unused, made.report.rows)
     OUT.print(escape(made.report.sentence), soft_wrap=True)
-    if advice := _advice(made.report):
+    if advice := " ".join(_steps(made.report)):
         OUT.print(advice, soft_wrap=True)
 
 
@@ -209,12 +209,8 @@ def _confusion(names: tuple[str, ...], counts: tuple[tuple[int, ...], ...]) -> T
     return table
 
 
-def _advice(report: Agreement) -> str:
-    """Say what to do about the dimensions that are not for use."""
-    return " ".join(_steps(report))
-
-
 def _steps(report: Agreement) -> Iterator[str]:
+    """What to do about the dimensions that are not for use."""
     failing = {name: held for name, held in report.dimensions.items() if held.gate.state == "fail"}
     if any(
         held.mapped and held.mapped.kappa.interval and held.levels.kappa.value is not None

@@ -102,7 +102,8 @@ def push(
         _show(prepared)
         pushed = None
         if dry_run:
-            OUT.print(f"[bold]dry run[/bold]: nothing was sent; {_folder(prepared)}")
+            folder = escape(str(prepared.run / "push" / "files"))
+            OUT.print(f"[bold]dry run[/bold]: nothing was sent; look at {folder}")
         else:
             _quiet_where_nobody_looks()
             pushed = send(prepared)
@@ -151,10 +152,6 @@ def _quiet_where_nobody_looks() -> None:
 
     if not ERR.is_terminal:
         disable_progress_bars()
-
-
-def _folder(prepared: Prepared) -> str:
-    return escape(f"look at {prepared.run / 'push' / 'files'}")
 
 
 def _show(prepared: Prepared) -> None:

@@ -73,10 +73,13 @@ def closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def as_shown(value: Any, characters: int = 60) -> str:
+_SHOWN = 60  # characters of a value
+
+
+def as_shown(value: Any) -> str:
     """A value of a reply as a message to the judge names it, shortened."""
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= characters else text[: characters - 1] + "…"
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
 def strict(schema: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def make_funnel(
             "rows in",
             manifest.rows_in,
             {"used": manifest.rows_used},
-            _prefixed("quarantined", _reasons(manifest, "reasons")),
+            _prefixed("quarantined", _reasons(manifest)),
         ),
         _step(
             "dialogues read",
@@ -209,10 +209,10 @@ def _left_out(left_out: Mapping[str, Counter[str]], *configs: str) -> dict[str, 
     return _prefixed("left out of the push", found)
 
 
-def _reasons(manifest: Manifest, key: str) -> Counter[str]:
+def _reasons(manifest: Manifest) -> Counter[str]:
     found: Counter[str] = Counter()
     for source in manifest.sources:
-        found.update(source.get(key, {}))
+        found.update(source.get("reasons", {}))
     return found
 
 

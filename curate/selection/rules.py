@@ -243,9 +243,9 @@ def _collision_column(collisions: Collisions, height: int) -> pl.Series:
     return pl.Series("collisions", values, dtype=_COLLISIONS)
 
 
-def matches(table: pl.DataFrame, expression: str, where: str = "fork.where") -> set[str]:
+def matches(table: pl.DataFrame, expression: str) -> set[str]:
     """Content hashes of the dialogues for which a condition is true; see `matching`."""
-    return set(table["content_hash"].filter(matching(table, expression, where)))
+    return set(table["content_hash"].filter(matching(table, expression)))
 
 
 def matching(table: pl.DataFrame, expression: str, where: str = "fork.where") -> pl.Series:

@@ -207,7 +207,7 @@ def brier_score(probabilities: Sequence[float], positive: Sequence[bool]) -> flo
 
 
 def calibration_bins(
-    probabilities: Sequence[float], positive: Sequence[bool], bins: int = BINS
+    probabilities: Sequence[float], positive: Sequence[bool]
 ) -> tuple[CalibrationBin, ...]:
     """The non-empty bins of equal width over [0, 1], in order; 1.0 belongs to the last one."""
     import numpy as np
@@ -215,12 +215,12 @@ def calibration_bins(
     values, labels = _arrays(probabilities, positive)
     if (outside := values[(values < 0) | (values > 1)]).size:
         raise ValueError(f"a probability lies in [0, 1], got {outside[0]}")
-    at = np.minimum(bins - 1, (values * bins).astype(int))
+    at = np.minimum(BINS - 1, (values * BINS).astype(int))
     filled = {index: at == index for index in np.unique(at).tolist()}
     return tuple(
         CalibrationBin(
-            low=index / bins,
-            high=(index + 1) / bins,
+            low=index / BINS,
+            high=(index + 1) / BINS,
             count=int(held.sum()),
             mean_score=float(values[held].mean()),
             share_positive=float(labels[held].mean()),
@@ -230,14 +230,14 @@ def calibration_bins(
 
 
 def expected_calibration_error(
-    probabilities: Sequence[float], positive: Sequence[bool], bins: int = BINS
+    probabilities: Sequence[float], positive: Sequence[bool]
 ) -> float | None:
     """Mean of |mean probability - share of positives| over bins of equal width, weighted by count.
 
     In [0, 1] (Guo et al. 2017, for the probability of the positive class). It depends on the number of
     bins, so name it beside the figure.
     """
-    held = calibration_bins(probabilities, positive, bins)
+    held = calibration_bins(probabilities, positive)
     n = len(positive)
     return (
         math.fsum(b.count / n * abs(b.mean_score - b.share_positive) for b in held)
@@ -251,7 +251,6 @@ def bootstrap_interval(
     n: int,
     *,
     resamples: int = RESAMPLES,
-    seed: int = SEED,
 ) -> Interval | None:
     """95 % percentile bootstrap of a figure over n rows (Efron 1979).
 
@@ -262,8 +261,7 @@ def bootstrap_interval(
     Args:
         statistic: of many resamples at once; called several times where there are many rows.
         n: number of rows.
-        resamples: how many are drawn.
-        seed: of the draws, so that a report can be made again.
+        resamples: how many are drawn, always the same ones, so that a report can be made again.
 
     Returns:
         None where the figure was defined in no resample.
@@ -272,7 +270,7 @@ def bootstrap_interval(
 
     if n < 1 or resamples < 1:
         return None
-    found = np.concatenate([statistic(counts) for counts in _resamples(n, resamples, seed)])
+    found = np.concatenate([statistic(counts) for counts in _resamples(n, resamples)])
     values = found[~np.isnan(found)]
     if not len(values):
         return None
@@ -280,11 +278,11 @@ def bootstrap_interval(
     return Interval(float(low), float(high), len(values))
 
 
-def _resamples(n: int, resamples: int, seed: int) -> Iterator[npt.NDArray[np.float64]]:
+def _resamples(n: int, resamples: int) -> Iterator[npt.NDArray[np.float64]]:
     """How often each resample holds each of n rows, as many resamples at a time as fit."""
     import numpy as np
 
-    rng, rows = random.Random(seed), range(n)
+    rng, rows = random.Random(SEED), range(n)
     step = max(1, _CELLS // n)
     for start in range(0, resamples, step):
         drawn = np.array(

@@ -21,6 +21,7 @@ from curate.trust.plants import LEAST_CHARACTERS, Place, TwinKind, degrade
 TWIN_KINDS: tuple[TwinKind, ...] = get_args(TwinKind)
 
 _PER_DIALOGUE = 2
+_OTHERS = 400  # replies of other dialogues that a plant may take words from
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,8 @@ def plant_twins(
     for at in order * _PER_DIALOGUE:
         if planted.total() == count:
             break
-        others = [text for other, text in _sampled(replies, draw) if other != at]
+        sampled = draw.sample(replies, min(len(replies), _OTHERS))
+        others = [text for other, text in sampled if other != at]
         used = {twin.kind for twin in twins[at]}
         # The kind with fewest twins so far first; ties by chance.
         for kind in sorted(draw.sample(kinds, len(kinds)), key=planted.__getitem__):
@@ -94,10 +96,6 @@ def plant_twins(
                 twins[at].append(twin)
                 break
     return [twin for of_dialogue in twins.values() for twin in of_dialogue]
-
-
-def _sampled(replies: Sequence[tuple[int, str]], draw: random.Random) -> Sequence[tuple[int, str]]:
-    return draw.sample(replies, min(len(replies), 400))
 
 
 def _replies(dialogue: Dialogue) -> Iterator[str]:

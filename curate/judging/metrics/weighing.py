@@ -54,10 +54,8 @@ def overall(metrics: Sequence[MetricScore]) -> float:
     return min(100.0, round(100 * math.fsum(share * height for share, height in parts), 9))
 
 
-def overall_range(
-    metrics: Sequence[MetricScore], change: float = WEIGHT_CHANGE
-) -> tuple[float, float]:
-    """Lowest and highest overall score with each weight changed by a factor from 1 - change to 1 + change.
+def overall_range(metrics: Sequence[MetricScore]) -> tuple[float, float]:
+    """Lowest and highest overall score with each weight changed by up to `WEIGHT_CHANGE`.
 
     A weighted mean is extreme where the lowest (or highest) heights have the largest weights and all others the
     smallest, so with n metrics n - 1 places to part them are all that is tried.
@@ -65,9 +63,10 @@ def overall_range(
     parts = sorted(
         (_height(metric), metric.share) for metric in metrics if metric.score is not None
     )
+    less, more = 1 - WEIGHT_CHANGE, 1 + WEIGHT_CHANGE
     ends = [overall(metrics)]
     for cut in range(1, len(parts)):
-        for low, high in ((1 + change, 1 - change), (1 - change, 1 + change)):
+        for low, high in ((more, less), (less, more)):
             weights = [
                 share * (low if place < cut else high) for place, (_, share) in enumerate(parts)
             ]

@@ -18,6 +18,8 @@ from curate.wording import plural
 
 LEAST = 20
 """Fewer rows, or fewer of a group, tell nothing."""
+LEAST_DIALOGUES = 10
+"""Of a mean over the comparisons of each."""
 SHOWN = 20
 """Ids kept of each check."""
 
@@ -178,7 +180,6 @@ def mean_check(
     threshold: float,
     of: str,
     detail: str,
-    least: int = 10,
 ) -> AuditCheck:
     """A mean over the comparisons of several dialogues that may not be above the threshold.
 
@@ -189,13 +190,12 @@ def mean_check(
         totals: of each dialogue the sum of what its comparisons gave.
         weights: how many comparisons each has, above 0.
         ids: of the dialogues.
-        least: fewer dialogues tell nothing.
     """
     import numpy as np
 
     n = len(totals)
-    if n < least:
-        return too_little(part, name, threshold, n, f"{n:,} {of}, {least} needed")
+    if n < LEAST_DIALOGUES:
+        return too_little(part, name, threshold, n, f"{n:,} {of}, {LEAST_DIALOGUES} needed")
     sums, counts = np.asarray(totals, float), np.asarray(weights, float)
     mean = float(sums.sum() / counts.sum())
     error = float(np.sqrt(((sums - mean * counts) ** 2).sum() * n / (n - 1)) / counts.sum())
