@@ -466,7 +466,7 @@ def test_a_shape_is_taken_over_what_would_be_detected() -> None:
 
 @pytest.mark.model
 def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
-    """As it stands, on one turn of the sample, and with a thread of its own for the small model."""
+    """As it stands, on one turn of the sample, and with one thread for the small model."""
     [code] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     chat = json.loads(SAMPLE.read_text().splitlines()[0])
     (tmp_path / "recipes/sample").mkdir(parents=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,12 @@ def fill(text: str, **values: object) -> str:
     Raises:
         jinja2.UndefinedError: a name of the text has no value.
     """
+    return _filled(text, tuple((name, str(value)) for name, value in values.items()))
+
+
+@lru_cache(maxsize=1024)
+def _filled(text: str, values: tuple[tuple[str, str], ...]) -> str:
+    """Kept, since the question about turn 3 is the same for every dialogue."""
     return _template(text).render(values)
 
 
