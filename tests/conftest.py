@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+import typer.testing
 from hypothesis import settings
 
 # Several workers share the cores (make test): a library that takes them all would wait for the others.
@@ -23,6 +25,9 @@ settings.register_profile("search", deadline=None, max_examples=1_000)
 settings.load_profile(os.environ.get("CURATE_HYPOTHESIS", "curate"))
 
 ROOT = Path(__file__).parent.parent
+
+# The commands of an app are built once, and not for each that a test invokes: that takes longer than most run.
+typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(wrapper=True)

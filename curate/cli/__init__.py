@@ -5,6 +5,7 @@ What several print stands in `printing`, exit codes in `curate.run.exit_codes`.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -41,14 +42,6 @@ from curate.run import exit_codes
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    name="curate",
-    help="Turn raw multi-turn chat logs into audited training sets.",
-    epilog="curate --install-completion lets your shell complete commands, options and paths.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["--help", "-h"]},
-)
 COMMANDS: dict[str, dict[Callable[..., None] | typer.Typer, tuple[str, ...]]] = {
     "Start": {
         init: ("init chats.jsonl", "init hub:allenai/WildChat-1M", "init --example"),
@@ -96,21 +89,42 @@ COMMANDS: dict[str, dict[Callable[..., None] | typer.Typer, tuple[str, ...]]] = 
     },
 }
 """The commands by what they are for, each with examples, which its help shows."""
-for _panel, _commands in COMMANDS.items():
-    for _command, _examples in _commands.items():
-        _given: dict[str, Any] = {
-            "rich_help_panel": _panel,
-            "epilog": "\n\n".join(
-                ["For example:", *(escape(f"curate {example}") for example in _examples)]
-            ),
-        }
-        if isinstance(_command, typer.Typer):
-            app.add_typer(_command, name="metrics", **_given)
-        else:
-            app.command(**_given)(_command)
 
 
-@app.callback(invoke_without_command=True)
+def _name_of(command: Callable[..., None] | typer.Typer) -> str:
+    return "metrics" if isinstance(command, typer.Typer) else command.__name__
+
+
+def make_app(only: str | None = None) -> typer.Typer:
+    """The commands, or one of them where that is all that is asked for: building all of them takes longer than most run."""
+    made = typer.Typer(
+        name="curate",
+        help="Turn raw multi-turn chat logs into audited training sets.",
+        epilog="curate --install-completion lets your shell complete commands, options and paths.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
+    for panel, commands in COMMANDS.items():
+        for command, examples in commands.items():
+            name = _name_of(command)
+            if only not in (None, name):
+                continue
+            given: dict[str, Any] = {
+                "name": name,
+                "rich_help_panel": panel,
+                "epilog": "\n\n".join(
+                    ["For example:", *(escape(f"curate {example}") for example in examples)]
+                ),
+            }
+            if isinstance(command, typer.Typer):
+                made.add_typer(command, **given)
+            else:
+                made.command(**given)(command)
+    made.callback(invoke_without_command=True)(_root)
+    return made
+
+
 def _root(
     show_version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
@@ -124,11 +138,14 @@ def _root(
     OUT.quiet = False
 
 
+app = make_app()
+
+
 def main() -> None:
     """Entry point: expected errors without a traceback, exit codes as in `curate.run.exit_codes`."""
     end_as_by_ctrl_c()
     try:
-        app()
+        make_app(_asked_for(sys.argv[1:]))()
     except SystemExit as ended:
         if ended.code == exit_codes.INTERRUPTED:
             ERR.print(f"interrupted; to start again:\n  {escape(command_line())}", soft_wrap=True)
@@ -145,6 +162,13 @@ def main() -> None:
             CurateError(said, got=error, fix="fix its permissions or free some room"),
             exit_codes.FAILED,
         )
+
+
+def _asked_for(words: list[str]) -> str | None:
+    """The command that these words begin with; None where a shell wants words completed, or they begin with no command."""
+    names = {_name_of(command) for commands in COMMANDS.values() for command in commands}
+    is_command = bool(words) and words[0] in names and "_CURATE_COMPLETE" not in os.environ
+    return words[0] if is_command else None
 
 
 def _fail(error: CurateError, code: int) -> None:

@@ -320,7 +320,7 @@ def read_labels(
 
 def logsumexp(values: Sequence[float]) -> float:
     """log(sum(exp(v))) without underflow; -inf for no values."""
-    if not values:
-        return -math.inf
+    if len(values) < 2:
+        return values[0] if values else -math.inf
     top = max(values)
     return top + math.log(sum(math.exp(value - top) for value in values))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from curate.cli import COMMANDS, app
+from curate.cli import COMMANDS, app, make_app
 from curate.cli.console import OUT
 from tests.cli.test_commands import ROOT
 from tests.cli.test_ingest import Command, curate
@@ -44,6 +44,13 @@ def test_every_command_has_an_example_that_parses() -> None:
         parse(example)
     shown = {example.split()[0] for example in EXAMPLES}
     assert shown == set(GROUP.commands)  # type: ignore[attr-defined]
+
+
+def test_a_command_that_is_built_alone_is_the_same() -> None:
+    for name, command in GROUP.commands.items():  # type: ignore[attr-defined]
+        [(found, alone)] = typer.main.get_command(make_app(name)).commands.items()  # type: ignore[attr-defined]
+        assert (found, alone.help, alone.epilog) == (name, command.help, command.epilog)
+        assert [p.opts for p in alone.params] == [p.opts for p in command.params]
 
 
 def test_every_command_prints_json_where_it_is_asked_to() -> None:
