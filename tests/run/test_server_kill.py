@@ -33,7 +33,7 @@ from tests.run.test_verify import contents, every_stage
 from tests.servers import CountingServer, body_hash
 
 IN_FLIGHT = 4
-MOMENTS = max(2, KILLS // 50)  # `make soak` takes more
+MOMENTS = max(1, KILLS // 50)  # `make soak` takes more
 _FORKS = multiprocessing.get_context("forkserver")
 
 
