@@ -267,7 +267,7 @@ def _metric_columns(rows: Iterable[Row], metrics: Iterable[str]) -> list[Column]
     known = [METRIC_PREFIX + name + part for name in metrics for part in METRIC_PARTS]
     found = (name for row in rows for name in row if name.startswith(METRIC_PREFIX))
     names = dict.fromkeys([*known, *found])
-    return [Column(name, metric_type(name) or METRIC_PARTS[""], "", ("metrics",)) for name in names]
+    return [Column(name, metric_type(name) or METRIC_PARTS[""], "") for name in names]
 
 
 def _p_good(good: GoodModel, judged: Judged, scored: Scored, measured: Measured) -> float | None:

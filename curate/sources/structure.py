@@ -210,12 +210,10 @@ def _text_in(lists: list[list[Any]]) -> Path | None:
 def _beside(path: Path, rows: Sequence[Row]) -> Iterator[tuple[Path, list[list[Any]]]]:
     """Lists beside the one at a path that are as long in nearly every row."""
     parents = [
-        (at_path(row, path[:-1]) if len(path) > 1 else row, at_path(row, path)) for row in rows
-    ]
-    parents = [
         (parent, own)
-        for parent, own in parents
-        if isinstance(parent, dict) and isinstance(own, list)
+        for row in rows
+        if isinstance(parent := at_path(row, path[:-1]), dict)
+        and isinstance(own := at_path(row, path), list)
     ]
     names = {
         key
