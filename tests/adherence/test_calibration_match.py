@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from curate.adherence.config import AdherenceConfig
+from curate.adherence.config import AdherenceConfig, describe_threshold
 from curate.api import load_dialogues, score_adherence
 from curate.engines.base import Capability
 from curate.engines.scripted import ScriptedEngine, write_recording
 from curate.errors import UsageError
 from curate.recipe import load_recipe
-from curate.records import AdherenceScore, JudgeCalibration
+from curate.records import AdherenceScore, JudgeCalibration, JudgeIdentity
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_judged
 from curate.stages import adherence_stage
@@ -69,6 +69,27 @@ def test_another_way_of_asking_is_another_judge(
     assert [t.score for t in found.per_turn] == pytest.approx([0.9, 0.6, 0.1])
     assert found.per_turn[0].raw_score is None
     assert found.identity == scores(CONTINUOUS, data).identity
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        (CONTINUOUS, "Role adherence: turn_threshold 0.5 was never calibrated for this judge. Ranks (adherence) say more than yes or no; `curate calibrate` fits a threshold to people's labels."),
+        (CONTINUOUS | {"scoring_method": "cosine"}, "Role adherence: turn_threshold 0.5 was never calibrated for this method. Ranks (adherence) say more than yes or no; `curate calibrate` fits a threshold to people's labels."),
+        ({"output_mode": "binary"}, "Role adherence is the judge's own yes or no, never calibrated; `curate calibrate` wants scores of output_mode continuous."),
+        (CONTINUOUS | {"calibration": calibration()}, "Role adherence goes by a threshold fitted to people's labels."),
+    ],
+)  # fmt: skip
+def test_whether_the_threshold_was_fitted_is_one_sentence(
+    config: dict[str, Any], told: str
+) -> None:
+    identity = JudgeIdentity(engine="scripted", model="m", mode="continuous")
+    if "calibration" in config:
+        identity = identity.calibrated("line x")
+    assert describe_threshold(AdherenceConfig.model_validate(config), identity) == told
+    if told.endswith("never calibrated for this judge."):
+        fell_back = identity.model_copy(update={"mode": "binary"})
+        assert "own yes or no" in describe_threshold(AdherenceConfig(), fell_back)
 
 
 def test_another_model_an_answer_prefix_and_the_fall_back_to_binary_do_not_fit(data: Path) -> None:

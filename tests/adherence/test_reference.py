@@ -235,12 +235,13 @@ def test_each_unique_text_is_embedded_once_also_in_a_later_run(tmp_path: Path) -
     cases = [case("0", "10", "20"), case("10", "20", "30"), case("0", "30")]
     for run, expected in (("first", {"0", "10", "20", "30"}), ("second", set())):
         encoder, store = Angles(), Store(tmp_path / "embeddings.sqlite")
-        method = Nearest(Embedder(encoder, store), 1, "turn")
+        embedder = Embedder(encoder, store)
+        method = Nearest(embedder, 1, "turn")
         method.learn(cases)
         for each in cases:
             method.score(each)
         assert set(encoder.seen) == expected, run
-        assert len(encoder.seen) == len(expected)
+        assert len(encoder.seen) == embedder.embedded == len(expected)
         store.close()
 
 

@@ -114,7 +114,24 @@ async def test_what_most_judges_call_not_applicable_is_so() -> None:
     most = [await heard(says_na, "a"), await heard(says_na, "b"), await heard(scores, "c")]
     assert scored(*most).conversation_level.repair_handling.score == "n/a"
     half = [await heard(says_na, "a"), await heard(scores, "b")]
-    assert scored(*half).conversation_level.repair_handling.score == 2
+    repaired = scored(*half).conversation_level.repair_handling
+    assert repaired.score == 2
+    assert repaired.reading is not None
+    assert repaired.reading.probabilities == {"n/a": 0.5, "2": 0.5}
+    assert repaired.reading.mean == 2
+
+
+async def test_the_note_of_a_score_is_that_of_a_judge_who_gave_it() -> None:
+    given = []
+    for name, score, note in (("a", 2, "two"), ("b", 4, ""), ("c", 4, "four"), ("d", 4, "other")):
+        one = await heard({(None, "coherence"): score}, name)
+        assert isinstance(one.row, Judgment)
+        noted = one.row.conversation_level.coherence.model_copy(update={"note": note})
+        level = one.row.conversation_level.model_copy(update={"coherence": noted})
+        row = one.row.model_copy(update={"conversation_level": level})
+        given.append(Heard(name, row, one.used))
+    coherence = scored(*given).conversation_level.coherence
+    assert (coherence.score, coherence.note) == (4, "four")
 
 
 async def test_a_judge_that_scores_nothing_leaves_the_jury_unscored_and_is_named() -> None:
@@ -193,14 +210,16 @@ def test_readings_of_pass_and_fail_mix() -> None:
         [
             record(1, {"pass": 0.8, "fail": 0.2}, mean=0.8, scale="binary"),
             record(0, scale="binary"),
+            record(1, scale="binary"),
         ],
         "vote",
     )
     assert isinstance(row, MetricsScore)
     reading = row.metrics[0].reading
     assert reading is not None
-    assert reading.probabilities == pytest.approx({"pass": 0.4, "fail": 0.6})
-    assert reading.mean == pytest.approx(0.4)
+    assert reading.probabilities == pytest.approx({"pass": 0.6, "fail": 0.4})
+    assert reading.mean == pytest.approx(0.6)
+    assert row.metrics[0].score == 1
 
 
 def test_a_metric_is_not_applicable_where_most_say_so() -> None:

@@ -324,12 +324,17 @@ async def test_a_ledger_cut_at_its_limit_is_marked_and_does_not_end_the_dialogue
 
 
 async def test_an_empty_or_failed_ledger_leaves_the_dialogue_unscored() -> None:
-    for reply, reason, calls in ((said(" "), "bad_reply", 3), (fault("server"), "engine_error", 1)):
+    empty = "the ledger of turns up to 5 was empty"
+    for reply, reason, calls, detail in (
+        (said(" "), "bad_reply", 3, empty),
+        (fault("server"), "engine_error", 1, "server: scripted"),
+    ):
         judge = ScriptedJudge(answer=lambda r, x=reply: x if r.purpose == "judge.ledger" else None)  # type: ignore[misc]
         result = await judge_dialogue(dialogue_of(14), judge, TOKENS, IDENTITY)
         assert isinstance(result, Unscored)
         assert result.reason == reason
         assert judge.purposes().count("judge.ledger") == calls
+        assert result.detail == detail
 
 
 # ---- what does not fit
@@ -471,8 +476,15 @@ async def test_words_come_in_one_call_after_all_scores_which_stay(config: Rubric
     assert result.conversation_level.coherence.note == "mostly fits"
     assert len(result.decision_basis.split()) == 41  # 40 words and the ellipsis
     (request,) = words_asked(judge)
-    assert "turn_2: what is wrong" in question_of(request)
-    assert 'the verdict "good"' in question_of(request)
+    [_, *lines] = request.question.strip().splitlines()
+    assert lines == [
+        "turn_2: what is wrong in turn 2 of the assistant (context_use 5, helpfulness 3, safety 5), in at most 20 "
+        "words; separate several faults by semicolons",
+        "coherence: why 5, in at most 15 words",
+        "task_completion: why 5, in at most 15 words",
+        "repair_handling: why n/a, in at most 15 words",
+        'basis: the reason for the verdict "good", one sentence of at most 40 words',
+    ]
     assert request.schema is not None
     keys = ["turn_2", "coherence", "task_completion", "repair_handling", "basis"]
     assert request.schema["required"] == keys

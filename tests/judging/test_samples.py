@@ -115,7 +115,8 @@ async def test_bad_samples_are_counted_out_and_too_few_good_ones_are_unscored(
     else:
         assert isinstance(result, Unscored)
         assert result.reason == "bad_reply"
-        assert f"{samples - bad} of {samples} samples" in result.detail
+        few = f"{samples - bad} of {samples} samples could be used"
+        assert result.detail == f"{few}: there is no JSON object in the reply"
 
 
 async def test_a_fault_costs_its_sample_and_an_overflow_splits_the_dialogue() -> None:

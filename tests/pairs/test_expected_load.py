@@ -12,6 +12,7 @@ from curate.pairs.expected_load import ask_as_a_fork, ask_as_a_verification, wit
 from curate.pairs.fork import fork_dialogue
 from curate.pairs.fork_points import flaws_by_turn
 from curate.pairs.verification import Sides, verify_sides
+from curate.records import LabelReading
 from tests.pairs.scripted import FINE, WEAK, World, by_text, chat, judged, say
 
 BAD = "Your refund of $40 is on its way."
@@ -113,7 +114,16 @@ async def test_a_verification_that_goes_all_the_way() -> None:
 )
 def test_each_dialogue_is_bad_in_another_turn(place: int, at: str, bad: list[int]) -> None:
     config = ForkConfig.model_validate({"at": at})
-    judgment = with_a_bad_turn(JUDGMENT, place, config)
+    reading = LabelReading(mean=1, coverage=1, probabilities={"1": 1.0})
+    read = [
+        turn.model_copy(update={"readings": {"helpfulness": reading}}) for turn in JUDGMENT.per_turn
+    ]
+    shares = {"per_turn": tuple(read), "weakest_probabilities": {"3": 1.0}}
+    judgment = with_a_bad_turn(JUDGMENT.model_copy(update=shares), place, config)
+    assert (judgment.weakest_probabilities, [turn.readings for turn in judgment.per_turn]) == (
+        {},
+        [{}] * 3,
+    )
     flaws = flaws_by_turn(judgment, config)
     assert [turn for turn, names in flaws.items() if names] == bad
     assert judgment.weakest_turn == bad[0]

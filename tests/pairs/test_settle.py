@@ -101,16 +101,25 @@ def test_a_taste_that_is_the_same_everywhere_asks_for_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("first", "second", "drop_reason"),
-    [(2.0, 0.1, None), (2.0, -0.1, "below_margin"), (0.1, 2.0, None), (-0.1, 2.0, "below_margin")],
+    [
+        (2.0, 0.1, None),
+        (2.0, -0.1, "below_margin"),
+        (0.1, 2.0, None),
+        (-0.1, 2.0, "below_margin"),
+        (0.4, 0.4, None),
+    ],
 )
 def test_with_few_comparisons_both_orders_must_agree(
     first: float, second: float, drop_reason: str | None
 ) -> None:
     few = spread(0.0, LEAST_COMPARISONS - 2)
-    assert settle(pair(first, second), few, CONFIG).drop_reason == drop_reason
+    settled = settle(pair(first, second), few, CONFIG)
     check = pair(first, second).check
     assert check is not None
-    assert hold_by_itself(check, CONFIG).drop_reason == drop_reason
+    alone = hold_by_itself(check, CONFIG)
+    assert settled.drop_reason == alone.drop_reason == drop_reason
+    assert settled.check is not None
+    assert settled.check.required == alone.check.required == pytest.approx(abs(first - second) / 2)
 
 
 def test_what_is_decided_already_stays_as_it_is() -> None:

@@ -26,6 +26,7 @@ from tests.pairs.scripted import chat, say
         ("Paris is large. So is the USA.", [("name", "USA")]),
         ("You get it. Sure. Sure. Bye.", []),
         ("We met J. Smith in St. Gallen.", [("name", "J. Smith"), ("name", "St. Gallen")]),
+        ("J. Smith came. USA Today wrote. B", [("name", "Smith"), ("name", "USA Today")]),
         ("1. First\n2. Then\n- I'll do it. OK.", []),
         ("Nothing here is stated; one never knows.", []),
         ("```\nx = 45\n```", []),

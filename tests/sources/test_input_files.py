@@ -13,6 +13,7 @@ import zstandard
 
 from curate.errors import SourceError, UsageError
 from curate.sources import SourceConfig
+from curate.sources.config import DATA_SUFFIXES
 from curate.sources.raw_rows import CHUNK, RawRow, read_rows
 from tests.growth import lines_run
 from tests.sources.conftest import Loaded, load, said
@@ -234,15 +235,36 @@ def test_an_empty_file_is_an_error_that_says_so(tmp_path: Path, content: bytes) 
 
 
 def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="no file or folder"):
-        at(tmp_path / "missing.jsonl")
-    with pytest.raises(SourceError, match="no file matches"):
-        at(tmp_path / "*.jsonl")
-    with pytest.raises(SourceError, match="no data file"):
-        at(tmp_path)
-    (tmp_path / "README.md").write_text("x")
-    with pytest.raises(SourceError, match=r"README\.md"):
-        at(tmp_path)
+    def told(path: Path) -> tuple[str, str | None, str | None, str | None]:
+        with pytest.raises(SourceError) as caught:
+            at(path)
+        error = caught.value
+        return error.problem, error.got, error.expected, error.fix
+
+    assert told(tmp_path / "missing.jsonl") == (
+        f"there is no file or folder {tmp_path / 'missing.jsonl'}",
+        None,
+        "a file, a folder, a glob, or a Hub dataset id such as owner/name",
+        "fix the path; a recipe's is looked for beside the recipe, then in the folder you run in",
+    )
+    for pattern in ("*.jsonl", "?.jsonl", "[ab].jsonl"):
+        assert told(tmp_path / pattern) == (
+            f"no file matches {tmp_path / pattern}",
+            None,
+            None,
+            "fix the pattern in source.path",
+        )
+    no_data = f"there is no data file under {tmp_path}"
+    suffixes = f"files ending in {', '.join(DATA_SUFFIXES)}, text ones also .gz or .zst"
+    fix = "point source.path at the data"
+    assert told(tmp_path) == (no_data, "no files at all", suffixes, fix)
+    files = [tmp_path / f"{n}.md" for n in range(8)]
+    for file in files:
+        file.write_text("x")
+    assert told(tmp_path) == (no_data, ", ".join(map(str, files)), suffixes, fix)
+    (tmp_path / "8.md").write_text("x")
+    (tmp_path / "9.md").write_text("x")
+    assert told(tmp_path)[1] == f"{', '.join(map(str, files))} and 2 more"
 
 
 def test_files_that_are_not_what_they_say(tmp_path: Path) -> None:

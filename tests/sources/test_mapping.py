@@ -249,7 +249,9 @@ def test_a_file_that_is_one_dialogue(tmp_path: Path) -> None:
     mapping = SPOKEN | {"rows": ".", "each": "items[*]"}
     loaded = load(SourceConfig.model_validate({"path": str(tmp_path), "mapping": mapping}))
     assert [said(dialogue)[0][1] for dialogue in loaded.dialogues] == ["one.jsonl", "two.jsonl"]
-    assert [row.reason for row in loaded.quarantined] == ["broken_json"]
+    (broken,) = loaded.quarantined
+    assert (broken.row, broken.reason, broken.raw) == (1, "broken_json", "{oops")
+    assert broken.detail.startswith("entry 2: ")
 
 
 @pytest.mark.parametrize(("parse", "write"), [("json", json.dumps), ("python", repr)])
@@ -281,9 +283,14 @@ def test_answers_that_stand_in_another_file(tmp_path: Path) -> None:
 def test_a_join_without_ids_is_refused_before_reading(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text('{"id": 1}\n')
     join = {"path": str(tmp_path / "q.jsonl"), "by": "qid"}
-    config = {"path": str(tmp_path / "q.jsonl"), "mapping": SPOKEN | {"join": join}}
-    with pytest.raises(UsageError, match="join by"):
-        open_source(SourceConfig.model_validate(config))
+    config: dict[str, Any] = {"path": str(tmp_path / "q.jsonl")}
+    for key, named in (({}, "qid"), ({"key": "number"}, "number")):
+        config["mapping"] = SPOKEN | {"join": join | key}
+        with pytest.raises(UsageError) as caught:
+            open_source(SourceConfig.model_validate(config))
+        assert caught.value.problem == f"no row of {join['path']} has an id to join by"
+        assert caught.value.got == f"1 row without '{named}'"
+        assert caught.value.fix == "name it as source.mapping.join.key"
 
 
 def test_lists_of_different_length_are_quarantined(rows: Rows) -> None:
@@ -343,6 +350,10 @@ def test_two_answers_are_two_dialogues(rows: Rows, better: Any, first: str | Non
     assert len({one.group for one in loaded.dialogues}) == 1
     loaded = rows(row | {"two": None}, mapping=TWO)
     assert (len(loaded.dialogues), loaded.tally.parts_quarantined) == (1, 1)
+    (neither,) = rows(row, row | {"one": None, "two": ""}, mapping=TWO).quarantined
+    name = first or "first"
+    assert (neither.row, neither.reason) == (2, "missing_field")
+    assert neither.detail == f"{name}: no 'one'"
 
 
 # ---- rows left out before they are read ---------------------------------------------------------

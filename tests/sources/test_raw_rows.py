@@ -38,6 +38,7 @@ def good(number: int, value: Any) -> Fault:
         ("a.jsonl", b'{"a": 1}\n\n{"b": "\xff"}\n',
          [good(1, {"a": 1}), (3, "bad_encoding", "byte 7: invalid start byte", '{"b": "\\xff"}')]),
         ("a.jsonl", b'\xef\xbb\xbf{"a": 1}\r\n [1]\n', [good(1, {"a": 1}), good(2, [1])]),
+        ("a.json", b'{"a": 1\n{"b": 2}\n', [(1, "broken_json", "unexpected end of data: line 1 column 8 (char 7)", '{"a": 1'), good(2, {"b": 2})]),
         ("a.csv", b"x,y\n1,\xff\n\n2,3\n4\n",
          [(1, "bad_encoding", "bytes that cannot be decoded", ["1", "\\udcff"]), good(2, {"x": "2", "y": "3"}),
           (3, "shape_mismatch", "1 cell under 2 column names", ["4"])]),
@@ -127,7 +128,7 @@ def test_a_file_that_cannot_be_read_at_all_is_an_error_with_a_fix(tmp_path: Path
     for mark in (b"\xff\xfe", b"\xfe\xff"):
         wide = tmp_path / "wide.jsonl"
         wide.write_bytes(mark + b"{\x00")
-        assert "is UTF-16, UTF-8 was expected" in refusal(wide)
+        assert f"{wide} is UTF-16, UTF-8 was expected" in refusal(wide)
         assert "set source.encoding: utf-16" in refusal(wide)
 
 

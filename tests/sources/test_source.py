@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -487,5 +488,32 @@ def test_a_source_of_which_no_row_can_be_read_names_the_keys_there_are(rows: Row
     with pytest.raises(UsageError, match="expected: rows with keys"):
         values.source.check_read(values.tally)
     strange = rows({"messages": [{"role": "narrator", "content": "x"}, TELL]}, shape="messages")
-    with pytest.raises(UsageError, match=r"who speaks as source\.columns\.roles or in_order"):
-        strange.source.check_read(strange.tally)
+    with pytest.raises(UsageError) as caught:
+        strange.source.check_read(strange.tally, "q.jsonl")
+    assert caught.value.fix == (
+        "fix source.shape, or say who speaks as source.columns.roles or in_order; q.jsonl has each row's reason"
+    )
+    items = {"each": "said", "messages": [{"role_from": "who", "text": "text"}]}
+    mapped = rows(
+        {"said": [{"who": "narrator", "text": "x"}, {"who": "bot", "text": "y"}]}, mapping=items
+    )
+    with pytest.raises(UsageError) as caught:
+        mapped.source.check_read(mapped.tally)
+    assert caught.value.fix == (
+        "fix source.mapping, or say who speaks as source.mapping.roles or in_order"
+    )
+
+
+def test_only_the_four_most_frequent_reasons_and_conditions_are_named(rows: Rows) -> None:
+    source = rows(GOOD, shape="messages").source
+    often = Counter({f"r{n}": 1000 + n for n in range(1, 6)})
+    with pytest.raises(UsageError) as caught:
+        source.check_read(RowCounts(rows_in=5015, quarantined=5015, reasons=often))
+    shown = "r5 1,005, r4 1,004, r3 1,003, r2 1,002"
+    assert caught.value.got == f"0 of 5,015 rows as messages ({shown})"
+    assert caught.value.expected == "what fits the keys there are: messages[*] (role, content)"
+    with pytest.raises(UsageError) as caught:
+        source.check_read(RowCounts(rows_left_out=often))
+    assert caught.value.problem == f"source.where leaves out every row of {source.config.path}"
+    assert caught.value.got == f"5,015 rows, left out by {shown}"
+    assert caught.value.fix == "compare source.where with the values that the data has"

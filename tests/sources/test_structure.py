@@ -87,6 +87,7 @@ def test_what_is_certain_is_read(rows: Rows, row: dict[str, Any]) -> None:
         ({"questions": [{"q": 1}], "text": "User: Hello you. System: Hi there. User: Bye. System: Good bye."}, "within lines"),
         ({"turns": [item | {"api_calls": [{"name": "f"}]} for item in talk(("user", "bot"))]}, "api_calls"),
         ({"turns": talk(("Ann", "Bob"), "zork")}, "may name no speaker"),
+        ({"turns": [item | {"alternative": item["wording"][:-8]} for item in talk(("user", "bot"), says="wording")]}, "the text may also be 'alternative'"),
         ({"dialog": talk(("0_Wizard", "1_Apprentice"))}, "guessed from the speakers' names"),
         ({"dialog": talk(("agent_1", "agent_2"))}, "speaks first"),
         ({"chat": [{"user": TEXTS[0]}, {"bot": TEXTS[1]}, {"user": TEXTS[2]}, {"bot": TEXTS[3]}]}, "guessed from the keys"),

@@ -65,6 +65,18 @@ def test_every_path_is_a_dialogue_cut_back_and_deduplicated(rows: Rows) -> None:
     assert loaded.tally.rows_used == 1
 
 
+def test_labels_of_messages_are_read_in_both_forms(rows: Rows) -> None:
+    listed = {"name": ["spam", "quality"], "value": [0, 0.75], "count": [3, 3]}
+    by_name = {"spam": {"value": 0, "count": 3}, "quality": 0.75}
+    root = node("u0", node("a1", labels=by_name), labels=listed)
+    expected = {"spam": 0, "quality": 0.75}
+    for loaded in (rows(tree(root)), rows(*flattened(root))):
+        assert loaded.dialogues[0].labels["message_labels"] == [expected, expected]
+    half = rows(tree(node("u0", node("a1", labels=listed), labels={})))
+    assert half.dialogues[0].labels["message_labels"] == [None, expected]
+    assert "message_labels" not in rows(tree(node("u0", node("a1")))).dialogues[0].labels
+
+
 def test_an_empty_question_goes_with_all_below_it(rows: Rows) -> None:
     root = node("u0", node("a1"), node("a2", node("u3", node("a4"), text=" ")))
     loaded = rows(tree(root))
@@ -104,6 +116,13 @@ def test_flat_rows_in_any_order_give_the_same_dialogues(rows: Rows) -> None:
     for dialogue in loaded.dialogues:
         assert dialogue.lineage is not None
         assert len(dialogue.lineage.rows) == len(dialogue.messages)
+
+
+def test_a_root_that_is_answered_by_nobody_is_a_dialogue_of_one_message(rows: Rows) -> None:
+    for loaded in (rows(tree(node("a0", rank=2))), rows(*flattened(node("a0", rank=2)))):
+        (dialogue,) = loaded.dialogues
+        assert texts(loaded) == [["a0"]]
+        assert dialogue.labels == {"message_ranks": [2], "best_ranks": [None]}
 
 
 def test_flat_orphans_duplicates_and_cycles_are_quarantined(rows: Rows) -> None:
@@ -166,6 +185,20 @@ def test_a_conversation_with_a_hole_is_not_used(rows: Rows) -> None:
         "incomplete_conversation": 2,
         "missing_field": 1,
     }
+    details = {row.row: row.detail for row in loaded.quarantined}
+    assert details.pop(2).startswith("'narrator' (known: system, ")
+    assert details == {
+        1: "row 2: unknown_role",
+        3: "row 2: unknown_role",
+        6: "no conversation_id",
+    }
+
+
+def test_rows_without_the_columns_of_a_table_say_which_are_missing(rows: Rows) -> None:
+    loaded = rows({"a": 1}, {"b": 2}, shape="turns_table")
+    assert [(row.row, row.reason, row.detail) for row in loaded.quarantined] == [
+        (number, "missing_field", "no conversation id, role and text columns") for number in (1, 2)
+    ]
 
 
 def test_limit_counts_conversations_where_one_spans_rows(rows: Rows) -> None:

@@ -76,6 +76,7 @@ async def test_each_turn_is_one_call_that_shows_the_dialogue_up_to_it() -> None:
     )
     result = await scored(dialogue, judge)
     assert [request.turns for request in judge.asked] == [(1,), (2,), (3,)]
+    assert {request.purpose for request in judge.asked} == {"factuality.claims"}
     assert [shown_turns(request) for request in judge.asked] == [[1], [1, 2], [1, 2, 3]]
     assert [turn.precision for turn in result.per_turn] == [0.5, None, 0.0]
     assert result.precision == pytest.approx(1 / 3)
@@ -199,6 +200,22 @@ def test_parts_joined_are_the_text_and_none_is_longer_than_asked(text: str, word
     assert "".join(parts) == text
     for part in parts:
         assert len(split(part, words)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", []),
+        ("One two. Three", ["One two. Three"]),
+        ("a b\n\nc d. e f\ng", ["a b\n\n", "c d.", " e f\ng"]),
+        ("a b\nc", ["a b\nc"]),
+        ("a b\nc d", ["a b\n", "c d"]),
+        ("a b c d e", ["a b c ", "d e"]),
+        ("字字字字字字字", ["字字字", "字字字", "字"]),
+    ],
+)
+def test_a_text_is_cut_at_the_strongest_end_that_is_enough(text: str, parts: list[str]) -> None:
+    assert split(text, 3) == parts
 
 
 async def test_claims_are_bounded_in_the_form_the_question_and_the_length_of_the_reply() -> None:
