@@ -59,6 +59,7 @@ LEFT_OUT = (
     "tests/run/test_faults.py",
     "tests/run/test_kill.py",
     "tests/run/test_mutation.py",
+    "tests/run/test_server_kill.py",
     "tests/run/test_surroundings.py",
 )
 KILLED, SURVIVED, UNREACHED = "killed", "survived", "no test reaches it"
