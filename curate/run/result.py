@@ -99,6 +99,9 @@ class RunResult:
                 + (", and select.split" if split != "train" else ""),
                 fix="add it to the recipe and run it again: no model calls for what is there",
             )
+        table = pl.scan_parquet(path)
+        if table.select(pl.len()).collect().item() == 0:  # from_parquet finds no split in it
+            return Dataset.from_polars(table.collect())
         return Dataset.from_parquet(str(path))
 
     def dialogue(self, dialogue_id: str) -> JudgedDialogue:
