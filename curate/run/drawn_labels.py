@@ -260,7 +260,7 @@ def _unswapped(answers: Iterable[Answer], drawn: pl.DataFrame) -> Iterable[Answe
     sides = {"a": ("chosen", "rejected"), "b": ("rejected", "chosen")}
     for answer in answers:
         value = sides.get(answer.value, (answer.value,) * 2)[swapped.get(answer.member, False)]
-        yield Answer(answer.member, BETTER, value, answer.place, rater=answer.rater)
+        yield replace(answer, value=value)
 
 
 def _refuse_none(answers: Sequence[Answer], unused: Unused, what: str) -> None:

@@ -319,7 +319,6 @@ class _KeptExecutor:
             done(item, row)
 
     async def _made(self, stage: Stage[Any], item: WorkItem, rows: StageRows[Any]) -> Row:
-        kept = None
         for fault in _FAULTS:
             before = sum(engine.missing for engine in self.engines)
             for engine in self.engines:
