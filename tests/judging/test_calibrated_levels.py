@@ -95,6 +95,21 @@ def apply(judgment: Judgment, **levels: CutPoints) -> Judgment:
     return made
 
 
+def test_other_cut_points_are_another_judge_and_the_same_in_another_order_are_not() -> None:
+    first, second = cuts(1.5, 2.5, 3.5, 4.5), cuts(1.5, 2.5, 3.5, 4.25)
+    levels = {"coherence": first, "safety": second}
+    named = calibrated_identity(levels, JUDGE)
+    assert named == calibrated_identity(dict(reversed(levels.items())), JUDGE)
+    assert named.uncalibrated() == JUDGE
+    others = (
+        {"coherence": second, "safety": first},
+        {"coherence": first},
+        {"coherence": first, "helpfulness": second},
+    )
+    found = [calibrated_identity(other, JUDGE) for other in others]
+    assert all(other not in (named, JUDGE) for other in found)
+
+
 def test_verdict_and_weakest_turn_follow_the_levels_and_the_readings_stay() -> None:
     before = judged((4.2, 4.3, 4.9), (4.1, 3.9, 4.9))
     assert (before.verdict, before.weakest_turn) == ("excellent", None)

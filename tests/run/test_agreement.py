@@ -367,6 +367,8 @@ def test_levels_fitted_to_labels_are_not_proved_by_the_same_labels(
     assert again.shares == ()
     why = "the run's levels are fitted to labels of the dialogue, so its verdict proves nothing"
     assert again.unused == {why: 50}
+    said = " ".join(call(folder, fitted).output.split())
+    assert re.search(rf"not used: 50 of \d+ rows: {why}; the first is fitted.csv:\d+", said), said
     other = Agreement.model_validate_json(call(folder, fresh, "--json").output)
     for name in ("coherence", "helpfulness"):
         assert other.dimensions[name].gate.goes_by == "levels"
@@ -375,6 +377,17 @@ def test_levels_fitted_to_labels_are_not_proved_by_the_same_labels(
         assert kappa > 0.6
     assert other.dimensions["good"].labels == N - 50
     assert other.unused == {}
+
+
+def test_labels_of_what_no_judge_scored_are_counted(run: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(run, tmp_path / "run"))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["fingerprints"]["judge"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    done = call(folder, write_csv(tmp_path / "gold.csv", labels()), "--json")
+    report = Agreement.model_validate_json(done.output)
+    assert [*report.dimensions] == ["adherence"]
+    assert report.unused == {"the run has no rubric judge": 7 * N}
 
 
 def test_people_judge_pairs(run: Path, tmp_path: Path) -> None:

@@ -21,9 +21,11 @@ from curate.engines.scripted import DEFAULT_CAPABILITIES, ScriptedEngine
 from curate.errors import UsageError
 from curate.recipe import parse_recipe
 from curate.records import AdherenceScore, Calibration, Unscored
-from curate.run.calibrate import Labels, calibrate, calibrate_run
+from curate.run.calibrate import Labels, _adherent_turns, calibrate, calibrate_run
 from curate.run.pipeline import run_recipe
 from curate.sources import SourceConfig
+from curate.trust.calibration_fit import LabelledScore
+from curate.trust.gold import Gold, Item, Votes
 from tests.live import live_server
 from tests.servers import Body
 
@@ -141,6 +143,27 @@ def test_conversations_are_calibrated_on_their_one_answer(dialogues: list[Dialog
     whole = scored(dialogues, evaluation_granularity="conversation")
     made = calibrate(whole, dialogues)
     assert (made.evaluation_granularity, made.turns) == ("conversation", 40)
+
+
+def test_votes_on_turns_without_a_score_are_counted_with_their_place(
+    dialogues: list[Dialogue],
+) -> None:
+    one, other, third = (held for held in scored(dialogues[:3]) if isinstance(held, AdherenceScore))
+    guessed = tuple(turn.model_copy(update={"imputed": True}) for turn in other.per_turn)
+    records = {
+        one.content_hash: one,
+        other.content_hash: other.model_copy(update={"per_turn": guessed}),
+    }
+    gold = Gold()
+    for record, place in ((one, "row 1"), (other, "row 2"), (third, "row 3")):
+        votes = Votes(place, {"ann": True, "bob": True, "eve": False})
+        gold.adherent_votes[Item(record.content_hash, 2, "adherence")] = votes
+    (read,) = _adherent_turns(gold, records, {one.content_hash: "g"})
+    assert read == LabelledScore(pytest.approx(likely_of(dialogues[0])), True, "g")
+    why = "role adherence of that turn could not be scored"
+    none = "role adherence of the dialogue could not be scored"
+    assert gold.unused.counts == {why: 3, none: 3}
+    assert gold.unused.first == {why: "row 2", none: "row 3"}
 
 
 def test_scores_of_two_judges_are_refused(dialogues: list[Dialogue]) -> None:

@@ -203,6 +203,13 @@ def test_labels_may_come_in_parts(run: Path, tmp_path: Path) -> None:
     assert [*whole.metrics.levels] == ["grounding_fidelity", "task_completion"]
     assert whole.metrics.weights is not None
     assert kept == ("metric_grounding_fidelity", "metric_task_completion")
+    one = [row for row in of_metrics if row.dimension == "metric_task_completion"]
+    other = [row for row in of_metrics if row.dimension == "metric_grounding_fidelity"]
+    write_record(path, calibrate_with_gold(run, other).calibration)
+    whole, kept = merged(calibrate_with_gold(run, one).calibration, path)
+    assert whole.metrics is not None
+    assert {*whole.metrics.levels} == {"grounding_fidelity", "task_completion"}
+    assert kept == ("metric_grounding_fidelity",)
 
 
 def test_the_command_says_what_it_found_in_plain_words(run: Path, tmp_path: Path) -> None:

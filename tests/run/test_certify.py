@@ -18,8 +18,10 @@ from curate.cli import app
 from curate.errors import CurateError, UsageError
 from curate.recipe import parse_recipe
 from curate.records import Certificate, TrustKind
+from curate.run.certify import question_of
 from curate.run.pipeline import RunResult, run_recipe
 from curate.run.populations import draw_folder, read_drawn, read_draws
+from curate.run.question import Question
 from curate.run.read_back import read_manifest
 from curate.run.trust_reports import read_trust_report
 from tests.live import live_server
@@ -217,6 +219,13 @@ def test_the_file_asks_what_the_purpose_needs(run: Path) -> None:
         (("--risk", "0"), "above 0 and below 1"),
         (("--confidence", "0.5"), "above 0.5 and below 1"),
         (("--for", "agreement", "--risk", "0.2"), "only a certificate has"),
+        (
+            ("--of", "pairs", "--dimension", "accept"),
+            "of a pair people say which side is better\n"
+            "  got: --dimension accept\n"
+            "  do: leave it out, or draw dialogues",
+        ),
+        (("--of", "pairs", "--for", "agreement"), "  got: --for agreement\n"),
     ],
 )
 def test_a_draw_that_cannot_be_is_refused(run: Path, options: tuple[str, ...], said: str) -> None:
@@ -242,6 +251,7 @@ def test_a_set_is_certified_and_all_say_so(run: Path, tmp_path: Path) -> None:
     certificate = Certificate.model_validate_json(out.read_bytes())
     assert certificate == held_certificate(run)
     assert certificate.issued
+    assert question_of(certificate) == Question(risk=0.2, of="sft")
     held = certificate.certified
     assert (held.of, held.size, held.rule) == ("sft", SELECTED, "")
     assert (certificate.labels.origin, certificate.labels.drawn) == ("draw", 150)
@@ -310,6 +320,9 @@ def test_labels_drawn_for_something_else_certify_the_sft_set(run: Path, tmp_path
     call("certify", run, gold, "--risk", 0.25, "--out", tmp_path / "c.json")
     certificate = held_certificate(run)
     assert (certificate.certified.of, certificate.labels.origin) == ("sft", "draw")
+    gold = drawn(run, "--for", "agreement", "--dimension", "accept", "--of", "all", n=200)
+    call("certify", run, gold, "--risk", 0.12, "--column", "label_score", "--out", tmp_path / "c")
+    assert held_certificate(run).certified.of == "all"  # a threshold is one of what was drawn from
 
 
 def test_a_draw_says_what_its_labels_are_to_certify(run: Path) -> None:
@@ -508,6 +521,11 @@ def test_a_draw_says_what_fitted_the_calibration_and_is_refused_where_that_is_al
         path.write_text(json.dumps(manifest))
         return call("sample", run, "-n", SELECTED, "--out", run.parent / f"{len(labelled)}.csv")
 
+    page = run.parent / "a.html"
+    fitted_to(chosen[3:5])
+    assert call("sample", run, "-n", SELECTED, "--out", page).exit_code == 0
+    audit = ReadPage.of(page).figures["draw"]["audit"]
+    assert (audit["apart"], audit["size"]) == ([3, 4], SELECTED - 2)
     said = fitted_to(chosen[:5]).output.replace("\n", " ")
     assert "5 of those fitted the judge's calibration" in said
     assert "--hold-out" in fitted_to(chosen).output

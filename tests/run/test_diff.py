@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from curate.dialogue import Message
 from curate.errors import UsageError
-from curate.records import TrustKind
+from curate.records import PreferencePair, TrustKind
 from curate.run.diff import diff_runs
 from curate.run.diff_page import write_diff_page
+from curate.run.ingest import read_dialogues
 from curate.run.pipeline import run_recipe
 from curate.run.read_back import read_manifest, read_table
 from curate.run.run_list import list_runs
@@ -86,6 +88,14 @@ def test_the_page_has_each_dialogue_that_changed_with_both_scorings(
         name for change in sets for name in (*change.gained, *change.lost)
     }
     assert all(changed.values())
+    before = {row["id"]: set(row["sets"]) for row in read_table(first)}
+    after = {row["id"]: set(row["sets"]) for row in read_table(second)}
+    for name, gained, lost in zip(
+        *map(page.column, ("id", "sets_gained", "sets_lost")), strict=True
+    ):
+        assert (set(gained), set(lost)) == (after[name] - before[name], before[name] - after[name])
+    assert any(page.column("sets_lost"))
+    assert any(page.column("sets_gained"))
     assert "chat-0" not in changed  # it is in the first run alone
     assert page.figures["diff"]["dialogues"]["only_first"] == {"count": 1, "ids": ["chat-0"]}
     rows = [
@@ -98,6 +108,45 @@ def test_the_page_has_each_dialogue_that_changed_with_both_scorings(
         judged = [side["judge"].get("verdict") for side in (dialogue["before"], dialogue)]
         assert judged == [side[dialogue["id"]] for side in rows]
         assert "messages" not in dialogue["before"]
+
+
+def test_a_pair_that_only_the_first_run_had_is_shown_with_those_of_the_second(
+    runs: Path, tmp_path: Path
+) -> None:
+    first, second = runs / "first", runs / "deep" / "second"
+    of = next(dialogue for dialogue in read_dialogues(second) if dialogue.id == "chat-1")
+
+    def write(run: Path, name: str, *ids: str) -> None:
+        pairs = [
+            PreferencePair(
+                pair_id=one, dialogue_id=of.id, content_hash=of.content_hash, source="natural",
+                basis="rank", turn=1, prompt=of.messages[:1], tools=(), lineage=None,
+                confidence=None, chosen=Message(role="assistant", content=f"{one}, good"),
+                rejected=Message(role="assistant", content=f"{one}, bad"), check=None,
+                drop_reason="identical" if name == "dropped_pairs" else None,
+            )
+            for one in ids
+        ]  # fmt: skip
+        (run / "pairs").mkdir(exist_ok=True)
+        text = "".join(f"{pair.model_dump_json()}\n" for pair in pairs)
+        (run / "pairs" / f"{name}.jsonl").write_text(text)
+
+    write(first, "natural_pairs", "lost", "both", "then dropped")
+    write(first, "dropped_pairs", "dropped")
+    write(second, "natural_pairs", "both", "gained")
+    write(second, "dropped_pairs", "then dropped")
+    write_diff_page(diff_runs(first, second), tmp_path / "diff.html")
+    page = ReadPage.of(tmp_path / "diff.html")
+    at = page.column("id").index("chat-1")
+    assert "pairs" in page.column("changed")[at]
+    assert (page.column("pairs_gained")[at], page.column("pairs_lost")[at]) == (1, 2)
+    (body,) = [body for body in page.dialogues if body["id"] == "chat-1"]
+    shown = [pair["pair_id"] for pair in body["pairs"]]
+    assert shown == ["both", "gained", "then dropped", "lost"]
+    assert body["pairs"][-1]["chosen"]["content"] == "lost, good"
+    changes = {"gained": "gained", "lost": "lost", "then dropped": "lost"}
+    assert body["pair_changes"] == changes
+    assert "pairs" not in body["before"]
 
 
 def test_what_does_not_fit_into_the_page_keeps_its_figures(runs: Path, tmp_path: Path) -> None:

@@ -13,9 +13,12 @@ import pytest
 from curate.errors import UsageError
 from curate.export.counts import files
 from curate.recipe import Recipe, parse_recipe
+from curate.records import StageName, Unscored
 from curate.records.config import MinGood
+from curate.run.export import _write_judgments
 from curate.run.pipeline import RunResult, run_recipe
 from curate.run.read_back import read_judged
+from curate.run.staging import scored_rows
 from tests.live import live_server
 from tests.servers import CountingServer
 
@@ -117,6 +120,31 @@ def test_judgments_are_written_in_the_cards_form_and_taken_away_again(
     assert made.manifest.exports["judgments"]["judgments"] == 5
     run()
     assert not file.exists()
+
+
+def test_a_dialogue_without_a_judgment_has_the_reason_in_its_place(tmp_path: Path) -> None:
+    index = {"id": ["a", "b", "c", "d"], "content_hash": ["A", "B", "C", "C"]}
+    pl.DataFrame(index).write_parquet(tmp_path / "dialogues.parquet")
+    (tmp_path / "export").mkdir()
+    held = scored_rows(tmp_path, StageName.JUDGE, "f")
+    for key, reason in (("A", "bad_reply"), ("C", "reply_cut")):
+        held.append(
+            key, Unscored(dialogue_id="x", content_hash=key, stage=StageName.JUDGE, reason=reason)
+        )
+    counts = _write_judgments(tmp_path, held)
+    reasons = {"a": "bad_reply", "b": "not_scored", "c": "reply_cut", "d": "reply_cut"}
+    assert lines(tmp_path / "export/judgments.jsonl") == [
+        {"dialogue_id": name, "unscored": reason} for name, reason in reasons.items()
+    ]
+    assert counts == {
+        "judgments": 0,
+        "refused_judgments": 4,
+        "refused_judgments_bad_reply": 1,
+        "refused_judgments_not_scored": 1,
+        "refused_judgments_reply_cut": 2,
+        "dialogues_cut": 0,
+        "roles_added": 0,
+    }
 
 
 class TestSalvage:

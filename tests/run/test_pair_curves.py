@@ -208,6 +208,14 @@ def test_a_plan_foretells_what_is_asked_and_asks_nobody(judge: Judge, tmp_path: 
     assert plan.load.prompt == pytest.approx(characters / 4, rel=0.01)
 
 
+def test_a_plan_costs_what_the_judges_prices_say(tmp_path: Path) -> None:
+    priced = SCRIPTED | {"prices": {"input": 1.0, "output": 2.0}}
+    rows = [chat(at) for at in range(30)]
+    plan = plan_twins(recipe_of(tmp_path / "few.jsonl", rows, models={"judge": priced}), 50)
+    assert plan.cost is not None
+    assert plan.cost > plan.load.prompt / 1e6 / 2
+
+
 def test_twins_give_a_curve_and_a_second_time_asks_nothing(judge: Judge, tmp_path: Path) -> None:
     recipe = twins_recipe(tmp_path)
     plan, replies = plan_twins(recipe, 60), tmp_path / "replies.sqlite"
@@ -277,8 +285,13 @@ def test_a_judge_of_letters_alone_gets_no_curve(
 
     monkeypatch.setattr(model_pool, "open_engine", scripted)
     recipe = twins_recipe(tmp_path, judge={"mode": "json", "text": "off"})
-    with pytest.raises(UsageError, match="log-probabilities"):
+    with pytest.raises(UsageError, match="log-probabilities") as refused:
         fit_by_asking(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
+    assert str(refused.value) == (
+        "a curve needs a judge that gives log-probabilities\n"
+        "  got: letters alone\n"
+        "  do: use an engine that gives them"
+    )
     assert not judge.requests
 
 

@@ -486,14 +486,14 @@ def test_a_policy_plants_what_it_can_and_the_rest_is_edited(
     both = recipe(
         models={name: {"engine": "scripted", "replies": []} for name in ("judge", "policy")}
     )
-    asked = plan_probe(both, limit=26, by_policy=12)
+    asked = plan_probe(both, limit=39, by_policy=30)
     report = probe_judge(both, asked, tmp_path / "replies.sqlite").report
-    in_words = [case for case in asked.cases if is_in_words(case)][:12]
+    in_words = [case for case in asked.cases if is_in_words(case)][:30]
     rude = sum(case.kind == "tone_break" for case in in_words)
-    assert report.planted_by["policy"] + report.planted_by["edits"] == 26
-    assert report.planted_by["policy"] == 12 - sum(report.not_planted.values())
+    assert report.planted_by["policy"] + report.planted_by["edits"] == 39
+    assert report.planted_by["policy"] == len(in_words) - sum(report.not_planted.values())
     assert report.not_planted == {"length": rude}
-    assert rude >= 1
+    assert rude > 1
 
 
 def test_a_policy_that_is_not_named_cannot_plant() -> None:

@@ -44,6 +44,7 @@ def pair_lines(run: Path) -> list[dict[str, Any]]:
 def test_every_dialogue_is_there_with_its_scores(finished: Path, read: ReadPage) -> None:
     dialogues = list(read_dialogues(finished))
     assert [body["hash"] for body in read.dialogues] == [d.content_hash for d in dialogues]
+    assert read.figures["parts"] == []  # it is one file
     table = pl.read_parquet(finished / "scores.parquet")
     assert read.column("id") == table["id"].to_list()
     assert read.column("verdict") == table["verdict"].to_list()

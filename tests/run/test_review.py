@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from curate.errors import UsageError
 from curate.records import ReviewAnswer
 from curate.run.ingest import read_dialogues
+from curate.run.outputs import set_fingerprint
+from curate.run.populations import read_members
 from curate.run.read_back import read_manifest
 from curate.run.review import review_run
 from curate.run.reviews import answers_path, merged, reviews_of
@@ -56,7 +58,7 @@ def of_set(run: Path, name: str) -> list[str]:
 
 def test_people_stand_in_place_of_the_rules_with_who_and_when(run: Path, tmp_path: Path) -> None:
     chosen, rejected = of_set(run, "sft")[0], of_set(run, "rejected")[0]
-    why = decisions(run)[rejected]["reasons"]
+    why, of_rules = decisions(run)[rejected]["reasons"], set(of_set(run, "sft"))
     selected, fingerprint = (read_manifest(run).selected, read_manifest(run).fingerprints["select"])
     file = write(
         tmp_path / "r.jsonl", answer(run, chosen, "reject"), answer(run, rejected, "accept")
@@ -76,9 +78,14 @@ def test_people_stand_in_place_of_the_rules_with_who_and_when(run: Path, tmp_pat
     assert manifest.fingerprints["select"] != fingerprint, (
         "a certificate of the old set still holds"
     )
+    selected_now = (after[name]["content_hash"] for name in of_set(run, "sft"))
+    assert manifest.fingerprints["select"] == set_fingerprint(selected_now)
     assert manifest.selected == selected
     assert manifest.review == done.report
     assert manifest.rejections["reviewed"] == 1
+    assert (
+        set(read_members(run, "sft")["id"]) == of_rules
+    )  # what labels changed they do not certify
     text = "".join(p.read_text() for p in (run / "export" / "trl").rglob("sft*.jsonl"))
     said = {d.id: d.messages[-1].content for d in read_dialogues(run)}
     assert json.dumps(said[rejected]) in text

@@ -17,7 +17,7 @@ from aiohttp import web
 from typer.testing import CliRunner
 
 from curate.cli import app
-from curate.errors import UsageError
+from curate.errors import CurateError, UsageError
 from curate.recipe import Recipe
 from curate.run.pipeline import run_recipe
 from curate.run.verify import Verification, verify_run
@@ -293,6 +293,13 @@ def test_the_command_says_what_differs(run: Path) -> None:
 def test_a_run_that_cannot_be_verified_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a run folder"):
         verify_run(tmp_path)
+    path = run / "dialogues.jsonl"
+    first, second, rest = path.read_text().split("\n", 2)
+    path.write_text("\n".join([first, second[:-9], rest]))
+    with pytest.raises(CurateError) as damaged:
+        verify_run(run)
+    assert damaged.value.problem == f"{path}:2 is damaged"
+    assert damaged.value.got == "1 validation error for Dialogue"
     (run / "replies.sqlite").unlink()
     with pytest.raises(UsageError, match="nothing to make the run's scores from"):
         verify_run(run)

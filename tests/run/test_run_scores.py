@@ -1,0 +1,70 @@
+"""What a judge said of a labelled item, or why there is nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from curate.records import Judgment
+from curate.run.run_scores import JudgedItem, item_reading, labelled_readings
+from curate.trust.gold import Item, Label, Unused
+from curate.trust.levels import LabelledReading
+
+
+def judgment(**coherence: Any) -> Judgment:
+    whole = {
+        "coherence": {"score": 4} | coherence,
+        "task_completion": {"score": "n/a"},
+        "repair_handling": {"score": 2, "digit": "n/a"},
+    }
+    turn = {
+        "turn": 1,
+        "scores": {"context_use": 1, "helpfulness": 2, "safety": 3},
+        "digits": {"context_use": 3, "helpfulness": 4, "safety": 5},
+    }
+    return Judgment.model_validate(
+        {
+            "dialogue_id": "d", "content_hash": "h", "identity": {"engine": "e", "model": "m"},
+            "per_turn": [turn], "conversation_level": whole, "verdict": "good", "weakest_turn": None,
+        }
+    )  # fmt: skip
+
+
+READING = {"mean": 3.25, "coverage": 1.0, "probabilities": {"3": 0.6, "4": 0.2, "n/a": 0.2}}
+
+
+@pytest.mark.parametrize(
+    ("turn", "name", "read"),
+    [
+        (None, "coherence", JudgedItem(4, 3, 3.25, 0.2)),
+        (None, "task_completion", JudgedItem(None, None, None, 1.0)),
+        (None, "repair_handling", JudgedItem(2, None, None, 1.0)),
+        (1, "helpfulness", JudgedItem(2, 4, 4.0, 0.0)),
+        (2, "helpfulness", "the judge has no score of that turn"),
+        (None, "metric_tool_use", "the metrics of the dialogue could not be scored"),
+    ],
+)
+def test_an_item_has_its_level_its_digit_its_expectation_and_how_likely_it_is_none(
+    turn: int | None, name: str, read: JudgedItem | str
+) -> None:
+    held = {"h": judgment(digit=3, reading=READING)}
+    assert item_reading(Item("h", turn, name), held, {}) == read
+
+
+def test_a_reading_that_never_said_none_is_certain_of_a_level() -> None:
+    held = {"h": judgment(reading={"mean": 4.0, "coverage": 1.0, "probabilities": {"4": 1.0}})}
+    assert item_reading(Item("h", None, "coherence"), held, {}) == JudgedItem(4, 4, 4.0, 0.0)
+
+
+def test_labels_of_what_has_no_score_are_counted_with_their_place() -> None:
+    labels = {
+        Item("h", None, "coherence"): Label(5, (5,), "gold:1", 1),
+        Item("x", None, "coherence"): Label(5, (5, 5), "gold:2", 2),
+    }
+    unused = Unused()
+    held = {"h": judgment(digit=3, reading=READING)}
+    read = list(labelled_readings(labels, held, {}, {"h": "g", "x": "g"}, unused))
+    assert read == [LabelledReading(3.25, 3, 0.2, 5, "g")]
+    why = "the judge could not score the dialogue"
+    assert (unused.counts, unused.first) == ({why: 2}, {why: "gold:2"})
