@@ -12,10 +12,13 @@ import gc
 import signal
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_SECONDS_TO_A_SIGNAL = 1.0
+"""Time after which a signal that did not wake its thread is seen."""
 
 _YOUNG_OBJECTS = 20_000
 """New objects until the garbage collector looks. Requests in flight are many objects, and leave no circles behind:
@@ -59,6 +62,9 @@ def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
 
     try:
         threading.Thread(target=thread, name="curate").start()
+        # Ctrl-C may reach another thread of the process, or this one just before it waits: then nothing wakes it.
+        while not wait([outcome], _SECONDS_TO_A_SIGNAL).done:
+            pass
         return outcome.result()
     except KeyboardInterrupt:
         is_interrupted.set()

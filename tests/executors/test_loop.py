@@ -81,10 +81,12 @@ def test_it_runs_within_a_loop_as_in_a_notebook():
     assert asyncio.run(cell())
 
 
-def test_ctrl_c_within_a_loop_ends_the_work():
+@pytest.mark.parametrize("reaches", ["this thread", "another thread"])
+def test_ctrl_c_within_a_loop_ends_the_work(reaches: str) -> None:
     ended = []
 
     async def work() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         os.kill(os.getpid(), signal.SIGINT)
         try:
             await asyncio.sleep(60)
@@ -95,8 +97,13 @@ def test_ctrl_c_within_a_loop_ends_the_work():
     async def cell() -> None:
         # A kernel leaves Ctrl-C to Python's own handler while a cell runs.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        if reaches == "another thread":
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         run(work())
 
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(cell())
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(cell())
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     assert ended
