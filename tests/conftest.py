@@ -12,6 +12,8 @@ import pytest
 import typer.testing
 from hypothesis import settings
 
+from curate.planning import estimate
+
 # Several workers share the cores (make test): a library that takes them all would wait for the others.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -38,6 +40,18 @@ def pytest_collection() -> Generator[None, object, object]:
     gc.freeze()
     gc.enable()
     return collected
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_sampled() -> None:
+    """A run is foreseen from a few of its dialogues, where no test is about it: that takes as long as a small run itself."""
+    estimate.SAMPLE = 4
+
+
+@pytest.fixture
+def all_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run is foreseen from as many dialogues as by default."""
+    monkeypatch.setattr(estimate, "SAMPLE", 50)
 
 
 @pytest.fixture(scope="session")

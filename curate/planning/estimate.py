@@ -45,6 +45,8 @@ from curate.statistics import student_t
 from curate.storage.parquet_files import readable
 
 SAMPLE = 50
+"""Dialogues that an estimate is made from."""
+
 Loads = Mapping[str, Load]
 """What one dialogue asks in one stage, by model role."""
 
@@ -55,8 +57,8 @@ class Reservoir:
     Every dialogue has the same chance; the seed is fixed, so the same source gives the same sample.
     """
 
-    def __init__(self, size: int = SAMPLE) -> None:
-        self.size = size
+    def __init__(self, size: int | None = None) -> None:
+        self.size = size or SAMPLE
         self.seen = 0
         self.kept: list[Dialogue] = []
         self._random = random.Random(0)

@@ -34,6 +34,8 @@ from curate.records import Judgment, Manifest, PreferencePair, Rates, StageCount
 from curate.stages import WorkItem, bind_stages
 from tests.pairs.scripted import candidates_of
 
+pytestmark = pytest.mark.usefixtures("all_sampled")
+
 CAPABILITIES = frozenset({Capability.TOP_LOGPROBS, Capability.JSON_SCHEMA, Capability.PREFILL})
 CHARACTERS = TokenCounter(plain_text, lambda text: float(len(text)), "characters")
 

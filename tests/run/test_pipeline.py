@@ -666,6 +666,7 @@ def test_what_is_left_counts_damaged_rows_as_owed(
     assert left is not None
 
 
+@pytest.mark.usefixtures("all_sampled")
 @pytest.mark.parametrize(
     ("sections", "words"),
     [

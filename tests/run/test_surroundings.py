@@ -34,7 +34,7 @@ from tests.run.test_kill import (  # noqa: F401 (fixtures)
 )
 from tests.servers import CountingServer
 
-FAULTS = int(os.environ.get("CURATE_DISK_FAULTS", "5"))  # of each kind; `make soak` takes more
+FAULTS = int(os.environ.get("CURATE_DISK_FAULTS", "3"))  # of each kind; `make soak` takes more
 Fault = Callable[[], None]
 
 
