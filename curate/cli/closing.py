@@ -1,7 +1,7 @@
 """What a run came to, on the terminal: three blocks that read at a glance.
 
 The blocks say what came in, what the judge found and what came out; warnings stand last, and below them one line on
-what to do next. Whoever wants tokens, funnels and checks asks for `--verbose`, or for `curate show` (`show_details`).
+what to do next. Whoever wants tokens, funnels and checks asks for `--verbose`, or for `curate show` (`show_figures`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from curate.cli.printing import clip, duration, listed
-from curate.cli.show_details import show_details
+from curate.cli.show_run import show_figures
 from curate.wording import plural
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def show_run(console: Console, result: RunResult, *, verbose: bool = False) -> N
     """Three blocks, warnings, one line of advice and how the run ended; the details first where they are asked for."""
     manifest = result.manifest
     if verbose:
-        show_details(console, manifest)
+        show_figures(console, manifest)
     for title, lines in (
         ("What came in", _came_in(manifest)),
         (_judge_title(manifest), chain(_found(manifest), _true_shares(result))),

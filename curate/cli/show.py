@@ -14,8 +14,8 @@ from rich.markup import escape
 from curate.cli.agreement import show_agreement
 from curate.cli.console import OUT, print_json
 from curate.cli.printing import clip
-from curate.cli.show_details import show_details
 from curate.cli.show_dialogue import show_judged, show_pairs, unscored
+from curate.cli.show_run import show_figures
 from curate.errors import UsageError
 from curate.wording import plural
 
@@ -90,7 +90,7 @@ def show(
     if where is not None or sort is not None or limit is not None:
         OUT.print(f"[dim]{number:,} of {plural(manifest.dialogues, 'dialogue')}[/dim]")
         return
-    show_details(OUT, manifest)
+    show_figures(OUT, manifest)
     agreement = current_agreement(run_folder, manifest.fingerprints)
     if agreement is not None:
         show_agreement(OUT, agreement, details=verbose)

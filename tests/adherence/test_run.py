@@ -16,8 +16,8 @@ from rich.console import Console
 from curate.adherence.config import AdherenceConfig
 from curate.api import load_dialogues
 from curate.cli.closing import show_run
-from curate.cli.show_details import show_decay
 from curate.cli.show_dialogue import show_judged
+from curate.cli.show_run import show_decay
 from curate.engines.accounting import Accounting, Budget
 from curate.engines.base import Capability
 from curate.engines.cache import ReplyCache

@@ -16,7 +16,7 @@ from aiohttp import web
 from rich.console import Console
 
 from curate.adherence.config import AdherenceConfig
-from curate.cli.show_details import show_funnels
+from curate.cli.show_run import show_funnels
 from curate.dialogue import Dialogue
 from curate.engines.base import Capability
 from curate.engines.model_pool import ModelPool

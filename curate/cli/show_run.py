@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _POSITIONS = 10  # of a dialogue's replies, in the table of role adherence
 
 
-def show_details(console: Console, manifest: Manifest) -> None:
+def show_figures(console: Console, manifest: Manifest) -> None:
     """All figures of a run: sources, judges, load, funnels, checks, expected against actual load."""
     for source in manifest.sources:
         show_source(console, source)
