@@ -9,7 +9,7 @@ PEERS := .venv-peers
 PINS := $(wildcard .ci/constraints/test.txt)
 INSTALL := $(PIP) install $(addprefix --constraint ,$(PINS))
 
-.PHONY: quickstart demo twins docs test soak search mutants page test-browser test-trainers test-vllm lint bench clean
+.PHONY: quickstart demo twins docs test test-oldest soak search mutants page test-browser test-trainers test-vllm lint bench clean
 
 quickstart: $(VENV)/.base
 	$(BIN)/curate run recipes/quickstart.yaml
@@ -41,6 +41,10 @@ twins: $(VENV)/.base
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
+# The rooms that stand on libraries most, with the oldest releases that pyproject.toml allows, in a venv of its own that is kept (see .ci/oldest).
+test-oldest:
+	PYTHON=$(PYTHON) .ci/oldest
 
 # Faults by more plans and on more dialogues, kills and refusing disks in all stages by the hundred, inputs mutated by the thousand, a million
 # replies, and a long run that is killed twenty times; hours on a small machine.
