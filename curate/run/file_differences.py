@@ -69,6 +69,9 @@ def file_differences(kept: Path, made: Path, place: str) -> Iterator[Difference]
         kept: JSONL, JSON or Parquet, as it lies in the run.
         made: as it comes out now.
         place: the file's name in what is told.
+
+    Raises:
+        CurateError: one of them is damaged, so that it cannot be read.
     """
     if not kept.is_file():
         yield Difference(place=place, problem="is missing")
@@ -77,8 +80,7 @@ def file_differences(kept: Path, made: Path, place: str) -> Iterator[Difference]
         return
     tally = RowDifferences(place, "differs from what the kept replies give")
     if kept.suffix == ".json":
-        old, new = (orjson.loads(path.read_bytes()) for path in (kept, made))
-        yield value_difference(old, new, place)
+        yield value_difference(_value(kept), _value(made), place)
         return
     rows = _frame_rows if kept.suffix == ".parquet" else _lines
     for number, (old, new) in enumerate(zip_longest(rows(kept), rows(made)), start=1):
@@ -115,10 +117,18 @@ def _unit(row: Any, number: int) -> str:
 
 def _lines(path: Path) -> Iterator[Any]:
     for number, line in enumerate(read_lines(path), start=1):
-        try:
-            yield orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise damaged(f"{path}:{number}", error) from error
+        yield _parsed(line, f"{path}:{number}")
+
+
+def _value(path: Path) -> Any:
+    return _parsed(path.read_bytes(), path)
+
+
+def _parsed(text: bytes, place: Path | str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise damaged(place, error) from error
 
 
 def _frame_rows(path: Path) -> Iterator[dict[str, Any]]:

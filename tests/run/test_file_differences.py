@@ -81,6 +81,13 @@ def test_a_json_file_is_one_value(tmp_path: Path) -> None:
     assert found(kept, made) == [Difference(place="place", problem=DIFFERS, fields=("a.b", "c"))]
 
 
+def test_a_json_file_that_is_cut_is_named(tmp_path: Path) -> None:
+    kept, made = tmp_path / "kept.json", written(tmp_path / "made.json", {"rows": 1})
+    kept.write_bytes(made.read_bytes()[:-3])
+    with pytest.raises(CurateError, match=r"kept\.json"):
+        found(kept, made)
+
+
 def test_a_broken_line_is_named_with_its_number(tmp_path: Path) -> None:
     kept = tmp_path / "kept.jsonl"
     kept.write_text('{"a": 1}\n{broken\n')
