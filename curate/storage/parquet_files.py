@@ -82,7 +82,9 @@ class FrameFile:
                 with replacing(self.path) as temporary:
                     write_table(self._whole(), temporary, row_group_size=_ROW_GROUP)
         finally:
-            shutil.rmtree(self._parts, ignore_errors=True)
+            # Once the file stands, no later write removes them: a disk that refuses once is asked again.
+            for _ in range(2):
+                shutil.rmtree(self._parts, ignore_errors=True)
 
     def _whole(self) -> pl.LazyFrame:
         columns = [*self._first, *sorted(self._columns - set(self._first))]

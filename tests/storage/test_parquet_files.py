@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -21,6 +23,25 @@ def test_frames_become_one_table_with_the_types_that_hold_them_all(tmp_path: Pat
     assert whole.columns == ["z", "label_a", "label_b"]
     assert whole["label_a"].to_list() == [1.0, None, 0.5]
     assert [frame.height for frame in read_frames(path, 2)] == [2, 1]
+    assert [found.name for found in tmp_path.iterdir()] == ["table.parquet"]
+
+
+def test_a_disk_that_refuses_to_remove_once_leaves_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, unlink, refused = tmp_path / "table.parquet", os.unlink, []
+
+    def refuse_once(place: Any, **given: Any) -> None:
+        if not refused and str(place).endswith("000001.parquet"):
+            refused.append(place)
+            raise PermissionError(13, "Permission denied", str(place))
+        unlink(place, **given)
+
+    with FrameFile(path) as table:
+        table.append(pl.DataFrame({"a": [1]}))
+        table.append(pl.DataFrame({"a": [2]}))
+        monkeypatch.setattr(os, "unlink", refuse_once)
+    assert refused
     assert [found.name for found in tmp_path.iterdir()] == ["table.parquet"]
 
 
