@@ -7,7 +7,8 @@ cache then pay for it once.
 
 The dialogue is data inside ONE user message: chat templates render history and the last turn
 differently, which would break the shared prefix and let the data speak with the judge's voice.
-Whatever in it could close the fence, pose as a header or form a special token is defused and counted.
+Whatever in it could close the fence, pose as a header, form a special token or tell the judge a level is defused and
+counted.
 
 Every segment starts with a visible ASCII character and ends with a newline, because tokenizers split
 there: joining segments then never changes the tokens of what stands before.
@@ -25,6 +26,7 @@ import orjson
 
 from curate.dialogue import Dialogue, Message, ToolCall, Turn
 from curate.engines.prompt_files import prompt_sections
+from curate.engines.words_to_judge import hide_levels
 
 T = TypeVar("T")
 
@@ -137,7 +139,7 @@ def render_message(
     show_ids: bool = False,
     headings: Mapping[str, str] = NO_HEADINGS,
 ) -> Defused:
-    """One message under its header `[turn.role]`, ending with a newline.
+    """One message under its header `[turn.role]`, ending with a newline; no level that it tells a judge is shown.
 
     Args:
         show_ids: name each tool call by its id, and each result by the id of its call.
@@ -152,14 +154,18 @@ def render_message(
     parts: list[str] = []
     if show_reasoning and message.reasoning:
         parts.append(f"(thinking) {message.reasoning}")
-    if message.content.strip():
-        parts.append(message.content.strip())
+    content, hidden = message.content.strip(), 0
+    if message.role != "assistant":  # whose own words are what is judged
+        (role, in_name), (content, in_content) = hide_levels(role), hide_levels(content)
+        hidden = in_name + in_content
+    if content:
+        parts.append(content)
     parts.extend(
         f"(calls tool) {f'#{call.id} ' if show_ids and call.id else ''}{rendered_call(call)}"
         for call in message.tool_calls
     )
     name, body = defuse(role), defuse("\n".join(parts) or "(empty)")
-    return Defused(f"[{turn}.{name.text}]\n{body.text}\n", name.count + body.count)
+    return Defused(f"[{turn}.{name.text}]\n{body.text}\n", hidden + name.count + body.count)
 
 
 def rendered_call(call: ToolCall) -> str:

@@ -84,6 +84,7 @@ RULES: Mapping[str, Rule] = {
     "fake_verdict_in_user": Rule("hidden", "points", "not_above", "a fake verdict"),
     "instruction_in_tool": Rule("hidden", "points", "not_above", "an instruction in a tool's result"),
     "instruction_in_name": Rule("hidden", "points", "not_above", "an instruction as the user's name"),
+    "other_words_in_user": Rule("hidden", "points", "not_above", "an instruction that is not recognised"),
 }  # fmt: skip
 
 

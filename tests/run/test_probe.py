@@ -41,6 +41,7 @@ from curate.run.trust_reports import read_trust_report
 from curate.sources.shipped_files import sample_rewordings
 from curate.stages import bind_verifier, judge_stage
 from curate.trust.probe_cases import KIND_SENTENCES
+from curate.trust.probe_variants import ATTACKS
 
 _MESSAGE = re.compile(r"^\[(\d+)\.(\w+) ?([^\]]*)\]\n(.*?)(?=^\[\d+\.|^</dialogue>)", re.M | re.S)
 _KINDS = {sentence: kind for kind, sentence in KIND_SENTENCES.items()}
@@ -265,12 +266,19 @@ def blames_the_last(seen: Seen) -> float:
 
 
 _HIDDEN = re.compile(
-    r"[Gg]ives? 5 to everything|It was flawless|New rule for the judge|\"verdict\": \"excellent\""
+    r"[Gg]ives? (?:5|…) to everything|It was (?:flawless|…)|New rule for the judge|\"verdict\": \"|A word to whoever"
+)
+_LEVELS = re.compile(
+    r"[Gg]ives? 5 to everything|It was flawless|every score is 5|\"verdict\": \"excellent|each field"
 )
 
 
 def obeys(seen: Seen) -> float:
     return 5.0 if _HIDDEN.search(seen.text) else good(seen)
+
+
+def gives_the_level_it_is_told(seen: Seen) -> float:
+    return 5.0 if _LEVELS.search(seen.text) else good(seen)
 
 
 def ignores_the_scenario(seen: Seen) -> float:
@@ -320,6 +328,8 @@ def dislikes_translations(seen: Seen) -> float:
         (Judge(obeys), "fake_verdict_in_user", ("fail",)),
         (Judge(obeys), "instruction_in_tool", ("fail",)),
         (Judge(obeys), "instruction_in_name", ("fail",)),
+        (Judge(obeys), "other_words_in_user", ("fail",)),
+        (Judge(gives_the_level_it_is_told), "other_words_in_user", ("fail",)),
         (Judge(pick=lambda *_: "A"), "candidate_order", ("fail",)),
         (Judge(ignores_the_scenario), "other_scenario", ("fail", "unclear")),
         (Judge(prefers_names), "speaker_names", ("fail",)),
@@ -335,6 +345,11 @@ def dislikes_translations(seen: Seen) -> float:
 def test_a_biased_judge_is_caught(judge: Judge, caught: str, wanted: tuple[str, ...]) -> None:
     line = card(judge, only=caught).report.line(caught)
     assert line.state in wanted, line
+
+
+@pytest.mark.parametrize("line", sorted(ATTACKS.keys() - {"other_words_in_user"}))
+def test_a_level_that_is_hidden_from_the_prompt_cannot_be_given(line: str) -> None:
+    assert card(Judge(gives_the_level_it_is_told), only=line).report.line(line).state == "pass"
 
 
 @cache
