@@ -26,7 +26,7 @@ DIALOGUES = int(os.environ.get("CURATE_FAULT_DIALOGUES", "8"))
 
 
 def wide(server: CountingServer, folder: Path, models: dict[str, Any]) -> Recipe:
-    """Hundreds of dialogues of one turn, one call each."""
+    """Hundreds of dialogues of one turn, one call each: as many open at once as the model may have."""
     data = write_rows(folder / "chats.jsonl", [chat(n, turns=1) for n in range(300)])
     return recipe(server, data, judge=False, models={"judge": models["judge"]})
 
@@ -43,8 +43,8 @@ def test_faults_that_pass_change_nothing(
 ) -> None:
     monkeypatch.setattr(Retrying, "_pause", lambda *_: 0.01)
     plan = Plan(seed)
-    delay = (0.05, 0.15) if plan_recipe is wide else (0.002, 0.02)
-    with live_server(answer=plan, delay=delay) as server:
+    crowd = 256 if plan_recipe is wide else 0
+    with live_server(answer=plan, delay=(0.002, 0.02), crowd=crowd) as server:
         model = {
             "engine": "openai",
             "model": "fake-judge",
@@ -54,7 +54,6 @@ def test_faults_that_pass_change_nothing(
         }
         planned = plan_recipe(server, tmp_path, {"judge": model, "policy": model})
         result = run_recipe(planned, out=tmp_path / "faulty")
-        in_flight = server.largest_in_flight
         asked_again = {key for key, times in plan.given.items() if times > 1}
         plan.is_calm = True
         undisturbed = run_recipe(planned, out=tmp_path / "calm").manifest
@@ -64,7 +63,7 @@ def test_faults_that_pass_change_nothing(
     assert result.exit_code == 0
     assert asked_again == set()
     assert later == []
-    assert in_flight >= (200 if plan_recipe is wide else 2)
+    assert server.largest_in_flight >= (256 if plan_recipe is wide else 2)
     kinds = {*FAULTS, *OF_LABELS, *OF_WORDS}
     assert len(plan.faults) >= len(kinds) / 2, kinds - plan.faults.keys()
     manifest = result.manifest
