@@ -9,9 +9,11 @@ import json
 import re
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from curate.publishing.hub_commit import REPORT
@@ -104,7 +106,7 @@ def test_findings_stop_the_command_and_are_shown_masked(
     for word in ("email: 1 in 1 row, stops the push", "phone: 1 in 1 row, allowed", "a…@l….org"):
         assert word in said
     assert "--allow email" in said
-    assert "chat-0" in said
+    assert lines(run / "push/findings.jsonl")[0]["row_id"] in said
     both = ("--allow", "phone", "--allow", "email")
     assert curate("push", run, REPO, *both, env=outside).returncode == 0
 
@@ -219,11 +221,14 @@ def test_the_code_on_the_card_trains(
     assert curate("push", run, REPO, env=outside).returncode == 0
     card = hub.files(REPO)["README.md"].decode()
     blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    # `dpo` has but one pair, for validation: nothing to train on, and no code that would.
-    assert len(blocks) == 2
+    # A config whose pairs are all for validation has nothing to train on, and no code that would.
+    tables = {name: data for name, data in hub.files(REPO).items() if "/train-" in name}
+    rows = {name: pq.read_metadata(BytesIO(data)).num_rows for name, data in tables.items()}
+    to_train = [name for name, count in rows.items() if re.match(r"sft|dpo", name) and count]
+    assert len(blocks) == len(to_train) >= 2
     code = "\n".join(blocks).replace("your/model", str(tiny_model(tmp_path / "tiny")))
     small = "max_length=4096, max_steps=1, use_cpu=True, bf16=False, report_to=[]"
     code = code.replace("max_length=4096", small)
     trained = process(sys.executable, "-c", code, env=outside, cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr[-3000:]
-    assert trained.stdout.count("train_loss") == 2
+    assert trained.stdout.count("train_loss") == len(blocks)

@@ -400,7 +400,7 @@ def test_each_kind_of_finding_stops_the_push_until_it_is_allowed(
         "sft/train-00000-of-00001.parquet",
         0,
     )
-    assert line["row_id"] == "chat-0"
+    assert line["row_id"] == rows_of(prepared, "sft", "train")[0]["dialogue_id"]
     others = tuple(name for name in FOUND if name != kind)
     with pytest.raises(CurateError, match="nothing was pushed"):
         send(prepare_push(run, REPO, PushOptions(endpoint=hub.url, allow=others)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,9 +59,9 @@ def test_an_accepted_mapping_is_written_as_a_recipe_with_what_to_look_at(log: Pa
 
 
 def test_what_cannot_be_ingested_says_what_would_do(log: Path, tmp_path: Path) -> None:
-    def refused(**asked: object) -> str:
+    def refused(**asked: Any) -> str:
         with pytest.raises(UsageError) as raised:
-            ingest_source(**asked)  # type: ignore[arg-type]
+            ingest_source(**asked)
         return str(raised.value)
 
     assert refused() == (

@@ -1,4 +1,4 @@
-"""What the report holds of a run's pairs: a row each for the table, and by dialogue what the prompt does not say."""
+"""The pairs and dialogues of a run, as its report holds them: pairs as rows of a table, a prompt once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run finds done: rows that are owed, and why another run's rows are not its own."""
+"""Which rows of a stage are still missing when a run goes on, and why rows of another run do not count."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from curate.run.rows_left import KeptRows, Reused
 
 
 def test_a_fork_is_owed_of_what_is_judged_and_of_the_rest_by_its_share(tmp_path: Path) -> None:
-    """Of five dialogues three are scored, two of them by this judge, and one of those has its row."""
+    """There are five dialogues: three are scored, two of these by this judge, and one of the two has its row."""
     share = AssumedShare(0.25, "assumed")
     recipe = parse_recipe({"name": "r", "source": {"path": "x"}})
     kept = KeptRows(

@@ -123,8 +123,8 @@ def change_row(stage: str, change: Callable[[dict[str, Any]], None]) -> Callable
     return plant
 
 
-A_SCORE = "SELECT number FROM kept WHERE hex(value) LIKE '7B%' ORDER BY value LIMIT 1"
-"""A reply that a score of the judge is read from. By what it says: numbers are given as replies arrive."""
+A_SCORE = """SELECT number FROM kept WHERE CAST(value AS TEXT) LIKE '{"text":" 1"%' ORDER BY number LIMIT 1"""
+"""A reply that a score of the judge is read from: the judge is asked first, and digits are scores."""
 
 
 def change_reply(run: Path) -> None:
