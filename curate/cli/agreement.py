@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from curate.cli.console import OUT, AsJson, DataDimension, DataLabel, Scales, print_json
-from curate.cli.printing import number_table, short, show_unused, with_interval
+from curate.cli.printing import number_table, short, show_assumed_scales, show_unused, with_interval
 from curate.wording import plural
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     )
 
 _STATES = {"pass": "yes", "fail": "no", "not_enough_labels": "not known"}
+_LITTLE = 0.4
+"""Alpha between people below which one of them says little of the others."""
 _WIDTH = 24
 """Characters of a slice's name that are shown: a role can be long."""
 
@@ -49,6 +51,13 @@ def agreement(
             "'skilled' or 'crowd'."
         ),
     ] = "skilled",
+    hold_out: Annotated[
+        float,
+        typer.Option(
+            help="Leave out this share of the labelled dialogues, always the same ones: what prompts are "
+            "chosen by may not certify. `curate certify --hold-out` then goes by those left out.",
+        ),
+    ] = 0.0,
     details: Annotated[
         bool,
         typer.Option(
@@ -66,13 +75,16 @@ def agreement(
     from curate.trust.gold import parse_scales
 
     given = given_labels(run, gold, dimension, label)
-    made = measure_agreement(run, given, scales=parse_scales(scale or ()), raters=raters)
+    made = measure_agreement(
+        run, given, scales=parse_scales(scale or ()), raters=raters, hold_out=hold_out
+    )
     if as_json:
         print_json(made.report.model_dump(mode="json"))
         return
     show_agreement(OUT, made.report, details=details)
     for name, why in made.report.not_measured.items():
         OUT.print(f"[yellow]not measured:[/yellow] {name}: {escape(why)}", soft_wrap=True)
+    show_assumed_scales(made.report.assumed_scales)
     show_unused(made.unused, made.report.rows)
     OUT.print(escape(made.report.sentence), soft_wrap=True)
     if advice := " ".join(_steps(made.report)):
@@ -159,8 +171,15 @@ def _alternative(held: DimensionAgreement) -> str:
     can = "could" if test.passed else "could not"
     return (
         f"the judge {can} stand for one of the people: it is as near to the others as {won} of {len(test.raters)} "
-        f"of them (alternative annotator test, epsilon {test.epsilon:g})"
+        f"of them (alternative annotator test, epsilon {test.epsilon:g}){_among_people(held)}"
     )
+
+
+def _among_people(held: DimensionAgreement) -> str:
+    alpha = held.alpha.value
+    if alpha is None or alpha >= _LITTLE:
+        return ""
+    return f"; but these people agree little with each other (alpha {short(alpha)}), so that says little"
 
 
 def _show_details(console: Console, name: str, held: DimensionAgreement) -> None:
@@ -214,7 +233,7 @@ def _steps(report: Agreement) -> Iterator[str]:
     failing = {name: held for name, held in report.dimensions.items() if held.gate.state == "fail"}
     if any(
         held.mapped and held.mapped.kappa.interval and held.levels.kappa.value is not None
-        and held.mapped.kappa.interval[0] > held.levels.kappa.value
+        and held.mapped.kappa.interval[0] > max(0.0, held.levels.kappa.value)
         for held in report.dimensions.values()
     ):  # fmt: skip
         yield "`curate calibrate` with these labels makes levels that agree better (column `if calibrated`)."

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from curate.cli.console import OUT, AsJson, Scales, print_json
-from curate.cli.printing import number_table, short, show_unused, with_interval
+from curate.cli.printing import number_table, short, show_assumed_scales, show_unused, with_interval
 from curate.errors import UsageError
 from curate.wording import plural
 
@@ -290,6 +290,7 @@ def _show(found: Fitted, whole: Calibration, kept: Sequence[str], out: Path) -> 
         _show_adherence(made.adherence)
     for name, why in found.not_fitted.items():
         OUT.print(f"[yellow]not fitted:[/yellow] {name}: {escape(why)}", soft_wrap=True)
+    show_assumed_scales(found.assumed_scales)
     show_unused(found.unused, found.rows)
     if kept:
         OUT.print(f"kept from {escape(str(out))}: {', '.join(kept)}", soft_wrap=True)

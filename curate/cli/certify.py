@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 RATES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07)
 POWERS = (0.8, 0.9)
+ANY_SIZE = 20_000
+"""Members of a set that is not named, for an audit that may stop."""
 
 
 def certify(
@@ -62,6 +64,13 @@ def certify(
     anytime: Annotated[
         bool, typer.Option("--anytime", help="The labels were looked at while they came in.")
     ] = False,
+    hold_out: Annotated[
+        float,
+        typer.Option(
+            help="The share that `curate agreement --hold-out` left out while prompts were chosen: only these "
+            "labelled dialogues certify."
+        ),
+    ] = 0.0,
     plan: Annotated[
         bool, typer.Option("--plan", help="Say how many labels it will take; no labels needed.")
     ] = False,
@@ -89,7 +98,7 @@ def certify(
     from curate.run.question import Question
     from curate.storage.whole_files import write_record
 
-    question = Question(bad, risk, confidence, of, column, anytime)
+    question = Question(bad, risk, confidence, of, column, anytime, hold_out)
     question.check()
     if plan:
         _plan(run, question, rate, as_json=as_json)
@@ -170,29 +179,35 @@ def _plan(
     run: Path | None, question: Question, rates: list[float] | None, *, as_json: bool
 ) -> None:
     """How many labels it takes, for the shares of bad ones that one expects."""
-    from curate.run.populations import SFT, named_set, read_members
-    from curate.trust.guarantee import labels_for, least_labels
+    from curate.run.populations import SFT, named_set, promised_members
+    from curate.trust.guarantee import anytime_labels, first_labels, labels_for, least_labels
 
     wrong = [rate for rate in rates or () if not 0 <= rate < 1]
     if wrong:
         raise UsageError("--rate is a share", got=wrong[0], expected="0 or more and below 1")
     risk, error = question.risk, question.error
     of = question.of or SFT
-    size = None if run is None else read_members(run, of, question.column).height
+    size = None if run is None else promised_members(run, of, question.column).height
     expected = sorted(set(rates)) if rates else [rate for rate in RATES if rate < risk]
     least = {bad: least_labels(bad, risk, error, size) for bad in (0, 1, 2, 3, 5, 10)}
     if size is not None:
         least = {bad: labels for bad, labels in least.items() if labels < size or not bad}
-    needed = {
-        rate: tuple(labels_for(rate, risk, error, power, size) for power in POWERS)
-        for rate in expected
-    }
+    if question.test == "anytime":
+        needed = {
+            rate: anytime_labels(rate, risk, error, POWERS, size or ANY_SIZE) for rate in expected
+        }
+    else:
+        needed = {
+            rate: tuple(labels_for(rate, risk, error, power, size) for power in POWERS)
+            for rate in expected
+        }
     if as_json:
         print_json(
             {
                 "risk": risk,
                 "confidence": question.confidence,
                 "size": size,
+                "test": question.test,
                 "least_labels": {str(bad): labels for bad, labels in least.items()},
                 "labels": {
                     str(rate): {str(p): n for p, n in zip(POWERS, held, strict=True)}
@@ -201,16 +216,34 @@ def _plan(
             }
         )
         return
+    if question.test == "threshold":
+        OUT.print(
+            f"A threshold on {escape(question.column or '')} is looked for from the strictest on: the first that is tried has "
+            f"at least {first_labels(200, risk, error):,} labels at or above it, and {first_labels(300, risk, error):,} where 300 "
+            "are labelled in all. So draw 200 or more, the fewer of the set are good the more; what follows holds for the "
+            "labels at or above a threshold.",
+            soft_wrap=True,
+        )
     whole = f" of the {size:,} {named_set(of)}" if size is not None else ""
     OUT.print(
-        f"At most {100 * risk:.3g} %{escape(whole)} bad, with {100 * question.confidence:.3g} % confidence. It passes "
-        "with so many bad ones among so many labels, or more labels:",
+        f"At most {100 * risk:.3g} %{escape(whole)} bad, with {100 * question.confidence:.3g} % confidence."
+        + (
+            ""
+            if question.test == "anytime"
+            else " It passes with so many bad ones among so many labels, or more labels:"
+        ),
         soft_wrap=True,
     )
-    table = number_table("bad ones", *map(str, least))
-    table.add_row("labels", *(f"{labels:,}" for labels in least.values()))
-    OUT.print(table)
-    OUT.print("Labels to draw so that it passes, where this share is bad in truth:")
+    if question.test != "anytime":
+        table = number_table("bad ones", *map(str, least))
+        table.add_row("labels", *(f"{labels:,}" for labels in least.values()))
+        OUT.print(table)
+    OUT.print(
+        "Labels after which it has passed, looked at one by one (of 2,000 simulated audits), where this share is bad in truth:"
+        if question.test == "anytime"
+        else "Labels to draw so that it passes, where this share is bad in truth:",
+        soft_wrap=True,
+    )
     table = number_table("bad in truth", *(f"in {power:.0%} of cases" for power in POWERS))
     for rate, held in needed.items():
         never = "never" if rate >= risk else "too many"

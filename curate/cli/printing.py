@@ -57,6 +57,16 @@ def show_unused(unused: Unused, of: int | None = None) -> None:
         )
 
 
+def show_assumed_scales(assumed: Mapping[str, str]) -> None:
+    """Print which scales labels were taken to be on, where nobody stated one and they do not show it."""
+    if assumed:
+        OUT.print(
+            f"[yellow]assumed scales:[/yellow] {escape('; '.join(f'{name} {scale}' for name, scale in assumed.items()))}"
+            f" (state another: --scale {next(iter(assumed))}=LOWEST-HIGHEST)",
+            soft_wrap=True,
+        )
+
+
 def show_source(console: Console, source: Mapping[str, Any]) -> None:
     """What a source is and what became of its rows."""
     console.print(

@@ -33,7 +33,7 @@ def sample(
     by: Annotated[
         str | None,
         typer.Option(
-            help="Column: draw from each fifth of it in proportion, so that none is left out."
+            help="Column: draw from each fifth of it in proportion, of words from each word, so that none is left out."
         ),
     ] = None,
     dimension: Annotated[
@@ -67,8 +67,11 @@ def sample(
     is drawn from the SFT set by default, else from all scored dialogues.
     """
     from curate.run.sample import sample as sample_run
+    from curate.trust.gold import GOOD
 
     asked = _asked(purpose, risk, confidence)
+    if purpose == "certify" and dimension and not {*dimension} & {*GOOD}:
+        asked += f' --bad "{dimension[0]} < 3"'
     out = out or Path("labels.csv" if tool is None else f"labels-{tool}")
     made = sample_run(
         run,
@@ -99,8 +102,8 @@ def _show(made: Sampled) -> None:
     )
     if made.used_to_fit:
         OUT.print(
-            f"[yellow]{made.used_to_fit:,} of those fitted the judge's calibration:[/yellow] a certificate leaves them out, so "
-            "they need no label.",
+            f"[yellow]{made.used_to_fit:,} more fitted the judge's calibration[/yellow] and are not drawn: a certificate says "
+            "nothing of them.",
             soft_wrap=True,
         )
     if draw.by is not None:

@@ -227,6 +227,10 @@ class Agreement(TrustReport):
     not_measured: dict[str, str] = Field(
         default_factory=dict, description="Dimensions with labels and no figure, and why."
     )
+    assumed_scales: dict[str, str] = Field(
+        default_factory=dict,
+        description="The scale that was assumed, of dimensions whose labels do not reach both ends of 1-5.",
+    )
     shares: tuple[CorrectedShare, ...] = ()
 
     @property
@@ -269,7 +273,8 @@ def agreement_sentence(
         return f"{shown} (kappa at least {held.gate.lower:.2f})"
 
     def failing(name: str, held: DimensionAgreement) -> str:
-        return f"{name} (kappa at most {held.gate.upper:.2f})"
+        mapped = " once mapped" if held.gate.goes_by == "mapped" else ""
+        return f"{name} (kappa at most {held.gate.upper:.2f}{mapped})"
 
     def waiting(name: str, held: DimensionAgreement) -> str:
         more = held.gate.more_dialogues

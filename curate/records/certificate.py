@@ -17,7 +17,9 @@ DrawPurpose = Literal["certify", "agreement", "calibrate"]
 class DrawStratum(Frozen):
     """A part of what was drawn from: each of its members had the chance drawn / size."""
 
-    name: str = Field(description="Of a score's part: lowest to highest score in it.")
+    name: str = Field(
+        description="Of a score's part its lowest to highest score; of a column of words the word."
+    )
     size: int
     drawn: int
 
@@ -57,7 +59,7 @@ class CertifiedSet(Frozen):
     size: int = Field(description="Members, without those set apart.")
     apart: int = Field(
         0,
-        description="Members whose labels fitted the judge's calibration; nothing is promised of these.",
+        description="Members whose labels fitted the judge's calibration or chose its prompts; nothing is promised of these.",
     )
     fingerprint: str = Field(description="Hash of the members' content.")
 
@@ -65,9 +67,9 @@ class CertifiedSet(Frozen):
 class LabelCounts(Frozen):
     """The labels that a certificate rests on."""
 
-    origin: Literal["draw", "unknown"] = Field(
-        description="draw: of a draw that is recorded with the run. unknown: the certificate holds only if "
-        "they were drawn at random."
+    origin: Literal["draw", "all", "unknown"] = Field(
+        description="draw: of a draw that is recorded with the run. all: every member has a label, so none had to be "
+        "drawn. unknown: the certificate holds only if they were drawn at random."
     )
     draw: str | None = None
     drawn: int = Field(description="Members that were to be labelled.")
@@ -75,6 +77,12 @@ class LabelCounts(Frozen):
     missing: int = Field(0, description="Drawn and not labelled: counted as bad.")
     bad: int = Field(description="With the missing ones.")
     unused: dict[str, int] = Field(default_factory=dict, description="Rows not used, by reason.")
+    hold_out: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of the labelled dialogues that were kept from choosing prompts; the others are set apart.",
+    )
     rule: str | None = Field(
         None, description="What counts as bad, as `--bad` gave it; null: by default."
     )
@@ -106,7 +114,11 @@ class Certificate(TrustReport):
     test: CertificateTest
     bad: str = Field(description="What counts as bad, as the user said it.")
     risk: float = Field(gt=0, lt=1)
-    confidence: float = Field(gt=0.5, lt=1)
+    confidence: float = Field(
+        gt=0.5,
+        lt=1,
+        description="Of the test. With earlier questions less is promised: `joint_confidence`.",
+    )
     certified: CertifiedSet
     labels: LabelCounts
     p_value: float | None = Field(None, description="Of the test; null for `anytime`.")
@@ -121,12 +133,17 @@ class Certificate(TrustReport):
     )
     earlier_attempts: int = Field(
         0,
-        description="Other questions asked of the same labels before, each with a chance to be wrong.",
+        description="Other questions asked about what is bad in that sense before, each with a chance to be wrong.",
     )
     identities: dict[str, JudgeIdentity] = Field(
         default_factory=dict, description="Whose scores it goes by, by stage."
     )
     source: str = Field(description="Hash of the content of all dialogues of the run.")
+
+    @property
+    def joint_confidence(self) -> float:
+        """How sure it is that no answer is wrong, this one's and those of the questions before, 0-1 (Bonferroni)."""
+        return max(0.0, 1 - (1 + self.earlier_attempts) * (1 - self.confidence))
 
     @model_validator(mode="after")
     def _has_its_threshold(self) -> Certificate:

@@ -40,7 +40,7 @@ from curate.records.agreement import (
 from curate.records.readings import METRIC
 from curate.run.agreement_marks import write_marks
 from curate.run.calibrate_metrics import highest_levels, metrics_of
-from curate.run.drawn_labels import given_labels
+from curate.run.drawn_labels import check_hold_out, given_labels, without_kept
 from curate.run.ingest import read_dialogues
 from curate.run.outputs import DROPPED_PAIRS, NATURAL_PAIRS, PAIRS, read_pairs
 from curate.run.pair_votes import preference_of, votes_by_pair
@@ -86,6 +86,7 @@ def measure_agreement(
     *,
     scales: Mapping[str, Scale] | None = None,
     raters: str = "skilled",
+    hold_out: float = 0.0,
 ) -> MeasuredAgreement:
     """Hold a run's scores against people's labels, and keep the report in the run folder; no model calls.
 
@@ -94,6 +95,8 @@ def measure_agreement(
         gold: file of labels of dialogues and pairs, see `trust.gold.split_labels`; or labels as `given_labels` reads them.
         scales: as `trust.gold.parse_scales` gives them.
         raters: what kind of people they are, for the alternative annotator test: experts, skilled or crowd.
+        hold_out: share of the labelled dialogues to leave out, so that they can certify what the others chose; with
+            them go the dialogues that were drawn to certify. 0 leaves out none.
 
     Raises:
         UsageError: no run, no label about it, labels that contradict themselves, or nothing to hold them against.
@@ -103,8 +106,13 @@ def measure_agreement(
         raise UsageError("no such kind of raters", got=raters, expected=", ".join(EPSILONS))
     run = Path(run)
     given = gold if isinstance(gold, GivenLabels) else given_labels(run, Path(gold))
+    check_hold_out(hold_out)
     rows, pairs, unused = split_labels(given)
     manifest = read_manifest(run)
+    if hold_out and rows:
+        rows, kept = without_kept(run, rows, hold_out)
+        for reason, (place, number) in kept.items():
+            unused.add(reason, place, number)
     join = _Join(run, manifest, EPSILONS[raters])
     matched = Gold(unused=unused)
     if rows or not pairs:
@@ -138,6 +146,7 @@ def measure_agreement(
         judges=join.judges,
         dimensions=join.dimensions,
         not_measured=join.not_measured,
+        assumed_scales=matched.assumed_scales,
         shares=tuple(join.shares),
     )
     write_trust_report(run, report)

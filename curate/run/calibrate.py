@@ -196,12 +196,14 @@ class Fitted:
         rows: labels given.
         unused: those of them that say nothing about this run, by reason.
         not_fitted: what has labels and too few of them, and why; by dimension or `p_good`.
+        assumed_scales: as in `trust.gold.Gold`.
     """
 
     calibration: Calibration
     rows: int = 0
     unused: Unused = field(default_factory=Unused)
     not_fitted: dict[str, str] = field(default_factory=dict)
+    assumed_scales: dict[str, str] = field(default_factory=dict)
 
 
 def calibrate_with_gold(
@@ -291,7 +293,7 @@ def calibrate_with_gold(
             )
         ),
     )
-    return Fitted(calibration, gold.rows, gold.unused, not_fitted)
+    return Fitted(calibration, gold.rows, gold.unused, not_fitted, gold.assumed_scales)
 
 
 def calibrate_with_shares(run: Path, shares: Mapping[str, Mapping[int, float]]) -> Calibration:

@@ -30,7 +30,9 @@ from curate.run.certificates import write_certificate_marks
 from curate.run.drawn_labels import (
     REJECTED_PREFERRED,
     DrawnLabels,
+    check_hold_out,
     given_labels,
+    is_held_out,
     one_a_group,
     read_labels,
 )
@@ -46,6 +48,7 @@ from curate.run.populations import (
     read_members,
     source_fingerprint,
     used_to_fit,
+    without_units,
 )
 from curate.run.question import Question
 from curate.run.read_back import read_manifest
@@ -106,18 +109,26 @@ def certify_run(run: str | Path, gold: str | Path | GivenLabels, question: Quest
         )
     of = question.of or _default_set(question, labels)
     members = read_members(run, of, question.column)
-    apart = used_to_fit(manifest, labels.pairs)
-    promised = members.filter(
-        ~pl.col(UNIT).is_in(pl.Series(list(apart), dtype=pl.String).implode())
-    )
+    apart = used_to_fit(manifest, labels.pairs) | _chosen_by(labels, question.hold_out)
+    promised = without_units(members, apart)
     if not promised.height:
         raise UsageError(
-            "all labels of that set were used to fit the judge's calibration, and may not certify it",
-            got=f"{members.height} {named_set(of)}, all labelled for the calibration",
+            "all labels of that set were used to fit the judge's calibration or to choose its prompts, and may not certify it",
+            got=f"{members.height} {named_set(of)}, all of them used so",
             fix="certify dialogues that the calibration has not seen, or calibrate anew with --hold-out 0.5, run again, and "
             "certify with the labels it kept back",
         )
     return _Certifying(run, manifest, question, of, members, promised, labels, given).certificate()
+
+
+def _chosen_by(labels: DrawnLabels, hold_out: float) -> frozenset[str]:
+    """The labelled dialogues that prompts may have been chosen by: all that are neither held out nor drawn to certify."""
+    check_hold_out(hold_out)
+    if not hold_out or (labels.draw is not None and labels.draw.purpose == "certify"):
+        return frozenset()
+    if labels.pairs:
+        raise UsageError("--hold-out is of dialogues", got="labels of pairs", fix="leave it out")
+    return frozenset(unit for unit in labels.bad if not is_held_out(unit, hold_out))
 
 
 def _default_set(question: Question, labels: DrawnLabels) -> str:
@@ -136,6 +147,7 @@ def question_of(certificate: Certificate) -> Question:
         certificate.certified.of,
         certificate.certified.column,
         certificate.test == "anytime",
+        certificate.labels.hold_out,
     )
 
 
@@ -182,9 +194,7 @@ def keep_certificate(run: Path, certificate: Certificate, given: GivenLabels) ->
         one != asked and (one["bad"], one["kind"]) == (certificate.bad, certificate.kind)
         for one in earlier
     )
-    if others:
-        certificate = certificate.model_copy(update={"earlier_attempts": others})
-        certificate = certificate.model_copy(update={"sentence": sentence_of(certificate)})
+    certificate = after_questions(certificate, others)
     path_of_labels = labels_path(run, certificate.kind)
     write_atomically(path_of_labels, _kept_labels(given))
     write_trust_report(run, certificate)
@@ -193,6 +203,18 @@ def keep_certificate(run: Path, certificate: Certificate, given: GivenLabels) ->
         with LineFile(path) as lines:
             lines.append(orjson.dumps(asked))
     return certificate
+
+
+def after_questions(certificate: Certificate, others: int) -> Certificate:
+    """Return the certificate with what so many other questions leave of its confidence: of none, once it is even odds."""
+    asked = certificate.model_copy(update={"earlier_attempts": others})
+    issued = certificate.issued and not _is_spent(asked)
+    asked = asked.model_copy(update={"issued": issued})
+    return asked.model_copy(update={"sentence": sentence_of(asked)})
+
+
+def _is_spent(certificate: Certificate) -> bool:
+    return certificate.joint_confidence <= 0.5 + 1e-9
 
 
 # ---- what they prove
@@ -214,7 +236,8 @@ class _Certifying:
     def certificate(self) -> Certificate:
         """The answer."""
         question = self.question
-        if self.labels.draw is None:
+        bad = self.labels.bad
+        if self.labels.draw is None and not all(unit in bad for unit in self.promised[UNIT]):
             self.labels = one_a_group(self.labels, self.promised)
         if question.test == "threshold":
             return self._threshold()
@@ -230,7 +253,8 @@ class _Certifying:
         bad = self.labels.bad
         if self.labels.drawn is None:
             labelled = [unit for unit in members[UNIT] if unit in bad]
-            return simple(sum(bad[unit] for unit in labelled), len(labelled)), 0
+            size = members.height if len(labelled) == members.height else None
+            return simple(sum(bad[unit] for unit in labelled), len(labelled), size), 0
         joined = members.select(UNIT).join(self.labels.drawn, on=UNIT, how="left")
         strata, missing = [], 0
         for stratum, part in joined.group_by("stratum"):
@@ -347,13 +371,14 @@ class _Certifying:
             fingerprint=set_fingerprint(members[UNIT]),
         )
         counts = LabelCounts(
-            origin="unknown" if labels.draw is None else "draw",
+            origin="draw" if labels.draw else "unknown" if tally.size is None else "all",
             draw=labels.draw.id if labels.draw else None,
             drawn=tally.labelled,
             labelled=tally.labelled - missing,
             missing=missing,
             bad=tally.bad,
             unused=labels.unused.counts,
+            hold_out=question.hold_out,
             rule=question.bad,
             fingerprint=fingerprint(_kept_labels(self.given).decode()),
         )
@@ -376,7 +401,7 @@ class _Certifying:
             evidence=evidence,
             bound=upper_bound(tally, question.confidence) if bound is None else bound,
             steps=steps,
-            more_labels=None if issued else _more_labels(question, tally),
+            more_labels=None if issued else _more_labels(question, tally, certified.size),
             earlier_attempts=0,
             identities=identities,
             source=source_fingerprint(self.run),
@@ -390,9 +415,12 @@ class _Certifying:
         return {name: held[name] for name in names if name in held}
 
 
-def _more_labels(question: Question, tally: Tally) -> int | None:
+def _more_labels(question: Question, tally: Tally, size: int) -> int | None:
     if question.test == "anytime":
-        return anytime_missing(tally.bad, tally.labelled, question.risk, question.error)
+        more = anytime_missing(tally.bad, tally.labelled, question.risk, question.error)
+        return None if more is None else min(more, size - tally.labelled)
+    if tally.size is None:  # a draw that would be made is of this set
+        tally = simple(tally.bad, tally.labelled, size)
     return labels_missing(tally, question.risk, question.error)
 
 
@@ -414,27 +442,38 @@ def sentence_of(certificate: Certificate) -> str:
         f" with {held.column} of {held.threshold:.4g} or more" if held.threshold is not None else ""
     )
     promise = f"at most {_percent(certificate.risk)} of the {held.size:,} {named_set(held.of)}{at} are {bad}"
-    drawn = "drawn at random" if labels.origin == "draw" else "labelled"
+    drawn = {"draw": "drawn at random", "all": "labelled, which is all of them,"}.get(
+        labels.origin, "labelled"
+    )
     missing = f", with {labels.missing} that have no label" if labels.missing else ""
     seen = f"{labels.bad} of {labels.drawn:,} {drawn} are{missing}"
     confidence = f"{_percent(certificate.confidence)} confidence"
-    if certificate.issued:
+    earlier = plural(certificate.earlier_attempts, "other question")
+    if certificate.issued and certificate.earlier_attempts:
+        said = (
+            f"With {_percent(certificate.joint_confidence)} confidence {promise}: {seen}. (It would be "
+            f"{_percent(certificate.confidence)} for this question alone; {earlier} about such bad ones came before it.)"
+        )
+    elif certificate.issued:
         said = f"With {confidence} {promise}: {seen}."
+    elif _is_spent(certificate):
+        said = (
+            f"Nothing is promised: {earlier} about such bad ones came before this one, each with a chance of "
+            f"{_percent(1 - certificate.confidence)} to be answered wrongly, and with so many one of the answers is likely to "
+            "be wrong. Ask with more --confidence, of a new draw."
+        )
     else:
         said = (
             f"The labels cannot show that {promise}: {seen}, so with {confidence} no more can be said than at most "
             f"{_percent(certificate.bound)}; {_what_would_help(certificate)}."
         )
     if held.apart:
-        said += f" Nothing is promised of {held.apart:,} more, whose labels fitted the judge's calibration."
+        why = "fitted the judge's calibration" + (
+            " or chose its prompts" if labels.hold_out else ""
+        )
+        said += f" Nothing is promised of {held.apart:,} more, whose labels {why}."
     if labels.origin == "unknown":
         said += f" {UNKNOWN_ORIGIN}"
-    if earlier := certificate.earlier_attempts:
-        least = max(0.0, 1 - (1 + earlier) * (1 - certificate.confidence))
-        said += (
-            f" {earlier} other question{'s were' if earlier > 1 else ' was'} asked about the same before: that no "
-            f"answer is wrong is promised with {_percent(least)}."
-        )
     return said
 
 
@@ -444,10 +483,12 @@ def _what_would_help(certificate: Certificate) -> str:
         return f"about {plural(more, 'more label')} of this draw would do if bad ones came at that rate"
     if more is not None:
         whole = labels.drawn + more
-        return (
-            f"it would take about {plural(more, 'more label')} if bad ones came at that rate (a new draw of {whole:,}, with "
-            "another --seed)"
+        draw = (
+            "then all of them have one"
+            if whole >= certificate.certified.size
+            else f"a new draw of {whole:,}, with another --seed"
         )
+        return f"it would take about {plural(more, 'more label')} if bad ones came at that rate ({draw})"
     if labels.drawn and labels.bad / labels.drawn >= certificate.risk:
         return "more labels would not help, for that share itself is not below the risk"
     return "no number of labels would do at that rate"

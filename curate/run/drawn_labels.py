@@ -152,12 +152,18 @@ def without_kept(
         kept[reason] = (place, number + 1)
     if rows and not used:
         raise UsageError(
-            "no label is left to fit to",
+            "all labels are kept for a certificate",
             got="; ".join(f"{plural(number, 'row')} {why}" for why, (_, number) in kept.items()),
             expected="labels of other dialogues",
             fix=f"curate sample {run} --for calibrate",
         )
     return used, kept
+
+
+def check_hold_out(share: float) -> None:
+    """Raise a UsageError for a share that leaves nothing, or is none."""
+    if not 0 <= share < 1:
+        raise UsageError("--hold-out is a share", got=share, expected="0 or more and below 1")
 
 
 def is_held_out(content_hash: str, share: float) -> bool:

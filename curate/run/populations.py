@@ -6,6 +6,7 @@ drawn from a set is recorded with the run (`trust/draws`), so that who certifies
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,21 +55,27 @@ def named_set(of: str) -> str:
     }.get(of, f"dialogues with {of}")
 
 
-def read_members(run: Path, of: str, column: str | None = None) -> pl.DataFrame:
+def read_members(
+    run: Path, of: str, column: str | None = None, *, any_type: bool = False
+) -> pl.DataFrame:
     """The members of a set: `unit`, `id`, `group` (null for none), and `score` where a column is named.
 
     Args:
         run: a finished run.
         of: sft (as the rules select it), scored (by all stages that ran, and not the worse side of the data), all, pairs, natural_pairs, or
             an SQL condition over the score table.
-        column: of the score table, or of pairs one of `PAIR_SCORES`. Members without a value are left out.
+        column: of the score table, or of pairs one of `PAIR_SCORES`. Members without a number are left out.
+        any_type: the column may hold words, truth values or whatever else, which are then `score` as text, `(none)` for none.
 
     Raises:
         UsageError: no such run, set or column, or one that holds no numbers.
     """
     read_manifest(run)
-    members = _pair_members(run, of, column) if is_of_pairs(of) else _dialogues(run, of, column)
-    if column is not None:
+    if is_of_pairs(of):
+        members = _pair_members(run, of, column)
+    else:
+        members = _dialogues(run, of, column, any_type=any_type)
+    if column is not None and members.schema["score"] == pl.Float64():
         members = members.filter(pl.col("score").is_not_null() & pl.col("score").is_not_nan())
     if not members.height:
         raise UsageError(
@@ -79,10 +86,10 @@ def read_members(run: Path, of: str, column: str | None = None) -> pl.DataFrame:
     return members
 
 
-def _dialogues(run: Path, of: str, column: str | None) -> pl.DataFrame:
+def _dialogues(run: Path, of: str, column: str | None, *, any_type: bool) -> pl.DataFrame:
     table = read_scores(run)
     if column is not None:
-        _check_score(table, column)
+        _check_score(table, column, any_type=any_type)
     if of == SFT:
         keep = pl.Series([_selected_by_rules(decision) for decision in read_decisions(run)])
         if len(keep) != table.height:
@@ -100,7 +107,11 @@ def _dialogues(run: Path, of: str, column: str | None) -> pl.DataFrame:
         check_condition(of, "--of")
         check_columns(columns_of(parse(of, "--of")), "--of", table.schema, labels_known=True)
         keep = matching(table, of, "--of")
-    score = [] if column is None else [pl.col(column).cast(pl.Float64).alias("score")]
+    score: list[pl.Expr] = []
+    if column is not None and table.schema[column].is_numeric():
+        score = [pl.col(column).cast(pl.Float64).alias("score")]
+    elif column is not None:
+        score = [pl.col(column).cast(pl.String).fill_null("(none)").alias("score")]
     members = table.filter(keep).select(pl.col("content_hash").alias(UNIT), "id", "group", *score)
     return members.unique(UNIT, keep="first", maintain_order=True)
 
@@ -115,10 +126,10 @@ def _selected_by_rules(decision: dict[str, Any]) -> bool:
     return SFT in decision["sets"] if reviewed is None else not reviewed["rule_reasons"]
 
 
-def _check_score(table: pl.DataFrame, column: str) -> None:
-    check_columns([column], "--column", table.schema, labels_known=True)
+def _check_score(table: pl.DataFrame, column: str, *, any_type: bool) -> None:
+    check_columns([column], "--by" if any_type else "--column", table.schema, labels_known=True)
     dtype = table.schema[column]
-    if not dtype.is_numeric():
+    if not any_type and not dtype.is_numeric():
         raise UsageError(
             "no threshold can be set on that column",
             got=f"{column}, which holds {dtype}",
@@ -142,6 +153,17 @@ def _pair_members(run: Path, of: str, column: str | None) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=names).unique(UNIT, keep="first", maintain_order=True)
 
 
+def promised_members(run: Path, of: str, column: str | None = None) -> pl.DataFrame:
+    """Return the members of a set that a certificate can speak of, as `read_members`: without those that fitted the judge."""
+    members = read_members(run, of, column)
+    return without_units(members, used_to_fit(read_manifest(run), is_of_pairs(of)))
+
+
+def without_units(members: pl.DataFrame, units: frozenset[str]) -> pl.DataFrame:
+    """Return the members but those of these ids or content hashes."""
+    return members.filter(~pl.col(UNIT).is_in(pl.Series(list(units), dtype=pl.String).implode()))
+
+
 def source_fingerprint(run: Path) -> str:
     """A hash of the content of all dialogues of a run."""
     return set_fingerprint(read_index(run, "content_hash").to_series())
@@ -158,18 +180,24 @@ def identities_of(manifest: Manifest, column: str | None, of: str) -> dict[str, 
 
 
 def used_to_fit(manifest: Manifest, pairs: bool) -> frozenset[str]:
-    """What the labels were of that fitted a calibration, a curve or a cascade of the run's recipe."""
-    recipe = manifest.recipe
-    cascade = (recipe.get("models") or {}).get("judge") or {}
-    fitted = (
-        [(recipe.get("fork") or {}).get("curve")]
-        if pairs
-        else [
-            *((recipe.get(name) or {}).get("calibration") for name in ("judge", "adherence")),
-            cascade.get("fit"),
-        ]
+    """Return the members whose labels fitted a file that the run's recipe names: a calibration, a curve or a cascade."""
+    of_pairs = (("fork", "curve"), ("natural", "verify", "curve"))
+    of_dialogues = (
+        ("judge", "calibration"),
+        ("adherence", "calibration"),
+        ("metrics", "calibration"),
+        ("models", "judge", "fit"),
     )
-    return frozenset(unit for held in fitted if held for unit in held.get("labelled", ()))
+    files = (_at(manifest.recipe, keys) for keys in (of_pairs if pairs else of_dialogues))
+    return frozenset(unit for file in files for unit in file.get("labelled", ()))
+
+
+def _at(recipe: Mapping[str, Any], keys: Sequence[str]) -> Mapping[str, Any]:
+    """The section of a resolved recipe under these keys; empty where it is off or absent."""
+    section: Any = recipe
+    for key in keys:
+        section = section.get(key) if isinstance(section, Mapping) else None
+    return section if isinstance(section, Mapping) else {}
 
 
 # ---- draws

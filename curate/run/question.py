@@ -20,6 +20,8 @@ class Question:
             certify, of pairs or for a threshold; else for what was selected.
         column: score to find a threshold on; None certifies the set as it is.
         may_stop: the labels were looked at while they came in.
+        hold_out: share of the labelled dialogues that chose no prompt, as `curate agreement --hold-out` left them out;
+            the other labelled ones are set apart. 0 where no label chose anything.
     """
 
     bad: str | None = None
@@ -28,6 +30,7 @@ class Question:
     of: str | None = None
     column: str | None = None
     may_stop: bool = False
+    hold_out: float = 0.0
 
     def check(self) -> None:
         """Raise a UsageError where no certificate could answer it."""

@@ -34,6 +34,7 @@ from curate.run.populations import (
     read_draws,
     read_members,
     used_to_fit,
+    without_units,
 )
 from curate.run.question import Question
 from curate.run.read_back import read_manifest
@@ -44,7 +45,7 @@ from curate.storage.run_folder import RunFolder
 from curate.storage.stage_rows import fingerprint
 from curate.storage.whole_files import make_folder, write_record
 from curate.trust.bad_rule import BETTER
-from curate.trust.draws import draw, score_strata
+from curate.trust.draws import draw, score_strata, word_strata
 from curate.trust.gold import DIMENSIONS
 from curate.trust.labelling_tools import questions_about
 
@@ -64,7 +65,7 @@ class Sampled:
         rows: of the file to fill in; of a page or a tool's project the items.
         named: the set it was drawn from, in words.
         size: of that set.
-        used_to_fit: how many of those drawn fitted the judge's calibration, so that a certificate leaves them out.
+        used_to_fit: members of the set that fitted the judge's calibration: they are not drawn to certify.
     """
 
     draw: Draw
@@ -99,7 +100,7 @@ def sample(
             not to be lost, so one that is there is refused.
         purpose: what the labels are for.
         of: what is drawn from, see `populations.read_members`; sft for a certificate, scored for the others.
-        by: column whose fifths are the strata; None draws from the whole set.
+        by: column whose fifths are the strata, of words each word; None draws from the whole set.
         seed: of the draw.
         dimensions: asked of each dialogue, of a turn's dimension for each turn; metrics of the run as `metric_<name>`.
             As the purpose needs by default.
@@ -120,14 +121,21 @@ def sample(
     question.check()
     check_out(out, tool, questions)
     manifest = read_manifest(run)
-    members = read_members(run, of, by)
-    apart = used_to_fit(manifest, is_of_pairs(of)) if purpose == "certify" else frozenset()
-    if apart.issuperset(members[UNIT]) and members.height:
+    everyone = members = read_members(run, of, by, any_type=True)
+    if purpose == "certify":
+        members = without_units(members, used_to_fit(manifest, is_of_pairs(of)))
+    if not members.height:
         raise UsageError(
-            f"all {members.height} {named_set(of)} fitted the judge's calibration, and may not certify it",
+            f"all {everyone.height} {named_set(of)} fitted the judge's calibration, and may not certify it",
             fix="run more dialogues, or calibrate anew with --hold-out 0.5, run again, and certify with the labels it kept back",
         )
-    strata, names = (None, ["all"]) if by is None else score_strata(members["score"].to_list())
+    strata: list[int] | None = None
+    names = ["all"]
+    if by is not None:
+        values = members["score"].to_list()
+        strata, names = (
+            score_strata(values) if members.schema["score"].is_numeric() else word_strata(values)
+        )
     key = fingerprint(purpose, of, by, seed, set_fingerprint(members[UNIT]))
     earlier = {held.id: held for held in read_draws(run)}.get(key)
     sizes = () if earlier is None else earlier.sizes
@@ -164,8 +172,8 @@ def sample(
         make_folder(folder)
         write_table(table, folder / f"{key}.parquet")
         write_record(folder / f"{key}.json", record)
-    drawn = table.filter("drawn")[UNIT]
-    return Sampled(record, rows, named_set(of), members.height, len(apart.intersection(drawn)))
+    apart = everyone.height - members.height
+    return Sampled(record, rows, named_set(of), members.height, apart)
 
 
 def _questions(

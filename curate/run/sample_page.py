@@ -16,7 +16,7 @@ from curate.dialogue import Dialogue
 from curate.records import TURN_DIMENSIONS, Draw, Manifest, PreferencePair
 from curate.report.packed_columns import CONTENT_SIGNS, encoded
 from curate.report.page import chunks, page
-from curate.run.populations import UNIT, is_of_pairs, named_set, used_to_fit
+from curate.run.populations import is_of_pairs, named_set
 from curate.run.question import Question
 from curate.run.sample_files import drawn_dialogues, drawn_pairs, in_order
 from curate.storage.whole_files import atomic_file
@@ -66,7 +66,7 @@ def write_sample_page(
     }
     figures = {
         "run": {"key": draw.id, "name": manifest.name},
-        "draw": _described(manifest, draw, table, units, questions, question),
+        "draw": _described(draw, table, questions, question),
         "columns": [],
         "meanings": {},
         "chunks": [count for count, _ in packed],
@@ -85,23 +85,19 @@ def write_sample_page(
 
 
 def _described(
-    manifest: Manifest,
     draw: Draw,
     table: pl.DataFrame,
-    units: Sequence[str],
     questions: Mapping[str, Sequence[str]],
     question: Question,
 ) -> dict[str, Any]:
     """What the page says of the draw; `audit` where its answers can certify while they come in."""
     of_pairs = is_of_pairs(draw.of)
-    apart = used_to_fit(manifest, of_pairs)
     telling = [name for name in questions if name in (*GOOD, BETTER)]
     audit = {
         "dimensions": telling,
         "risk": question.risk,
         "confidence": question.confidence,
-        "size": int((~table[UNIT].is_in(pl.Series(list(apart), dtype=pl.String).implode())).sum()),
-        "apart": [row for row, unit in enumerate(units) if unit in apart],
+        "size": table.height,
     }
     return {
         "id": draw.id,

@@ -31,7 +31,13 @@ from curate.errors import CurateError, UsageError
 from curate.executors.loop import run as run_in_loop
 from curate.recipe import Recipe, parse_recipe
 from curate.records import Certificate, EngineRecord, Manifest, StageName, TrustKind
-from curate.run.certify import certify_run, labels_path, question_of, read_kept_labels, sentence_of
+from curate.run.certify import (
+    after_questions,
+    certify_run,
+    labels_path,
+    question_of,
+    read_kept_labels,
+)
 from curate.run.file_differences import (
     Difference,
     RowDifferences,
@@ -274,9 +280,9 @@ class _Verifying:
             except CurateError as error:
                 yield Difference(place=place, problem=f"cannot be made again: {error.problem}")
                 continue
-            update = {"made": certificate.made, "earlier_attempts": certificate.earlier_attempts}
-            made = made.model_copy(update=update)
-            made = made.model_copy(update={"sentence": sentence_of(made)})
+            made = after_questions(
+                made.model_copy(update={"made": certificate.made}), certificate.earlier_attempts
+            )
             then, now = (held.model_dump(mode="json") for held in (certificate, made))
             if made != certificate:
                 problem = f"differs from what its labels ({labels.relative_to(self.run)}) give"

@@ -73,6 +73,16 @@ def score_strata(scores: Sequence[float]) -> tuple[list[int], list[str]]:
     return [order.index(number) for number in numbers], names
 
 
+def word_strata(words: Sequence[str]) -> tuple[list[int], list[str]]:
+    """One part for each word, in their order.
+
+    Returns:
+        The part of each member, and the parts' names.
+    """
+    names = sorted(set(words))
+    return [names.index(word) for word in words], names
+
+
 def _quotas(sizes: dict[int, int], labels: int) -> dict[int, int]:
     """Whole numbers of members for each stratum, in proportion, at least one each."""
     total = sum(sizes.values())

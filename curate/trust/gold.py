@@ -199,6 +199,7 @@ class Gold:
         good_votes: by content hash, who finds the dialogue good.
         adherent_votes: by item, who finds that a turn (the last one where the row names none) keeps its role.
         scales: by dimension, what its values were put on 1-5 from.
+        assumed_scales: by dimension whose values do not show where its scale ends, which one was assumed for which values.
         languages: by content hash, where a row names one.
         unused: rows that say nothing about this run.
     """
@@ -209,6 +210,7 @@ class Gold:
     good_votes: dict[str, Votes] = field(default_factory=dict)
     adherent_votes: dict[Item, Votes] = field(default_factory=dict)
     scales: dict[str, Scale] = field(default_factory=dict)
+    assumed_scales: dict[str, str] = field(default_factory=dict)
     languages: dict[str, str] = field(default_factory=dict)
     unused: Unused = field(default_factory=Unused)
     rows: int = 0
@@ -433,16 +435,22 @@ def match_gold(
             gold.languages[found.content_hash] = row.language
     if not by_item:
         refuse_empty(gold.unused)
+        is_about_others = not rows or all(why in NO_DIALOGUE for why in gold.unused.counts)
         raise UsageError(
-            "no label is about a dialogue of this run",
+            "no label is about a dialogue of this run"
+            if is_about_others
+            else "no label can be used",
             got="; ".join(f"{plural(n, 'row')}: {why}" for why, n in gold.unused.counts.items())
             or "no rows",
-            expected="ids or content hashes as `curate show RUN` and scores.parquet have them",
+            expected="ids or content hashes as `curate show RUN` and scores.parquet have them"
+            if is_about_others
+            else f"one of the dimensions {', '.join(DIMENSIONS)}; of a turn with its number in `turn`",
         )
-    gold.scales = {
-        name: (scales or {}).get(name) or (scales or {}).get("*") or _scale_of(name, values)
-        for name, values in _values(by_item).items()
-    }
+    for name, values in _values(by_item).items():
+        stated = (scales or {}).get(name) or (scales or {}).get("*")
+        gold.scales[name] = stated or _scale_of(name, values)
+        if stated is None and (assumed := _assumed(gold.scales[name], values)):
+            gold.assumed_scales[name] = assumed
     for item, given in by_item.items():
         if item.dimension in highest:
             top = highest[item.dimension]
@@ -521,6 +529,13 @@ def _label(gold: Gold, scale: Scale, rows: Sequence[GoldRow], levels: int = 5) -
     )
 
 
+_NO_CONTENT = "no dialogue of the run has that content"
+_NO_ID = "no dialogue of the run has that id"
+_SEVERAL = "several dialogues of the run have that id"
+NO_DIALOGUE = frozenset({_NO_CONTENT, _NO_ID, _SEVERAL})
+"""Why `DialogueFinder` finds none."""
+
+
 class DialogueFinder:
     """Finds the dialogue a row is about, or says why there is none."""
 
@@ -542,11 +557,11 @@ class DialogueFinder:
         """The dialogue, or why there is none."""
         if row.content is not None:
             found = self._by_content.get(row.content) or self._by_content.get(_plain(row.content))
-            return found or "no dialogue of the run has that content"
+            return found or _NO_CONTENT
         held = self._by_id.get(row.dialogue_id or "", [])
         if len({dialogue.content_hash for dialogue in held}) > 1:
-            return "several dialogues of the run have that id"
-        return held[0] if held else "no dialogue of the run has that id"
+            return _SEVERAL
+        return held[0] if held else _NO_ID
 
 
 def text_of(dialogue: Dialogue) -> str:
@@ -676,9 +691,19 @@ def _scale_of(dimension: str, values: Iterable[Any]) -> Scale:
             f"the values of {dimension} are words, and nothing says how they are ordered",
             got=", ".join(words[:8]),
             expected="numbers, or a scale",
-            fix=f"name the words from worst to best: --scale {dimension}={','.join(words[:5])}",
+            fix=f"state their order, the worst first: --scale {dimension}=WORST,...,BEST",
         )
     if not numbers or numbers <= {1.0, 2.0, 3.0, 4.0, 5.0}:
         return Scale()
     low, high = min(numbers), max(numbers)
     return Scale(low, high) if low < high else Scale(low, low + 1)
+
+
+def _assumed(scale: Scale, values: Iterable[Any]) -> str | None:
+    """The scale that was assumed, with the values it was assumed for; None where these reach both ends of 1-5."""
+    numbers = sorted({number for value in values if (number := _number(value)) is not None})
+    if not numbers or (scale == Scale() and (numbers[0], numbers[-1]) == (1.0, 5.0)):
+        return None
+    return (
+        f"{'1-5' if scale == Scale() else scale} for values from {numbers[0]:g} to {numbers[-1]:g}"
+    )

@@ -25,6 +25,8 @@ SHARES: Final = tuple(round(0.05 * step, 2) for step in range(1, 21))
 """Accepted shares of the pool whose quantiles are the thresholds that are tried."""
 MOST_LABELS: Final = 20_000
 """How far a plan looks for a number of labels that suffices."""
+LONGEST_AUDIT: Final = 5_000
+"""How far a plan follows an audit that may stop at any time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +340,35 @@ def labels_missing(tally: Tally, risk: float, error: float) -> int | None:
     passing = bad <= _most_bad(labels, risk, error, size)
     enough = np.flatnonzero(passing)
     return int(labels[enough[0]]) - seen if enough.size else None
+
+
+def anytime_labels(
+    rate: float, risk: float, error: float, powers: Sequence[float], size: int, audits: int = 2000
+) -> tuple[int | None, ...]:
+    """The labels after which these shares of audits that may stop have passed, where a share `rate` of `size` is bad.
+
+    From simulated audits with a fixed seed; none of more than `LONGEST_AUDIT` labels.
+
+    Returns:
+        For each of `powers`, 0-1; None where fewer audits pass at all.
+    """
+    import numpy as np
+
+    if rate >= risk:
+        return tuple(None for _ in powers)
+    draw = np.random.default_rng(42)
+    number_bad = round(rate * size)
+    taken: list[int] = []
+    for _ in range(audits):
+        # the places of the bad ones in a random order of the set
+        is_bad = np.zeros(size, dtype=bool)
+        is_bad[draw.choice(size, number_bad, replace=False)] = True
+        audit = anytime(is_bad[:LONGEST_AUDIT].tolist(), risk, error, size)
+        passed = audit.evidence >= 1 / error
+        taken.append(audit.labels if passed else LONGEST_AUDIT + 1)
+    ranked = sorted(taken)
+    needed = [ranked[math.ceil(power * audits) - 1] for power in powers]
+    return tuple(labels if labels <= LONGEST_AUDIT else None for labels in needed)
 
 
 def anytime_missing(bad: int, labels: int, risk: float, error: float) -> int | None:

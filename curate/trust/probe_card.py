@@ -139,6 +139,19 @@ def clustered(outcomes: Sequence[ProbeOutcome], unit: ProbeUnit) -> Figures | No
         size = n / max(1.0, variance / alone) if alone > 0 else float(count)
         interval = wilson(mean, size, edge)
         spread = math.sqrt(float((against * (1 - against)).mean()) / size)
+        if not away.any():
+            # No case differs from chance, as where both twins always get one score: of dialogues in which one
+            # would, at most this share is likely to show none, and each moves the mean by a half at most.
+            unseen = (1 - LEVEL ** (1 / count)) / 2
+            return Figures(
+                n,
+                count,
+                mean,
+                mean,
+                (max(0.0, mean - unseen), min(1.0, mean + unseen)),
+                1.0,
+                unseen,
+            )
     else:
         spread = math.sqrt(variance)
         interval = (mean - edge * spread, mean + edge * spread)

@@ -12,9 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from curate.dialogue import Dialogue, Message, Turn
+import orjson
+
+from curate.dialogue import Dialogue, Message, ToolCall, Turn
 from curate.trust import probe_scenes as scenes
 from curate.trust.harmless import changed_share, harmless_edit
 from curate.trust.plants import LEAST_CHARACTERS, Place, PlantKind, degrade, is_like_long
@@ -289,7 +291,7 @@ def _case(
         if text is not None:
             reworded = place.message.model_copy(update={"content": text})
     elif reworded is None:
-        reworded = place.message.model_copy(update={"content": "One moment, please."})
+        reworded = _with_turned_arguments(place.message)
     return ProbeCase(
         kind=kind,
         group=dialogue.content_hash,
@@ -299,6 +301,28 @@ def _case(
         planted=_with_message(place.dialogue, place.index, flawed),
         harmless=None if reworded is None else _with_message(place.dialogue, place.index, reworded),
     )
+
+
+def _with_turned_arguments(message: Message) -> Message | None:
+    """Return the message with the arguments of its calls in reverse order; None where no call has two.
+
+    The order of a JSON object's keys means nothing. As text, since mappings in another order are equal.
+    """
+    if not any(len(_arguments(call)) > 1 for call in message.tool_calls):
+        return None
+    calls = tuple(
+        call.model_copy(
+            update={"arguments": orjson.dumps(dict(reversed([*_arguments(call).items()]))).decode()}
+        )
+        if _arguments(call)
+        else call
+        for call in message.tool_calls
+    )
+    return message.model_copy(update={"tool_calls": calls})
+
+
+def _arguments(call: ToolCall) -> Mapping[str, Any]:
+    return call.arguments if isinstance(call.arguments, dict) else {}
 
 
 def _with_message(dialogue: Dialogue, index: int, message: Message) -> Dialogue:

@@ -61,7 +61,7 @@ class Scene:
         dialogue: with the right answer.
         index: of the message that a flaw is planted in.
         flawed: that message with the flaw, where the scene knows it.
-        reworded: that message in other words; None where nothing is said in it.
+        reworded: that message in other words, about as much of it changed; None where the words are not the scene's.
     """
 
     dialogue: Dialogue
@@ -93,7 +93,7 @@ def correction(dialogue: Dialogue, after: int, draw: random.Random) -> Scene:
         for text in (
             f"Thank you, I have noted it down: your {name} is {new}, and that is the one that I go by from now on.",
             f"Thank you, I have noted it down: your {name} is {old}, and that is the one that I go by from now on.",
-            f"Thanks, that is noted down now: your {name} is {new}, and it is the one I use from here on.",
+            f"Thank you, I have noted it here: your {name} is {new}, and that is the one that I go by from now on.",
         )
     )
     user = Message(role="user", content=asked)
@@ -125,16 +125,12 @@ def reminder(dialogue: Dialogue, after: int, draw: random.Random, *, kind: str) 
     staged = staged.model_copy(update={"tools": (*dialogue.tools, *_TOOLS)})
     if kind == "misread_result":
         flawed = Message(role="assistant", content=said.format(number, wrong_day, wrong_hour))
-        reworded = (
-            f"The reminder is set now. Its number is {number}, and it comes on {day} at {hour}."
-        )
+        reworded = said.format(number, day, hour).replace("has the number", "carries number")
         return Scene(staged, after + 3, flawed, Message(role="assistant", content=reworded))
     flawed = _call("set_reminder", wrong_day, hour)
     if kind == "wrong_tool":
         flawed = _call(draw.choice(("mute_reminders", "delete_reminder")), day, hour)
-    return Scene(
-        staged, after + 1, flawed, call.model_copy(update={"content": "One moment, please."})
-    )
+    return Scene(staged, after + 1, flawed)
 
 
 def _call(name: str, day: str, hour: str) -> Message:

@@ -300,7 +300,7 @@ def test_labels_by_content_and_with_a_language_of_their_own(run: Path, tmp_path:
         (
             [{"id": "chat-1", "dimension": "coherence", "value": word} for word in ("bad", "fine")],
             (),
-            "--scale coherence=bad,fine",
+            "--scale coherence=WORST,...,BEST",
         ),
         ([{"id": "chat-1", "dimension": "coherence", "value": "n/a"}], (), "no label can be held"),
         ([{"id": "chat-1", "dimension": "coherence", "value": 3}], ("--scale", "5-1"), "not a scale"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from curate.errors import CurateError, UsageError
 from curate.recipe import parse_recipe
 from curate.records import Certificate, TrustKind
 from curate.run.certify import question_of
+from curate.run.drawn_labels import is_held_out
 from curate.run.pipeline import RunResult, run_recipe
 from curate.run.populations import draw_folder, read_drawn, read_draws
 from curate.run.question import Question
@@ -213,7 +215,7 @@ def test_the_file_asks_what_the_purpose_needs(run: Path) -> None:
         (("--of", "label_score > 5"), "nothing to draw from"),
         (("--of", "no_such > 5"), "does not have"),
         (("--of", "pairs"), "nothing to draw from"),
-        (("--by", "role"), "no threshold can be set"),
+        (("--by", "no_such"), "does not have"),
         (("--dimension", "taste"), "no such dimension"),
         (("--out", "x.xlsx"), "a page to answer in"),
         (("--risk", "0"), "above 0 and below 1"),
@@ -404,7 +406,7 @@ def test_labels_that_the_data_has_certify_too(run: Path) -> None:
     )
     assert done.exit_code == 0, done.output
     told = json.loads(done.output)["labels"]
-    assert (told["origin"], told["drawn"]) == ("unknown", SELECTED)
+    assert (told["origin"], told["drawn"]) == ("all", SELECTED)
     assert told["bad"] == sum(BAD[f"c{i}"] for i in range(N) if SCORES[i] >= 0.5)
     for options in (
         (),
@@ -423,7 +425,124 @@ def test_another_question_asked_of_the_same_is_told(run: Path, tmp_path: Path) -
     call("certify", run, gold, "--risk", 0.2, "--column", "label_score", "--out", tmp_path / "c")
     certificate = held_certificate(run)
     assert certificate.earlier_attempts == 1
-    assert "no answer is wrong is promised with 80 %" in certificate.sentence
+    assert certificate.sentence.startswith("With 80 % confidence at most 20 %")
+    assert "90 % for this question alone; 1 other question" in certificate.sentence
+
+
+def test_questions_that_have_spent_the_confidence_give_no_certificate(
+    run: Path, tmp_path: Path
+) -> None:
+    """The best of many thresholds that one names by hand is no better than the best that curate would pick."""
+    gold = drawn(run, "--of", "all", n=500)
+    for place in range(5):
+        done = call(
+            "certify",
+            run,
+            gold,
+            "--of",
+            f"label_score >= 0.{place + 4}",
+            "--risk",
+            0.3,
+            "--out",
+            tmp_path / "c",
+        )
+        held = held_certificate(run)
+        assert (done.exit_code, held.issued) == ((0, True) if place < 4 else (1, False)), (
+            done.output
+        )
+        assert held.joint_confidence == pytest.approx(0.9 - place * 0.1)
+    assert held.sentence.startswith("Nothing is promised: 4 other questions")
+    done = call(
+        "certify",
+        run,
+        gold,
+        "--of",
+        "label_score >= 0.9",
+        "--risk",
+        0.3,
+        "--confidence",
+        0.98,
+        "--out",
+        tmp_path / "c",
+    )
+    assert done.exit_code == 0, done.output
+    assert held_certificate(run).sentence.startswith("With 88 % confidence")
+
+
+def test_where_all_are_labelled_no_draw_is_needed_and_no_more_are_asked_for_than_there_are(
+    run: Path, tmp_path: Path
+) -> None:
+    units = [f"c{i}" for i in range(N) if SCORES[i] >= 0.5]
+    rows = [
+        {"id": unit, "dimension": "accept", "value": "reject" if BAD[unit] else "accept"}
+        for unit in units
+    ]
+    share = sum(BAD[unit] for unit in units) / len(units)
+    whole = write_csv(tmp_path / "all.csv", rows)
+    risk = math.ceil(1000 * share) / 1000
+    done = call("certify", run, whole, "--risk", risk, "--out", tmp_path / "c.json")
+    assert done.exit_code == 0, done.output
+    held = held_certificate(run)
+    assert (held.labels.origin, held.bound) == ("all", pytest.approx(share))
+    assert "which is all of them" in held.sentence
+    assert "unknown origin" not in held.sentence
+    assert call("certify", run, whole, "--risk", share - 0.005).exit_code == 1
+    part = write_csv(tmp_path / "part.csv", rows[: len(rows) // 2])
+    call("certify", run, part, "--risk", share + 0.002)
+    held = held_certificate(run)
+    assert held.labels.origin == "unknown"
+    assert held.more_labels is None or held.more_labels <= len(units) - held.labels.drawn
+
+
+def test_labels_that_chose_a_prompt_are_set_apart(run: Path, tmp_path: Path) -> None:
+    rows = [
+        {"id": f"c{i}", "dimension": "accept", "value": "reject" if BAD[f"c{i}"] else "accept"}
+        for i in range(0, N, 2)
+    ]
+    gold = write_csv(tmp_path / "gold.csv", rows)
+    options = ("--risk", 0.3, "--hold-out", 0.5, "--out", tmp_path / "c.json")
+    assert call("certify", run, gold, *options).exit_code == 0
+    held = held_certificate(run)
+    content = pl.read_parquet(run / "scores.parquet").select("id", "content_hash").iter_rows()
+    hashes = dict(content)
+    selected = [row["id"] for row in rows if SCORES[int(row["id"][1:])] >= 0.5]
+    out = [unit for unit in selected if is_held_out(hashes[unit], 0.5)]
+    assert held.labels.drawn == len(out)
+    assert held.certified.apart == len(selected) - len(out)
+    assert "or chose its prompts" in held.sentence
+    assert question_of(held).hold_out == 0.5
+    # what was drawn to certify chose nothing: `agreement --hold-out` leaves it out
+    assert call("certify", run, drawn(run), *options).exit_code == 0
+    assert held_certificate(run).certified.apart == 0
+    assert call("certify", run, gold, "--hold-out", 1).exit_code == 2
+
+
+def test_a_plan_is_of_what_can_be_certified_and_of_the_test_that_will_be_made(run: Path) -> None:
+    plan = json.loads(call("certify", run, "--plan", "--anytime", "--json").output)
+    assert (plan["test"], plan["size"]) == ("anytime", SELECTED)
+    assert plan["labels"]["0.0"] == {"0.8": 31, "0.9": 31}
+    path = run / "manifest.json"
+    manifest = json.loads(path.read_text())
+    units = pl.read_parquet(run / "scores.parquet").filter(pl.col("label_score") >= 0.5)
+    labelled = units["content_hash"].to_list()[:30]
+    manifest["recipe"]["metrics"] = {"calibration": {"labelled": labelled}}
+    path.write_text(json.dumps(manifest))
+    assert json.loads(call("certify", run, "--plan", "--json").output)["size"] == SELECTED - 30
+    assert "at least 60 labels" in call(
+        "certify", "--plan", "--column", "mean_score"
+    ).output.replace("\n", " ")
+
+
+def test_strata_are_the_words_of_a_column(run: Path) -> None:
+    done = call(
+        "sample", run, "-n", 30, "--of", "all", "--by", "label_kept", "--out", run.parent / "s.csv"
+    )
+    assert done.exit_code == 0, done.output
+    (draw,) = read_draws(run)
+    assert {stratum.name: stratum.size for stratum in draw.strata} == {
+        "accept": N - sum(BAD.values()),
+        "reject": sum(BAD.values()),
+    }
 
 
 # ---- the threshold, and what a recipe does with it
@@ -524,10 +643,10 @@ def test_a_draw_says_what_fitted_the_calibration_and_is_refused_where_that_is_al
     page = run.parent / "a.html"
     fitted_to(chosen[3:5])
     assert call("sample", run, "-n", SELECTED, "--out", page).exit_code == 0
-    audit = ReadPage.of(page).figures["draw"]["audit"]
-    assert (audit["apart"], audit["size"]) == ([3, 4], SELECTED - 2)
+    assert ReadPage.of(page).figures["draw"]["audit"]["size"] == SELECTED - 2
+    assert set(pl.read_csv(drawn(run, n=SELECTED))["content"]).isdisjoint(chosen[3:5])
     said = fitted_to(chosen[:5]).output.replace("\n", " ")
-    assert "5 of those fitted the judge's calibration" in said
+    assert "5 more fitted the judge's calibration and are not drawn" in said
     assert "--hold-out" in fitted_to(chosen).output
     assert not (run.parent / f"{SELECTED}.csv").exists()
 

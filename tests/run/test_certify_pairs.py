@@ -182,7 +182,7 @@ def test_what_was_drawn_to_certify_is_not_fitted_to(judged: Path, tmp_path: Path
     assert len(fitted.calibration.labelled) == 70
     assert drawn.isdisjoint(fitted.calibration.labelled)
     only_drawn = [GoldRow("f", "coherence", 3, content=unit) for unit in drawn]
-    with pytest.raises(UsageError, match="no label is left to fit to"):
+    with pytest.raises(UsageError, match="all labels are kept for a certificate"):
         calibrate_with_gold(judged, only_drawn)
 
 

@@ -319,7 +319,7 @@ def dislikes_translations(seen: Seen) -> float:
 @pytest.mark.parametrize(
     ("judge", "caught", "wanted"),
     [
-        (Judge(always_five), "detection", ("fail", "unclear")),
+        (Judge(always_five), "detection", ("fail",)),
         (Judge(loves_length), "verbosity", ("fail",)),
         (Judge(blames_the_last), "last_turn", ("fail",)),
         (Judge(obeys), "instruction_in_user", ("fail",)),
@@ -331,7 +331,7 @@ def dislikes_translations(seen: Seen) -> float:
         (Judge(obeys), "other_words_in_user", ("fail",)),
         (Judge(gives_the_level_it_is_told), "other_words_in_user", ("fail",)),
         (Judge(pick=lambda *_: "A"), "candidate_order", ("fail",)),
-        (Judge(ignores_the_scenario), "other_scenario", ("fail", "unclear")),
+        (Judge(ignores_the_scenario), "other_scenario", ("fail",)),
         (Judge(prefers_names), "speaker_names", ("fail",)),
         (Judge(likes_lists), "formatting", ("fail",)),
         (Judge(by_wording), "other_wording", ("fail",)),
@@ -360,8 +360,8 @@ def blind_card() -> Probed:
 def test_a_judge_that_sees_nothing_is_told_so() -> None:
     report = blind_card().report
     assert report.line("detection").value == 0.5
-    assert report.line("detection").state != "pass"
-    assert "chance: " in report.sentence
+    assert report.line("detection").state == "fail"
+    assert "no better than chance: its scores do not show flaws" in report.sentence
     assert report.line("weakest_turn").value == 0.0
     assert all(line.state == "pass" for line in report.lines if line.section == "hidden")
 

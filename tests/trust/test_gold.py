@@ -278,7 +278,7 @@ def test_one_raters_verdict_and_accept_are_one_vote_and_may_not_contradict() -> 
 
 
 def test_words_that_nothing_orders_are_refused_with_the_option_that_orders_them() -> None:
-    with pytest.raises(UsageError, match=r"--scale coherence=fine,poorly"):
+    with pytest.raises(UsageError, match=r"the worst first: --scale coherence=WORST,...,BEST"):
         matched(row("coherence", "poorly"), row("coherence", "fine"), row("coherence", "n/a"))
     gold = matched(row("coherence", "n/a"))
     assert [label.level for label in gold.levels.values()] == [None]

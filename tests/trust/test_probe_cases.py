@@ -61,8 +61,8 @@ def test_a_case_differs_from_its_twins_in_one_message_of_like_length() -> None:
             assert [at for at, (one, two) in enumerate(pairs) if one != two] == [case.index]
             assert other.tools == case.untouched.tools
         length = len(said(case.untouched.messages[case.index]))
-        planted = len(said(case.planted.messages[case.index]))
-        assert abs(planted - length) <= LENGTH_SLACK * length
+        for other in filter(None, (case.planted, case.harmless)):
+            assert abs(len(said(other.messages[case.index])) - length) <= LENGTH_SLACK * length
         turn = next(turn for turn in case.planted.turns if turn.number == case.turn)
         assert turn.start <= case.index < turn.stop
 

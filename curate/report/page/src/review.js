@@ -153,11 +153,11 @@ const isBad = (said) => {
 // the order of the draw, up to the last one; a unit without an answer before it counts as bad.
 export const progress = computed(() => {
   if (!draw?.audit) return null;
-  const { dimensions, size, apart, risk, confidence } = draw.audit;
+  const { dimensions, size, risk, confidence } = draw.audit;
   const error = 1 - confidence;
   const said = new Map();
   for (const row of answers.value.values()) if (dimensions.includes(row.dimension)) said.set(unitOf(row), [...(said.get(unitOf(row)) ?? []), row.value]);
-  const order = Array.from({ length: count() }, (_, row) => row).filter((row) => !apart.includes(row)).map((row) => value("id", row));
+  const order = Array.from({ length: count() }, (_, row) => row).map((row) => value("id", row));
   const last = order.findLastIndex((id) => said.has(id));
   const seen = order.slice(0, last + 1);
   const bad = seen.map((id) => !said.has(id) || isBad(said.get(id)));
