@@ -5,10 +5,12 @@
     python benchmarks/certify_turns.py fill labels.csv --data conture/data.json
     curate certify runs/conture labels.csv --column mean_score --bad "human < 0.75"
     python benchmarks/certify_turns.py simulate runs/conture --data conture/data.json
+    python benchmarks/certify_turns.py label gold.csv --data conture/data.json
+    curate agreement runs/conture gold.csv --scale context_use=0-2 --scale helpfulness=0-2 --scale coherence=1-3
 
 `make` writes a run folder as a judge would have left it: no model calls. `fill` writes people's majority impression of every
 turn (0-2) where a reviewer would write it. All 119 dialogues are labelled, so the truth is known: `simulate` draws 2,000
-times and says how often the certified set has more bad ones than promised.
+times and says how often the certified set has more bad ones than promised. `label` writes all of people's ratings.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from statistics import fmean
 
 import numpy as np
 import polars as pl
+from compare_levels import load_people
 from compare_modes import load_gold
 
 from curate.recipe import parse_recipe
@@ -93,6 +96,15 @@ def fill(args: argparse.Namespace) -> None:
         writer.writerows(rows)
 
 
+def label(args: argparse.Namespace) -> None:
+    """Everything that people said of dialogues and turns, as `curate agreement` reads it."""
+    with args.labels.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("id", "turn", "dimension", "value", "rater"))
+        for row in load_people(args.data).labels:
+            writer.writerow((row.dialogue_id, row.turn, row.dimension, row.value, row.rater))
+
+
 def simulate(args: argparse.Namespace) -> None:
     """How often a draw certifies, what it keeps, and how often the truth is worse than promised."""
     means = {
@@ -140,6 +152,7 @@ def main() -> None:
     for name, run, place in (
         ("make", make, "readings"),
         ("fill", fill, "labels"),
+        ("label", label, "labels"),
         ("simulate", simulate, "run"),
     ):
         command = commands.add_parser(name)

@@ -316,7 +316,7 @@ def decide_gate(
     """The gate of one dimension: pass, fail, or how many more labelled dialogues it takes.
 
     It passes where the lower bound is .5 or more and 100 dialogues are labelled, and fails where the upper bound is
-    below .5. In between the width of the bounds is taken to shrink with the root of the number of dialogues.
+    below .5, from `_LEAST_TO_FAIL` dialogues on. In between the width of the bounds is taken to shrink with the root of the number of dialogues.
 
     Args:
         kappa: of the labels there are.
@@ -330,17 +330,19 @@ def decide_gate(
     )
     if low >= USABLE_KAPPA and dialogues >= GATE_DIALOGUES:
         return gate.model_copy(update={"state": "pass"})
-    if high < USABLE_KAPPA:
+    if high < USABLE_KAPPA and dialogues >= _LEAST_TO_FAIL:
         return gate.model_copy(update={"state": "fail"})
     distance = abs(kappa - USABLE_KAPPA)
     reach = kappa - low if kappa > USABLE_KAPPA else high - kappa
     needed = math.inf if distance == 0 else dialogues * (reach / distance) ** 2
-    if kappa > USABLE_KAPPA:
-        needed = max(needed, GATE_DIALOGUES)
+    needed = max(needed, GATE_DIALOGUES if kappa > USABLE_KAPPA else _LEAST_TO_FAIL)
     if needed > _MOST_DIALOGUES:
         return gate
     return gate.model_copy(update={"more_dialogues": max(1, math.ceil(needed) - dialogues)})
 
 
+_LEAST_TO_FAIL = 20
+"""Dialogues below which a bootstrap is too narrow to fail a judge: with 10 it fails 9 % of those whose kappa is .5, with 20
+6.5 % (promised: 5 %)."""
 _MOST_DIALOGUES = 10_000
 """Labelled dialogues that nobody will have: kappa lies so near .5 that labels cannot settle it."""

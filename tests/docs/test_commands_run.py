@@ -51,6 +51,7 @@ NOT_RUN = {
     + ": tests/benchmarks has what can be tested without",
     "curate sample runs/conture ": _DATA,
     "curate certify runs/conture ": _DATA,
+    "curate agreement runs/conture ": _DATA,
 }
 """How a command begins that is not run here, or a page of which none is, and why."""
 
