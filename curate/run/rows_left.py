@@ -310,7 +310,7 @@ def taken_over_gaps(recipe: Recipe, kept: KeptRows, reused: Reused | None) -> li
     return found
 
 
-def told_of_gaps(recipe: Recipe, gaps: list[str], left: Estimate | None) -> list[str]:
+def gap_warnings(recipe: Recipe, gaps: list[str], left: Estimate | None) -> list[str]:
     """The gaps and what follows from them, to be said before any call.
 
     Raises:

@@ -289,7 +289,7 @@ def test_a_judge_of_letters_alone_gets_no_curve(
         fit_by_asking(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
     assert str(refused.value) == (
         "a curve needs a judge that gives log-probabilities\n"
-        "  got: letters alone\n"
+        "  got: only letters\n"
         "  do: use an engine that gives them"
     )
     assert not judge.requests

@@ -228,7 +228,7 @@ def card(judge: Judge, limit: int = 39, only: str = "") -> Probed:
     rubric = RubricConfig(mode="tokens", text="off")
     asked = plan(limit)
     if only in {variant.line for variant in asked.variants}:
-        asked = replace(asked, cases=asked.cases[:1], sides=(), again=())
+        asked = replace(asked, cases=asked.cases[:1], sides=(), repeated=())
     if only:
         kept = tuple(variant for variant in asked.variants if variant.line == only)
         asked = replace(asked, variants=kept)
@@ -237,7 +237,7 @@ def card(judge: Judge, limit: int = 39, only: str = "") -> Probed:
     )
     for job in prober.jobs():
         settled(job())
-    return prober.probed({})
+    return prober.result({})
 
 
 @cache
