@@ -33,7 +33,7 @@ class Question:
         """Raise a UsageError where no certificate could answer the question."""
         if not 0 < self.risk < 1:
             raise UsageError(
-                "--risk is the allowed share of bad ones",
+                "--risk is the share of bad ones that is allowed",
                 got=self.risk,
                 expected="above 0 and below 1: only labels of all of them could show that none is bad",
             )

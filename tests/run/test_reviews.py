@@ -163,7 +163,7 @@ def test_answers_are_kept_and_read_again(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         read_answers(tmp_path / "gone.jsonl")
     assert "no such review file" in str(caught.value)
-    assert "what the report's page exports" in str(caught.value)
+    assert "an export of the report's page" in str(caught.value)
 
 
 @pytest.mark.parametrize(
