@@ -1,4 +1,4 @@
-"""What may be certified, before any label is looked at."""
+"""The checks of a certificate's question, before any label is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows of a stage are still missing when a run goes on, and why rows of another run do not count."""
+"""The rows of a stage that are still missing when a run is resumed, and why rows of another run cannot be reused."""
 
 from __future__ import annotations
 
