@@ -40,7 +40,7 @@ _PLANTED_BY_EDIT = ("wrong_tool", "wrong_argument", "forgotten_constraint")
 
 @dataclass(frozen=True, slots=True)
 class ProbePlan:
-    """What to ask a judge.
+    """The cases and dialogues to ask a judge about, and what that takes.
 
     Attributes:
         cases: planted flaws with their twins.

@@ -10,7 +10,7 @@ from curate.records import CertificateTest
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to certify.
+    """The set to certify, and the guarantee that the certificate should give.
 
     Attributes:
         bad: rule of what is bad, see `trust.bad_rule`; None for what reviewers reject.

@@ -156,10 +156,10 @@ def _check_members(
             got=f"dialogues that {run} does not have: {_listed(unknown)}",
             fix="name the run whose report it is of; nothing was changed",
         )
-    pairs = {answer.pair_id for answer in answers if answer.pair_id is not None}
-    kinds = (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS) if pairs else ()
-    known = {pair["pair_id"] for pair in stored_pairs(run, *kinds)}
-    if missing := pairs - known:
+    pair_ids = {answer.pair_id for answer in answers if answer.pair_id is not None}
+    kinds = (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS) if pair_ids else ()
+    stored_ids = {pair["pair_id"] for pair in stored_pairs(run, *kinds)}
+    if missing := pair_ids - stored_ids:
         raise UsageError(
             f"{file} reviews pairs that the run does not have",
             got=_listed(missing),

@@ -30,7 +30,7 @@ _SIDES = ("chosen", "rejected", "tie")
 
 @dataclass(slots=True)
 class Reviews:
-    """What people's answers decide.
+    """The decisions that follow from people's answers.
 
     Attributes:
         dialogues: by content hash, whether people accept the dialogue, who voted, and when last.

@@ -85,7 +85,7 @@ class KeptRows:
 
     @property
     def is_empty(self) -> bool:
-        """True where nothing is kept."""
+        """Whether nothing is kept."""
         return self.replies is None and not any(self._folders())
 
     def settled(self) -> KeptRows:
@@ -121,10 +121,10 @@ class KeptRows:
             return Owed(max(0.0, count), _NO_KEYS)
         if stage is StageName.FORK:
             scored, forkable = self._forkable()
-            known = hashes.is_in(scored.implode())
-            known &= hashes.is_in(self.done(StageName.JUDGE, self._judge).implode())
-            to_fork = known & hashes.is_in(forkable.implode()) & ~hashes.is_in(done.implode())
-            assumed = self.fork_share.value * int((~known).sum())
+            is_judged = hashes.is_in(scored.implode())
+            is_judged &= hashes.is_in(self.done(StageName.JUDGE, self._judge).implode())
+            to_fork = is_judged & hashes.is_in(forkable.implode()) & ~hashes.is_in(done.implode())
+            assumed = self.fork_share.value * int((~is_judged).sum())
             return Owed(int(to_fork.sum()) + assumed, _NO_KEYS)
         if stage is StageName.PERSONA:
             size = self.recipe.judge.persona_check if self.recipe.judge else 0
