@@ -192,8 +192,8 @@ def _show_plan(plan: ProbePlan) -> None:
         f"{len(plan.judged):,} versions to judge"
         + (
             ""
-            if len(plan.cases) >= plan.wanted
-            else f" ({plural(plan.wanted, 'flaw')} wanted; there is no room for more)"
+            if len(plan.cases) >= plan.limit
+            else f" ({plural(plan.limit, 'flaw')} wanted; there is no room for more)"
         ),
         soft_wrap=True,
     )

@@ -27,7 +27,7 @@ from curate.run.agreement_marks import current_agreement, mark_warnings
 from curate.run.ingest import sample_sources
 from curate.run.outputs import SCORES
 from curate.run.pipeline import open_sources
-from curate.run.rows_left import KeptRows, Reused, reuse_gaps, taken_over_gaps, told_of_gaps
+from curate.run.rows_left import KeptRows, Reused, gap_warnings, reuse_gaps, taken_over_gaps
 from curate.sources import Source
 from curate.stages import bind_stages, model_pool
 from curate.storage.stage_rows import KeyLog
@@ -129,7 +129,7 @@ async def make_plan(
     kept = KeptRows.of(recipe, folder, dialogues)
     reused = None if recipe.reused_run is None else Reused.of(recipe.reused_run)
     if not recipe.asks_models:
-        plan.warnings.extend(told_of_gaps(recipe, taken_over_gaps(recipe, kept, reused), None))
+        plan.warnings.extend(gap_warnings(recipe, taken_over_gaps(recipe, kept, reused), None))
         return plan
     if assumed.fork_share is not None:
         kept.fork_share = AssumedShare(assumed.fork_share, "as given")
@@ -173,7 +173,7 @@ async def _with_models(
         if not kept.is_empty:
             left = estimate_left(recipe, sample.kept, sample.seen, models, kept, rates=rates)
         gaps = reuse_gaps(recipe, models, kept, reused)
-        plan.warnings.extend(told_of_gaps(recipe, gaps, left))
+        plan.warnings.extend(gap_warnings(recipe, gaps, left))
         return replace(
             plan,
             policy=models.policy.identity if recipe.fork else None,

@@ -115,7 +115,7 @@ def certify_run(run: str | Path, gold: str | Path | GivenLabels, question: Quest
         raise UsageError(
             "all labels of that set were used to fit the judge's calibration or to choose its prompts, and may not certify it",
             got=f"{members.height} {named_set(of)}, all of them used so",
-            fix="certify dialogues that the calibration has not seen, or calibrate anew with --hold-out 0.5, run again, and "
+            fix="certify dialogues that the calibration has not seen, or calibrate again with --hold-out 0.5, run again, and "
             "certify with the labels it kept back",
         )
     return _Certifying(run, manifest, question, of, members, promised, labels, given).certificate()

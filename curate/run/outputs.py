@@ -1,7 +1,7 @@
-"""What a run writes between and after its stages: score table, decisions, sets, pairs.
+"""The files that a run writes between and after its stages: score table, decisions, sets, pairs.
 
 Each is one pass over files that lie in the same order (dialogues, their index, the rows of the stages), and
-each file is replaced whole when it is done. Nothing here holds more than a chunk of dialogues or rows; what
+each file is replaced whole when it is done. Only a chunk of dialogues or rows is in memory at a time; what
 grows with the run are columns.
 """
 
@@ -49,7 +49,7 @@ SCORES = "scores.parquet"
 SETS = ("sft", "rejected", "review", "active")
 VALIDATION = "validation"
 PAIRS, NATURAL_PAIRS, DROPPED_PAIRS = "pairs", "natural_pairs", "dropped_pairs"
-_DECISIONS = 50_000  # rows of decisions that are text at once: about 10 MB
+_DECISIONS = 50_000  # decisions that are text in memory at once: about 10 MB
 
 
 def write_scores(
@@ -64,16 +64,16 @@ def write_scores(
     good: GoodModel | None = None,
     metric_names: Sequence[str] = (),
 ) -> pl.LazyFrame:
-    """Write `scores.parquet`, and give it back unread.
+    """Write `scores.parquet` and return it as a lazy frame.
 
     Args:
         run: the run folder, its dialogues read.
         judgments: rows compacted in the order of the dialogues; None where the stage is not part of the run.
         adherence, metrics, factuality: likewise.
-        judged_share: least share of scored turns of which the judge's scores of a dialogue count; None: all.
-            A row that another run made, which admitted more, is unscored here (`unscored_turns`).
+        judged_share: least share of turns that must be scored for the judge's scores of a dialogue to count; None:
+            all. A row of another run, which allowed a smaller share, is unscored here (`unscored_turns`).
         adherence_share: likewise.
-        good: gives the column `p_good`.
+        good: the model that gives the column `p_good`.
         metric_names: the metrics that the recipe has.
     """
     keys = read_index(run, "content_hash").to_series()
@@ -98,7 +98,7 @@ def write_scores(
 
 
 def scores_path(run: Path) -> Path:
-    """Where a run's score table lies.
+    """Return the path of a run's score table.
 
     Raises:
         UsageError: it has none yet.
@@ -110,7 +110,7 @@ def scores_path(run: Path) -> Path:
 
 
 def read_scores(run: Path) -> pl.DataFrame:
-    """The score table of a run.
+    """Return the score table of a run.
 
     Raises:
         UsageError: it has none yet.
@@ -122,15 +122,15 @@ def read_scores(run: Path) -> pl.DataFrame:
 
 
 def _admitted(
-    rows: Iterable[S | Unscored | None], least: float | None
+    rows: Iterable[S | Unscored | None], least_share: float | None
 ) -> Iterator[S | Unscored | None]:
-    """The rows, those of which too few turns have a score as unscored ones."""
+    """Yield the rows; one with too few scored turns becomes an unscored one."""
     for row in rows:
         if (
             row is None
             or isinstance(row, Unscored)
             or not row.missing_turns
-            or (least is not None and row.scored_share >= least)
+            or (least_share is not None and row.scored_share >= least_share)
         ):
             yield row
         else:
@@ -143,7 +143,7 @@ def _admitted(
 
 
 def write_selection(run: Path, decided: pl.DataFrame) -> dict[str, int]:
-    """Write decisions and sets; returns the size of each set that is not empty.
+    """Write decisions and sets; return the size of each set that is not empty.
 
     Args:
         run: the run folder.
@@ -155,11 +155,11 @@ def write_selection(run: Path, decided: pl.DataFrame) -> dict[str, int]:
         for part in decisions.iter_slices(_DECISIONS):
             part.write_ndjson(out)
     sizes = {name: int(decisions["sets"].list.contains(name).sum()) for name in SETS}
-    with ExitStack() as opened:
-        files = {name: opened.enter_context(atomic_file(folder / f"{name}.jsonl")) for name in SETS}
+    with ExitStack() as stack:
+        files = {name: stack.enter_context(atomic_file(folder / f"{name}.jsonl")) for name in SETS}
         decided_rows = decisions.select("reasons", "sets").iter_rows()
         for line, (reasons, sets) in zip(dialogue_lines(run), decided_rows, strict=True):
-            # A line is a dialogue as it is written here, too: nothing is parsed.
+            # The line already is the dialogue's JSON: nothing is parsed.
             row = b'{"reasons":%b,"dialogue":%b}\n' % (orjson.dumps(reasons), line[:-1])
             for name in sets:
                 files[name].write(row)
@@ -167,7 +167,7 @@ def write_selection(run: Path, decided: pl.DataFrame) -> dict[str, int]:
 
 
 def read_selection(run: Path) -> pl.DataFrame | None:
-    """The decisions that `write_selection` wrote, as `selection.rules.decide` gives them; None where there are none."""
+    """Return the decisions that `write_selection` wrote, as `selection.rules.decide` gives them; None without any."""
     path = run / "select" / "decisions.jsonl"
     if not path.is_file():
         return None
@@ -176,31 +176,31 @@ def read_selection(run: Path) -> pl.DataFrame | None:
 
 
 def rejections(decided: pl.DataFrame) -> tuple[dict[str, int], dict[str, int]]:
-    """How many dialogues were rejected, by reason.
+    """Count the rejected dialogues by reason.
 
     Args:
         decided: as `decide` gives it.
 
     Returns:
-        Each dialogue counted by the first of its reasons, and each by all of them.
+        The counts by each dialogue's first reason, and the counts by all of its reasons.
     """
     reasons = pl.col("reasons")
     first, every = (
-        decided.select(reason=asked).drop_nulls().group_by("reason", maintain_order=True).len()
-        for asked in (reasons.list.first(), reasons.explode())
+        decided.select(reason=column).drop_nulls().group_by("reason", maintain_order=True).len()
+        for column in (reasons.list.first(), reasons.explode())
     )
     return dict(first.iter_rows()), dict(every.iter_rows())
 
 
 def grouped_dialogues(run: Path) -> Iterator[Dialogue]:
-    """Dialogues that have a group, those of one group together, groups in order of appearance."""
+    """Yield the dialogues that have a group, those of one group together, groups in order of appearance."""
     members = read_index(run, "source", "group", OFFSET).filter(pl.col("group").is_not_null())
     first = pl.col(OFFSET).min().over("source", "group")
     return read_dialogues_at(run, members.sort(first, OFFSET)[OFFSET])
 
 
 def set_fingerprint(units: Iterable[str] | pl.Series) -> str:
-    """A hash of a set's members, whatever their order; equal ones count once."""
+    """Return a hash of a set's members, whatever their order; equal ones count once."""
     series = units if isinstance(units, pl.Series) else pl.Series(list(units), dtype=pl.String)
     digest = hashlib.blake2b(digest_size=8)
     for unit in series.unique().sort():
@@ -209,7 +209,7 @@ def set_fingerprint(units: Iterable[str] | pl.Series) -> str:
 
 
 def held_out_ids(decided: pl.DataFrame) -> frozenset[str]:
-    """Ids of the dialogues on the validation side; as `decide` gives it."""
+    """Return the ids of the dialogues on the validation side; `decided` is as `decide` gives it."""
     return frozenset(decided["id"].filter((decided["split"] == VALIDATION).fill_null(False)))
 
 
@@ -218,12 +218,12 @@ class ExportPart:
     """One side of an export.
 
     Attributes:
-        name: of its folder within the trainer's; empty for all there is, or for train.
+        name: of its folder within the trainer's; empty where there is one side, and for train.
         selected: for each dialogue whether it is in the SFT set and on this side; None where nothing was
             selected.
         side: for each dialogue whether it is on this side, selected or not; None where there is one side.
         only: ids of the dialogues whose pairs belong here; None for all but `not_of`.
-        not_of: ids of the dialogues whose pairs do not.
+        not_of: ids of the dialogues whose pairs do not belong here.
     """
 
     name: str
@@ -232,16 +232,16 @@ class ExportPart:
     only: frozenset[str] | None = None
     not_of: frozenset[str] = frozenset()
 
-    def pairs(self, given: Iterable[PreferencePair]) -> Iterator[PreferencePair]:
-        """Those of the pairs that are on this side."""
-        for pair in given:
+    def pairs(self, pairs: Iterable[PreferencePair]) -> Iterator[PreferencePair]:
+        """Yield those of the pairs that are on this side."""
+        for pair in pairs:
             inside = self.only is None or pair.dialogue_id in self.only
             if inside and pair.dialogue_id not in self.not_of:
                 yield pair
 
 
 def export_parts(decided: pl.DataFrame | None) -> list[ExportPart]:
-    """What is exported where: everything in one part, or train and validation.
+    """Return the parts of an export: one with everything, or train and validation.
 
     Args:
         decided: as `selection.rules.decide` gives it; None without a selection.
@@ -261,9 +261,9 @@ def export_parts(decided: pl.DataFrame | None) -> list[ExportPart]:
 
 @dataclass(slots=True)
 class PairCounts:
-    """Pairs that were written: made by the judge, held by the data, dropped by reason.
+    """Counts of the pairs that were written: forked, natural, and dropped ones by reason.
 
-    `drop_reasons` are of both kinds, `natural_drop_reasons` those of natural pairs among them; `decided` counts those
+    `drop_reasons` are of both kinds, `natural_drop_reasons` those of natural pairs among them; `decided_by` counts those
     that passed by `fork` or `natural` and by what decided; `funnel` has counted every pair.
     """
 
@@ -271,7 +271,7 @@ class PairCounts:
     natural: int = 0
     drop_reasons: Counter[str] = field(default_factory=Counter)
     natural_drop_reasons: Counter[str] = field(default_factory=Counter)
-    decided: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    decided_by: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     funnel: Funnel = field(default_factory=Funnel)
 
 
@@ -280,35 +280,37 @@ def write_pairs(
 ) -> PairCounts:
     """Write accepted and dropped pairs, each kind in the order it comes."""
     counts = PairCounts()
-    with ExitStack() as opened:
-        made, held, dropped = (
-            opened.enter_context(atomic_file(pair_file(run, name)))
+    with ExitStack() as stack:
+        forked_file, natural_file, dropped_file = (
+            stack.enter_context(atomic_file(pair_file(run, name)))
             for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS)
         )
         for pair in forked:
             counts.pairs += pair.drop_reason is None
-            (made if pair.drop_reason is None else dropped).write(_pair_line(pair, counts))
+            file = forked_file if pair.drop_reason is None else dropped_file
+            file.write(_pair_line(pair, counts))
         for pair in natural:
             counts.natural += pair.drop_reason is None
             if pair.drop_reason is not None:
                 counts.natural_drop_reasons[pair.drop_reason.value] += 1
-            (held if pair.drop_reason is None else dropped).write(_pair_line(pair, counts))
+            file = natural_file if pair.drop_reason is None else dropped_file
+            file.write(_pair_line(pair, counts))
     return counts
 
 
 def read_pairs(run: Path, name: str) -> Iterator[PreferencePair]:
-    """The pairs of one of the files that `write_pairs` made."""
+    """Yield the pairs of one of the files that `write_pairs` made."""
     return read_records(pair_file(run, name), PreferencePair.model_validate_json)
 
 
 def pair_readers(run: Path) -> dict[str, Callable[[], Iterator[PreferencePair]]]:
-    """By kind what reads the pairs that passed, anew each time: made by the judge, held by the data, and all."""
-    made, held = partial(read_pairs, run, PAIRS), partial(read_pairs, run, NATURAL_PAIRS)
-    return {"judge": made, "natural": held, "all": lambda: chain(made(), held())}
+    """Return by kind a function that reads the pairs that passed: forked by the judge, natural, and all."""
+    forked, natural = partial(read_pairs, run, PAIRS), partial(read_pairs, run, NATURAL_PAIRS)
+    return {"judge": forked, "natural": natural, "all": lambda: chain(forked(), natural())}
 
 
 def stored_pairs(run: Path, *names: str) -> Iterator[dict[str, Any]]:
-    """The pairs of these files as they are stored; a file that is not there has none.
+    """Yield the pairs of these files as they are stored; a missing file has none.
 
     Raises:
         CurateError: a line is damaged.
@@ -322,19 +324,20 @@ def stored_pairs(run: Path, *names: str) -> Iterator[dict[str, Any]]:
 def _stored_pair(line: bytes) -> dict[str, Any]:
     value = orjson.loads(line)
     if not isinstance(value, dict) or "pair_id" not in value:
-        raise ValueError("it is no pair: pair_id is expected")
+        raise ValueError("not a pair: pair_id is expected")
     return value
 
 
 def pair_file(run: Path, name: str) -> Path:
-    """Where a run keeps the pairs of a kind."""
+    """Return the path of the file in which a run keeps the pairs of a kind."""
     return run / "pairs" / f"{name}.jsonl"
 
 
 def _pair_line(pair: PreferencePair, counts: PairCounts) -> bytes:
+    """Count a pair, and return its line."""
     if pair.drop_reason is None and pair.check is not None and pair.check.decided_by is not None:
         stage = StageName.FORK if pair.basis == "judge" else StageName.NATURAL
-        counts.decided[stage.value][pair.check.decided_by] += 1
+        counts.decided_by[stage.value][pair.check.decided_by] += 1
     counts.funnel.add(pair)
     if pair.drop_reason is not None:
         counts.drop_reasons[pair.drop_reason.value] += 1

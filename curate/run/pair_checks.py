@@ -1,6 +1,6 @@
 """The checks over all pairs of a run: the pairs it wrote, what its dialogues are, and how prompts compare.
 
-`trust.pair_set` knows neither files nor near-duplicates; they are handed to it here. What comes out stands in
+`trust.pair_set` knows neither files nor near-duplicates; this module passes them to it. The result is in
 the manifest (`pair_checks`), from where summary, report and dataset card take it.
 """
 
@@ -45,14 +45,14 @@ def check_pairs(run: Path, config: PairSetConfig) -> dict[str, PairSetReport]:
 
 
 def count_repeated_prompts(read: ReadPairs) -> int:
-    """How many pairs have a prompt that equals, or nearly equals, that of an earlier pair.
+    """Count the pairs whose prompt equals, or nearly equals, that of an earlier pair.
 
-    Equal and near as for duplicates of dialogues, by the defaults of `select.dedup`.
+    Equal and near mean the same as for duplicates of dialogues, by the defaults of `select.dedup`.
     """
     from curate.selection.dedup import Deduplication
 
-    with Deduplication(lambda: _prompts(read()), DedupConfig()) as found:
-        return len(found.at().removed)
+    with Deduplication(lambda: _prompts(read()), DedupConfig()) as duplicates:
+        return len(duplicates.at().removed)
 
 
 def _prompts(pairs: Iterable[PreferencePair]) -> Iterator[Dialogue]:
@@ -61,10 +61,9 @@ def _prompts(pairs: Iterable[PreferencePair]) -> Iterator[Dialogue]:
 
 
 def _facts(run: Path, ids: set[str]) -> dict[str, PairFacts]:
-    """Role and language of the dialogues with these ids."""
+    """Return role and language of the dialogues with these ids."""
     if not ids:
         return {}
-    wanted = pl.Series("id", sorted(ids), dtype=pl.String)
     index = read_index(run, "id", "role", "language")
-    known = index.filter(pl.col("id").is_in(wanted.implode()))
-    return {name: PairFacts(role, language) for name, role, language in known.iter_rows()}
+    rows = index.filter(pl.col("id").is_in(sorted(ids))).iter_rows()
+    return {name: PairFacts(role, language) for name, role, language in rows}

@@ -48,7 +48,7 @@ from curate.trust.twins import Twin, plant_twins
 from curate.wording import plural
 
 _POOL = 50
-"""Dialogues read for each twin wanted, at most: some have no place for a flaw, the kinds are to come out even."""
+"""Most dialogues read for each twin: some have no place for a flaw, and each kind should be as frequent as the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class KnownSides:
     """Two replies to one prompt, of which it is known which is better.
 
     Attributes:
-        prompt: the dialogue with exactly what stands before both.
+        prompt: the dialogue with exactly the messages before both.
         turn: number of the turn that both are part of.
-        kind: what is wrong with the worse one; of labelled pairs what says so.
+        kind: what is wrong with the worse one; for a labelled pair, what says that it is worse.
         group: content hash of the whole dialogue.
     """
 
@@ -71,7 +71,7 @@ class KnownSides:
 
     @classmethod
     def of_twin(cls, twin: Twin) -> KnownSides:
-        """The original and its degraded copy."""
+        """Return the original and its degraded copy as sides."""
         return cls(
             with_messages(twin.dialogue, twin.prompt),
             twin.original,
@@ -84,15 +84,15 @@ class KnownSides:
 
 @dataclass(frozen=True, slots=True)
 class PairPlan:
-    """The pairs that a judge is to be asked about, and what that takes.
+    """The pairs to ask a judge about, and what that takes.
 
     Attributes:
         pairs: of which it is known which side is better.
-        fitted_on: what says so.
+        fitted_on: what says which side is better.
         load: of all of them, tokens counted at 4 characters each.
         cost: at the recipe's prices and without a prefix cache; None where the judge has none.
-        chosen_from: what is known of the dialogues that twins are planted in, or the file of labelled pairs.
-        unused: what of the file gives no pair.
+        chosen_from: which dialogues the twins are planted in, in words, or the file of labelled pairs.
+        unused: the rows of the file that give no pair.
     """
 
     pairs: tuple[KnownSides, ...]
@@ -109,54 +109,54 @@ class PairPlan:
 
     @property
     def dialogues(self) -> int:
-        """How many dialogues they are of."""
+        """Number of dialogues that the pairs are from."""
         return len({pair.group for pair in self.pairs})
 
 
-def plan_twins(recipe: Recipe, wanted: int, run: Path | None = None) -> PairPlan:
+def plan_twins(recipe: Recipe, number: int, run: Path | None = None) -> PairPlan:
     """Plant twins in the recipe's own dialogues, or in the sample's where these are too few; no model calls.
 
     Args:
         recipe: its sources are read from the start, as far as needed.
-        wanted: how many twins.
+        number: how many twins to plant.
         run: a run folder of the recipe; where it has scores, twins are planted in its best dialogues by mean
-            score, half of them or as many as are wanted, for a flaw is to be a dialogue's only one. Without, in
-            all dialogues.
+            score, half of them or `number` where that is more, because the planted flaw should be a dialogue's
+            only one. Without scores, in all dialogues.
 
     Raises:
-        UsageError: no judge is named; fewer twins wanted than a curve needs.
+        UsageError: no judge is named; there are fewer twins than a curve needs.
     """
     _check_judge(recipe)
-    good = None if run is None else _best(run, wanted)
+    best = None if run is None else _best_hashes(run, number)
     dialogues: list[Dialogue] = []
     for source in recipe.source:
-        read = open_source(source).read(recipe.role, recipe.scenario, recipe.role_from)
-        for dialogue in (held for unit in read for held in unit.dialogues):
-            if good is None or dialogue.content_hash in good:
+        units = open_source(source).read(recipe.role, recipe.scenario, recipe.role_from)
+        for dialogue in (dialogue for unit in units for dialogue in unit.dialogues):
+            if best is None or dialogue.content_hash in best:
                 dialogues.append(dialogue)
-            if len(dialogues) >= _POOL * wanted:
+            if len(dialogues) >= _POOL * number:
                 break
     chosen_from = "dialogues whose quality is not known"
-    if good is not None:
-        chosen_from = f"the {len(good)} best dialogues of {run}, by mean score"
-    twins = plant_twins(dialogues, wanted) if dialogues else []
-    if wanted >= LEAST_PAIRS > len(twins):
+    if best is not None:
+        chosen_from = f"the {len(best)} best dialogues of {run}, by mean score"
+    twins = plant_twins(dialogues, number) if dialogues else []
+    if number >= LEAST_PAIRS > len(twins):
         chosen_from = f"curate's sample dialogues, since the recipe's {len(dialogues):,} have room for {len(twins)}"
-        twins = plant_twins(sample_dialogues(recipe), wanted)
+        twins = plant_twins(sample_dialogues(recipe), number)
     if len(twins) < LEAST_PAIRS:
         raise UsageError(
             "too few twins to fit a curve to",
-            got=f"{plural(len(twins), 'twin')}, {wanted} wanted",
+            got=f"{plural(len(twins), 'twin')}, {number} wanted",
             expected=f"at least {LEAST_PAIRS}",
         )
-    return _planned(recipe, list(map(KnownSides.of_twin, twins)), "twins", chosen_from)
+    return _plan(recipe, list(map(KnownSides.of_twin, twins)), "twins", chosen_from)
 
 
 def plan_labelled(recipe: Recipe, gold: Path) -> PairPlan:
     """Read labelled pairs from a file of their own; no model calls.
 
     Args:
-        recipe: its judge is to be asked, and its role and scenario are those of pairs that carry none.
+        recipe: names the judge; its role and scenario are those of pairs that carry none.
         gold: JSONL, CSV or Parquet in any shape that gives natural pairs, as rows of prompt, chosen and rejected.
 
     Raises:
@@ -174,7 +174,7 @@ def plan_labelled(recipe: Recipe, gold: Path) -> PairPlan:
     opened.check_read(tally)
     for dialogue in dialogues:
         if dialogue.group is None:
-            unused.add("no other reply to hold it against", f"dialogue {dialogue.id}")
+            unused.add("no other reply to compare it with", f"dialogue {dialogue.id}")
     pairs: list[KnownSides] = []
     config = recipe.natural.model_copy(update={"enabled": True})
     for pair, dialogue in natural_candidates(gather_groups(dialogues), config):
@@ -185,13 +185,14 @@ def plan_labelled(recipe: Recipe, gold: Path) -> PairPlan:
         key = dialogue.group or dialogue.content_hash
         pairs.append(KnownSides(prompt, pair.chosen, pair.rejected, pair.turn, pair.basis, key))
     if len(pairs) < LEAST_PAIRS:
-        said = "; ".join(f"{number} {reason}" for reason, number in unused.counts.items())
+        reasons = "; ".join(f"{number} {reason}" for reason, number in unused.counts.items())
         raise UsageError(
             "too few labelled pairs to fit a curve to",
-            got=f"{plural(len(pairs), 'pair')} in {gold}" + (f"; not used: {said}" if said else ""),
+            got=f"{plural(len(pairs), 'pair')} in {gold}"
+            + (f"; not used: {reasons}" if reasons else ""),
             expected=f"at least {LEAST_PAIRS}: rows of prompt, chosen and rejected",
         )
-    return replace(_planned(recipe, pairs, "labels", gold.name), unused=unused)
+    return replace(_plan(recipe, pairs, "labels", gold.name), unused=unused)
 
 
 def _check_judge(recipe: Recipe) -> None:
@@ -199,26 +200,26 @@ def _check_judge(recipe: Recipe) -> None:
         raise UsageError("no judge is named", expected="models.judge")
 
 
-def _planned(
+def _plan(
     recipe: Recipe,
     pairs: Sequence[KnownSides],
     fitted_on: Literal["labels", "twins"],
     chosen_from: str,
 ) -> PairPlan:
-    load = _expected(pairs, recipe)
+    load = _expected_load(pairs, recipe)
     cost = load.cost(recipe.models.lead.prices if recipe.models.lead else None)
     return PairPlan(tuple(pairs), fitted_on, load, cost, chosen_from)
 
 
-def _expected(pairs: Sequence[KnownSides], recipe: Recipe) -> Load:
-    """What is asked about the pairs, of a judge that gives log-probabilities; no other gets a curve."""
+def _expected_load(pairs: Sequence[KnownSides], recipe: Recipe) -> Load:
+    """Return what asking about the pairs takes of a judge that gives log-probabilities; no other gets a curve."""
     rubric = recipe.judge or RubricConfig()
     if rubric.mode == "auto":
         rubric = rubric.model_copy(update={"mode": "tokens"})
     stand_in = StandIn()
     capabilities = frozenset({Capability.LABEL_LOGPROBS})
-    nobody = EngineFacts(EngineIdentity(engine="", model=""), capabilities, 1)
-    asks = bind_judge(stand_in, rubric, nobody)
+    engine = EngineFacts(EngineIdentity(engine="", model=""), capabilities, 1)
+    asks = bind_judge(stand_in, rubric, engine)
     for pair in pairs:
         settled(_preference(pair, asks, _verification(recipe)))
         settled(_margin(pair, asks, _verification(recipe)))
@@ -240,74 +241,74 @@ def fit_by_asking(
         recipe: names the judge and how it scores; prices, budget and redaction hold as in a run.
         plan: of the same recipe.
         replies: file that keeps the replies, so that none is asked for twice.
-        precision: share of truly better pairs asked for among those that pass.
-        progress: told steps done and all steps, two a pair: its comparison, then its scores.
+        precision: share of truly better pairs that is required among those that pass.
+        progress: called with steps done and all steps, two a pair: its comparison, then its scores.
 
     Raises:
         UsageError: as `fit_pair_curve`; a judge without log-probabilities, or one that answers too seldom.
         EngineError: the judge cannot be reached or used.
     """
-    asked = recipe.checked().model_copy(update={"fork": False})
+    recipe = recipe.checked().model_copy(update={"fork": False})
 
     async def ask_all() -> tuple[JudgeIdentity, list[KnownPair]]:
-        async with model_pool(asked) as models:
-            rubric = asked.judge or RubricConfig()
-            verifier = bind_verifier(rubric, scorers(models, asked.models.cascade))
-            budget = Budget(**asked.budget.model_dump())
+        async with model_pool(recipe) as models:
+            rubric = recipe.judge or RubricConfig()
+            verifier = bind_verifier(rubric, scorers(models, recipe.models.cascade))
+            budget = Budget(**recipe.budget.model_dump())
             async with models.asking(replies, Accounting(), budget) as asks:
                 judging = verifier.asks(asks)
                 if any(one.judge_mode == "json" for one in judging.jury or (judging,)):
-                    raise _letters_alone()
+                    raise _no_logprobs()
                 reader = _Reader(
-                    plan, judging, _verification(asked), models.judge.open_dialogues, progress
+                    plan, judging, _verification(recipe), models.judge.open_dialogues, progress
                 )
                 return pair_identity(verifier.identity), await reader.read()
 
-    identity, known = run_in_loop(ask_all())
+    identity, pairs = run_in_loop(ask_all())
     return fit_pair_curve(
-        known,
+        pairs,
         identity,
         fitted_on=plan.fitted_on,
-        source=plan.chosen_from if plan.fitted_on == "labels" else asked.name,
+        source=plan.chosen_from if plan.fitted_on == "labels" else recipe.name,
         precision=precision,
     )
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Asks the judge about a plan's pairs: the comparison of each, and then, if that tells anything, the scores."""
+    """Asks the judge about a plan's pairs: first the comparison of each, then, if its preference tells anything, the scores."""
 
     plan: PairPlan
     asks: JudgeAsks
     config: VerifyConfig
     open_at_once: int
     progress: Callable[[int, int], None] | None
-    unread: Counter[str] = field(default_factory=Counter)
+    unscored: Counter[str] = field(default_factory=Counter)
     _steps: Iterator[int] = field(default_factory=lambda: count(1))
 
     async def read(self) -> list[KnownPair]:
-        """The readings of all pairs that the judge could answer about.
+        """Return the readings of all pairs that the judge could answer about.
 
         Raises:
-            UsageError: these are too few, or its preference does not tell the sides apart.
+            UsageError: there are too few, or its preference does not tell the sides apart.
         """
         compared: list[tuple[KnownSides, float]] = []
-        known: list[KnownPair] = []
+        pairs: list[KnownPair] = []
 
         async def compare(pair: KnownSides) -> float | str:
             return await _preference(pair, self.asks, self.config)
 
-        def take_preference(pair: KnownSides, said: float | str) -> None:
-            if self._is_read(said):
-                compared.append((pair, said))
+        def take_preference(pair: KnownSides, answer: float | str) -> None:
+            if self._is_scored(answer):
+                compared.append((pair, answer))
 
         async def score(item: tuple[KnownSides, float]) -> float | str:
             return await _margin(item[0], self.asks, self.config)
 
-        def take_margin(item: tuple[KnownSides, float], said: float | str) -> None:
+        def take_margin(item: tuple[KnownSides, float], answer: float | str) -> None:
             pair, preference = item
-            if self._is_read(said):
-                known.append(KnownPair(preference, said, pair.group, pair.kind))
+            if self._is_scored(answer):
+                pairs.append(KnownPair(preference, answer, pair.group, pair.kind))
 
         await for_each(self.plan.pairs, compare, take_preference, open_at_once=self.open_at_once)
         self._check_enough(len(compared))
@@ -318,24 +319,25 @@ class _Reader:
             self.plan.fitted_on,
         )
         await for_each(compared, score, take_margin, open_at_once=self.open_at_once)
-        self._check_enough(len(known))
+        self._check_enough(len(pairs))
         # Replies come back in any order; the fit must not depend on it.
-        return sorted(known, key=lambda pair: (pair.group, pair.kind, pair.preference, pair.margin))
+        return sorted(pairs, key=lambda pair: (pair.group, pair.kind, pair.preference, pair.margin))
 
-    def _is_read(self, said: float | str) -> TypeGuard[float]:
-        if isinstance(said, str):
-            self.unread[said] += 1
+    def _is_scored(self, answer: float | str) -> TypeGuard[float]:
+        """Whether an answer is a number, not the reason why there is none; counts the step and the reason."""
+        if isinstance(answer, str):
+            self.unscored[answer] += 1
         if self.progress is not None:
             self.progress(next(self._steps), 2 * len(self.plan.pairs))
-        return not isinstance(said, str)
+        return not isinstance(answer, str)
 
     def _check_enough(self, number: int) -> None:
         if number >= LEAST_PAIRS:
             return
-        said = ", ".join(f"{reason} {held}" for reason, held in self.unread.most_common())
+        reasons = ", ".join(f"{reason} {times}" for reason, times in self.unscored.most_common())
         raise UsageError(
             "the judge could answer about too few pairs",
-            got=f"{number} of {len(self.plan.pairs)}; unscored: {said}",
+            got=f"{number} of {len(self.plan.pairs)}; unscored: {reasons}",
             expected=f"at least {LEAST_PAIRS}",
         )
 
@@ -351,7 +353,7 @@ def fit_from_run(run: Path, *, precision: float = 0.9) -> PairCurve:
         known
         for name in (NATURAL_PAIRS, DROPPED_PAIRS)
         for pair in read_pairs(run, name)
-        if pair.basis != "judge" and (known := _known(pair)) is not None
+        if pair.basis != "judge" and (known := _known_pair(pair)) is not None
     ]
     if not pairs:
         raise UsageError(
@@ -371,11 +373,11 @@ def fit_from_choices(run: Path, gold: Path, *, precision: float = 0.9) -> tuple[
 
     Args:
         run: its pairs, forked and natural, passed and dropped, as far as the judge compared them.
-        gold: JSONL, CSV or Parquet with `pair_id` and `better`, `chosen` or `rejected`; of several rows about a
-            pair the majority.
+        gold: JSONL, CSV or Parquet with `pair_id` and `better` (`chosen` or `rejected`); of several rows about a
+            pair the majority counts.
 
     Returns:
-        The curve, and the rows that gave nothing.
+        The curve, and the rows that were not used.
 
     Raises:
         UsageError: no finished run folder; a file that cannot be read; as `fit_pair_curve`.
@@ -391,10 +393,10 @@ def fit_from_choices(run: Path, gold: Path, *, precision: float = 0.9) -> tuple[
             "place of the run",
         )
     compared = {
-        pair.pair_id: (pair, known)
+        pair.pair_id: known
         for name in (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS)
         for pair in read_pairs(run, name)
-        if (known := _known(pair)) is not None
+        if (known := _known_pair(pair)) is not None
     }
     unused = Unused()
     votes: dict[str, list[tuple[bool, str]]] = defaultdict(list)
@@ -408,13 +410,13 @@ def fit_from_choices(run: Path, gold: Path, *, precision: float = 0.9) -> tuple[
         else:
             votes[key].append((better == "chosen", place))
     pairs = []
-    for key, cast in votes.items():
-        in_favour = sum(is_chosen for is_chosen, _ in cast)
-        if 2 * in_favour == len(cast):
-            unused.add("as many say chosen as rejected", cast[0][1], len(cast))
+    for key, pair_votes in votes.items():
+        in_favour = sum(is_chosen for is_chosen, _ in pair_votes)
+        if 2 * in_favour == len(pair_votes):
+            unused.add("as many say chosen as rejected", pair_votes[0][1], len(pair_votes))
             continue
-        _, known = compared[key]
-        pairs.append(known if 2 * in_favour > len(cast) else known.turned())
+        known = compared[key]
+        pairs.append(known if 2 * in_favour > len(pair_votes) else known.turned())
     judge = manifest.identities.get(StageName.JUDGE)
     identity = manifest.identities.get(StageName.NATURAL) or (
         judge and pair_identity(judge.uncalibrated())
@@ -431,7 +433,7 @@ def _no_identity(run: Path) -> UsageError:
     return UsageError(
         "the run does not say which judge compared its pairs",
         got=run,
-        fix="run its recipe again: rows of an earlier version are made anew from kept replies",
+        fix="run its recipe again: rows of an earlier version are made again from kept replies",
     )
 
 
@@ -439,8 +441,8 @@ def _verification(recipe: Recipe) -> VerifyConfig:
     return recipe.fork or recipe.natural.verification or VerifyConfig()
 
 
-def _best(run: Path, wanted: int) -> frozenset[str] | None:
-    """Content hashes of the better-scored half of a run, or of `wanted` where that is more; None without scores."""
+def _best_hashes(run: Path, least: int) -> frozenset[str] | None:
+    """Return the content hashes of a run's better-scored half, or of `least` where that is more; None without scores."""
     if not (run / SCORES).is_file():
         return None
     with readable(run / SCORES):
@@ -448,22 +450,22 @@ def _best(run: Path, wanted: int) -> frozenset[str] | None:
     if scores.is_empty():
         return None
     best = scores.sort("mean_score", descending=True, maintain_order=True)
-    return frozenset(best["content_hash"].head(max(wanted, len(scores) // 2)))
+    return frozenset(best["content_hash"].head(max(least, len(scores) // 2)))
 
 
 async def _preference(pair: KnownSides, asks: JudgeAsks, config: VerifyConfig) -> float | str:
-    """How far the judge prefers the better side; where it could not answer why, a code of `records.Unscored`."""
+    """Return how far the judge prefers the better side, or the code of `records.Unscored` that says why it could not say."""
     sides = Sides(pair.prompt, pair.better, pair.worse, pair.turn)
-    finding = await compare_orders(sides, PairCheck(), asks, config)
-    if finding.check.unscored is not None:
-        return finding.check.unscored
-    if finding.check.preference is None:
-        raise _letters_alone()
-    return finding.check.preference
+    check = (await compare_orders(sides, PairCheck(), asks, config)).check
+    if check.unscored is not None:
+        return check.unscored
+    if check.preference is None:
+        raise _no_logprobs()
+    return check.preference
 
 
 async def _margin(pair: KnownSides, asks: JudgeAsks, config: VerifyConfig) -> float | str:
-    """By how much the judge scores the better side higher, or why it could not."""
+    """Return by how much the judge scores the better side higher, or the code of why it could not."""
     compared = []
     for side in (pair.better, pair.worse):
         scores = await score_side(cut_after(pair.prompt, side), pair.turn, asks, config.wordings)
@@ -473,16 +475,16 @@ async def _margin(pair: KnownSides, asks: JudgeAsks, config: VerifyConfig) -> fl
     return fmean(better - worse for better, worse in zip(*compared, strict=True))
 
 
-def _letters_alone() -> UsageError:
+def _no_logprobs() -> UsageError:
     return UsageError(
         "a curve needs a judge that gives log-probabilities",
-        got="letters alone",
+        got="only letters",
         fix="use an engine that gives them",
     )
 
 
-def _known(pair: PreferencePair) -> KnownPair | None:
-    """The readings of a run's pair, its chosen side taken for the better; None where the judge gave no log-odds."""
+def _known_pair(pair: PreferencePair) -> KnownPair | None:
+    """Return the readings of a run's pair, its chosen side taken for the better; None without log-odds of the judge."""
     check = pair.check
     if check is None or check.preference is None or check.margin is None:
         return None

@@ -1,4 +1,4 @@
-"""Which side of a run's pairs people call better, and which the judge prefers."""
+"""People's votes on a run's pairs, and the side that the judge prefers."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from curate.trust.gold import ANSWERED_AGAIN, PairVote, Unused, Votes
 
 
 def votes_by_pair(votes: Sequence[PairVote], unused: Unused) -> dict[str, Votes]:
-    """The votes on each pair, by its id; yes is for the chosen side.
+    """Return the votes on each pair, by its id; yes is for the chosen side.
 
     Raises:
         UsageError: one rater gives one pair two votes, without times that say which is the last.
     """
     by_pair: dict[str, Votes] = defaultdict(lambda: Votes(""))
     for vote in _last_votes(votes, unused):
-        held = by_pair[vote.pair_id]
-        held.place = held.place or vote.place
-        rater = vote.rater or f"#{len(held.by_rater)}"
-        if rater in held.by_rater:
+        pair_votes = by_pair[vote.pair_id]
+        pair_votes.place = pair_votes.place or vote.place
+        rater = vote.rater or f"#{len(pair_votes.by_rater)}"
+        if rater in pair_votes.by_rater:
             raise UsageError(
                 "one rater gives one pair two values",
                 got=f"pair {vote.pair_id} by {rater}, the second in {vote.place}",
                 expected="one row a rater and pair",
                 fix="keep the row that counts; people who share a name need names of their own",
             )
-        held.by_rater[rater] = vote.chosen_is_better
+        pair_votes.by_rater[rater] = vote.chosen_is_better
         if vote.rater is not None:
-            held.named.add(rater)
+            pair_votes.named.add(rater)
     return dict(by_pair)
 
 
 def _last_votes(votes: Iterable[PairVote], unused: Unused) -> Iterable[PairVote]:
-    """Of votes with a time the last of each rater and pair; the others are counted."""
+    """Yield the last vote of each rater on each pair, and all votes without rater or time; count the others."""
     last: dict[tuple[str, str], PairVote] = {}
     for vote in sorted(votes, key=lambda vote: vote.time or ""):
         if vote.rater is None or vote.time is None:
@@ -48,7 +48,7 @@ def _last_votes(votes: Iterable[PairVote], unused: Unused) -> Iterable[PairVote]
 
 
 def preference_of(pair: PreferencePair) -> float | None:
-    """Above 0 where the judge prefers the chosen side, below 0 the other; None where it did not say."""
+    """Return a number above 0 where the judge prefers the chosen side, below 0 where the other; None where neither."""
     check = pair.check
     if check is None:
         return None

@@ -1,7 +1,7 @@
-"""The part of a run that makes pairs: forks, natural pairs, what is dropped of either, and their files.
+"""The part of a run that makes pairs: forks, natural pairs, the dropped ones of both, and their files.
 
-Apart from the loop over stages because it has a life of its own: what may be forked follows from scores and eval
-sets, a fork gives several records, and what passed is looked at once more when all pairs are there.
+It is separate from the loop over stages because pairs follow rules of their own: what may be forked depends on scores and
+eval sets, a fork gives several records, and pairs that passed are checked once more when all pairs are there.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Records = Callable[[], Iterator[PreferencePair]]
 
 
 def no_records() -> Iterator[PreferencePair]:
-    """Of a run that forks nothing."""
+    """Yield nothing: for a run that forks nothing."""
     return iter(())
 
 
@@ -68,8 +68,8 @@ class Pairing:
     Attributes:
         cleaning: finds what shares text with an eval set; None where nothing is cleaned.
         forked: gives the records of the forks.
-        natural: the natural pairs as they were found, where a judge is to verify them.
-        verified: rows of those that it was asked about.
+        natural: the natural pairs of the data, where a judge verifies them.
+        verified: the judge's rows about them.
     """
 
     job: Job
@@ -79,7 +79,7 @@ class Pairing:
     verified: StageRows[PreferencePair] | None = None
 
     def find_natural(self) -> NaturalRows:
-        """Find the natural pairs that a judge is to verify, and keep them."""
+        """Find the natural pairs for a judge to verify, and store them in `natural`."""
         job = self.job
         with job.log.timed("find_natural"):
             self.natural = NaturalRows.found(job.path, job.recipe.natural, self.cleaning)
@@ -93,18 +93,18 @@ class Pairing:
         scores: Scores,
         runner: Runner,
     ) -> None:
-        """Fork the dialogues that `fork.where` admits; those forked before are not asked for again."""
+        """Fork the dialogues that `fork.where` admits, except those that were forked before."""
         job, judgments = self.job, scores.judgments
         if judgments is None:
             raise ValueError("forks are made of judged dialogues")
         rows = fork_rows(job.path, stage.fingerprint)
-        read = narrowed(table, {"fork.where": config.where})
-        admitted = matching(read, config.where) & read["verdict"].is_not_null()
-        hashes = read["content_hash"]
+        columns = narrowed(table, {"fork.where": config.where})
+        admitted = matching(columns, config.where) & columns["verdict"].is_not_null()
+        hashes = columns["content_hash"]
         # Of equal dialogues the first that is admitted; a condition may read more than the content.
-        both = pl.struct("hash", "admitted").is_first_distinct() & pl.col("admitted")
-        first = pl.DataFrame({"hash": hashes, "admitted": admitted}).select(both).to_series()
-        # What is in an eval set gives no pair, so no model is asked to fork it.
+        is_first = pl.struct("hash", "admitted").is_first_distinct() & pl.col("admitted")
+        first = pl.DataFrame({"hash": hashes, "admitted": admitted}).select(is_first).to_series()
+        # A dialogue that is in an eval set gives no pair, so no model is asked to fork it.
         tainted = self._contaminated(first)
         clean = first & ~pl.int_range(len(first), eager=True).is_in(list(tainted))
         keys = hashes.filter(clean)
@@ -112,10 +112,9 @@ class Pairing:
         if job.retry_unscored:
             again = rows.forget_where(lambda pairs: _unscored(pairs) is not None)
             rows.forget(scores.rejudged)
-        owed = clean & ~hashes.is_in(rows.done().implode())
-        judged = judgments.aligned(hashes, owed)
-        no_metrics = repeat(None, int(owed.sum()))
-        measured = scores.metrics.aligned(hashes, owed) if scores.metrics else no_metrics
+        missing = clean & ~hashes.is_in(rows.done().implode())
+        no_metrics = repeat(None, int(missing.sum()))
+        metric_rows = scores.metrics.aligned(hashes, missing) if scores.metrics else no_metrics
         items = (
             WorkItem(
                 dialogue,
@@ -124,7 +123,10 @@ class Pairing:
                 again=dialogue.content_hash in again,
             )
             for dialogue, judgment, metrics in zip(
-                job.dialogues(owed), judged, measured, strict=True
+                job.dialogues(missing),
+                judgments.aligned(hashes, missing),
+                metric_rows,
+                strict=True,
             )
             if isinstance(judgment, Judgment)
         )
@@ -132,18 +134,18 @@ class Pairing:
         job.log.stage(stage.name).count(_unscored(pairs or ()) for pairs in rows.aligned(keys))
 
         def records() -> Iterator[PreferencePair]:
-            made = (pair for pairs in rows.aligned(keys) for pair in pairs or ())
-            return chain(made, self._drop_tainted(config, tainted, hashes, judgments))
+            forks = (pair for pairs in rows.aligned(keys) for pair in pairs or ())
+            return chain(forks, self._drop_tainted(config, tainted, hashes, judgments))
 
         self.forked = records
 
-    def _contaminated(self, wanted: pl.Series) -> dict[int, str]:
-        """What dialogues share with eval sets, by their place, of those marked in `wanted`."""
+    def _contaminated(self, mask: pl.Series) -> dict[int, str]:
+        """Return, by their place, what the dialogues in `mask` share with eval sets, in words."""
         if self.cleaning is None or not self.cleaning.evals:
             return {}
-        found = self.cleaning.contaminations(self.job.dialogues(wanted))
-        places = wanted.arg_true()
-        return {at: said for at, said in zip(places, found, strict=True) if said is not None}
+        details = self.cleaning.contaminations(self.job.dialogues(mask))
+        places = zip(mask.arg_true(), details, strict=True)
+        return {place: detail for place, detail in places if detail is not None}
 
     def _drop_tainted(
         self,
@@ -152,16 +154,20 @@ class Pairing:
         hashes: pl.Series,
         judgments: StageRows[Judgment | Unscored],
     ) -> Iterator[PreferencePair]:
-        """The records of the forks that were not asked for."""
-        marked = pl.int_range(len(hashes), eager=True).is_in(list(tainted))
-        judged = judgments.aligned(hashes, marked)
-        held = zip(self.job.dialogues(marked), judged, tainted.values(), strict=True)
-        for dialogue, judgment, said in held:
+        """Yield the records of the forks that no model was asked for."""
+        mask = pl.int_range(len(hashes), eager=True).is_in(list(tainted))
+        rows = zip(
+            self.job.dialogues(mask),
+            judgments.aligned(hashes, mask),
+            tainted.values(),
+            strict=True,
+        )
+        for dialogue, judgment, detail in rows:
             if isinstance(judgment, Judgment):
-                yield from drop_forks(dialogue, judgment, config, DropReason.CONTAMINATED, said)
+                yield from drop_forks(dialogue, judgment, config, DropReason.CONTAMINATED, detail)
 
     async def verify_natural(self, stage: Stage[PreferencePair], runner: Runner) -> None:
-        """Have the judge verify the natural pairs that it has not seen."""
+        """Ask the judge to verify the natural pairs that have no row yet."""
         job, natural = self.job, self.natural
         if natural is None:
             raise ValueError("natural pairs are found before they are verified")
@@ -178,10 +184,10 @@ class Pairing:
         self.verified = rows
 
     def write(self, decided: pl.DataFrame | None) -> None:
-        """Decide about the pairs, write them, and report what the whole set of them says."""
+        """Decide about the pairs, write them, and report on the whole set of them."""
         job, recipe = self.job, self.job.recipe
-        found = self._surveyed()
-        forked, natural = self._settled(found)
+        evidence = self._survey_judge()
+        forked, natural = self._settle_pairs(evidence)
         if self.cleaning is not None:
             forked = self.cleaning.drop_contaminated(forked)
         counts = write_pairs(job.path, forked, natural)
@@ -205,58 +211,60 @@ class Pairing:
                 funnels={
                     kind: stages for kind in FUNNEL_KINDS if (stages := counts.funnel.stages(kind))
                 },
-                label_agreement=found.agreement,
-                position_spread=found.spread,
+                label_agreement=evidence.agreement,
+                position_spread=evidence.spread,
                 pair_decisions={
-                    kind: describe_decisions(decided, verified[kind], found)
-                    for kind, decided in counts.decided.items()
+                    kind: describe_decisions(by, verified[kind], evidence)
+                    for kind, by in counts.decided_by.items()
                 },
                 pair_checks=check_pairs(job.path, recipe.pair_checks) if recipe.pair_checks else {},
             )
         )
 
-    def _surveyed(self) -> Survey:
-        """What all pairs of the run show of the judge, and what the user must hear of it."""
-        log, found = self.job.log, survey(self.forked())
+    def _survey_judge(self) -> Survey:
+        """Return what all pairs of the run show of the judge; warn of what the user must know."""
+        log, evidence = self.job.log, survey(self.forked())
         if self.verified is not None and self.natural is not None:
             for pair in filter(None, self.verified.aligned(self.natural.keys)):
-                found.add(pair)
-        log.warn(UNCALIBRATED if "uncalibrated" in found.decided_by else None)
-        log.warn(BY_LETTERS if "letters" in found.decided_by else None)
-        if found.agreement is not None and not found.agreement.is_shown:
-            log.warn(agreement_warning(found.agreement))
-        return found
+                evidence.add(pair)
+        log.warn(UNCALIBRATED if "uncalibrated" in evidence.decided_by else None)
+        log.warn(BY_LETTERS if "letters" in evidence.decided_by else None)
+        if evidence.agreement is not None and not evidence.agreement.is_shown:
+            log.warn(agreement_warning(evidence.agreement))
+        return evidence
 
-    def _settled(self, found: Survey) -> tuple[Iterable[PreferencePair], Iterable[PreferencePair]]:
-        """Forked and natural pairs, decided by what all of the run's pairs show of the judge."""
+    def _settle_pairs(
+        self, evidence: Survey
+    ) -> tuple[Iterable[PreferencePair], Iterable[PreferencePair]]:
+        """Return forked and natural pairs, decided by what all of the run's pairs show of the judge."""
         recipe = self.job.recipe
         fork, verify = recipe.fork, recipe.natural.verification
         forked: Iterable[PreferencePair] = self.forked()
         if fork:
-            forked = (settle(pair, found, fork) for pair in forked)
+            forked = (settle(pair, evidence, fork) for pair in forked)
             if fork.certificate is not None:
                 certificate = fork.certificate
                 forked = (hold_to_certificate(pair, certificate) for pair in forked)
         natural = self._natural()
-        if found.agreement is not None and not found.agreement.is_shown:
+        if evidence.agreement is not None and not evidence.agreement.is_shown:
             natural = map(leave_to_the_data, natural)
         elif verify is not None:
-            natural = (settle(pair, found, verify) for pair in natural)
+            natural = (settle(pair, evidence, verify) for pair in natural)
         return forked, natural
 
     def _natural(self) -> Iterator[PreferencePair]:
-        """The natural pairs as the judge left them, or as they are found where it is not asked."""
+        """Return the natural pairs with the judge's checks, or as they are in the data where no judge verifies them."""
         if self.natural is not None and self.verified is not None:
             return self.natural.pairs(self.verified)
-        found = find_natural(self.job.path, self.job.recipe.natural, self.cleaning)
-        return (pair for pair, _ in found)
+        natural = find_natural(self.job.path, self.job.recipe.natural, self.cleaning)
+        return (pair for pair, _ in natural)
 
 
 def _unscored(row: Sequence[PreferencePair]) -> str | None:
-    """Why a row of pairs came to nothing for want of the judge's answer, as a reason code; else None.
+    """Return the reason code of a row that has no pair because the judge gave no answer; None for any other row.
 
-    A fork that gave a pair is settled, whatever became of its other candidates. Where it is dropped for an
-    earlier turn without a score no model was asked: that turn is counted in the stage `judge`.
+    A fork that gave a pair is settled, whatever became of its other candidates. Where a fork is dropped because an
+    earlier turn has no score, no model was asked: that turn is counted in the stage `judge`.
     """
     if any(pair.drop_reason is None for pair in row):
         return None

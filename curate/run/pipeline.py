@@ -2,9 +2,9 @@
 
     ingest > find natural pairs > judge > adherence > persona check > metrics > table > fork > verify natural pairs > select > pairs > export
 
-The models are open from the judge to the last verification, and closed before selection begins. Each stage reads rows and appends rows to the run folder, so a run that ends early (kill, Ctrl-C, budget,
-an unreachable server) is resumed by running it again: rows that are there are reused, replies that were
-received are not asked for twice.
+The models are open from the judge to the last verification, and closed before selection begins. Each stage reads rows
+and appends rows to the run folder, so a run that ends early (kill, Ctrl-C, budget, an unreachable server) is resumed by
+running it again: rows that are there are reused, replies that were received are not asked for twice.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from curate.run.pairs import Pairing
 from curate.run.read_back import last_manifest
 from curate.run.result import RunResult
 from curate.run.reviews import kept_answers, passed_pairs, review_report, reviews_of
-from curate.run.rows_left import KeptRows, Reused, reuse_gaps, taken_over_gaps, told_of_gaps
+from curate.run.rows_left import KeptRows, Reused, gap_warnings, reuse_gaps, taken_over_gaps
 from curate.run.runlog import RunLog, Status
 from curate.run.scoring import Scores, ask_for_scores, scores_without_a_judge
 from curate.run.select import select_dialogues, tabulate
@@ -80,10 +80,10 @@ def run_recipe(
         out: run folder, or the URL of one (see `curate.storage.remote`); `runs/<recipe name>` by default.
         limit: read only the first rows (conversations, where one spans several rows) of each source.
         retry_unscored: ask again for dialogues that an earlier run could not score.
-        keep_going: go through all dialogues even where the first 50 of a stage all came to nothing for one reason.
-        progress: told how far each stage is (name, rows done, rows in all); in a notebook bars by default.
-        notify: told what is worth hearing before a model is asked, a sentence at a time; it is in the
-            manifest's warnings, too.
+        keep_going: go through all dialogues even where the first 50 of a stage all fail for one reason.
+        progress: called with how far each stage is (name, rows done, rows in all); in a notebook bars by default.
+        notify: called with each message that the user should read before a model is asked, a sentence at a time; the
+            manifest's warnings have them, too.
 
     Returns:
         The result; its `exit_code` is what the command line exits with.
@@ -91,9 +91,9 @@ def run_recipe(
     Raises:
         UsageError: the recipe cannot be read, or cannot run as it is (no judge, unreadable source, missing extra,
             judgments that `reuse.required` asks for).
-        EngineError: a model cannot be reached or used at all, or nothing came of a stage's first 50 dialogues.
+        EngineError: a model cannot be reached or used at all, or a stage's first 50 dialogues all failed.
         RunLockedError: another process writes the folder.
-        CurateError: anything else with a name, a full disk for one. What was done is kept.
+        CurateError: any other known problem, such as a full disk. What was done is kept.
     """
     recipe = as_recipe(recipe).checked()
     sources = open_sources(recipe, limit)
@@ -112,14 +112,14 @@ def run_recipe(
 
 
 def open_sources(recipe: Recipe, limit: int | None = None) -> list[Source]:
-    """Open every source of a recipe: files found, shapes detected."""
+    """Open every source of a recipe: find its files and detect their shapes."""
     update = {} if limit is None else {"limit": limit}
     return [open_source(source.model_copy(update=update)) for source in recipe.source]
 
 
 async def _run(job: Job, sources: list[Source]) -> RunResult:
-    """All stages; the manifest is written at the start and however it ends."""
-    rates = _look_back(job)
+    """Run all stages; the manifest is written at the start and however the run ends."""
+    rates = _earlier_rates(job)
     write_manifest(job, "running")
     try:
         await _stages(job, sources, rates)
@@ -136,31 +136,31 @@ async def _run(job: Job, sources: list[Source]) -> RunResult:
 
 
 async def _stages(job: Job, sources: list[Source], rates: Rates | None) -> None:
-    """The stages in order."""
+    """Run the stages in order."""
     recipe, log = job.recipe, job.log
     cleaning = cleaning_of(job)
     sample = _ingest(job, sources)
 
-    def foresee(pairs: Pairing, models: ModelFacts) -> None:
+    def before_calls(pairs: Pairing, models: ModelFacts) -> None:
         _estimate(job, pairs, sample, rates, models)
 
-    opened = open_executor(recipe, job.path, log.accounting, log.budget)
-    await after_ingest(job, cleaning, opened, foresee)
+    opening = open_executor(recipe, job.path, log.accounting, log.budget)
+    await after_ingest(job, cleaning, opening, before_calls)
 
 
 async def after_ingest(
     job: Job,
     cleaning: CleaningInputs | None,
-    opened: AbstractAsyncContextManager[Executor],
-    foresee: Callable[[Pairing, ModelFacts], None] = lambda *_: None,
+    opening: AbstractAsyncContextManager[Executor],
+    before_calls: Callable[[Pairing, ModelFacts], None] = lambda *_: None,
 ) -> None:
-    """All that follows once the dialogues lie in the run folder.
+    """Run all stages that follow once the dialogues are in the run folder.
 
     Args:
         job: its folder holds dialogues and their index.
         cleaning: as `cleaning_of` gives it.
-        opened: where the recipe's models are asked; entered only where the recipe asks some.
-        foresee: told of the models before any is asked.
+        opening: opens the executor that asks the recipe's models; entered only where the recipe asks some.
+        before_calls: called with the models before any is asked.
     """
     recipe, log = job.recipe, job.log
     check_source(job)
@@ -168,8 +168,8 @@ async def after_ingest(
     if recipe.asks_models:
         if recipe.natural.verification is not None:
             pairs.find_natural()
-        async with opened as executor:
-            table, scores, swapped = await _ask(job, pairs, executor, foresee)
+        async with opening as executor:
+            table, scores, swapped = await _ask(job, pairs, executor, before_calls)
     else:
         _require_reused(job)
         swapped = None
@@ -196,7 +196,7 @@ async def after_ingest(
 
 
 def _agreement(job: Job) -> Agreement | None:
-    """How far the scores of this run agree with people, where that was measured on them."""
+    """Return how far the scores of this run agree with people; None where that was not measured on them."""
     fingerprints = {name.value: report.fingerprint for name, report in job.log.stages.items()}
     return current_agreement(job.path, fingerprints)
 
@@ -205,15 +205,15 @@ async def _ask(
     job: Job,
     pairs: Pairing,
     executor: Executor,
-    foresee: Callable[[Pairing, ModelFacts], None],
+    before_calls: Callable[[Pairing, ModelFacts], None],
 ) -> tuple[pl.LazyFrame, Scores, Swapped | None]:
-    """The stages that ask models."""
+    """Run the stages that ask models."""
     recipe, models = job.recipe, executor.models
     job.log.engines = models.records(recipe.models.judges_by_role)
     _warn_about(job, models)
     stages = bind_stages(recipe, models)
     check_stages(job, stages)
-    foresee(pairs, models)
+    before_calls(pairs, models)
     scores = await ask_for_scores(job, stages, executor)
     swapped = None
     if stages.persona is not None:
@@ -229,23 +229,23 @@ async def _ask(
     return table, scores, swapped
 
 
-def _look_back(job: Job) -> Rates | None:
-    """What an earlier run in the folder tells: its rates; a warning where it was something else."""
+def _earlier_rates(job: Job) -> Rates | None:
+    """Return the rates of an earlier run in the folder; warn where that run cannot be read or is of another recipe."""
     earlier = last_manifest(job.path)
     if earlier is None:
         if job.folder.manifest_path.exists():
-            job.log.warn(f"{job.folder.manifest_path} could not be read back; it is made anew.")
+            job.log.warn(f"{job.folder.manifest_path} could not be read back; it is made again.")
         return None
     if (name := earlier.recipe.get("name")) != job.recipe.name:
         job.log.warn(
             f"The folder held the run of another recipe, {name!r}: its sets, pairs, exports and manifest "
-            "make way for those of this one. Its scores are kept: run again, and there are no model calls."
+            "are replaced by those of this one. Its scores are kept: run that recipe again, and there are no model calls."
         )
     return rates_of(earlier, str(job.path))
 
 
 def cleaning_of(job: Job) -> CleaningInputs | None:
-    """What is looked for in dialogues and in pairs; eval sets are read before any model is asked."""
+    """Return what selection looks for in dialogues and pairs; eval sets are read before any model is asked."""
     cleaning = prepare_cleaning(job.recipe.select) if job.recipe.select else None
     for warning in cleaning.warnings if cleaning else ():
         job.log.warn(warning)
@@ -253,7 +253,7 @@ def cleaning_of(job: Job) -> CleaningInputs | None:
 
 
 def _ingest(job: Job, sources: list[Source]) -> Reservoir:
-    """Read the sources; returns an even sample of their dialogues."""
+    """Read the sources; return an even sample of their dialogues."""
     recipe, sample = job.recipe, Reservoir()
     with job.log.timed("ingest"):
         reports = read_sources(
@@ -263,7 +263,7 @@ def _ingest(job: Job, sources: list[Source]) -> Reservoir:
             scenario=recipe.scenario,
             role_from=recipe.role_from,
             mix_seed=recipe.mix_seed,
-            progress=lambda made: job.progress("ingest", made, made),
+            progress=lambda rows: job.progress("ingest", rows, rows),
             see=sample.add,
         )
     job.log.parts.append(summed(reports))
@@ -286,7 +286,7 @@ def _warn_about(job: Job, models: ModelFacts) -> None:
 def _estimate(
     job: Job, pairs: Pairing, sample: Reservoir, rates: Rates | None, models: ModelFacts
 ) -> None:
-    """Estimate the run from the sample that ingestion drew; say what `reuse` does not find, before any call."""
+    """Estimate the run from the sample that ingestion drew; warn of what `reuse` does not find, before any call."""
     recipe, log = job.recipe, job.log
     share = PAIR_SHARE
     if pairs.natural is not None:
@@ -304,7 +304,7 @@ def _estimate(
     except CurateError:
         raise
     except Exception as error:
-        # The stages' own code runs here; where it fails, it is to fail one dialogue, not the run.
+        # The stages' own code runs here; a failure of it must fail one dialogue later, not the run now.
         log.warn(f"no estimate could be made: {type(error).__name__}: {error}")
     if recipe.reused_run is None:
         return
@@ -313,9 +313,9 @@ def _estimate(
     left = None
     if gaps and log.estimate is not None:
         left = estimate_left(recipe, sample.kept, sample.seen, models, kept)
-    for said in told_of_gaps(recipe, gaps, left):
-        log.warn(f"{said}.")
-        job.notify(f"{said}.")
+    for warning in gap_warnings(recipe, gaps, left):
+        log.warn(f"{warning}.")
+        job.notify(f"{warning}.")
 
 
 def _require_reused(job: Job) -> None:
@@ -323,17 +323,17 @@ def _require_reused(job: Job) -> None:
     recipe = job.recipe
     if recipe.reuse is not None and recipe.reuse.required:
         gaps = taken_over_gaps(recipe, _kept(job), Reused.of(recipe.reuse.run))
-        told_of_gaps(recipe, gaps, None)
+        gap_warnings(recipe, gaps, None)
 
 
 def _kept(job: Job, pairs: Pairing | None = None) -> KeptRows:
     dialogues = read_index(job.path, "id", "content_hash")
-    found = None if pairs is None or pairs.natural is None else pairs.natural.keys
-    return KeptRows.of(job.recipe, job.path, dialogues, found)
+    natural_ids = None if pairs is None or pairs.natural is None else pairs.natural.keys
+    return KeptRows.of(job.recipe, job.path, dialogues, natural_ids)
 
 
 def write_manifest(job: Job, status: Status) -> RunResult:
-    """Write what the run is by now."""
+    """Write the manifest of the run as it is now; return the run's result."""
     manifest = job.log.manifest(status)
     trust = trust_sentences(job.path, manifest.fingerprints)
     manifest = manifest.model_copy(update={"trust": trust})

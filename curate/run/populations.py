@@ -1,7 +1,7 @@
-"""The sets of a run that people's labels speak of: dialogues by a condition, what was selected, pairs.
+"""The sets of a run that people's labels are about: dialogues by a condition, the selected ones, pairs.
 
-A member is a dialogue, by its content hash (equal dialogues count once), or a pair, by its id. Which labels were
-drawn from a set is recorded with the run (`trust/draws`), so that who certifies knows which are of an honest draw.
+A member is a dialogue, by its content hash (equal dialogues count once), or a pair, by its id. Each draw from a set is
+recorded with the run (`trust/draws`), so that a certificate counts only labels of a random draw.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from curate.storage.whole_files import damaged
 SFT, SCORED, ALL = "sft", "scored", "all"
 PAIR_SETS: Final = {"pairs": PAIRS, "natural_pairs": NATURAL_PAIRS}
 PAIR_SCORES: Final = ("evidence", "probability", "preference", "margin")
-"""What a threshold on pairs may go by, of `PairCheck`."""
+"""Fields of `PairCheck` that a threshold on pairs may be set on."""
 UNIT = "unit"
 
 
@@ -45,7 +45,7 @@ def is_of_pairs(of: str) -> bool:
 
 
 def named_set(of: str) -> str:
-    """A set in words, to stand after a number."""
+    """Return the name of a set in words, to follow a number."""
     return {
         SFT: "dialogues of the SFT set",
         SCORED: "scored dialogues",
@@ -58,17 +58,17 @@ def named_set(of: str) -> str:
 def read_members(
     run: Path, of: str, column: str | None = None, *, any_type: bool = False
 ) -> pl.DataFrame:
-    """The members of a set: `unit`, `id`, `group` (null for none), and `score` where a column is named.
+    """Return the members of a set: `unit`, `id`, `group` (null for none), and `score` where a column is named.
 
     Args:
         run: a finished run.
-        of: sft (as the rules select it), scored (by all stages that ran, and not the worse side of the data), all, pairs, natural_pairs, or
-            an SQL condition over the score table.
-        column: of the score table, or of pairs one of `PAIR_SCORES`. Members without a number are left out.
+        of: sft (as the rules select it), scored (by all stages that ran, and not the worse side of the data), all, pairs,
+            natural_pairs, or an SQL condition over the score table.
+        column: of the score table, or for pairs one of `PAIR_SCORES`. Members without a number are left out.
         any_type: the column may hold words, truth values or whatever else, which are then `score` as text, `(none)` for none.
 
     Raises:
-        UsageError: no such run, set or column, or one that holds no numbers.
+        UsageError: no such run, set or column; a column without numbers; a set without members.
     """
     read_manifest(run)
     if is_of_pairs(of):
@@ -119,8 +119,8 @@ def _dialogues(run: Path, of: str, column: str | None, *, any_type: bool) -> pl.
 def _selected_by_rules(decision: dict[str, Any]) -> bool:
     """Whether the rules select a dialogue, whatever reviewers then decided.
 
-    A set that labels have changed is no set to be certified by them: the bad ones that were seen are gone, those that
-    were not are still there. What reviewers take out of the rules' set for being bad only lowers its share.
+    Labels cannot certify a set that they have changed: the bad dialogues that reviewers saw are gone, those that they
+    did not see are still there. Taking bad dialogues out of the rules' set only lowers its share of bad ones.
     """
     reviewed = decision.get("reviewed")
     return SFT in decision["sets"] if reviewed is None else not reviewed["rule_reasons"]
@@ -149,8 +149,9 @@ def _pair_members(run: Path, of: str, column: str | None) -> pl.DataFrame:
             row["score"] = None if pair.check is None else getattr(pair.check, column)
         rows.append(row)
     schema = {UNIT: pl.String, "id": pl.String, "group": pl.String, "score": pl.Float64}
-    names = schema if column is not None else {k: v for k, v in schema.items() if k != "score"}
-    return pl.DataFrame(rows, schema=names).unique(UNIT, keep="first", maintain_order=True)
+    if column is None:
+        del schema["score"]
+    return pl.DataFrame(rows, schema=schema).unique(UNIT, keep="first", maintain_order=True)
 
 
 def promised_members(run: Path, of: str, column: str | None = None) -> pl.DataFrame:
@@ -165,18 +166,22 @@ def without_units(members: pl.DataFrame, units: frozenset[str]) -> pl.DataFrame:
 
 
 def source_fingerprint(run: Path) -> str:
-    """A hash of the content of all dialogues of a run."""
+    """Return a hash of the content of all dialogues of a run."""
     return set_fingerprint(read_index(run, "content_hash").to_series())
 
 
 def identities_of(manifest: Manifest, column: str | None, of: str) -> dict[str, JudgeIdentity]:
-    """Whose scores a set goes by: the stages that its condition and the score read; of any other set all stages."""
-    held = {str(stage): identity for stage, identity in manifest.identities.items()}
+    """Return by stage the judges whose scores a set depends on.
+
+    Of a condition or all dialogues these are the stages that the condition and the score column read, of any other set
+    all stages.
+    """
+    identities = {str(stage): identity for stage, identity in manifest.identities.items()}
     if of in (SFT, SCORED) or is_of_pairs(of):
-        return held
+        return identities
     names = {column or "", *(() if of == ALL else columns_of(parse(of, "--of")))}
     stages = {stage for name in names for stage in stages_of_column(name)}
-    return {stage: identity for stage, identity in held.items() if stage in stages}
+    return {stage: identity for stage, identity in identities.items() if stage in stages}
 
 
 def used_to_fit(manifest: Manifest, pairs: bool) -> frozenset[str]:
@@ -204,12 +209,12 @@ def _at(recipe: Mapping[str, Any], keys: Sequence[str]) -> Mapping[str, Any]:
 
 
 def draw_folder(run: Path) -> Path:
-    """Where a run keeps its draws."""
+    """Return the folder in which a run keeps its draws."""
     return run / "trust" / "draws"
 
 
 def read_draws(run: Path) -> list[Draw]:
-    """The draws that are recorded with a run, the newest last.
+    """Return the draws that are recorded with a run, the newest last.
 
     Raises:
         CurateError: one is damaged.
@@ -220,14 +225,18 @@ def read_draws(run: Path) -> list[Draw]:
             draw = Draw.model_validate(orjson.loads(path.read_bytes()))
         except (ValidationError, orjson.JSONDecodeError) as error:
             raise damaged(path, error) from error
-        if draw.id != path.stem:  # it names the table beside it
+        if draw.id != path.stem:  # the id also names the table beside the file
             raise damaged(path, f"it is of the draw {draw.id!r}")
         draws.append(draw)
     return sorted(draws, key=lambda draw: (draw.made, draw.id))
 
 
 def read_drawn(run: Path, draw: Draw) -> pl.DataFrame:
-    """Everything that could have been drawn: `unit`, `stratum`, `order` within it, `drawn`, `swapped`."""
+    """Return everything that could have been drawn: `unit`, `stratum`, `order` within it, `drawn`, `swapped`.
+
+    Raises:
+        CurateError: the table is missing or damaged.
+    """
     path = draw_folder(run) / f"{draw.id}.parquet"
     if not path.is_file():
         raise damaged(path, "it is not there")

@@ -1,8 +1,8 @@
 """Try a recipe's judge on planted flaws: plan the cases, ask the judge, make its score card.
 
-The flaws are `trust.probe_cases`, the statistics `trust.probe_card`, the questions the judge's own and those of
-verification. Here they are joined to a recipe and its run folder. Replies are kept in the run folder, so a probe that
-was stopped goes on where it stopped, and a second card of the same cases costs nothing.
+The flaws come from `trust.probe_cases`, the statistics from `trust.probe_card`; the questions are the judge's own and
+those of verification. Here they are joined to a recipe and its run folder. Replies are kept in the run folder, so a probe
+that was stopped goes on where it stopped, and a second card of the same cases needs no model calls.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from curate.records import (
     TrustKind,
 )
 from curate.records.validation import load_record
-from curate.run.probe_asking import Probed, Prober, planted_by_policy, rubric_of
+from curate.run.probe_asking import Probed, Prober, plant_by_policy, rubric_of
 from curate.run.probe_plan import CASES, ProbePlan, draw_cases
 from curate.run.trust_reports import read_trust_report, report_path, write_trust_report
 from curate.stages import bind_verifier, judge_stage, rubric_stage, scorers
@@ -48,45 +48,49 @@ def plan_probe(
     by_policy: int = 0,
     rates: Rates | None = None,
 ) -> ProbePlan:
-    """Plant flaws and count what asking about them takes, as `draw_cases`; no model calls.
+    """Plant flaws and count what asking about them takes; no model calls.
 
     Args:
+        recipe, data, limit, seed, by_policy: as for `draw_cases`.
         rates: of the judge, for the time; None where they are not known.
+
+    Raises:
+        UsageError: as `draw_cases`.
     """
-    plan = _estimated(recipe, draw_cases(recipe, data, limit, seed, by_policy))
+    plan = _with_estimate(recipe, draw_cases(recipe, data, limit, seed, by_policy))
     load = plan.load
     seconds = None if rates is None else rates.seconds(load.prefilled, load.completion)
     return replace(plan, rates=rates, seconds=seconds)
 
 
-def _estimated(recipe: Recipe, plan: ProbePlan) -> ProbePlan:
-    """The plan with what it takes, of a judge that gives log-probabilities unless the recipe says JSON."""
+def _with_estimate(recipe: Recipe, plan: ProbePlan) -> ProbePlan:
+    """Return the plan with its load and cost, for a judge that gives log-probabilities unless the recipe says JSON."""
     rubric = rubric_of(recipe)
     mode = "json" if rubric.mode == "json" else "tokens"
     capability = Capability.JSON_SCHEMA if mode == "json" else Capability.LABEL_LOGPROBS
-    nobody = EngineFacts(EngineIdentity("", ""), frozenset({capability}), 1)
+    engine = EngineFacts(EngineIdentity("", ""), frozenset({capability}), 1)
     stand_in = StandIn()
-    kept: dict[str, Completion] = {}
+    replies: dict[str, Completion] = {}
 
     async def ask(requests: Sequence[Request]) -> list[Completion]:
         completions = []
         for request in requests:
-            key = request.key(nobody.identity)
-            if key not in kept:
-                (kept[key],) = await stand_in([request])
-            completions.append(kept[key])
+            key = request.key(engine.identity)
+            if key not in replies:
+                (replies[key],) = await stand_in([request])
+            completions.append(replies[key])
         return completions
 
     plain = rubric.model_copy(update={"mode": mode, "calibration": None})
-    verifier = bind_verifier(plain, [nobody])
-    prober = Prober.of(plan, judge_stage(plain, nobody), verifier, Asks.of(ask))
+    verifier = bind_verifier(plain, [engine])
+    prober = Prober.of(plan, judge_stage(plain, engine), verifier, Asks.of(ask))
     for job in prober.jobs():
         settled(job())
-    # Of several judges each is asked, as if the second of a cascade were about all of it.
-    several = len(recipe.models.judges_by_role)
-    load = Meter(BY_CHARACTERS).load(stand_in.asked).times(several)
+    # Each judge counts as asked about everything, the second of a cascade, too.
+    judges = len(recipe.models.judges_by_role)
+    load = Meter(BY_CHARACTERS).load(stand_in.asked).times(judges)
     lead = recipe.models.lead
-    return replace(plan, load=load, cost=load.cost(lead.prices if lead and several == 1 else None))
+    return replace(plan, load=load, cost=load.cost(lead.prices if lead and judges == 1 else None))
 
 
 def probe_judge(
@@ -102,35 +106,37 @@ def probe_judge(
         recipe: names the judge and how it scores; prices, budget and redaction hold as in a run.
         plan: of the same recipe.
         replies: file that keeps the replies, so that none is asked for twice.
-        progress: told steps done and all steps.
+        progress: called with steps done and all steps.
 
     Raises:
-        EngineError: the judge cannot be reached or used, or nothing came of the first 50 dialogues.
-        BudgetReached: a limit is used up; what was received is kept.
+        UsageError: no judge is named.
+        EngineError: the judge cannot be reached or used, or the first 50 dialogues all failed.
+        BudgetReached: a limit is used up; the replies so far are kept.
     """
-    alone = {"fork": False, "metrics": False, "adherence": False, "factuality": False}
-    asked = recipe.checked().model_copy(update=alone)
+    no_other_stages = {"fork": False, "metrics": False, "adherence": False, "factuality": False}
+    recipe = recipe.checked().model_copy(update=no_other_stages)
 
     async def ask_all() -> tuple[Prober, dict[str, str]]:
-        named = asked.models
-        if named.lead is None:
+        configs = recipe.models
+        if configs.lead is None:
             raise UsageError("no judge is named", expected="models.judge")
         pool = ModelPool(
-            named.lead,
-            named.policy if plan.by_policy else None,
-            judges=named.judges_by_role,
-            redact=asked.redact,
+            configs.lead,
+            configs.policy if plan.by_policy else None,
+            judges=configs.judges_by_role,
+            redact=recipe.redact,
         )
         async with pool as models:
-            rubric = rubric_of(asked)
-            stage = rubric_stage(rubric, models.judges, named.cascade)
-            several = scorers(models, named.cascade)
-            verifier = bind_verifier(rubric, several)
-            own = rubric_stage(asked.judge or RubricConfig(), models.judges, named.cascade)
-            budget = Budget(**asked.budget.model_dump())
+            rubric = rubric_of(recipe)
+            stage = rubric_stage(rubric, models.judges, configs.cascade)
+            verifier = bind_verifier(rubric, scorers(models, configs.cascade))
+            recipe_stage = rubric_stage(
+                recipe.judge or RubricConfig(), models.judges, configs.cascade
+            )
+            budget = Budget(**recipe.budget.model_dump())
             async with models.asking(replies, Accounting(), budget) as asks:
-                written = await planted_by_policy(plan, asks.policy, models.policy.open_dialogues)
-                prober = Prober.of(written, stage, verifier, asks)
+                final_plan = await plant_by_policy(plan, asks.policy, models.policy.open_dialogues)
+                prober = Prober.of(final_plan, stage, verifier, asks)
                 jobs = list(prober.jobs())
                 done = 0
 
@@ -146,19 +152,19 @@ def probe_judge(
                 await for_each(
                     jobs, work, count, open_at_once=models.facts.open_dialogues(StageName.JUDGE)
                 )
-            return prober, {StageName.JUDGE.value: own.result}
+            return prober, {StageName.JUDGE.value: recipe_stage.result}
 
     prober, fingerprints = run_in_loop(ask_all())
-    return prober.probed(fingerprints)
+    return prober.result(fingerprints)
 
 
 def outcomes_path(run: Path) -> Path:
-    """Where the outcomes behind a run's card lie."""
+    """Return the path of the outcomes behind a run's card."""
     return report_path(run, TrustKind.PROBE).with_name("probe-outcomes.jsonl")
 
 
 def write_probe(run: Path, probed: Probed) -> Path:
-    """Keep the card in a run folder, and the outcomes behind it beside it; return the card's path.
+    """Write the card and the outcomes behind it into a run folder; return the card's path.
 
     Raises:
         RunLockedError: another process is writing the folder.
@@ -171,7 +177,7 @@ def write_probe(run: Path, probed: Probed) -> Path:
 
 
 def read_probe(run: Path) -> Probed | None:
-    """The card of a run folder with its outcomes; None where there is none.
+    """Return the card of a run folder with its outcomes; None where there is none.
 
     Raises:
         CurateError: it is damaged.
@@ -190,7 +196,7 @@ def read_probe(run: Path) -> Probed | None:
 
 
 def compare_probes(first: Probed, second: Probed) -> ProbeComparison:
-    """Two cards held against each other over the cases that both have.
+    """Compare two cards over the cases that both have.
 
     Raises:
         UsageError: they have no case in common.
@@ -205,19 +211,17 @@ def compare_probes(first: Probed, second: Probed) -> ProbeComparison:
         )
     lines = compare_lines(first.outcomes, second.outcomes)
     better = {
-        side: [held.name for held in lines if held.better == side] for side in ("first", "second")
+        side: [line.name for line in lines if line.better == side] for side in ("first", "second")
     }
-    said = [
+    advantages = [
         f"the {side} does better in {', '.join(name.replace('_', ' ') for name in names)}"
         for side, names in better.items()
         if names
     ]
-    unseen = [held.detectable for held in lines if held.name == "detection" and held.detectable]
-    sentence = "; ".join(said) + "." if said else "No line tells the two apart."
-    if unseen:
-        sentence += (
-            f" A difference of {unseen[0]:.2f} in detection would have been seen with 80 % power."
-        )
+    detectable = [line.detectable for line in lines if line.name == "detection" and line.detectable]
+    sentence = "; ".join(advantages) + "." if advantages else "No line tells the two apart."
+    if detectable:
+        sentence += f" A difference of {detectable[0]:.2f} in detection would have been seen with 80 % power."
     return ProbeComparison(
         first=first.report.identity,
         second=second.report.identity,

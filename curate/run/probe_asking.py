@@ -1,4 +1,4 @@
-"""Ask a judge all that a plan has, keep what it said, and make its card of it."""
+"""Ask a judge all questions of a plan, keep its answers, and make its card from them."""
 
 from __future__ import annotations
 
@@ -42,23 +42,26 @@ from curate.trust.probe_cases import (
 )
 from curate.trust.probe_outcomes import Reading, Readings, outcomes_of
 
-_KINDS: dict[str, str] = {str(kind): said for kind, said in KIND_SENTENCES.items()}
+_KINDS: dict[str, str] = {str(kind): sentence for kind, sentence in KIND_SENTENCES.items()}
 _OPINIONS = ("judge.verdict", "judge.weakest")
 _AGAIN = 1000
-"""Number of the sample that a repeated question is asked as: another draw, kept apart from the first."""
+"""Added to the sample number of a repeated question, so that it is another draw with a kept reply of its own."""
 
 
 def rubric_of(recipe: Recipe) -> RubricConfig:
-    """How the recipe's judge scores, without words and opinions, which no line of the card reads."""
+    """Return the recipe's rubric without written texts and opinions, which no line of the card reads."""
     rubric = recipe.judge or RubricConfig()
     return rubric.model_copy(update={"text": "off", "persona_check": 0, "on_mismatch": "use_rule"})
 
 
-async def planted_by_policy(plan: ProbePlan, policy: Ask, open_at_once: int) -> ProbePlan:
-    """The plan with as many flaws as it says in the policy's words; what it could not write keeps its edit."""
+async def plant_by_policy(plan: ProbePlan, policy: Ask, open_at_once: int) -> ProbePlan:
+    """Have the policy write the first `plan.by_policy` flaws; return the plan with them.
+
+    A case that the policy could not write keeps its edit.
+    """
     if not plan.by_policy:
         return plan
-    wanted = [case for case in plan.cases if is_in_words(case)][: plan.by_policy]
+    cases = [case for case in plan.cases if is_in_words(case)][: plan.by_policy]
     written: dict[str, ProbeCase] = {}
     reasons: Counter[str] = Counter()
 
@@ -71,13 +74,13 @@ async def planted_by_policy(plan: ProbePlan, policy: Ask, open_at_once: int) -> 
         reworded = await rewritten(prompt, message, None, LENGTH_SLACK, policy)
         return case.with_messages(flawed, None if isinstance(reworded, str) else reworded)
 
-    def take(case: ProbeCase, made: ProbeCase | str) -> None:
-        if isinstance(made, str):
-            reasons[made] += 1
+    def take(case: ProbeCase, result: ProbeCase | str) -> None:
+        if isinstance(result, str):
+            reasons[result] += 1
         else:
-            written[case.key] = made
+            written[case.key] = result
 
-    await for_each(wanted, write, take, open_at_once=open_at_once)
+    await for_each(cases, write, take, open_at_once=open_at_once)
     return replace(
         plan,
         cases=tuple(written.get(case.key, case) for case in plan.cases),
@@ -95,18 +98,21 @@ class Probed:
 
     @property
     def unscored_share(self) -> float:
-        """Share of all that was asked that came to nothing, 0-1."""
+        """Share of all questions that got no usable answer, 0-1."""
         return sum(self.report.unscored.values()) / max(1, self.report.asked)
 
 
 @dataclass(slots=True)
 class Prober:
-    """Asks a judge all that a plan has, and keeps what it said.
+    """Asks a judge all questions of a plan, and keeps its answers.
 
     Attributes:
         stage: judges dialogues, as the recipe's judge does.
         asks: the models.
         judging: the questions of verification.
+        judged, again, kinds, picks, wordings: answers, as `trust.probe_outcomes.Readings` describes them.
+        unscored: questions without a usable answer, by reason.
+        asked: questions asked so far.
     """
 
     plan: ProbePlan
@@ -131,23 +137,25 @@ class Prober:
         verifier: Verifier,
         asks: Asks,
     ) -> Prober:
-        """A prober of judges that are open.
+        """Return a prober of open judges.
 
         Args:
-            stage, verifier: how they judge dialogues, and compare sides.
+            plan: what to ask.
+            stage, verifier: how the judges score dialogues, and compare sides.
+            asks: the models.
         """
         asks = asks.with_judges(without_opinions)
         return cls(plan, stage, asks, verifier.asks(asks))
 
     def jobs(self) -> Iterator[Callable[[], Awaitable[None]]]:
-        """All that is to be asked, dialogues that share a start one after the other."""
+        """Yield all questions to ask, those about dialogues that share a start one after the other."""
         for dialogue in self.plan.judged:
             yield partial(self._judge, dialogue)
         for case in self.plan.cases:
             yield partial(self._name_kind, case)
         for case in self.plan.sides:
             yield partial(self._pick_side, case)
-        for dialogue in self.plan.again:
+        for dialogue in self.plan.repeated:
             yield partial(self._judge_again, dialogue)
             yield partial(self._reword, dialogue)
 
@@ -185,14 +193,13 @@ class Prober:
     async def _pick_side(self, case: ProbeCase) -> None:
         self.asked += 1
         prompt = with_messages(case.untouched, case.untouched.messages[: case.index])
-        better, worse = (held.messages[case.index] for held in (case.untouched, case.planted))
+        better, worse = case.untouched.messages[case.index], case.planted.messages[case.index]
         sides = Sides(prompt, better, worse, case.turn)
-        outcome = await compare_orders(sides, PairCheck(), self.judging, self.verify)
-        first, second = outcome.check.preferred_first, outcome.check.preferred_second
-        if first is None or second is None:
-            self.unscored[outcome.check.unscored or "bad_reply"] += 1
+        check = (await compare_orders(sides, PairCheck(), self.judging, self.verify)).check
+        if check.preferred_first is None or check.preferred_second is None:
+            self.unscored[check.unscored or "bad_reply"] += 1
         else:
-            self.picks[case.key] = (first, second)
+            self.picks[case.key] = (check.preferred_first, check.preferred_second)
 
     async def _reword(self, dialogue: Dialogue) -> None:
         self.asked += 1
@@ -207,8 +214,8 @@ class Prober:
             means.append(fmean(reading.values.values()))
         self.wordings[dialogue.content_hash] = means[1] - means[0]
 
-    def probed(self, fingerprints: dict[str, str]) -> Probed:
-        """The card of what was read."""
+    def result(self, fingerprints: dict[str, str]) -> Probed:
+        """Return the card made from the answers so far."""
         plan = self.plan
         readings = Readings(self.judged, self.again, self.kinds, self.picks, self.wordings)
         # Replies come back in any order; the card must not depend on it.
@@ -242,22 +249,23 @@ class Prober:
 
 
 def without_opinions(ask: Ask) -> Ask:
-    """The same without the judge's own verdict and weakest turn, which no line reads: a quarter of what is asked."""
+    """Return `ask` without the judge's own verdict and weakest turn, which no line reads: a quarter of all requests."""
 
-    async def asked(requests: Sequence[Request]) -> list[Completion]:
-        needed = [held for held in requests if held.purpose not in _OPINIONS]
+    async def ask_needed(requests: Sequence[Request]) -> list[Completion]:
+        needed = [request for request in requests if request.purpose not in _OPINIONS]
         replies = iter(await ask(needed) if needed else [])
         return [
-            next(replies) if held.purpose not in _OPINIONS else Completion() for held in requests
+            next(replies) if request.purpose not in _OPINIONS else Completion()
+            for request in requests
         ]
 
-    return asked
+    return ask_needed
 
 
 def _another_draw(ask: Ask) -> Ask:
-    """The same questions as other samples of the same prompts: none of the kept replies of the first answers them."""
+    """Return `ask` with other sample numbers, so that no kept reply to the first questions answers these."""
 
-    async def asked(requests: Sequence[Request]) -> list[Completion]:
-        return await ask([replace(held, sample=held.sample + _AGAIN) for held in requests])
+    async def ask_again(requests: Sequence[Request]) -> list[Completion]:
+        return await ask([replace(one, sample=one.sample + _AGAIN) for one in requests])
 
-    return asked
+    return ask_again

@@ -1,4 +1,4 @@
-"""Which cases a judge is probed with: drawn from the sample's dialogues, or from any that are good as they are."""
+"""The cases that a judge is probed with: drawn from the sample's dialogues, or from any that have no flaws of their own."""
 
 from __future__ import annotations
 
@@ -27,46 +27,44 @@ from curate.trust.probe_variants import (
 from curate.wording import plural
 
 CASES = 312
-"""Planted flaws of a whole card: 24 of each kind, where the dialogues have room for as many."""
+"""Planted flaws of a full card: 24 of each kind, where the dialogues have room for as many."""
 LEAST_CASES = 13
 _SHARE_OF_LINE = 10
-"""Of each further line there is one case for so many planted flaws."""
+"""Planted flaws for each case of a further line."""
 _LEAST_OF_LINE = 8
 _POOL = 4
-"""Dialogues read for each case, at most."""
-
-
+"""Most dialogues read for each case."""
 _PLANTED_BY_EDIT = ("wrong_tool", "wrong_argument", "forgotten_constraint")
-"""Kinds that a model's words do not make: what is wrong in them is a call, or a rule that only an edit is sure to break."""
+"""Kinds that a policy does not write: the flaw is in a call, or breaks a rule that only an edit is sure to break."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbePlan:
-    """What a judge is to be asked.
+    """The cases and dialogues to ask a judge about, and what that takes.
 
     Attributes:
         cases: planted flaws with their twins.
         variants: dialogues in two versions.
         sides: cases whose two sides are shown together.
-        again: dialogues that are judged twice, and whose last turn is asked about in other words.
-        source: which dialogues these are made from.
-        wanted: flaws asked for; there are fewer where the dialogues have no room for more.
-        load: of all of it, tokens counted at 4 characters each.
+        repeated: dialogues that are judged twice, and whose last turn is asked about in other words.
+        source: where the dialogues are from, in words.
+        limit: most flaws to plant; there are fewer where the dialogues have no room for more.
+        load: of all calls, tokens counted at 4 characters each.
         rates: of the judge; None where they are not known.
-        seconds: that it takes at them.
+        seconds: time that the calls take at these rates.
         cost: at the recipe's prices and without a prefix cache; None where the judge has none.
-        by_policy: so many of the cases are to be planted by the recipe's policy.
-        planted_by: cases by who planted them.
-        not_planted: asked of a policy and not used, by reason; those cases keep their edit.
+        by_policy: number of cases for the recipe's policy to plant.
+        planted_by: number of cases by who planted them.
+        not_planted: flaws that the policy could not write, by reason; those cases keep their edit.
     """
 
     cases: tuple[ProbeCase, ...]
     variants: tuple[Variant, ...]
     sides: tuple[ProbeCase, ...]
-    again: tuple[Dialogue, ...]
+    repeated: tuple[Dialogue, ...]
     source: str
     seed: int
-    wanted: int
+    limit: int
     load: Load = field(default_factory=Load)
     rates: Rates | None = None
     seconds: float | None = None
@@ -77,20 +75,21 @@ class ProbePlan:
 
     @property
     def judged(self) -> list[Dialogue]:
-        """Every dialogue to be judged, once; those that share a start stand together."""
-        held: dict[str, dict[str, Dialogue]] = {}
+        """Every dialogue to be judged, once; those that share a start are next to each other."""
+        groups: dict[str, dict[str, Dialogue]] = {}
 
         def add(group: str, *dialogues: Dialogue | None) -> None:
             for dialogue in filter(None, dialogues):
-                held.setdefault(group, {})[dialogue.content_hash] = dialogue
+                groups.setdefault(group, {})[dialogue.content_hash] = dialogue
 
-        for dialogue in self.again:
+        for dialogue in self.repeated:
             add(dialogue.content_hash, dialogue)
         for case in self.cases:
             add(case.group, case.untouched, case.planted, case.harmless)
         for variant in self.variants:
             add(variant.group, variant.first, variant.second)
-        return list({key: one for of in held.values() for key, one in of.items()}.values())
+        unique = {key: one for group in groups.values() for key, one in group.items()}
+        return list(unique.values())
 
 
 def draw_cases(
@@ -100,18 +99,17 @@ def draw_cases(
     seed: int = 42,
     by_policy: int = 0,
 ) -> ProbePlan:
-    """Plant flaws and draw what else is asked; no model calls, and nothing is counted yet.
+    """Plant flaws and draw the cases of the other lines; no model calls, and no load yet.
 
     Args:
         recipe: names the judge; its role and scenario are those of dialogues that carry none.
-        data: a path or Hub id of dialogues that are good as they are; the sample's where None.
-        limit: most planted flaws. Of each other line there are a tenth as many, at least 8.
+        data: a path or Hub id of dialogues that have no flaws of their own; the sample's where None.
+        limit: most planted flaws. Each other line has a tenth as many cases, at least 8.
         seed: of the draws.
-        by_policy: so many of the flaws are planted by the recipe's policy, as far as it can: of kinds that are said
-            in words.
+        by_policy: number of flaws for the recipe's policy to write, as far as it can, and as far as they are in words.
 
     Raises:
-        UsageError: no judge is named, or no policy that is to plant; the data has no room for flaws.
+        UsageError: no judge is named, or no policy where it should plant; the data has too little room for flaws.
     """
     if recipe.models.lead is None:
         raise UsageError("no judge is named", expected="models.judge")
@@ -128,18 +126,18 @@ def draw_cases(
             fix="name more dialogues, or leave --data out: the sample has room for 300",
         )
     each = max(_LEAST_OF_LINE, limit // _SHARE_OF_LINE)
-    drawn = random.Random(seed).sample(clean, len(clean))
+    shuffled = random.Random(seed).sample(clean, len(clean))
     return ProbePlan(
         cases=tuple(cases),
         variants=(
-            *clean_variants(drawn, each, translated, seed),
+            *clean_variants(shuffled, each, translated, seed),
             *hidden_instructions(cases, each, seed),
         ),
         sides=tuple(swapped_sides(cases, each, seed)),
-        again=tuple(drawn[:each]),
+        repeated=tuple(shuffled[:each]),
         source="curate's sample dialogues" if data is None else data,
         seed=seed,
-        wanted=limit,
+        limit=limit,
         by_policy=min(by_policy, sum(map(is_in_words, cases))),
         planted_by={"edits": len(cases)},
     )
@@ -148,22 +146,21 @@ def draw_cases(
 def _clean_dialogues(recipe: Recipe, data: str | None, limit: int, seed: int) -> list[Dialogue]:
     if data is None:
         return [shortened(dialogue) for dialogue in sample_dialogues(recipe)]
-    read = open_source(parse_source({"path": data})).read(
-        recipe.role, recipe.scenario, recipe.role_from
-    )
+    source = open_source(parse_source({"path": data}))
+    units = source.read(recipe.role, recipe.scenario, recipe.role_from)
     dialogues: dict[str, Dialogue] = {}
-    for dialogue in (held for unit in read for held in unit.dialogues):
+    for dialogue in (dialogue for unit in units for dialogue in unit.dialogues):
         if any(turn.in_rubric for turn in dialogue.turns):
             short = shortened(dialogue)
             dialogues.setdefault(short.content_hash, short)
         if len(dialogues) >= _POOL * limit:
             break
-    # As many dialogues as cases are enough, and of one order whatever the file's.
-    names = sorted(dialogues)
-    return [dialogues[key] for key in random.Random(seed).sample(names, len(names))[:limit]]
+    # As many dialogues as cases are enough; the draw does not depend on the file's order.
+    keys = sorted(dialogues)
+    return [dialogues[key] for key in random.Random(seed).sample(keys, len(keys))[:limit]]
 
 
 def is_in_words(case: ProbeCase) -> bool:
-    """Whether a model could write the flaw: it is in a message's words, and any words can have it."""
+    """Whether a model could write the flaw: its kind is one of words, and the message has text."""
     message = case.untouched.messages[case.index]
     return case.kind not in _PLANTED_BY_EDIT and bool(message.content.strip())

@@ -1,4 +1,4 @@
-"""What labels are to certify: which set, how many bad ones it may bear, how surely."""
+"""The question that labels answer: which set, how many bad members are allowed, and with what confidence."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from curate.records import CertificateTest
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be certified.
+    """The set to certify, and the guarantee that the certificate should give.
 
     Attributes:
         bad: rule of what is bad, see `trust.bad_rule`; None for what reviewers reject.
-        risk: share of bad ones that may be borne.
+        risk: allowed share of bad members.
         confidence: of the certificate.
-        of: the set, see `populations.read_members`; None for what the labels were drawn from, where that was to
-            certify, of pairs or for a threshold; else for what was selected.
+        of: the set, see `populations.read_members`. None: the set that the labels were drawn from, where they were drawn
+            to certify, from pairs or for a threshold; else the selected set.
         column: score to find a threshold on; None certifies the set as it is.
         may_stop: the labels were looked at while they came in.
         hold_out: share of the labelled dialogues that chose no prompt, as `curate agreement --hold-out` left them out;
@@ -33,18 +33,18 @@ class Question:
     hold_out: float = 0.0
 
     def check(self) -> None:
-        """Raise a UsageError where no certificate could answer it."""
+        """Raise a UsageError where no certificate could answer the question."""
         if not 0 < self.risk < 1:
             raise UsageError(
-                "--risk is the share of bad ones that may be borne",
+                "--risk is the share of bad ones that is allowed",
                 got=self.risk,
-                expected="above 0 and below 1: that none at all is bad only labels of all can show",
+                expected="above 0 and below 1: only labels of all of them could show that none is bad",
             )
         if not 0.5 < self.confidence < 1:
             raise UsageError(
-                "--confidence is how sure the certificate is to be",
+                "--confidence is how sure the certificate must be",
                 got=self.confidence,
-                expected="above 0.5 and below 1, as 0.9",
+                expected="above 0.5 and below 1, such as 0.9",
             )
         if self.may_stop and self.column is not None:
             raise UsageError(
@@ -55,10 +55,10 @@ class Question:
 
     @property
     def test(self) -> CertificateTest:
-        """Which of the three tests answers it."""
+        """The one of the three tests that answers the question."""
         return "threshold" if self.column else "anytime" if self.may_stop else "audit"
 
     @property
     def error(self) -> float:
-        """Share of such certificates that may be wrong."""
+        """Share of such certificates that may be wrong, 0-1."""
         return 1 - self.confidence

@@ -1,4 +1,4 @@
-"""Reading a run folder back: its manifest, its table, one dialogue with its scores."""
+"""Read a run folder back: its manifest, its table, one dialogue with its scores."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BATCH = 20_000
 
 @dataclass(frozen=True, slots=True)
 class JudgedDialogue:
-    """A dialogue and the records of it, as stored; None where a stage has none."""
+    """A dialogue and its records, as stored; None where a stage has none."""
 
     dialogue: Dialogue
     judgment: dict[str, Any] | None
@@ -40,14 +40,12 @@ class JudgedDialogue:
     factuality: dict[str, Any] | None
 
     def _repr_html_(self) -> str:
-        held = self.dialogue
-        return cell(
-            *dialogue_parts(held.model_dump(), held.turn_spans, self.judgment, self.adherence)
-        )
+        data, spans = self.dialogue.model_dump(), self.dialogue.turn_spans
+        return cell(*dialogue_parts(data, spans, self.judgment, self.adherence))
 
 
 def read_manifest(run: Path) -> Manifest:
-    """The manifest of a run folder.
+    """Return the manifest of a run folder.
 
     Raises:
         UsageError: there is none; the folder is no run.
@@ -65,7 +63,7 @@ def read_manifest(run: Path) -> Manifest:
 
 
 def last_manifest(run: Path) -> Manifest | None:
-    """The same, or None where there is no run yet or one that cannot be read.
+    """Return the manifest of a run folder; None where there is no run yet, or one that cannot be read.
 
     Raises:
         CurateError: the folder has another format.
@@ -85,7 +83,7 @@ def _loaded(line: bytes, path: Path) -> Any:
 
 
 def read_decisions(run: Path) -> Iterator[dict[str, Any]]:
-    """What selection decided about each dialogue, in their order; nothing where there was none.
+    """Yield what selection decided about each dialogue, in their order; nothing where nothing was selected.
 
     Raises:
         CurateError: a line is damaged.
@@ -97,19 +95,19 @@ def read_decisions(run: Path) -> Iterator[dict[str, Any]]:
 def _decision(line: bytes) -> dict[str, Any]:
     value = orjson.loads(line)
     if not isinstance(value, dict) or not {"dialogue_id", "sets"} <= value.keys():
-        raise ValueError("it is no decision: dialogue_id and sets are expected")
+        raise ValueError("not a decision: dialogue_id and sets are expected")
     return value
 
 
 def stage_records(
     run: Path, manifest: Manifest, stage: str, keys: pl.Series
 ) -> Iterator[dict[str, Any] | None]:
-    """A stage's record of each dialogue, as stored; those of equal dialogues are one.
+    """Yield a stage's record of each dialogue, as stored; equal dialogues share one.
 
     Args:
         run: the run folder.
         manifest: its manifest.
-        stage: None is given for each dialogue where the run has no such stage.
+        stage: its name; where the run has no such stage, each record is None.
         keys: content hashes of all dialogues, in their order.
 
     Raises:
@@ -129,38 +127,38 @@ def stage_records(
 def read_table(
     run: Path, where: str | None = None, sort: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Rows of the score table, each with the `sets` that selection put the dialogue in.
+    """Yield the rows of the score table, each with the `sets` that selection put the dialogue in.
 
     Args:
         run: the run folder.
-        where: SQL over the table's columns; rows for which it is true.
-        sort: SQL over the same, the highest first; rows without a value come last. Default: the data's order.
+        where: SQL over the table's columns; only rows for which it is true.
+        sort: SQL over the table's columns, the highest value first, rows without a value last. Default: the data's order.
 
     Raises:
         UsageError: the run has no scores yet, or the SQL does not fit the table.
     """
     read_manifest(run)
     scores = scores_path(run)
-    # Decisions stand in the order of the table; those of an earlier table are told by their ids.
-    decided = read_decisions(run)
+    # Decisions are in the order of the table; ids show which are of an earlier table.
+    decisions = read_decisions(run)
     batches = read_frames(scores, _BATCH)
     if where is None and sort is None:
         for frame in batches:
-            yield from frame.with_columns(sets=_sets(frame, decided)).iter_rows(named=True)
+            yield from frame.with_columns(sets=_sets(frame, decisions)).iter_rows(named=True)
         return
-    whole = pl.concat([frame.with_columns(sets=_sets(frame, decided)) for frame in batches])
+    table = pl.concat([frame.with_columns(sets=_sets(frame, decisions)) for frame in batches])
     if where is not None:
-        whole = whole.filter(evaluate(whole, where, "--where"))
+        table = table.filter(evaluate(table, where, "--where"))
     if sort is not None:
-        key = evaluate(whole, sort, "--sort").alias("_key")
-        whole = whole.with_columns(key).sort("_key", descending=True, nulls_last=True).drop("_key")
-    yield from whole.iter_rows(named=True)
+        key = evaluate(table, sort, "--sort").alias("_key")
+        table = table.with_columns(key).sort("_key", descending=True, nulls_last=True).drop("_key")
+    yield from table.iter_rows(named=True)
 
 
-def _sets(frame: pl.DataFrame, decided: Iterator[dict[str, Any]]) -> pl.Series:
+def _sets(frame: pl.DataFrame, decisions: Iterator[dict[str, Any]]) -> pl.Series:
     sets = []
     for dialogue_id in frame["id"]:
-        decision = next(decided, {})
+        decision = next(decisions, {})
         sets.append(decision["sets"] if decision.get("dialogue_id") == dialogue_id else [])
     return pl.Series("sets", sets, dtype=pl.List(pl.String))
 
@@ -174,34 +172,35 @@ class StoredPair:
 
 
 def pairs_of_dialogue(run: Path, dialogue_id: str) -> Iterator[StoredPair]:
-    """The pairs that were forked or found in a dialogue, those that passed first."""
+    """Yield the forked and natural pairs of a dialogue, those that passed first."""
     for record in stored_pairs(run, PAIRS, NATURAL_PAIRS, DROPPED_PAIRS):
         if record["dialogue_id"] == dialogue_id:
             yield StoredPair(record, passed=record["drop_reason"] is None)
 
 
 def unscored_example(run: Path, manifest: Manifest, stage: str) -> tuple[str, str] | None:
-    """Id of the first dialogue that a judging stage left without a score, and why, in words.
+    """Return the id of the first dialogue that a judging stage left without a score, and why, in words.
 
-    None where there is none, and before the run has a score table.
+    None where there is no such dialogue, and before the run has a score table.
     """
     scores, fingerprint = run / "scores.parquet", manifest.fingerprints.get(stage)
     if fingerprint is None or not scores.is_file():
         return None
-    without = pl.scan_parquet(scores).filter(pl.col(f"{stage}_unscored").is_not_null())
+    unscored = pl.scan_parquet(scores).filter(pl.col(f"{stage}_unscored").is_not_null())
     with readable(scores):
-        first = without.select("id", "content_hash").head(1).collect().rows()
-    for row in first:
-        record = stored_record(run / stage / fingerprint, row[1])
-        return None if record is None else (row[0], orjson.loads(record)["detail"])
-    return None
+        first = unscored.select("id", "content_hash").head(1).collect()
+    if first.is_empty():
+        return None
+    dialogue_id, content_hash = first.row(0)
+    record = stored_record(run / stage / fingerprint, content_hash)
+    return None if record is None else (dialogue_id, orjson.loads(record)["detail"])
 
 
 def read_judged(run: Path, dialogue_id: str) -> JudgedDialogue:
-    """One dialogue with its scores.
+    """Return one dialogue with its scores.
 
     Raises:
-        UsageError: no dialogue of that id in the run; names the nearest.
+        UsageError: no dialogue of that id in the run; names the most similar ids.
     """
     manifest = read_manifest(run)
     ids = []

@@ -1,6 +1,6 @@
-"""`curate report`: what a run folder holds, as one HTML file or several.
+"""`curate report`: the contents of a run folder as one HTML file or several.
 
-One pass over the dialogues and the rows that lie in the same order; in memory are the columns, and where each pair lies.
+One pass over the dialogues and the rows, which lie in the same order; in memory are the columns, and where each pair lies.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ import orjson
 import polars as pl
 
 from curate.dialogue import Dialogue
-from curate.errors import UsageError
 from curate.records import Manifest, StageName
 from curate.report.packed_columns import CONTENT_SIGNS, encoded, kind_of
 from curate.report.page import chunks, page
-from curate.run.outputs import SCORES, read_scores
+from curate.run.outputs import read_scores, scores_path
 from curate.run.read_back import read_decisions, read_manifest
 from curate.run.report_dialogues import RunPairs, dialogue_bodies
 from curate.run.report_figures import LengthTable, figures_of
@@ -36,23 +35,23 @@ _NOT_SHOWN = frozenset({"content_hash"})
 _ABOUT = {
     "sets": "Sets that selection put the dialogue in.",
     "reasons": "Why it is not in the SFT set: names of failed conditions, or reason codes.",
-    "first_reason": "The first of its reasons, which the funnel counts it under.",
+    "first_reason": "The first of its reasons; the funnel counts the dialogue under it.",
     "split": "Side of the split.",
     "failure_codes": "Metrics with a poor score, and what went wrong.",
-    "pairs": "Pairs made of it or held by it that passed.",
-    "dropped_pairs": "Pairs of it that were dropped.",
+    "pairs": "Its pairs that passed, forked or natural.",
+    "dropped_pairs": "Its pairs that were dropped.",
 }
 
 
 @dataclass(slots=True)
 class WrittenReport:
-    """What `write_report` wrote.
+    """The files that `write_report` wrote.
 
     Attributes:
-        files: in order; several only where they were asked for.
-        bytes: of each.
-        dialogues: of the run.
-        left_out: dialogues whose text is in no file, since it would be larger than was allowed.
+        files: in order; several only with `split`.
+        bytes: size of each file.
+        dialogues: number of dialogues of the run.
+        left_out: dialogues whose text is in no file, because it would be larger than allowed.
         pairs: pairs that are shown, dropped ones among them.
     """
 
@@ -65,7 +64,7 @@ class WrittenReport:
 
 @dataclass(slots=True)
 class ReportPart:
-    """A file to be written: its chunks (sizes in `counts`), and which dialogues it has."""
+    """A file to write: its chunks (dialogues of each in `counts`, bytes in `sizes`), and which dialogues it has."""
 
     first: int
     store: IO[bytes]
@@ -78,11 +77,11 @@ class ReportPart:
 
     @property
     def rows(self) -> int:
-        """Dialogues of the part, those without text too."""
+        """Number of dialogues of the part, those without text too."""
         return len(self.texts)
 
     def bodies(self) -> Iterator[bytes]:
-        """The chunks, in order."""
+        """Yield the chunks, in order."""
         self.store.seek(0)
         for size in self.sizes:
             yield self.store.read(size)
@@ -101,48 +100,45 @@ def write_report(
 
     Args:
         run: the run folder.
-        out: the file; `report.html` in the run folder where none is given. With `split` `name-2.html` and so on
-            stand beside it, where one is not enough.
-        max_bytes: size of the dialogues in a file at most. Dialogues beyond it keep their row and scores, without
+        out: the file; `report.html` in the run folder where none is given. With `split`, further files beside it are
+            named `name-2.html` and so on.
+        max_bytes: largest size of the dialogues in a file. Dialogues beyond it keep their row and scores, without
             text, or with `split` go to a further file.
-        on_dialogue: told how many dialogues are done, of how many.
-        edit: given the overview's figures, gives those that are shown.
+        on_dialogue: called with how many dialogues are done, of how many.
+        edit: takes the overview's figures and returns those to show.
 
     Raises:
         UsageError: the run has no scores yet.
         CurateError: its files are damaged.
     """
     manifest = read_manifest(run)
-    if not (run / SCORES).is_file():
-        raise UsageError(
-            "the run has no scores yet", got=run, fix="run its recipe to the end: it resumes"
-        )
+    scores_path(run)
     out = run / "report.html" if out is None else out
     pairs = RunPairs.of(run)
     table = _table(run, manifest, pairs)
     lengths = LengthTable()
-    with ExitStack() as opened:
-        bodies = _counted(dialogue_bodies(run, manifest, pairs), lengths)
-        parts = pack_parts(bodies, table.height, max_bytes, split, opened, on_dialogue)
+    with ExitStack() as stack:
+        bodies = _add_lengths(dialogue_bodies(run, manifest, pairs), lengths)
+        parts = pack_parts(bodies, table.height, max_bytes, split, stack, on_dialogue)
         figures = edit(figures_of(run, manifest, table, lengths))
         report = WrittenReport(dialogues=table.height, pairs=len(pairs.rows))
-        names = [_numbered(out, number) for number in range(len(parts))]
-        for number, (part, name) in enumerate(zip(parts, names, strict=True)):
-            shown = table.slice(part.first, part.rows)
+        paths = [_numbered(out, number) for number in range(len(parts))]
+        for number, (part, path) in enumerate(zip(parts, paths, strict=True)):
+            part_table = table.slice(part.first, part.rows)
             left_out = part.rows - sum(part.counts)
             more = {
-                "columns": described_columns(shown),
+                "columns": described_columns(part_table),
                 "chunks": part.counts,
                 "first": part.first,
                 "left_out": left_out,
                 "max_mb": max_bytes // 1_000_000,
-                "parts": [path.name for path in names] if len(names) > 1 else [],
+                "parts": [path.name for path in paths] if len(paths) > 1 else [],
                 "part": number,
             }
             title = f"{manifest.name}: report"
-            write_page(name, title, figures | more, _columns(shown, part, pairs), part)
-            report.files.append(name)
-            report.bytes.append(name.stat().st_size)
+            write_page(path, title, figures | more, _columns(part_table, part, pairs), part)
+            report.files.append(path)
+            report.bytes.append(path.stat().st_size)
             report.left_out += left_out
     return report
 
@@ -156,9 +152,10 @@ def write_page(
             file.write(piece)
 
 
-def _counted(
+def _add_lengths(
     bodies: Iterable[tuple[Dialogue, dict[str, Any]]], lengths: LengthTable
 ) -> Iterator[tuple[Dialogue, dict[str, Any]]]:
+    """Yield the dialogues, and add each to the length table."""
     for dialogue, body in bodies:
         lengths.add(dialogue, body.get(StageName.JUDGE.value))
         yield dialogue, body
@@ -173,13 +170,20 @@ def pack_parts(
     total: int,
     max_bytes: int,
     split: bool,
-    opened: ExitStack,
+    stack: ExitStack,
     on_dialogue: Callable[[int, int], None] | None,
 ) -> list[ReportPart]:
-    """Pack dialogues; one part, or as many as are needed."""
+    """Pack dialogues in one part, or with `split` in as many as are needed.
+
+    Args:
+        bodies: the dialogues, as `dialogue_bodies` gives them.
+        total: how many they are.
+        max_bytes, split, on_dialogue: as for `write_report`.
+        stack: closes the temporary files of the parts.
+    """
 
     def new_part(first: int) -> ReportPart:
-        return ReportPart(first, opened.enter_context(tempfile.TemporaryFile()))
+        return ReportPart(first, stack.enter_context(tempfile.TemporaryFile()))
 
     parts = [new_part(0)]
     done = 0
@@ -200,7 +204,7 @@ def pack_parts(
             part.counts.append(count)
             part.sizes.append(len(chunk))
         else:
-            # Nothing follows what did not fit, so that what is left out is the end of the run.
+            # No later chunk may fit, so that what is left out is always the end of the run.
             max_bytes = 0
         for dialogue, body in waiting:
             _add_row(part, dialogue, body)
@@ -212,7 +216,7 @@ def pack_parts(
 
 
 def _add_row(part: ReportPart, dialogue: Dialogue, body: Mapping[str, Any]) -> None:
-    """What the table of the page says of a dialogue beside its scores."""
+    """Add what the table of the page shows of a dialogue besides its scores."""
     texts = (m.content for m in dialogue.messages if m.role == "user" and m.content.strip())
     part.texts.append(" ".join(next(texts, "")[:_CHUNK_TEXT].split())[:_FIRST_WORDS])
     judgment, adherence, metrics = (body.get(name) for name in ("judge", "adherence", "metrics"))
@@ -240,7 +244,7 @@ def _turns(record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def _strip(marks: Mapping[int, str], scorable: Set[int]) -> str:
-    """A sign a turn, from turn 0 on; `-` for a turn without a score, blank where there is nothing to score."""
+    """Return a character a turn, from turn 0 on; `-` for a turn without a score, blank where there is nothing to score."""
     signs = (
         marks.get(n, "-" if n in scorable else " ") for n in range(max(scorable, default=-1) + 1)
     )
@@ -248,7 +252,7 @@ def _strip(marks: Mapping[int, str], scorable: Set[int]) -> str:
 
 
 def _table(run: Path, manifest: Manifest, pairs: RunPairs) -> pl.DataFrame:
-    """A row a dialogue: scores, decisions, and how many pairs there are."""
+    """Return a row a dialogue: scores, decisions, and how many pairs there are."""
     table = read_scores(run)
     decisions = pl.DataFrame(
         [
@@ -263,7 +267,7 @@ def _table(run: Path, manifest: Manifest, pairs: RunPairs) -> pl.DataFrame:
         },
         orient="row",
     )
-    # Decisions stand in the order of the table; those of an earlier table are told by their ids.
+    # Decisions are in the order of the table; ids show which are of an earlier table.
     if manifest.recipe.get("select") and decisions["id"].equals(table["id"]):
         table = table.hstack(decisions.drop("id")).with_columns(
             first_reason=pl.col("reasons").list.first()
@@ -280,7 +284,7 @@ def _table(run: Path, manifest: Manifest, pairs: RunPairs) -> pl.DataFrame:
 
 
 def _columns(table: pl.DataFrame, part: ReportPart, pairs: RunPairs) -> dict[str, Any]:
-    """The columns that say something, and the table of pairs."""
+    """Return the columns that are not empty, and the table of pairs."""
     ids = set(table["id"])
     rows = [row for row in pairs.rows if row["dialogue"] in ids]
     return {
@@ -291,7 +295,7 @@ def _columns(table: pl.DataFrame, part: ReportPart, pairs: RunPairs) -> dict[str
 
 
 def dialogue_columns(table: pl.DataFrame, part: ReportPart) -> dict[str, Any]:
-    """The columns of the table that say something, and those that packing its dialogues gave."""
+    """Return the columns of the table that are not empty, and those that packing its dialogues gave."""
     return {name: encoded(table[name].to_list()) for name in _shown(table)} | {
         "first_words": encoded(part.texts),
         "failure_codes": encoded(part.failures),
@@ -311,14 +315,19 @@ def _shown(table: pl.DataFrame) -> list[str]:
 def described_columns(
     table: pl.DataFrame, more: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
-    """Name, meaning and kind of each column that can be filtered and sorted by; `more` has meanings of its own."""
+    """Return name, meaning and kind of each column that can be filtered and sorted by.
+
+    Args:
+        table: a row a dialogue.
+        more: meanings of further columns, by name.
+    """
     about = {column.name: column.about for column in COLUMNS} | _ABOUT | dict(more or {})
     described = [
         {
             "name": name,
-            "about": about.get(name) or _about_own(name),
+            "about": about.get(name) or _metric_or_label_about(name),
             "kind": kind_of(table.schema[name]),
-            # Of an enumeration its values from worst to best.
+            # The values of an enumeration from worst to best.
             "order": _order(table.schema[name]),
         }
         for name in _shown(table)
@@ -329,7 +338,7 @@ def described_columns(
     ]
 
 
-def _about_own(name: str) -> str:
+def _metric_or_label_about(name: str) -> str:
     if name.startswith(METRIC_PREFIX):
         metric = name.removeprefix(METRIC_PREFIX)
         if metric.endswith("_expected"):

@@ -1,4 +1,4 @@
-"""Dialogues as a page of the report shows them: each with its records and its pairs."""
+"""The dialogues that a page of the report shows, each with its records and its pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from curate.storage.whole_files import damaged
 def dialogue_bodies(
     run: Path, manifest: Manifest, pairs: RunPairs
 ) -> Iterator[tuple[Dialogue, dict[str, Any]]]:
-    """Each dialogue of a run, in order, and all that the page shows of it."""
+    """Yield each dialogue of a run, in order, and all that the page shows of it."""
     keys = read_index(run, "content_hash").to_series()
     records = {name.value: stage_records(run, manifest, name, keys) for name in SCORING}
     decisions = read_decisions(run)
@@ -35,13 +35,13 @@ def dialogue_bodies(
             decision = next(decisions, {})
             if decision.get("dialogue_id") == dialogue.id and decision.get("collisions"):
                 body["collisions"] = decision["collisions"]
-            if found := pairs.read(dialogue.id):
-                body["pairs"] = found
+            if its_pairs := pairs.read(dialogue.id):
+                body["pairs"] = its_pairs
             yield dialogue, body
 
 
 def _dialogue(dialogue: Dialogue) -> dict[str, Any]:
-    """Its data; what is empty is left out."""
+    """Return the dialogue's own data without empty fields."""
     body = dialogue.model_dump(mode="json", exclude_defaults=True, exclude={"references"})
     body["hash"] = dialogue.content_hash
     body["turns"] = dialogue.turn_spans
@@ -49,16 +49,16 @@ def _dialogue(dialogue: Dialogue) -> dict[str, Any]:
 
 
 def _record(record: dict[str, Any]) -> dict[str, Any]:
-    """A stage's record without what every record of the stage has alike, or the dialogue itself."""
-    kept = {
+    """Return a stage's record without the fields that every record of the stage shares or the dialogue has already."""
+    shown = {
         name: value
         for name, value in record.items()
         if name not in ("dialogue_id", "content_hash", "identity", "requests", "neutralised")
         and value not in (None, [], {}, "")
     }
     if record["kind"] == "judgment":
-        kept["per_turn"] = [_without_probabilities(turn) for turn in record["per_turn"]]
-    return kept
+        shown["per_turn"] = [_without_probabilities(turn) for turn in record["per_turn"]]
+    return shown
 
 
 def _without_probabilities(turn: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _without_probabilities(turn: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class RunPairs:
-    """All pairs of a run: a row for the page's table each, and by dialogue where they lie."""
+    """All pairs of a run: a row of the page's table for each, and by dialogue the file and offset of its pairs."""
 
     rows: list[dict[str, Any]]
     places: dict[str, list[tuple[Path, int]]]
@@ -79,7 +79,7 @@ class RunPairs:
 
     @classmethod
     def of(cls, run: Path) -> RunPairs:
-        """Read the places of all pairs.
+        """Read the rows and the places of all pairs.
 
         Raises:
             CurateError: a line is damaged.
@@ -102,21 +102,21 @@ class RunPairs:
         return cls(rows, places)
 
     def read(self, dialogue_id: str) -> list[dict[str, Any]]:
-        """The pairs of a dialogue, without the prompt, which is its beginning."""
-        found = []
+        """Return the pairs of a dialogue, without the prompt, which is the beginning of the dialogue."""
+        pairs = []
         for path, offset in self.places.get(dialogue_id, ()):
             file = self._files.get(path) or self._files.setdefault(path, path.open("rb"))
             file.seek(offset)
             pair = orjson.loads(file.readline())
-            dropped = ("kind", "dialogue_id", "content_hash", "prompt", "tools", "lineage")
-            found.append(
+            hidden = ("kind", "dialogue_id", "content_hash", "prompt", "tools", "lineage")
+            pairs.append(
                 {
                     name: value
                     for name, value in pair.items()
-                    if name not in dropped and value not in (None, [], {}, "")
+                    if name not in hidden and value not in (None, [], {}, "")
                 }
             )
-        return found
+        return pairs
 
     def __enter__(self) -> RunPairs:
         return self

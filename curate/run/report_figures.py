@@ -34,12 +34,12 @@ from curate.trust.failure_modes import mode_rows
 from curate.trust.judge_checks import described
 
 LENGTHS: Final = (0, 50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800)
-"""Lower ends of the classes of a reply's length, in characters."""
+"""Lower bounds of the bins of a turn's reply length, in characters."""
 _LEVELS = 5
 
 
 class LengthTable:
-    """How long the replies of a turn are against how helpful the judge calls them."""
+    """A table of turns by the length of their replies and by the helpfulness that the judge gives them."""
 
     def __init__(self) -> None:
         self._lengths, self._levels = array("l"), array("d")
@@ -56,8 +56,8 @@ class LengthTable:
                 self._lengths.append(sum(map(len, replies)))
                 self._levels.append(scores[turn.number])
 
-    def counted(self) -> dict[str, Any] | None:
-        """Turns by class of length and level, and Spearman's rank correlation; None without turns.
+    def figures(self) -> dict[str, Any] | None:
+        """Return turns by bin of length and level, and Spearman's rank correlation; None without turns.
 
         The correlation is None where all lengths or all levels are the same.
         """
@@ -88,7 +88,7 @@ def _rank_correlation(one: Any, other: Any) -> float | None:
 def figures_of(
     run: Path, manifest: Manifest, table: pl.DataFrame, lengths: LengthTable
 ) -> dict[str, Any]:
-    """All that the overview shows but what it counts itself in the columns.
+    """Return all figures of the overview, except those that the page counts itself in the columns.
 
     Args:
         run: the run folder.
@@ -121,7 +121,7 @@ def figures_of(
         "adherence": None if manifest.adherence is None else manifest.adherence.model_dump(),
         "metrics": None if manifest.metrics is None else manifest.metrics.model_dump(),
         "factuality": None if manifest.factuality is None else manifest.factuality.model_dump(),
-        "lengths": lengths.counted(),
+        "lengths": lengths.figures(),
         "cost": _cost(manifest),
         "exports": manifest.exports,
         "pairs": {
@@ -135,9 +135,9 @@ def figures_of(
 
 
 def funnel_steps(manifest: Manifest, table: pl.DataFrame) -> list[dict[str, Any]]:
-    """From rows in to rows out: each step with what passed it, and what did not by reason.
+    """Return the steps from rows in to rows out, each with how many passed it, and how many did not, by reason.
 
-    `column` names the column of the table in which the reasons of a step stand, where one does.
+    `column` names the column of the table that has the reasons of a step, where there is one.
     """
     quarantined: Counter[str] = Counter()
     for source in manifest.sources:
@@ -146,9 +146,9 @@ def funnel_steps(manifest: Manifest, table: pl.DataFrame) -> list[dict[str, Any]
         _step("rows read", "rows", manifest.rows_in, manifest.rows_used, dict(quarantined)),
     ]
     if manifest.not_sampled:
-        whole = manifest.dialogues + manifest.not_sampled
+        total = manifest.dialogues + manifest.not_sampled
         reasons = {"left out to keep to the sources' weights": manifest.not_sampled}
-        steps.append(_step("dialogues sampled", "dialogues", whole, manifest.dialogues, reasons))
+        steps.append(_step("dialogues sampled", "dialogues", total, manifest.dialogues, reasons))
     for stage, title in _SCORED.items():
         if stage not in manifest.fingerprints:
             continue
@@ -183,7 +183,7 @@ def funnel_steps(manifest: Manifest, table: pl.DataFrame) -> list[dict[str, Any]
 def _step(
     name: str,
     unit: str,
-    whole: int,
+    total: int,
     passed: int,
     reasons: Mapping[str, int],
     column: str | None = None,
@@ -191,7 +191,7 @@ def _step(
     return {
         "name": name,
         "unit": unit,
-        "whole": whole,
+        "whole": total,
         "passed": passed,
         "reasons": dict(reasons),
         "column": column,
@@ -207,7 +207,7 @@ _SCORED = {
 
 
 def reason_meanings(manifest: Manifest) -> dict[str, str]:
-    """Every reason code in words, the recipe's own conditions as it writes them."""
+    """Return the meaning of every reason code; of the recipe's own conditions the condition as written."""
     where = (manifest.recipe.get("select") or {}).get("where")
     conditions = where if isinstance(where, Mapping) else {}  # else the defaults, by name
     return {
@@ -221,53 +221,53 @@ def reason_meanings(manifest: Manifest) -> dict[str, str]:
 
 
 def _trust(run: Path, manifest: Manifest) -> list[dict[str, Any]]:
-    """A sentence a kind of report, and all figures of the report where there is one."""
-    found = []
+    """Return a sentence for each kind of trust report, and the figures of the report where there is one."""
+    entries: list[dict[str, Any]] = []
     for kind, sentence in trust_sentences(run, manifest.fingerprints).items():
         path = report_path(run, kind)
-        # trust_sentences has read it, so it is whole.
+        # trust_sentences has read the file already, so it is not damaged.
         value = orjson.loads(path.read_bytes()) if path.is_file() else None
         hidden = ("kind", "sentence", "fingerprints")
-        figures = value and {name: held for name, held in value.items() if name not in hidden}
-        found.append({"kind": _TITLES[kind], "sentence": sentence, "figures": figures})
+        figures = value and {name: field for name, field in value.items() if name not in hidden}
+        entries.append({"kind": _TITLES[kind], "sentence": sentence, "figures": figures})
     reviewed = manifest.review
-    found.append(
+    entries.append(
         {
             "kind": "review by people",
-            "sentence": "Nobody reviewed the run (`curate review`)."
+            "sentence": "Nobody has reviewed the run (`curate review`)."
             if reviewed is None
             else reviewed.described,
             "figures": None,
         }
     )
-    for title, said in (
+    for title, sentence in (
         ("calibrated levels", manifest.levels),
         ("threshold of role adherence", manifest.role_threshold),
     ):
-        if said:
-            found.append({"kind": title, "sentence": said, "figures": None})
-    return found
+        if sentence:
+            entries.append({"kind": title, "sentence": sentence, "figures": None})
+    return entries
 
 
 def _threshold(run: Path, manifest: Manifest) -> dict[str, Any] | None:
-    """The thresholds that a certificate holds at, strict ones first; None where there is none of these rows."""
-    held = current_certificates(run, manifest.fingerprints).get(TrustKind.CERTIFICATE)
-    if held is None or not held.issued:
+    """Return the thresholds that the certificate of the selection holds at, strict ones first; None where there are none."""
+    certificate = current_certificates(run, manifest.fingerprints).get(TrustKind.CERTIFICATE)
+    if certificate is None or not certificate.issued:
         return None
     steps = [
         {"threshold": step.threshold, "at": rounded(step.threshold), "kept": step.kept}
-        for step in held.steps
+        for step in certificate.steps
         if step.passed
     ]
     if not steps:
         return None
     return {
-        "column": held.certified.column,
+        "column": certificate.certified.column,
         "steps": steps,
-        "risk": held.risk,
-        "confidence": held.confidence,
-        "named": named_set(held.certified.of),
-        "bad": held.bad,
+        "risk": certificate.risk,
+        "confidence": certificate.confidence,
+        "named": named_set(certificate.certified.of),
+        "bad": certificate.bad,
     }
 
 

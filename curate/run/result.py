@@ -1,4 +1,4 @@
-"""What a run came to: its folder, its manifest, its rows as datasets and frames; shown as HTML in a notebook."""
+"""The result of a run: its folder, its manifest, its rows as datasets and frames; shown as HTML in a notebook."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _SHOWN = (
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run came to."""
+    """The result of a run."""
 
     folder: Path
     manifest: Manifest
 
     @classmethod
     def of(cls, folder: str | Path) -> Self:
-        """The result of an earlier run.
+        """Return the result of an earlier run.
 
         Raises:
             UsageError: the folder is no run.
@@ -55,7 +55,7 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """0 done, 1 failed or stopped, 3 over the allowed share of unscored."""
+        """0 done, 1 failed or stopped, 3 more unscored than allowed."""
         return exit_codes.of_run(self.manifest.status)
 
     @property
@@ -65,7 +65,7 @@ class RunResult:
 
     @property
     def pairs(self) -> Dataset:
-        """The pairs that were made and passed, as TRL takes them; those of the data are `rows("dpo_natural")`."""
+        """The forked pairs that passed, as TRL takes them; natural pairs are `rows("dpo_natural")`."""
         return self.rows("dpo")
 
     @property
@@ -78,7 +78,7 @@ class RunResult:
         return read_scores(self.folder)
 
     def rows(self, name: Rows, split: Literal["train", "validation"] = "train") -> Dataset:
-        """An export for TRL as a dataset, read from the run folder.
+        """Return an export for TRL as a dataset, read from the run folder.
 
         Args:
             name: the file of the export.
@@ -105,7 +105,7 @@ class RunResult:
         return Dataset.from_parquet(str(path))
 
     def dialogue(self, dialogue_id: str) -> JudgedDialogue:
-        """A dialogue with the records of it.
+        """Return a dialogue with its records.
 
         Raises:
             UsageError: the run has no such dialogue.
@@ -123,22 +123,19 @@ class RunResult:
         ]
         if (self.folder / SCORES).is_file():
             parts += self._figures()
-        told = trust_sentences(self.folder, manifest.fingerprints)
-        said = (
+        trust = (
             element("div", element("dt", kind.replace("_", " ")), element("dd", sentence))
-            for kind, sentence in told.items()
+            for kind, sentence in trust_sentences(self.folder, manifest.fingerprints).items()
         )
-        return cell(*parts, element("dl", *said, class_="trust"))
+        return cell(*parts, element("dl", *trust, class_="trust"))
 
     def _figures(self) -> list[Markup]:
-        """The funnel, the verdicts and how the scores are distributed."""
+        """Return the funnel, the verdicts and the distributions of the scores."""
         scores, manifest = self.scores, self.manifest
         steps = funnel_steps(manifest, scores)
         parts = [
-            *(
-                bars([(f"{step['name']}", step["passed"])], step["whole"], lambda _: "")
-                for step in steps
-            )
+            bars([(f"{step['name']}", step["passed"])], step["whole"], lambda _: "")
+            for step in steps
         ]
         if manifest.verdicts:
             order = [(name, manifest.verdicts.get(name, 0)) for name in reversed(VERDICTS)]
@@ -149,5 +146,5 @@ class RunResult:
             ]
         columns = [name for name in _SHOWN if name in scores.columns]
         values = {name: scores[name].drop_nulls().to_list() for name in columns}
-        drawn = (histogram(name, held) for name, held in values.items() if held)
-        return [*parts, element("div", *drawn, class_="grid")]
+        histograms = (histogram(name, column) for name, column in values.items() if column)
+        return [*parts, element("div", *histograms, class_="grid")]

@@ -1,4 +1,4 @@
-"""`curate review`: what people answered in a report's page, taken into the run and applied without a model call."""
+"""`curate review`: take people's answers in a report's page into the run, and apply them without a model call."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Reviewed:
-    """What came of a review file.
+    """The result of taking in a review file.
 
     Attributes:
-        answers: of the file, by dimension.
-        kept: answers of the run now, those of earlier files too.
-        report: what they came to.
+        answers: number of answers in the file, by dimension.
+        kept: number of answers that the run has now, those of earlier files too.
+        report: what people decided, in figures.
         disagreed: ids of the dialogues that as many accept as reject.
         manifest: of the run, as it is now.
     """
@@ -74,16 +74,16 @@ class Reviewed:
 
 
 def review_run(run: Path, file: Path) -> Reviewed:
-    """Take a review file into a run, and make its sets and exports anew by it; no model is asked.
+    """Take a review file into a run, and make its sets and exports again by it; no model calls.
 
     Args:
         run: a run folder with scores.
-        file: what the report's page exported, or Label Studio or Argilla of a project that `curate sample` wrote.
+        file: the export of the report's page, or of Label Studio or Argilla for a project that `curate sample` wrote.
             The same file may be taken again: of two answers of one person to the same question the later counts.
 
     Raises:
-        UsageError: the file is none, is cut off, or is about dialogues or pairs that the run does not have as they
-            were reviewed; nothing is changed then.
+        UsageError: the file is missing, is not a review or is cut off, or is about dialogues or pairs that the run does
+            not have as they were reviewed; nothing is changed then.
         RunLockedError: another process writes the folder.
     """
     manifest = read_manifest(run)
@@ -96,7 +96,7 @@ def review_run(run: Path, file: Path) -> Reviewed:
             fix="export it from the report's page after deciding about a dialogue or pair",
         )
     index = read_index(run, "id", "content_hash")
-    _check(run, file, new, index)
+    _check_members(run, file, new, index)
     with RunFolder(run) as folder:
         answers = merged(kept_answers(run), new)
         reviews = reviews_of(answers)
@@ -116,13 +116,13 @@ def review_run(run: Path, file: Path) -> Reviewed:
 
 
 def _answers_of_tool(run: Path, file: Path) -> list[ReviewAnswer]:
-    """The answers of a tool's export; one without a time was given when the file was written."""
+    """Return the answers of a tool's export; one without a time gets the time when the file was written."""
     rows = read_rows(file)
-    names = {row.get("draw") for row in rows if row.get("pair_id")}
+    draw_ids = {row.get("draw") for row in rows if row.get("pair_id")}
     swapped = {
         (draw.id, unit)
         for draw in read_draws(run)
-        if draw.id in names
+        if draw.id in draw_ids
         for unit, is_swapped in read_drawn(run, draw).select(UNIT, "swapped").iter_rows()
         if is_swapped
     }
@@ -132,47 +132,49 @@ def _answers_of_tool(run: Path, file: Path) -> list[ReviewAnswer]:
         row["time"] = row.get("time") or written.replace("+00:00", "Z")
         if row["dimension"] == BETTER:
             sides = ("b", "a") if (row["draw"], row["pair_id"]) in swapped else ("a", "b")
-            named = dict(zip(sides, ("chosen", "rejected"), strict=True))
-            row["value"] = row["better"] = named.get(row["value"], row["value"])
+            side_of = dict(zip(sides, ("chosen", "rejected"), strict=True))
+            row["value"] = row["better"] = side_of.get(row["value"], row["value"])
     return parse_answers(file, map(orjson.dumps, rows))
 
 
-def _check(run: Path, file: Path, answers: Sequence[ReviewAnswer], index: pl.DataFrame) -> None:
-    """Refuse answers about what the run does not hold as it was reviewed."""
+def _check_members(
+    run: Path, file: Path, answers: Sequence[ReviewAnswer], index: pl.DataFrame
+) -> None:
+    """Raise a UsageError where answers are about dialogues or pairs that the run does not have as they were reviewed."""
     hashes, ids = set(index["content_hash"]), set(index["id"])
     unknown = {answer.id for answer in answers if answer.content not in hashes}
     if changed := unknown & ids:
         raise UsageError(
             f"{file} reviews dialogues whose content has changed since",
-            got=_named(changed),
+            got=_listed(changed),
             expected="the dialogues as they were shown",
             fix="write the report again, import the review there, and look at these once more; nothing was changed",
         )
     if unknown:
         raise UsageError(
             f"{file} is a review of another run",
-            got=f"dialogues that {run} does not have: {_named(unknown)}",
+            got=f"dialogues that {run} does not have: {_listed(unknown)}",
             fix="name the run whose report it is of; nothing was changed",
         )
-    pairs = {answer.pair_id for answer in answers if answer.pair_id is not None}
-    kinds = (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS) if pairs else ()
-    known = {pair["pair_id"] for pair in stored_pairs(run, *kinds)}
-    if gone := pairs - known:
+    pair_ids = {answer.pair_id for answer in answers if answer.pair_id is not None}
+    kinds = (PAIRS, NATURAL_PAIRS, DROPPED_PAIRS) if pair_ids else ()
+    stored_ids = {pair["pair_id"] for pair in stored_pairs(run, *kinds)}
+    if missing := pair_ids - stored_ids:
         raise UsageError(
             f"{file} reviews pairs that the run does not have",
-            got=_named(gone),
+            got=_listed(missing),
             fix="write the report again and review its pairs; nothing was changed",
         )
 
 
-def _named(ids: Iterable[str]) -> str:
+def _listed(ids: Iterable[str]) -> str:
     names = sorted(ids)
     more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 
 
 def _apply(run: Path, manifest: Manifest, reviews: Reviews) -> dict[str, Any]:
-    """Sets and exports by the rules and the reviews; what changes in the manifest."""
+    """Write sets and exports by the rules and the reviews; return what changes in the manifest."""
     recipe = parse_recipe(manifest.recipe)
     decided = read_selection(run) if recipe.select else None
     update: dict[str, Any] = {}
@@ -186,7 +188,7 @@ def _apply(run: Path, manifest: Manifest, reviews: Reviews) -> dict[str, Any]:
             "rejections": first,
             "rejection_reasons": every,
         }
-        # What was proven of the set before speaks no longer of this one.
+        # A certificate of the set before does not hold for this one.
         selected = decided["content_hash"].filter(decided["reasons"].list.len() == 0)
         fingerprints = manifest.fingerprints | {"select": set_fingerprint(selected)}
         update["fingerprints"] = fingerprints
@@ -201,9 +203,10 @@ def _apply(run: Path, manifest: Manifest, reviews: Reviews) -> dict[str, Any]:
 
 
 def _scores(run: Path, manifest: Manifest) -> Scores:
-    """The rows of the run's stages, as they lie there."""
-    held = manifest.fingerprints
+    """Return the rows of the run's stages, as they are stored."""
+    fingerprints = manifest.fingerprints
     rows: list[Any] = [
-        scored_rows(run, stage, held[stage]) if stage in held else None for stage in SCORING
+        scored_rows(run, stage, fingerprints[stage]) if stage in fingerprints else None
+        for stage in SCORING
     ]
     return Scores(*rows)

@@ -1,8 +1,8 @@
-"""What people decided about a run: read and merged, put over the rules' decisions, and exported.
+"""People's decisions about a run: read and merged, put in place of the rules' decisions, and exported.
 
-The answers lie in `RUN/review/answers.jsonl`. Selection and export read them there, so that a run that goes on, or is done
-again, keeps them. Of two answers of one person to the same question the later counts. Where several decide about a
-dialogue most of them win; where as many accept as reject, the rules' decision stays.
+The answers are in `RUN/review/answers.jsonl`. Selection and export read them there, so that a run that is resumed or
+repeated keeps them. Of two answers of one person to the same question the later counts. Where several people decide about
+a dialogue, the majority wins; where as many accept as reject, the rules' decision stays.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,11 +30,11 @@ _SIDES = ("chosen", "rejected", "tie")
 
 @dataclass(slots=True)
 class Reviews:
-    """Answers as they stand.
+    """The decisions that follow from people's answers.
 
     Attributes:
-        dialogues: by content hash, whether people accept it, who, and when last.
-        disagreed: content hashes that as many accept as reject.
+        dialogues: by content hash, whether people accept the dialogue, who voted, and when last.
+        disagreed: content hashes of the dialogues that as many accept as reject.
         turned: ids of the pairs whose rejected side more people call better than its chosen one.
         texts: by pair id the chosen text as the last reviewer wrote it.
         raters: everybody who answered.
@@ -45,9 +46,9 @@ class Reviews:
     texts: dict[str, str] = field(default_factory=dict)
     raters: set[str] = field(default_factory=set)
 
-    def pairs(self, given: Iterable[PreferencePair]) -> Iterator[PreferencePair]:
-        """The pairs to export, their chosen texts as they were written."""
-        for pair in given:
+    def pairs(self, pairs: Iterable[PreferencePair]) -> Iterator[PreferencePair]:
+        """Yield the pairs with the chosen texts that reviewers wrote."""
+        for pair in pairs:
             text = self.texts.get(pair.pair_id)
             if text is not None and pair.chosen is not None:
                 chosen = pair.chosen.model_copy(update={"content": text})
@@ -57,23 +58,23 @@ class Reviews:
 
 
 def answers_path(run: Path) -> Path:
-    """Where a run folder keeps what people answered."""
+    """Return the path of the file in which a run folder keeps people's answers."""
     return run / "review" / "answers.jsonl"
 
 
 def read_answers(path: Path) -> list[ReviewAnswer]:
-    """The answers of a review file.
+    """Return the answers of a review file.
 
     Raises:
         UsageError: no such file, or a line that is no answer; nothing of such a file is taken.
     """
     if not path.is_file():
-        raise UsageError("no such review file", got=path, expected="what the report's page exports")
+        raise UsageError("no such review file", got=path, expected="an export of the report's page")
     return parse_answers(path, path.read_bytes().splitlines())
 
 
 def parse_answers(path: Path, lines: Iterable[bytes]) -> list[ReviewAnswer]:
-    """Answers of lines of JSON; `path` is for the message.
+    """Return the answers in lines of JSON; `path` is for the message.
 
     Raises:
         UsageError: a line is no answer.
@@ -109,7 +110,7 @@ def _unknown(path: Path, number: int, answer: ReviewAnswer, expected: str) -> Us
 
 
 def kept_answers(run: Path) -> list[ReviewAnswer]:
-    """The answers that a run folder holds; none where nobody reviewed it.
+    """Return the answers that a run folder has; none where nobody reviewed it.
 
     Raises:
         CurateError: a line is damaged.
@@ -118,18 +119,18 @@ def kept_answers(run: Path) -> list[ReviewAnswer]:
     return list(read_records(path, ReviewAnswer.model_validate_json)) if path.is_file() else []
 
 
-def merged(*given: Iterable[ReviewAnswer]) -> list[ReviewAnswer]:
-    """All answers, of those to the same question by the same person the latest."""
+def merged(*parts: Iterable[ReviewAnswer]) -> list[ReviewAnswer]:
+    """Return all answers; of those to the same question by the same person only the latest."""
     latest: dict[tuple[object, ...], ReviewAnswer] = {}
-    for answer in (answer for answers in given for answer in answers):
-        held = latest.get(answer.question)
-        if held is None or answer.time >= held.time:
+    for answer in chain.from_iterable(parts):
+        earlier = latest.get(answer.question)
+        if earlier is None or answer.time >= earlier.time:
             latest[answer.question] = answer
     return list(latest.values())
 
 
 def write_answers(run: Path, answers: Iterable[ReviewAnswer]) -> None:
-    """Replace the answers that a run folder holds."""
+    """Replace the answers that a run folder has."""
     make_folder(answers_path(run).parent)
     with atomic_file(answers_path(run)) as file:
         for answer in answers:
@@ -137,7 +138,7 @@ def write_answers(run: Path, answers: Iterable[ReviewAnswer]) -> None:
 
 
 def reviews_of(answers: Iterable[ReviewAnswer]) -> Reviews:
-    """What the answers come to; each person has one vote a question."""
+    """Return what the answers decide; each person has one vote a question."""
     reviews = Reviews()
     votes: dict[str, list[ReviewAnswer]] = defaultdict(list)
     sides: dict[str, list[str]] = defaultdict(list)
@@ -149,21 +150,22 @@ def reviews_of(answers: Iterable[ReviewAnswer]) -> Reviews:
             sides[answer.pair_id].append(str(answer.value))
         elif answer.dimension == "chosen_text" and answer.pair_id is not None:
             reviews.texts[answer.pair_id] = str(answer.value)
-    for content, given in votes.items():
-        accepted = sum(answer.value == "accept" for answer in given)
-        if 2 * accepted == len(given):
+    for content, answers_on in votes.items():
+        accepted = sum(answer.value == "accept" for answer in answers_on)
+        if 2 * accepted == len(answers_on):
             reviews.disagreed.add(content)
         else:
-            raters = tuple(answer.rater for answer in given)
-            reviews.dialogues[content] = (2 * accepted > len(given), raters, given[-1].time)
-    for pair, better in sides.items():
+            raters = tuple(answer.rater for answer in answers_on)
+            accept = 2 * accepted > len(answers_on)
+            reviews.dialogues[content] = (accept, raters, answers_on[-1].time)
+    for pair_id, better in sides.items():
         if better.count("rejected") > better.count("chosen"):
-            reviews.turned.add(pair)
+            reviews.turned.add(pair_id)
     return reviews
 
 
 def with_reviews(decided: pl.DataFrame, reviews: Reviews) -> pl.DataFrame:
-    """Decisions of the rules, with those of people in their place.
+    """Return the decisions of the rules, with people's decisions in their place.
 
     Args:
         decided: as `selection.rules.decide` gives it, by the rules alone.
@@ -178,12 +180,12 @@ def with_reviews(decided: pl.DataFrame, reviews: Reviews) -> pl.DataFrame:
     reasons: list[list[str]] = []
     reviewed: list[dict[str, Any] | None] = []
     for content, rules in decided.select("content_hash", "reasons").iter_rows():
-        found = reviews.dialogues.get(content)
-        if found is None:
+        review = reviews.dialogues.get(content)
+        if review is None:
             reasons.append(rules)
             reviewed.append(None)
             continue
-        accept, raters, time = found
+        accept, raters, time = review
         reasons.append([] if accept else [REVIEWED])
         reviewed.append(
             {"accept": accept, "raters": list(raters), "time": time, "rule_reasons": rules}
@@ -195,7 +197,7 @@ def with_reviews(decided: pl.DataFrame, reviews: Reviews) -> pl.DataFrame:
 
 
 def by_rules(decided: pl.DataFrame) -> pl.DataFrame:
-    """The decisions of the rules alone, of ones that people's may stand in place of."""
+    """Return decisions with the rules' own reasons where people's decisions are in their place."""
     is_reviewed = pl.col("reviewed").is_not_null()
     rules = pl.col("reviewed").struct.field("rule_reasons")
     return decided.with_columns(
@@ -207,7 +209,7 @@ def by_rules(decided: pl.DataFrame) -> pl.DataFrame:
 def review_report(
     decided: pl.DataFrame | None, reviews: Reviews, pair_ids: Iterable[str]
 ) -> ReviewReport | None:
-    """What people decided, in figures; None where nobody reviewed.
+    """Return what people decided, in figures; None where nobody reviewed.
 
     Args:
         decided: with the reviews; None where the recipe selects nothing.
@@ -217,20 +219,19 @@ def review_report(
     if not reviews.raters:
         return None
     passed = set(pair_ids)
-    rows = [] if decided is None else decided.select("content_hash", "reviewed").iter_rows()
-    held = [(content, found) for content, found in rows if found is not None]
+    reviewed = [] if decided is None else decided["reviewed"].drop_nulls().to_list()
     hashes = set() if decided is None else set(decided["content_hash"])
     return ReviewReport(
         raters=len(reviews.raters),
-        accepted=sum(found["accept"] for _, found in held),
-        rejected=sum(not found["accept"] for _, found in held),
+        accepted=sum(review["accept"] for review in reviewed),
+        rejected=sum(not review["accept"] for review in reviewed),
         disagreed=len(reviews.disagreed & hashes),
-        changed=sum(found["accept"] == bool(found["rule_reasons"]) for _, found in held),
+        changed=sum(review["accept"] == bool(review["rule_reasons"]) for review in reviewed),
         pairs_turned=len(reviews.turned & passed),
         texts=len((reviews.texts.keys() & passed) - reviews.turned),
     )
 
 
 def passed_pairs(run: Path) -> set[str]:
-    """Ids of the pairs that passed, made and found."""
+    """Return the ids of the pairs that passed, forked and natural."""
     return {pair["pair_id"] for pair in stored_pairs(run, PAIRS, NATURAL_PAIRS)}

@@ -1,7 +1,7 @@
-"""What a run still owes: which rows of each stage are there already, in its folder or in the run it reuses.
+"""The rows of each stage that a run already has, in its folder or in the run it reuses, and how many are still to make.
 
-An estimate of what is left (`estimate.estimate_left`) and the word about judgments that do not fit are made
-from it. It can be handed to another process (`settled`), where the run folder may not be.
+The estimate of the rest of a run (`estimate.estimate_left`) and the warnings about judgments that cannot be reused are made
+from it. After `settled` it can be passed to another process that has no access to the run folder.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class KeptRows:
     Attributes:
         folder: the run folder; may be missing.
         dialogues: `id` and `content_hash` of each dialogue of the run, in order.
-        fork_share, pair_share: of dialogues that no earlier run tells about.
+        fork_share, pair_share: assumed for dialogues that no earlier run tells about.
     """
 
     recipe: Recipe
@@ -68,10 +68,11 @@ class KeptRows:
         dialogues: pl.DataFrame,
         natural: pl.Series | None = None,
     ) -> KeptRows:
-        """The rows of a folder, with the shares that its last run tells.
+        """Return the rows of a folder, with the shares of its last run.
 
         Args:
-            natural: ids of the natural pairs to verify, where they have been found already.
+            recipe, folder, dialogues: as the attributes.
+            natural: ids of the natural pairs to verify, where they are known already.
         """
         shares = last_fork_share(recipe, folder), last_pair_share(folder)
         return cls(recipe, folder, dialogues, *shares, _natural=natural)
@@ -84,11 +85,11 @@ class KeptRows:
 
     @property
     def is_empty(self) -> bool:
-        """True where nothing is kept."""
+        """Whether nothing is kept."""
         return self.replies is None and not any(self._folders())
 
     def settled(self) -> KeptRows:
-        """This, with all of it read; it needs the folder no more."""
+        """Read everything that is in the folder, and return self, which does not need the folder any more."""
         for folder in self._folders():
             self.done(StageName(folder.parent.name), folder.name)
         self._forkable()
@@ -96,20 +97,20 @@ class KeptRows:
         return self
 
     def done(self, stage: StageName, fingerprint: str) -> pl.Series:
-        """Keys of a stage's rows under a fingerprint, each once."""
+        """Return the keys of a stage's rows under a fingerprint, each once."""
         if (stage, fingerprint) not in self._done:
             reused = self.recipe.reused_run
             runs = [self.folder] if reused is None else [self.folder, reused]
-            found = [
+            keys = [
                 stage_rows(run, stage, fingerprint).done()
                 for run in runs
                 if (run / stage / fingerprint).is_dir()
             ]
-            self._done[stage, fingerprint] = pl.concat([_NO_KEYS, *found]).unique()
+            self._done[stage, fingerprint] = pl.concat([_NO_KEYS, *keys]).unique()
         return self._done[stage, fingerprint]
 
     def owed(self, stage: StageName, fingerprint: str) -> Owed:
-        """What of a stage has no row yet; of the judge it is to be asked first."""
+        """Return what of a stage has no row yet. Ask about the judge before the forks, which depend on its rows."""
         done = self.done(stage, fingerprint)
         hashes = self.dialogues["content_hash"].unique()
         if stage is StageName.NATURAL:
@@ -120,13 +121,14 @@ class KeptRows:
             return Owed(max(0.0, count), _NO_KEYS)
         if stage is StageName.FORK:
             scored, forkable = self._forkable()
-            known = hashes.is_in(scored.implode())
-            known &= hashes.is_in(self.done(StageName.JUDGE, self._judge).implode())
-            left = known & hashes.is_in(forkable.implode()) & ~hashes.is_in(done.implode())
-            return Owed(int(left.sum()) + self.fork_share.value * int((~known).sum()), _NO_KEYS)
+            is_judged = hashes.is_in(scored.implode())
+            is_judged &= hashes.is_in(self.done(StageName.JUDGE, self._judge).implode())
+            to_fork = is_judged & hashes.is_in(forkable.implode()) & ~hashes.is_in(done.implode())
+            assumed = self.fork_share.value * int((~is_judged).sum())
+            return Owed(int(to_fork.sum()) + assumed, _NO_KEYS)
         if stage is StageName.PERSONA:
-            wanted = self.recipe.judge.persona_check if self.recipe.judge else 0
-            return Owed(max(0, min(wanted, len(hashes)) - len(done)), _NO_KEYS)
+            size = self.recipe.judge.persona_check if self.recipe.judge else 0
+            return Owed(max(0, min(size, len(hashes)) - len(done)), _NO_KEYS)
         if stage is StageName.JUDGE:
             self._judge = fingerprint
         missing = hashes.filter(~hashes.is_in(done.implode()))
@@ -140,56 +142,57 @@ class KeptRows:
                 yield from filter(Path.is_dir, (reused / stage).glob("*"))
 
     def _forkable(self) -> tuple[pl.Series, pl.Series]:
-        """Content hashes that the last scores tell of, and of these the ones that give a fork."""
+        """Return the content hashes of the last score table, and those of them that give a fork."""
         if self._forks is None:
             self._forks = _NO_KEYS, _NO_KEYS
             if self.recipe.fork and (self.folder / SCORES).is_file():
                 try:
                     table = read_scores(self.folder)
                 except CurateError:
-                    return self._forks  # the run makes it anew
+                    return self._forks  # the run makes it again
                 judged = table.filter(pl.col("verdict").is_not_null())
                 admitted = [] if judged.is_empty() else [*matches(judged, self.recipe.fork.where)]
                 tainted = _contaminated(self.folder)
-                fine = [key for key in admitted if key not in tainted]
-                self._forks = table["content_hash"], pl.Series("key", fine, dtype=pl.String)
+                clean = [key for key in admitted if key not in tainted]
+                self._forks = table["content_hash"], pl.Series("key", clean, dtype=pl.String)
         return self._forks
 
     def _natural_keys(self) -> pl.Series | None:
-        """Ids of the natural pairs to verify; None where the folder does not hold these dialogues."""
+        """Return the ids of the natural pairs to verify; None where the folder does not have these dialogues."""
         if self._natural is None and (self.folder / INDEX).is_file():
             try:
-                there = read_index(self.folder, "id", "content_hash")
-                if there.equals(self.dialogues):
+                in_folder = read_index(self.folder, "id", "content_hash")
+                if in_folder.equals(self.dialogues):
                     select = self.recipe.select
                     cleaning = prepare_cleaning(select) if select else None
                     self._natural = natural_keys(self.folder, self.recipe.natural, cleaning)
             except CurateError:
-                return None  # what is damaged is made anew
+                return None  # the run makes damaged files again
         return self._natural
 
 
 def _contaminated(run: Path) -> set[str]:
-    """Content hashes of dialogues that were not forked since they share text with an eval set."""
+    """Return the content hashes of dialogues that were not forked because they share text with an eval set."""
     path = pair_file(run, DROPPED_PAIRS)
-    found = set()
+    hashes = set()
     for line in read_lines(path) if path.is_file() else ():
         try:
             pair = orjson.loads(line)
             if pair["drop_reason"] == DropReason.CONTAMINATED:
-                found.add(str(pair["content_hash"]))
+                hashes.add(str(pair["content_hash"]))
         except (ValueError, KeyError, TypeError):
-            continue  # damaged; the run writes the file anew
-    return found
+            continue  # damaged; the run writes the file again
+    return hashes
 
 
 @dataclass(frozen=True, slots=True)
 class Reused:
-    """The run whose judgments are taken over, as it describes itself.
+    """The run whose judgments are taken over.
 
     Attributes:
         run: its folder.
-        dialogues: `id` and `content_hash` of its dialogues; None where it does not tell.
+        manifest: its manifest.
+        dialogues: `id` and `content_hash` of its dialogues; None where the folder has no index.
     """
 
     run: Path
@@ -198,28 +201,39 @@ class Reused:
 
     @classmethod
     def of(cls, run: Path) -> Reused:
-        """Read a run folder; raises as `runs.read_manifest`."""
+        """Read a run folder.
+
+        Raises:
+            UsageError, CurateError: as `read_back.read_manifest`.
+        """
         manifest = read_manifest(run)
         if not (run / INDEX).is_file():
             return cls(run, manifest, None)
         return cls(run, manifest, read_index(run, "id", "content_hash"))
 
-    def misfit(self, stage: Stage[Any], section: Mapping[str, Any], kept: KeptRows) -> str | None:
-        """Why rows of a stage cannot be taken over, some or all; None where each dialogue has one."""
+    def gap(self, stage: Stage[Any], section: Mapping[str, Any], kept: KeptRows) -> str | None:
+        """Return why some or all rows of a stage cannot be taken over; None where each dialogue has one.
+
+        Args:
+            stage: as the recipe binds it.
+            section: the recipe's section of the stage.
+            kept: the rows that there are.
+        """
         missing = kept.owed(stage.name, stage.fingerprint).missing
         if missing.is_empty():
             return None
-        whole = kept.dialogues["content_hash"].n_unique()
-        there = self.manifest.fingerprints.get(stage.name)
-        begin = f"reuse: {len(missing):,} of {plural(whole, 'dialogue')} find no {stage.name} row in {self.run}: "
-        if there is None:
+        total = kept.dialogues["content_hash"].n_unique()
+        fingerprint = self.manifest.fingerprints.get(stage.name)
+        begin = f"reuse: {len(missing):,} of {plural(total, 'dialogue')} find no {stage.name} row in {self.run}: "
+        if fingerprint is None:
             return f"{begin}that run has no such stage"
-        # A run with a calibration names the calibrated rows; the judge's own lie beside them.
-        if there == stage.fingerprint or (self.run / stage.name / stage.fingerprint).is_dir():
+        # A run with a calibration names the calibrated rows; the judge's own rows are in the folder beside theirs.
+        if fingerprint == stage.fingerprint or (self.run / stage.name / stage.fingerprint).is_dir():
             return begin + self._other_content(missing, kept.dialogues)
         return begin + "; ".join(self._differences(stage, section))
 
     def _other_content(self, missing: pl.Series, dialogues: pl.DataFrame) -> str:
+        """Return in words how the dialogues without a row differ from those of this run."""
         ours = dialogues.filter(pl.col("content_hash").is_in(missing.implode()))
         if self.dialogues is not None:
             both = ours.join(self.dialogues, on="id", suffix="_there").unique(
@@ -237,99 +251,102 @@ class Reused:
         return f"they are not in that run, as {ours['id'][0]!r}"
 
     def _differences(self, stage: Stage[Any], section: Mapping[str, Any]) -> Iterator[str]:
-        """What made the fingerprint another one, with both values."""
+        """Yield what made the fingerprint another one, with both values."""
         theirs = self.manifest.identities.get(stage.name)
         is_calibrated = stage.name in (StageName.JUDGE, StageName.METRICS)
         if theirs is not None and is_calibrated:
             theirs = theirs.uncalibrated()
-        found = False
+        is_explained = False
         if theirs is not None:
             ours = stage.identity.model_dump(mode="json")
             for name, there in theirs.model_dump(mode="json").items():
                 if there != ours[name]:
-                    found = True
+                    is_explained = True
                     yield _pair(
                         f"judge {name}" if name != "prompt_version" else "prompts",
                         there,
                         ours[name],
                     )
-        # How the mode was chosen is no difference: which one it came to is part of the identity.
-        left_out = {"mode", "output_mode", "reference"} | (
+        # How the mode was chosen makes no difference: the mode that was used is part of the identity.
+        ignored = {"mode", "output_mode", "reference"} | (
             {"calibration", "persona_check", "jury"} if is_calibrated else set()
         )
         configured = self.manifest.recipe.get(stage.name)
         for name, there in configured.items() if isinstance(configured, dict) else ():
-            if name not in left_out and there != section.get(name):
-                found = True
+            if name not in ignored and there != section.get(name):
+                is_explained = True
                 yield _pair(f"config {stage.name}.{name}", there, section.get(name))
-        if not found:
-            package = "curate-dialogues"
-            there = self.manifest.versions.get(package)
-            yield f"the code of the stage is another (that run: curate {there}), and made its rows otherwise"
+        if not is_explained:
+            version = self.manifest.versions.get("curate-dialogues")
+            yield f"the code of the stage differs (that run: curate {version})"
 
 
 def _pair(name: str, there: object, here: object) -> str:
-    shown = [
+    texts = [
         value if isinstance(value, str) else orjson.dumps(value).decode() for value in (there, here)
     ]
-    if max(map(len, shown)) > _SHOWN:
+    if max(map(len, texts)) > _SHOWN:
         return f"{name} differs"
-    return f"{name} is {shown[0]} there, {shown[1]} here"
+    return f"{name} is {texts[0]} there, {texts[1]} here"
 
 
 def reuse_gaps(
     recipe: Recipe, models: ModelsByRole, kept: KeptRows, reused: Reused | None
 ) -> list[str]:
-    """Which judgments a run does not find in the one it reuses, a sentence a stage, where a judge is at hand."""
+    """Return a sentence for each stage whose rows a run does not find in the one it reuses, where it has a judge."""
     if reused is None:
         return []
     sections = (recipe.judge, recipe.judged_adherence, recipe.metrics, recipe.factuality)
     stages = {stage.name: stage for stage in bind_stages(recipe, models)}
     gaps = (
-        reused.misfit(stages[name], section.model_dump(mode="json"), kept)
+        reused.gap(stages[name], section.model_dump(mode="json"), kept)
         for name, section in zip(SCORING, sections, strict=True)
         if section
     )
-    return [text for text in gaps if text is not None]
+    return [gap for gap in gaps if gap is not None]
 
 
 def taken_over_gaps(recipe: Recipe, kept: KeptRows, reused: Reused | None) -> list[str]:
-    """The same where no judge is at hand, and rows are taken as they are."""
-    found = []
+    """Return the same sentences where the run has no judge, and takes the rows as they are."""
+    gaps = []
     sections = (recipe.judge, recipe.judged_adherence, recipe.metrics, recipe.factuality)
     for stage, section in zip(SCORING, sections, strict=True):
         if reused is None or not section:
             continue
-        there = reused.manifest.fingerprints.get(stage)
-        if there is None:
-            found.append(f"reuse: {reused.run} has no {stage} rows to take over")
-        elif missing := len(kept.owed(stage, there).missing):
-            found.append(
+        fingerprint = reused.manifest.fingerprints.get(stage)
+        if fingerprint is None:
+            gaps.append(f"reuse: {reused.run} has no {stage} rows to take over")
+        elif missing := len(kept.owed(stage, fingerprint).missing):
+            gaps.append(
                 f"reuse: {plural(missing, 'dialogue')} without a {stage} row in {reused.run}"
             )
-    return found
+    return gaps
 
 
-def told_of_gaps(recipe: Recipe, gaps: list[str], left: Estimate | None) -> list[str]:
-    """The gaps and what follows from them, to be said before any call.
+def gap_warnings(recipe: Recipe, gaps: list[str], left: Estimate | None) -> list[str]:
+    """Return the gaps and how many calls follow from them, to print before any call.
+
+    Args:
+        recipe: the recipe of the run.
+        gaps: as `reuse_gaps` or `taken_over_gaps` gives them.
+        left: the estimate of the rest of the run; None where there is none.
 
     Raises:
-        UsageError: there are some, and the recipe has `reuse.required`.
+        UsageError: there are gaps, and the recipe has `reuse.required`.
     """
     if not gaps:
         return []
     calls = None
     if left is not None:
-        judged = [left.stages[name] for name in SCORING if name in left.stages]
-        calls = sum(stage.requests for stage in judged)
+        calls = sum(left.stages[name].requests for name in SCORING if name in left.stages)
     if recipe.reuse is not None and recipe.reuse.required:
-        asked = "" if calls is None else f" (about {plural(calls, 'call')})"
+        about = "" if calls is None else f" (about {plural(calls, 'call')})"
         raise UsageError(
             "the judgments that `reuse.required` asks for are not there",
             got="\n    ".join(gaps),
             expected="a row for each dialogue, in each stage",
-            fix="have recipe and dialogues be those of that run; or leave out `required: true`"
-            + (f", and what is missing is asked for{asked}" if asked else ""),
+            fix="use the recipe and the dialogues of that run; or leave out `required: true`"
+            + (f", and the missing judgments are made{about}" if about else ""),
         )
     return (
         gaps

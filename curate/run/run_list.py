@@ -15,7 +15,7 @@ _DEPTH = 3
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """A run of a folder; `manifest` is None where it cannot be read, and `problem` says why."""
+    """A run in a folder; `manifest` is None where it cannot be read, and `problem` says why."""
 
     folder: Path
     manifest: Manifest | None
@@ -23,26 +23,26 @@ class ListedRun:
 
 
 def list_runs(folder: Path) -> list[ListedRun]:
-    """The runs below a folder, up to three levels down, the one begun last first; damaged ones at the end.
+    """Return the runs below a folder, up to three levels down, the newest first; damaged ones at the end.
 
     Raises:
         UsageError: there is no such folder, or no run in it.
     """
     if not folder.is_dir():
         raise UsageError("no such folder", got=folder, expected="a folder with runs in it")
-    runs = [_listed(path) for path in _run_folders(folder, _DEPTH)]
+    runs = [_read(path) for path in _run_folders(folder, _DEPTH)]
     if not runs:
         raise UsageError(
             "no run in this folder",
             got=folder,
             expected=f"folders with a manifest.json, at most {_DEPTH} levels down",
         )
-    read = [run for run in runs if run.manifest is not None]
-    read.sort(key=lambda run: run.manifest.started if run.manifest else "", reverse=True)
-    return [*read, *(run for run in runs if run.manifest is None)]
+    readable = [run for run in runs if run.manifest is not None]
+    readable.sort(key=lambda run: run.manifest.started if run.manifest else "", reverse=True)
+    return [*readable, *(run for run in runs if run.manifest is None)]
 
 
-def _listed(folder: Path) -> ListedRun:
+def _read(folder: Path) -> ListedRun:
     try:
         return ListedRun(folder, read_manifest(folder))
     except CurateError as error:

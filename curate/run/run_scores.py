@@ -1,4 +1,4 @@
-"""A finished run's scores by the content hash of their dialogue: what is held against labels of people."""
+"""A finished run's scores by the content hash of their dialogue, to compare with people's labels."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from curate.trust.levels import LabelledReading
 
 
 def rows_of(run: Path, stage: StageName) -> list[tuple[str, Any]] | None:
-    """The rows of a judging stage with their content hashes; None of a run without it.
+    """Return the rows of a judging stage with their content hashes; None of a run without the stage.
 
     Raises:
         UsageError: no run folder.
-        CurateError: a row is damaged: a fit without it would say nothing of that.
+        CurateError: a row is damaged: a fit without it would not say that one is missing.
     """
     fingerprint = read_manifest(run).fingerprints.get(stage)
     if fingerprint is None:
@@ -47,10 +47,10 @@ def rows_of(run: Path, stage: StageName) -> list[tuple[str, Any]] | None:
 
 
 def judgments_of(run: Path, *, needed: bool = True) -> dict[str, Judgment]:
-    """The judgments of a run by content hash; those that were not scored are left out.
+    """Return the judgments of a run by content hash; dialogues that were not scored are left out.
 
     Raises:
-        UsageError: no run folder; they are needed and not there.
+        UsageError: no run folder; judgments are needed and the run has none.
     """
     rows = rows_of(run, StageName.JUDGE)
     if rows is None and needed:
@@ -59,10 +59,10 @@ def judgments_of(run: Path, *, needed: bool = True) -> dict[str, Judgment]:
 
 
 def adherence_of(run: Path, *, needed: bool) -> dict[str, AdherenceScore]:
-    """Role adherence by content hash, likewise; nothing of a run without it, unless it is needed.
+    """Return the role adherence scores of a run by content hash; none of a run without them, unless they are needed.
 
     Raises:
-        UsageError: no run folder; it is needed and not there.
+        UsageError: no run folder; scores are needed and the run has none.
     """
     rows = rows_of(run, StageName.ADHERENCE)
     if rows is None and needed:
@@ -74,11 +74,11 @@ def adherence_of(run: Path, *, needed: bool) -> dict[str, AdherenceScore]:
 
 @dataclass(frozen=True, slots=True)
 class JudgedItem:
-    """What a judge said of a labelled item.
+    """A judge's score of a labelled item.
 
     Attributes:
-        level: as it stands in the record, calibrated where it is; None for n/a.
-        digit: before any calibration.
+        level: as in the record, calibrated where that is; None for n/a.
+        digit: the level before any calibration.
         value: the finest reading, the expectation where there is one.
         na: probability of n/a, 0-1.
     """
@@ -92,12 +92,12 @@ class JudgedItem:
 def item_reading(
     item: Item, judgments: Mapping[str, Judgment], metrics: Mapping[str, MetricsScore]
 ) -> JudgedItem | str:
-    """What was said of an item of the rubric, or of a metric on its own scale; or why there is nothing."""
+    """Return the score of an item of the rubric, or of a metric on its own scale; or in words why there is none."""
     name = item.dimension
     if name.startswith(METRIC):
         row = metrics.get(item.content_hash)
-        named = (one for one in (row.metrics if row else ()) if METRIC + one.name == name)
-        metric = next(named, None)
+        metrics_of_row = row.metrics if row else ()
+        metric = next((one for one in metrics_of_row if METRIC + one.name == name), None)
         if metric is None:
             return "the metrics of the dialogue could not be scored"
         return JudgedItem(metric.score, metric_digit(metric), metric_value(metric))
@@ -105,11 +105,11 @@ def item_reading(
     if judgment is None:
         return "the judge could not score the dialogue"
     if item.turn is None:
-        held = getattr(judgment.conversation_level, name)
-        digit = conversation_digit(held)
-        na = held.reading.probabilities.get("n/a", 0.0) if held.reading else float(digit is None)
-        level = None if held.score == "n/a" else held.score
-        return JudgedItem(level, digit, conversation_value(held), na)
+        score = getattr(judgment.conversation_level, name)
+        digit = conversation_digit(score)
+        na = score.reading.probabilities.get("n/a", 0.0) if score.reading else float(digit is None)
+        level = None if score.score == "n/a" else score.score
+        return JudgedItem(level, digit, conversation_value(score), na)
     turn = next((turn for turn in judgment.per_turn if turn.turn == item.turn), None)
     if turn is None:
         return "the judge has no score of that turn"
@@ -124,34 +124,35 @@ def labelled_readings(
     groups: Mapping[str, str],
     unused: Unused,
 ) -> Iterator[LabelledReading]:
-    """What was said of each labelled item; labels of what could not be scored are counted.
+    """Yield the score of each labelled item; labels of items without a score are counted in `unused`.
 
-    Of a metric n/a is no level: the judge says where it does not apply, and such labels are counted, too.
+    For a metric n/a is not a level: only the judge says where a metric does not apply, so labels with n/a are counted, too.
     """
     for item, label in labels.items():
-        read = item_reading(item, judgments, metrics)
-        if not isinstance(read, str) and item.dimension.startswith(METRIC):
+        reading = item_reading(item, judgments, metrics)
+        if not isinstance(reading, str) and item.dimension.startswith(METRIC):
             if label.level is None:
-                read = "n/a: a metric is n/a where the judge says so"
-            elif read.digit is None:
-                read = "the metric is n/a to the judge"
-        if isinstance(read, str):
-            unused.add(read, label.place, label.rows)
+                reading = "n/a: a metric is n/a where the judge says so"
+            elif reading.digit is None:
+                reading = "the metric is n/a to the judge"
+        if isinstance(reading, str):
+            unused.add(reading, label.place, label.rows)
             continue
         group = groups[item.content_hash]
-        yield LabelledReading(read.value, read.digit, read.na, label.level, group)
+        yield LabelledReading(reading.value, reading.digit, reading.na, label.level, group)
 
 
 def one_judge(
-    records: Iterable[Judgment | AdherenceScore | MetricsScore], what: str
+    records: Iterable[Judgment | AdherenceScore | MetricsScore], kind: str
 ) -> JudgeIdentity:
-    """The one judge of all records, before any calibration.
+    """Return the one judge of all records, before any calibration.
 
     Args:
-        what: these are, in words.
+        records: scored dialogues.
+        kind: of the records, as a plural, for the message.
 
     Raises:
-        UsageError: there is none, or there are several.
+        UsageError: there are no records, or they are of several judges.
     """
     identities = list(
         {
@@ -161,12 +162,12 @@ def one_judge(
     )
     if not identities:
         raise UsageError(
-            "the run has no scored dialogue", expected=f"{what} to hold labels against"
+            "the run has no scored dialogue", expected=f"{kind} to compare labels with"
         )
     if len(identities) > 1:
         raise UsageError(
-            f"the {what} are of several judges, or were asked for in several ways",
+            f"the {kind} are of several judges, or were asked for in several ways",
             got=", ".join(f"{one.model} {one.mode}" for one in identities[:3]),
-            expected="scores of one judge: what is measured or fitted holds for no other",
+            expected="scores of one judge: a measurement or fit holds for no other judge",
         )
     return identities[0]

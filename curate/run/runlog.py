@@ -1,4 +1,4 @@
-"""What a run says about itself: warnings, counts and shares as they come, the manifest at the end."""
+"""The log of a run: it collects warnings, counts and shares while the run goes on, and makes the manifest."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ from curate.wording import plural
 Status = Literal["running", "done", "failed", "budget", "unscored"]
 
 NOT_COUNTED = frozenset(reason for reason in UnscoredReason if reason.place == "data")
-"""Reasons that are errors (or wishes) of the data, not failures of a judge: outside the unscored share."""
+"""Reasons that come from the data (errors or wishes), not from a judge that failed: outside the unscored share."""
 
 _VERSIONED = ("curate-dialogues", "polars", "pydantic", "xllamacpp", "aiohttp", "datasets")
 
 
 @dataclass(slots=True)
 class StageReport:
-    """What a stage came to in this run.
+    """The results of a stage in this run.
 
     Attributes:
         fingerprint: of its rows as others read them.
-        identity: who made them; None where the rows are no scores of dialogues, and name it themselves.
+        identity: who made them; None where the rows are not scores of dialogues, and name their judge themselves.
         rows: how many there are, of this run's dialogues or pairs.
-        reused: those of them that were there before.
+        reused: how many of them were there before.
         reasons: why rows are unscored, by code.
         verdicts: of the rubric judge.
         levels: whether verdicts go by calibrated levels, in a sentence.
         role_threshold: whether role adherence goes by a fitted threshold, in a sentence.
         decay: role adherence by turn.
-        checks: the rubric judge held against itself.
-        metrics: what the weighted metrics came to.
-        factuality: what the facts came to.
+        checks: of the rubric judge's consistency.
+        metrics: report on the weighted metrics.
+        factuality: report on the facts.
         jury: how far the judges of a jury agree.
         cascade: what a cascade saved and lost.
     """
@@ -81,7 +81,7 @@ class StageReport:
     cascade: CascadeReport | None = None
 
     def count(self, reasons: Iterable[str | None]) -> None:
-        """Count rows: why each is unscored, or None."""
+        """Count rows, each by the reason why it is unscored, or None."""
         for reason in reasons:
             self.rows += 1
             if reason is not None:
@@ -89,23 +89,23 @@ class StageReport:
 
     @property
     def asked(self) -> int:
-        """Rows that a judge could be asked for: those that the data lets be scored."""
+        """Number of rows that a judge could be asked for, since their data can be scored."""
         return self.rows - sum(self.reasons[reason] for reason in NOT_COUNTED)
 
     @property
     def failed(self) -> int:
-        """Of these, the ones that it could not score."""
+        """Number of those rows that the judge could not score."""
         return self.asked - (self.rows - self.reasons.total())
 
     @property
     def unscored_share(self) -> float:
-        """Share in [0, 1] of what was asked for that could not be scored."""
+        """Share of the rows asked for that could not be scored, 0-1."""
         return self.failed / self.asked if self.asked else 0.0
 
 
 @dataclass(slots=True)
 class RunLog:
-    """Collects while a run goes on; `manifest` is a snapshot of it.
+    """Collects what a run reports while it goes on; `manifest` gives a snapshot.
 
     Attributes:
         parts: reports of the parts of the run that make no rows of a stage, each when it has ended.
@@ -114,6 +114,7 @@ class RunLog:
         exports: rows of each exported file, by trainer.
         sets: hashes of the sets that were made: `select` of the SFT set, `pairs`, `natural_pairs`.
         engines: the models that are asked, by role.
+        seconds: wall time by stage or part.
     """
 
     recipe: Recipe
@@ -142,16 +143,17 @@ class RunLog:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """Of the stages' rows, and of the sets, so far."""
-        return {name.value: held.fingerprint for name, held in self.stages.items()} | self.sets
+        """Fingerprints of the stages' rows and of the sets, so far."""
+        stages = {name.value: report.fingerprint for name, report in self.stages.items()}
+        return stages | self.sets
 
     def stage(self, name: StageName) -> StageReport:
-        """The report of a stage."""
+        """Return the report of a stage; an empty one where it has none yet."""
         return self.stages.setdefault(name, StageReport())
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Add the wall time of what happens within to a stage's seconds."""
+        """Add the wall time of the block to a stage's seconds."""
         began = time.monotonic()
         try:
             yield
@@ -159,7 +161,7 @@ class RunLog:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.monotonic() - began
 
     def is_over(self, max_unscored: float) -> bool:
-        """Whether a stage has more unscored rows than the share allowed; each that has is warned of."""
+        """Return whether a stage has more unscored rows than allowed; warn of each that has."""
         over = {
             name: report
             for name, report in self.stages.items()
@@ -173,7 +175,7 @@ class RunLog:
         return bool(over)
 
     def warn_about_data(self, stage: StageName, row: str = "dialogue") -> None:
-        """Say what the data lacks, where a stage could not score a `row` for want of it."""
+        """Warn of what the data lacks, where a stage could not score rows without it; `row` is their name in the warning."""
         for reason, key, skip in (
             (UnscoredReason.MISSING_ROLE, "role", "adherence.missing_role"),
             (UnscoredReason.MISSING_SCENARIO, "scenario", "judge.missing_scenario"),
@@ -191,7 +193,7 @@ class RunLog:
             )
 
     def manifest(self, status: Status) -> Manifest:
-        """The manifest as of now."""
+        """Return the manifest as of now."""
         total = self.accounting.total
         if damaged := self.accounting.damaged:
             self.warn(
@@ -206,7 +208,7 @@ class RunLog:
             name=self.recipe.name,
             status=status,
             started=self.started,
-            # A clock that was set back meanwhile does not make a run end before it began.
+            # The clock may have been set back meanwhile; a run never ends before it began.
             finished=None if status == "running" else max(self.started, _now()),
             seconds=round(time.monotonic() - self._clock, 2),
             seconds_by_stage={str(name): round(spent, 2) for name, spent in self.seconds.items()},
@@ -247,13 +249,13 @@ class RunLog:
         )
 
     def _stage_counts(self) -> dict[str, StageCounts]:
-        asked = self.accounting.stages
+        calls = self.accounting.stages
         stages: Mapping[str, StageReport] = {
             name.value: report for name, report in self.stages.items()
         }
         counts: dict[str, StageCounts] = {}
-        for name in dict.fromkeys([*stages, *asked]):
-            report, usage = stages.get(name, StageReport()), asked.get(name, CallCounts())
+        for name in dict.fromkeys([*stages, *calls]):
+            report, usage = stages.get(name, StageReport()), calls.get(name, CallCounts())
             counts[name] = StageCounts(
                 rows=report.rows,
                 reused=report.reused,
@@ -273,14 +275,17 @@ def _now() -> str:
 
 
 def _versions() -> dict[str, Any]:
-    installed = {package: _version(package) for package in _VERSIONED}
-    found = {package: held for package, held in installed.items() if held is not None}
-    return {"python": platform.python_version()} | found
+    versions = {package: _version(package) for package in _VERSIONED}
+    installed = {package: text for package, text in versions.items() if text is not None}
+    return {"python": platform.python_version()} | installed
 
 
 @cache
 def _version(package: str) -> str | None:
-    """Kept, since a manifest is written twice a run, and a look takes ten milliseconds; None where it is not installed."""
+    """Return a package's version; None where it is not installed.
+
+    Cached because a manifest is written twice a run and each look-up takes ten milliseconds.
+    """
     try:
         return version(package)
     except PackageNotFoundError:

@@ -1,7 +1,7 @@
-"""What people are asked to label: drawn from a set of a run, recorded with it, and written for them to answer.
+"""Draw what people should label from a set of a run, record the draw with the run, and write it for them to answer.
 
-A draw says with what chance each member was drawn, so a certificate that rests on its labels is honest; labels of
-any other origin give one that says so.
+A draw records with what probability each member was drawn, so a certificate from its labels is valid; a certificate from
+labels of any other origin says so.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from curate.trust.draws import draw, score_strata, word_strata
 from curate.trust.gold import DIMENSIONS
 from curate.trust.labelling_tools import questions_about
 
-_ASKED: Final[Mapping[str, tuple[str, ...]]] = {
+_DIMENSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "certify": ("accept",),
     "agreement": (*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS),
     "calibrate": ("accept", *TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS),
 }
-"""Dimensions of the file to fill in, by purpose."""
+"""Dimensions to ask about by default, by purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ class Sampled:
     """A draw, and what was written for people to answer.
 
     Attributes:
-        rows: of the file to fill in; of a page or a tool's project the items.
+        draw: as it is recorded.
+        rows: number of rows of the file to fill in, or of items of a page or a tool's project.
         named: the set it was drawn from, in words.
         size: of that set.
         used_to_fit: members of the set that fitted the judge's calibration: they are not drawn to certify.
@@ -91,27 +92,27 @@ def sample(
 ) -> Sampled:
     """Draw what to label from a run, record the draw with it, and write it for people to answer.
 
-    The same set, purpose, strata and seed give the same draw; with more labels it is made larger.
+    The same set, purpose, strata and seed give the same draw; with more labels it becomes larger.
 
     Args:
         run: run folder.
         labels: how many dialogues or pairs.
-        out: a CSV or JSONL file to fill in, an HTML page to answer in, or of a tool a folder. What was filled in is
-            not to be lost, so one that is there is refused.
+        out: a CSV or JSONL file to fill in, an HTML page to answer in, or for a tool a folder. It must not exist yet, so
+            that no labels are overwritten.
         purpose: what the labels are for.
-        of: what is drawn from, see `populations.read_members`; sft for a certificate, scored for the others.
+        of: the set to draw from, see `populations.read_members`; by default sft to certify, scored for other purposes.
         by: column whose fifths are the strata, of words each word; None draws from the whole set.
         seed: of the draw.
-        dimensions: asked of each dialogue, of a turn's dimension for each turn; metrics of the run as `metric_<name>`.
-            As the purpose needs by default.
-        tool: label-studio or argilla, to write what that imports.
-        risk: share of bad ones that a certificate may bear; the page counts how far the answers go towards it.
+        dimensions: questions about each dialogue, or about each turn for a dimension of turns; metrics of the run as
+            `metric_<name>`. By default those that the purpose needs.
+        tool: label-studio or argilla, to write what that tool imports.
+        risk: share of bad ones that a certificate allows; the page counts how far the answers go towards it.
         confidence: of that certificate.
 
     Raises:
-        UsageError: no such run, set, column or dimension; a file that is there; what a tool cannot ask or show; a
-            certificate of a set that fitted the judge's calibration whole; a risk or confidence that no certificate can
-            have.
+        UsageError: no such run, set, column or dimension; a file that exists already; something that a tool cannot ask or
+            show; a set to certify all of which fitted the judge's calibration; a risk or confidence that no certificate
+            can have.
         RunLockedError: another process writes the folder.
     """
     run, out = Path(run), Path(out)
@@ -127,7 +128,7 @@ def sample(
     if not members.height:
         raise UsageError(
             f"all {everyone.height} {named_set(of)} fitted the judge's calibration, and may not certify it",
-            fix="run more dialogues, or calibrate anew with --hold-out 0.5, run again, and certify with the labels it kept back",
+            fix="run more dialogues, or calibrate again with --hold-out 0.5, run again, and certify with the labels it kept back",
         )
     strata: list[int] | None = None
     names = ["all"]
@@ -137,7 +138,7 @@ def sample(
             score_strata(values) if members.schema["score"].is_numeric() else word_strata(values)
         )
     key = fingerprint(purpose, of, by, seed, set_fingerprint(members[UNIT]))
-    earlier = {held.id: held for held in read_draws(run)}.get(key)
+    earlier = next((one for one in read_draws(run) if one.id == key), None)
     sizes = () if earlier is None else earlier.sizes
     labels = max(min(labels, members.height), *sizes, 0)
     places = draw(members[UNIT].to_list(), labels, seed, strata)
@@ -177,24 +178,24 @@ def sample(
 
 
 def _questions(
-    run: Path, of: str, purpose: DrawPurpose, given: Sequence[str]
+    run: Path, of: str, purpose: DrawPurpose, dimensions: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
-    """What is asked of each that is drawn, with what may be answered."""
+    """Return the questions about each drawn member, with the possible answers."""
     if is_of_pairs(of):
-        if given or purpose == "agreement":
+        if dimensions or purpose == "agreement":
             raise UsageError(
                 "of a pair people say which side is better",
-                got=f"--dimension {given[0]}" if given else "--for agreement",
+                got=f"--dimension {dimensions[0]}" if dimensions else "--for agreement",
                 fix="leave it out, or draw dialogues",
             )
         return questions_about([BETTER])
     metrics = {}
-    if any(name.startswith(METRIC) for name in given):
+    if any(name.startswith(METRIC) for name in dimensions):
         metrics = {METRIC + name: top for name, top in highest_levels(metrics_of(run)).items()}
     known = (*DIMENSIONS, *metrics)
-    if unknown := [name for name in given if name not in known]:
+    if unknown := [name for name in dimensions if name not in known]:
         raise UsageError("no such dimension", got=unknown[0], expected=", ".join(known))
-    return questions_about(given or _ASKED[purpose], metrics)
+    return questions_about(dimensions or _DIMENSIONS[purpose], metrics)
 
 
 def _is_swapped(unit: str, seed: int) -> bool:

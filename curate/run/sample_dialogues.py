@@ -1,4 +1,4 @@
-"""The sample's dialogues as clean ones: what flaws are planted in where no others are named."""
+"""The sample's dialogues without their flaws: flaws are planted in them where no other dialogues are named."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from curate.sources.shipped_files import sample_chats
 
 
 def sample_dialogues(recipe: Recipe) -> list[Dialogue]:
-    """Return the sample's dialogues up to the flaw that was written into them: a planted one is to be the only one."""
+    """Return the sample's dialogues up to the flaw that was written into them, so that a planted one is the only one."""
     dialogues = []
     for path in sample_chats():
         source = open_source(parse_source({"path": str(path)}))

@@ -1,4 +1,4 @@
-"""What a draw is written as: a file to fill in, or what a labelling tool imports. The judge's scores are in none."""
+"""Write a draw as a file to fill in, or as what a labelling tool imports. The judge's scores are in neither."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from curate.untrusted import cell
 
 
 def check_out(out: Path, tool: str | None, dimensions: Collection[str]) -> None:
-    """Raise a UsageError where a draw cannot be written so."""
+    """Raise a UsageError where a draw cannot be written to `out` in the format of `tool`."""
     if tool is None:
         if out.suffix.lower() not in (".csv", ".jsonl", ".html"):
             raise UsageError(
@@ -37,7 +37,7 @@ def check_out(out: Path, tool: str | None, dimensions: Collection[str]) -> None:
         check_one_kind(dimensions)
     if out.exists():
         raise UsageError(
-            "what is to be written is there, perhaps with labels in it",
+            "the file or folder to write exists already, and may have labels in it",
             got=out,
             fix="name another with --out, or remove it",
         )
@@ -51,17 +51,17 @@ def write_sample(
     out: Path,
     tool: str | None,
 ) -> int:
-    """Write what was drawn, in the order in which it is to be answered.
+    """Write what was drawn, in the order in which people answer it.
 
     Args:
         run: run folder.
         draw: as it is recorded.
-        table: a row for each that could have been drawn: `unit`, `stratum`, `order`, `drawn`, `swapped`.
-        questions: asked of each, with what may be answered.
-        out, tool: as in `sample`, and checked.
+        table: a row for each member of the set: `unit`, `stratum`, `order`, `drawn`, `swapped`.
+        questions: about each drawn member, with the possible answers.
+        out, tool: as for `sample`, and checked.
 
     Returns:
-        How many rows or items were written.
+        The number of rows or items written.
     """
     items = list(
         _pairs(run, draw, table)
@@ -82,13 +82,13 @@ def write_sample(
 
 
 def in_order(table: pl.DataFrame) -> list[tuple[str, bool]]:
-    """What was drawn, in the order in which it is to be labelled, with `swapped`."""
+    """Return the drawn units in the order in which people label them, each with `swapped`."""
     drawn = table.filter("drawn").sort("order", "stratum")
     return list(drawn.select(UNIT, "swapped").iter_rows())
 
 
 def drawn_dialogues(run: Path, table: pl.DataFrame) -> Iterator[Dialogue]:
-    """The dialogues that were drawn, in the order of the draw."""
+    """Return the dialogues that were drawn, in the order of the draw."""
     order = [unit for unit, _ in in_order(table)]
     hashes = read_index(run, "content_hash").to_series()
     places = hashes.is_first_distinct() & hashes.is_in(pl.Series(order).implode())
@@ -99,7 +99,7 @@ def drawn_dialogues(run: Path, table: pl.DataFrame) -> Iterator[Dialogue]:
 def drawn_pairs(
     run: Path, draw: Draw, table: pl.DataFrame
 ) -> Iterator[tuple[PreferencePair, bool]]:
-    """The pairs that were drawn, in the order of the draw, with whether the rejected side comes first."""
+    """Return the pairs that were drawn, in the order of the draw, with whether the rejected side comes first."""
     order = in_order(table)
     units = {unit for unit, _ in order}
     pairs = read_pairs(run, PAIR_SETS[draw.of])
@@ -110,20 +110,20 @@ def drawn_pairs(
 def _dialogues(
     run: Path, draw: Draw, table: pl.DataFrame, dimensions: Iterable[str]
 ) -> Iterator[LabellingItem]:
-    """An item for each dialogue, where a dimension of turns is asked for each turn, too."""
+    """Yield an item for each dialogue, and one for each of its turns where a dimension of turns is asked."""
     for dialogue in drawn_dialogues(run, table):
         about = {"draw": draw.id, "content": dialogue.content_hash, "dialogue_id": dialogue.id}
         if any(name in TURN_DIMENSIONS for name in dimensions):
             for turn in dialogue.turns:
                 if turn.in_rubric:
-                    before = dialogue.messages[: turn.stop]
-                    yield LabellingItem(about | {"turn": turn.number}, _shown(before))
+                    messages = dialogue.messages[: turn.stop]
+                    yield LabellingItem(about | {"turn": turn.number}, _as_text(messages))
         if any(name not in TURN_DIMENSIONS for name in dimensions):
-            yield LabellingItem(about | {"turn": None}, _shown(dialogue.messages))
+            yield LabellingItem(about | {"turn": None}, _as_text(dialogue.messages))
 
 
 def _pairs(run: Path, draw: Draw, table: pl.DataFrame) -> Iterator[LabellingItem]:
-    """An item for each pair, its sides as a and b in an order that says nothing."""
+    """Yield an item for each pair, its sides as a and b in an order that gives nothing away."""
     for pair, swapped in drawn_pairs(run, draw, table):
         about = {
             "draw": draw.id,
@@ -131,18 +131,26 @@ def _pairs(run: Path, draw: Draw, table: pl.DataFrame) -> Iterator[LabellingItem
             "dialogue_id": pair.dialogue_id,
             "pair_id": pair.pair_id,
         }
-        sides = _said(pair.chosen), _said(pair.rejected)
-        yield LabellingItem(about, _shown(pair.prompt), (sides[1], sides[0]) if swapped else sides)
+        sides = _side_text(pair.chosen), _side_text(pair.rejected)
+        if swapped:
+            sides = sides[1], sides[0]
+        yield LabellingItem(about, _as_text(pair.prompt), sides)
 
 
 def _rows(item: LabellingItem, dimensions: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The rows of a file to fill in: one for each question about an item."""
+    """Yield the rows of a file to fill in: one for each question about an item."""
     text = "\n\n".join(f"[{one['role']}] {one['content']}".rstrip() for one in item.messages)
     about = item.about
     if item.sides is not None:
-        empty: dict[str, Any] = {"better": None, "rater": None}
-        row = {"draw": about["draw"], "pair_id": about["pair_id"], **empty, "prompt": text}
-        yield row | dict(zip("ab", item.sides, strict=True))
+        yield {
+            "draw": about["draw"],
+            "pair_id": about["pair_id"],
+            "better": None,
+            "rater": None,
+            "prompt": text,
+            "a": item.sides[0],
+            "b": item.sides[1],
+        }
         return
     for name in dimensions:
         if (name in TURN_DIMENSIONS) == (about["turn"] is not None):
@@ -158,8 +166,8 @@ def _rows(item: LabellingItem, dimensions: Iterable[str]) -> Iterator[dict[str, 
             }
 
 
-def _shown(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """Messages as text; a call of a tool stands in it."""
+def _as_text(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """Return messages as roles and texts; tool calls are part of the text."""
     return [{"role": message.role, "content": _content(message)} for message in messages]
 
 
@@ -171,7 +179,7 @@ def _content(message: Message) -> str:
     return "\n".join(filter(None, (message.content.rstrip(), *calls)))
 
 
-def _said(message: Message | None) -> str:
+def _side_text(message: Message | None) -> str:
     return "" if message is None else f"[{message.role}] {_content(message)}"
 
 

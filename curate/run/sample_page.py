@@ -1,6 +1,6 @@
-"""A draw as a page to answer in: the report's program, with just the dialogues or pairs that were drawn, in their order.
+"""Write a draw as a page to answer in: the report's program with only the drawn dialogues or pairs, in their order.
 
-The judge's scores are not in the file, nor what the data says of its dialogues, so whoever labels cannot see them.
+Neither the judge's scores nor the data's own labels are in the file, so the people who label cannot see them.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def write_sample_page(
         manifest: of the run.
         run: its folder.
         draw: as it is recorded.
-        table: a row for each that could have been drawn, see `sample_files.write_sample`.
-        questions: asked of each, with what may be answered.
-        question: what the answers are to certify.
+        table: a row for each member of the set, see `sample_files.write_sample`.
+        questions: about each drawn member, with the possible answers.
+        question: what the answers should certify.
         out: the file.
 
     Returns:
-        How many dialogues or pairs are in it.
+        The number of dialogues or pairs in it.
     """
     bodies = list(
         _pairs(run, draw, table) if is_of_pairs(draw.of) else _dialogues(run, table, questions)
@@ -58,9 +58,9 @@ def write_sample_page(
     packed = list(chunks(orjson.dumps(body) for body, _ in bodies))
     units = [unit for unit, _ in in_order(table)]
     columns: dict[str, list[Any]] = {
-        # not the dialogues' own ids, which may say what is not to be known (a pair's side, a source)
+        # not the dialogues' own ids, which may give away a pair's side or a source
         "id": units,
-        "asked": [asked for _, asked in bodies],
+        "asked": [count for _, count in bodies],
         "content": [body["hash"][:CONTENT_SIGNS] for body, _ in bodies],
         "first_words": [_first_words(body["messages"]) for body, _ in bodies],
     }
@@ -77,7 +77,7 @@ def write_sample_page(
         for piece in page(
             f"{manifest.name}: {len(bodies)} to answer",
             figures,
-            {"dialogues": {name: encoded(held) for name, held in columns.items()}, "pairs": {}},
+            {"dialogues": {name: encoded(values) for name, values in columns.items()}, "pairs": {}},
             (chunk for _, chunk in packed),
         ):
             file.write(piece)
@@ -90,11 +90,11 @@ def _described(
     questions: Mapping[str, Sequence[str]],
     question: Question,
 ) -> dict[str, Any]:
-    """What the page says of the draw; `audit` where its answers can certify while they come in."""
+    """Return what the page says of the draw; `audit` where its answers can certify while they come in."""
     of_pairs = is_of_pairs(draw.of)
-    telling = [name for name in questions if name in (*GOOD, BETTER)]
+    dimensions = [name for name in questions if name in (*GOOD, BETTER)]
     audit = {
-        "dimensions": telling,
+        "dimensions": dimensions,
         "risk": question.risk,
         "confidence": question.confidence,
         "size": table.height,
@@ -109,14 +109,14 @@ def _described(
             {"name": name, "choices": choices, "of_turns": name in TURN_DIMENSIONS}
             for name, choices in questions.items()
         ],
-        "audit": audit if draw.purpose == "certify" and draw.by is None and telling else None,
+        "audit": audit if draw.purpose == "certify" and draw.by is None and dimensions else None,
     }
 
 
 def _dialogues(
     run: Path, table: pl.DataFrame, questions: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """Each dialogue, and how many questions are asked about it."""
+    """Yield each dialogue, and how many questions are asked about it."""
     of_turns = sum(name in TURN_DIMENSIONS for name in questions)
     for dialogue in drawn_dialogues(run, table):
         turns = sum(turn.in_rubric for turn in dialogue.turns)
@@ -131,7 +131,7 @@ def _body(dialogue: Dialogue) -> dict[str, Any]:
 
 
 def _pairs(run: Path, draw: Draw, table: pl.DataFrame) -> Iterator[tuple[dict[str, Any], int]]:
-    """Each pair as a dialogue that ends where its sides begin."""
+    """Yield each pair as a dialogue that ends where its sides begin, and 1 for its one question."""
     for pair, swapped in drawn_pairs(run, draw, table):
         yield _pair_body(pair, swapped), 1
 
@@ -140,12 +140,12 @@ def _pair_body(pair: PreferencePair, swapped: bool) -> dict[str, Any]:
     sides = pair.model_dump(
         mode="json", exclude_defaults=True, include={"pair_id", "turn", "chosen", "rejected"}
     )
-    held = pair.model_dump(mode="json", exclude_defaults=True, include={"prompt", "tools"})
+    shown = pair.model_dump(mode="json", exclude_defaults=True, include={"prompt", "tools"})
     return {
         "id": pair.dialogue_id,
         "hash": pair.content_hash,
-        "messages": held["prompt"],
-        "tools": held.get("tools", []),
+        "messages": shown["prompt"],
+        "tools": shown.get("tools", []),
         "turns": [],
         "pairs": [sides | {"swapped": swapped}],
     }

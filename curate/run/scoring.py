@@ -1,6 +1,6 @@
 """The scores of a run's dialogues: asked of a judge, compared with references, or taken over from another run.
 
-Three ways to the same: the rows of a stage in the run folder, compacted in the order of the dialogues, and its report.
+All three ways give the rows of a stage in the run folder, compacted in the order of the dialogues, and the stage's report.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from curate.wording import plural
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What the scoring stages left on disk, compacted in the order of the dialogues; None without the stage.
+    """The rows of the scoring stages on disk, compacted in the order of the dialogues; None without the stage.
 
     Attributes:
-        rejudged: content hashes of the dialogues that `--retry unscored` had judged or measured again.
+        rejudged: content hashes of the dialogues that were judged or measured again for `--retry unscored`.
     """
 
     judgments: StageRows[Judgment | Unscored] | None = None
@@ -68,7 +68,7 @@ class Scores:
 
 
 async def ask_for_scores(job: Job, stages: Stages, runner: Runner) -> Scores:
-    """The scores of a run with a judge; adherence may be compared with references instead."""
+    """Make the scores of a run with a judge; adherence may be compared with references instead."""
     judgments = adherence = metrics = factuality = None
     again = frozenset[str]()
     if stages.judge is not None:
@@ -90,7 +90,7 @@ async def ask_for_scores(job: Job, stages: Stages, runner: Runner) -> Scores:
 
 
 async def scores_without_a_judge(job: Job) -> Scores:
-    """The scores of a run without model calls: another run's rows as they are, or comparison with references."""
+    """Make the scores of a run without model calls: another run's rows as they are, or comparison with references."""
     recipe = job.recipe
     judgments = adherence = metrics = factuality = None
     if recipe.judge:
@@ -104,10 +104,12 @@ async def scores_without_a_judge(job: Job) -> Scores:
     if recipe.factuality:
         factuality = _take_over(job, StageName.FACTUALITY)
     if recipe.judge:
-        known = job.log.stage(StageName.ADHERENCE).identity if adherence else None
-        check_adherence(recipe.judge.calibration, known)
-        measured = job.log.stage(StageName.METRICS).identity if metrics else None
-        check_good_metrics(recipe.judge.calibration, measured.uncalibrated() if measured else None)
+        role_judge = job.log.stage(StageName.ADHERENCE).identity if adherence else None
+        check_adherence(recipe.judge.calibration, role_judge)
+        metrics_judge = job.log.stage(StageName.METRICS).identity if metrics else None
+        check_good_metrics(
+            recipe.judge.calibration, metrics_judge.uncalibrated() if metrics_judge else None
+        )
     return Scores(judgments, adherence, metrics, factuality)
 
 
@@ -123,25 +125,29 @@ async def _ask(
     rows = scored_rows(job.path, stage.name, stage.fingerprint)
     hashes = job.hashes()
     if job.recipe.reuse is not None:
-        there = scored_rows(job.recipe.reuse.run, stage.name, stage.fingerprint)
-        _adopt(job, rows, there, hashes)
+        reused = scored_rows(job.recipe.reuse.run, stage.name, stage.fingerprint)
+        _adopt(job, rows, reused, hashes)
     again = _forget_unscored(rows) if job.retry_unscored else {}
-    owed = hashes.is_first_distinct() & ~hashes.is_in(rows.done().implode())
+    missing = hashes.is_first_distinct() & ~hashes.is_in(rows.done().implode())
     items = (
         WorkItem(
             dialogue,
             again=dialogue.content_hash in again,
             turns=again.get(dialogue.content_hash, frozenset()),
         )
-        for dialogue in job.dialogues(owed)
+        for dialogue in job.dialogues(missing)
     )
     job.log.stage(stage.name).identity = stage.identity
     await job.make_rows(stage, rows, hashes, items, runner)
-    return _settled(job, stage.name, rows, stage.calibrated), frozenset(again)
+    return _finish(job, stage.name, rows, stage.calibrated), frozenset(again)
 
 
 def _forget_unscored(rows: StageRows[Any]) -> dict[str, frozenset[int]]:
-    """Owe again what is unscored: dialogues, and of dialogues that are scored the turns given for their key."""
+    """Forget the rows of dialogues that are unscored in whole or in part, so that they are made again.
+
+    Returns:
+        By content hash the turns to ask for again; none where the whole dialogue is unscored.
+    """
     again = {
         key: frozenset() if isinstance(record, Unscored) else record.missing_turns
         for key, record in rows.read()
@@ -152,7 +158,7 @@ def _forget_unscored(rows: StageRows[Any]) -> dict[str, frozenset[int]]:
 
 
 async def _compare(job: Job, config: AdherenceConfig) -> StageRows[Any]:
-    """Adherence by comparison with references; no model calls."""
+    """Score adherence by comparison with references; no model calls."""
     if config.scoring_method in EVALUATION_ONLY and job.recipe.filters_on_adherence:
         job.log.warn(
             f"adherence: {config.scoring_method} is for evaluation only, and this recipe filters on "
@@ -169,9 +175,9 @@ def _take_over(
     name: StageName,
     bind: Callable[[JudgeIdentity, str], Calibrated[Any] | None] = lambda *_: None,
 ) -> StageRows[Any] | None:
-    """The rows of another run, without model calls; None where it has none.
+    """Return the rows of another run, without model calls; None where it has none.
 
-    `bind` gives what is made of rows by a judge with this identity and fingerprint.
+    `bind` gives the calibration of rows by a judge with this identity and fingerprint; None without one.
     """
     run = job.recipe.reused_run
     if run is None:
@@ -193,19 +199,19 @@ def _take_over(
             f"{plural(missing, 'dialogue')} without a {name} row in {run} {'fails' if missing == 1 else 'fail'} every filter."
         )
     calibrated = bind(report.identity.uncalibrated(), fingerprint)
-    return _settled(job, name, rows, calibrated)
+    return _finish(job, name, rows, calibrated)
 
 
-def _adopt(job: Job, rows: StageRows[Any], there: StageRows[Any], hashes: pl.Series) -> None:
-    if there.damage_note:
-        job.log.warn(f"{there.damage_note} Those rows are not taken over.")
-    rows.adopt(there, hashes)
+def _adopt(job: Job, rows: StageRows[Any], reused: StageRows[Any], hashes: pl.Series) -> None:
+    if reused.damage_note:
+        job.log.warn(f"{reused.damage_note} Those rows are not taken over.")
+    rows.adopt(reused, hashes)
 
 
-def _settled(
+def _finish(
     job: Job, name: StageName, rows: StageRows[Any], calibrated: Calibrated[Any] | None
 ) -> StageRows[Any]:
-    """A stage's rows as all that follows reads them, counted: calibrated, where they are."""
+    """Calibrate and count a stage's rows; return them as all later steps read them."""
     hashes, report = job.hashes(), job.log.stage(name)
     if calibrated is not None:
         rows = calibrated_rows(job.path, name, rows, calibrated, hashes)
@@ -219,35 +225,36 @@ def _settled(
 
 
 def _count(job: Job, name: StageName, rows: StageRows[Any], hashes: pl.Series) -> None:
+    """Count a stage's rows into its report, and warn of what they lack."""
     report = job.log.stage(name)
     adherence, metrics, factuality = AdherenceTally(), MetricsTally(), FactualityTally()
     jury, cascade = JuryTally(), CascadeTally(_judge_prices(job))
     turns = in_part = 0
-    for key, record in rows.stored(hashes):
-        said = orjson.loads(record)
-        reason = said.get("reason")
+    for key, line in rows.stored(hashes):
+        record = orjson.loads(line)
+        reason = record.get("reason")
         report.count([reason])
         if reason is not None:
             if reason != UnscoredReason.SKIPPED:
                 job.log.unscored.add(key)
             continue
         if name is StageName.JUDGE:
-            if said.get("verdict") is not None:
-                report.verdicts[said["verdict"]] += 1
-                if said["identity"]["engine"] == "jury":
-                    jury.add(said)
-                elif said["identity"]["engine"] == "cascade":
-                    cascade.add(said)
-            missing = len(said.get("unscored_turns", ()))
+            if record.get("verdict") is not None:
+                report.verdicts[record["verdict"]] += 1
+                if record["identity"]["engine"] == "jury":
+                    jury.add(record)
+                elif record["identity"]["engine"] == "cascade":
+                    cascade.add(record)
+            missing = len(record.get("unscored_turns", ()))
         elif name is StageName.METRICS:
-            metrics.add(said)
+            metrics.add(record)
             missing = 0
         elif name is StageName.FACTUALITY:
-            factuality.add(said)
+            factuality.add(record)
             missing = 0
         else:
-            adherence.add(said)
-            missing = sum(turn["score"] is None for turn in said.get("per_turn", ()))
+            adherence.add(record)
+            missing = sum(turn["score"] is None for turn in record.get("per_turn", ()))
         turns += missing
         in_part += missing > 0
     report.jury, report.cascade = jury.report(), cascade.report()
@@ -268,7 +275,7 @@ def _count(job: Job, name: StageName, rows: StageRows[Any], hashes: pl.Series) -
 
 
 def _judge_prices(job: Job) -> tuple[Prices | None, Prices | None]:
-    """Of the two judges of a cascade."""
+    """Return the prices of the two judges of a cascade; twice None without a cascade."""
     cascade = job.recipe.models.cascade
     if cascade is None:
         return None, None

@@ -1,4 +1,4 @@
-"""The score table of a run, and what selection makes of it."""
+"""Make the score table of a run, and select its dialogues."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from curate.storage.whole_files import make_folder
 
 
 def tabulate(job: Job, scores: Scores) -> pl.LazyFrame:
-    """The score table, on disk."""
+    """Write the score table; return it as a lazy frame."""
     judge, role = job.recipe.judge, job.recipe.adherence
     metrics = job.recipe.metrics
-    fitted = judge.calibration if judge else None
+    calibration = judge.calibration if judge else None
     with job.log.timed("table"):
         table = write_scores(
             job.path,
@@ -31,7 +31,7 @@ def tabulate(job: Job, scores: Scores) -> pl.LazyFrame:
             scores.factuality,
             judged_share=judge.min_scored_share if judge else None,
             adherence_share=role.min_scored_share if role else None,
-            good=None if fitted is None else fitted.good,
+            good=None if calibration is None else calibration.good,
             metric_names=[*metrics.chosen] if metrics else [],
         )
         for stage, keys in mixed_identities(table).items():
@@ -44,19 +44,23 @@ def tabulate(job: Job, scores: Scores) -> pl.LazyFrame:
 def select_dialogues(
     job: Job, table: pl.LazyFrame, cleaning: CleaningInputs | None, reviews: Reviews
 ) -> pl.DataFrame | None:
-    """What was decided by the rules, and by people in their place, as `decide` gives it; None where the recipe leaves selection out."""
+    """Select dialogues by the rules, and by people's reviews in their place; write decisions and sets.
+
+    Returns:
+        The decisions, as `decide` gives them; None where the recipe selects nothing.
+    """
     config = job.recipe.select
     if not config:
         return None
     with job.log.timed("select"):
-        read = narrowed(table, questions(config))
+        columns = narrowed(table, questions(config))
         if cleaning is None:
-            decided = decide(read, config)
+            decided = decide(columns, config)
         else:
             folder = job.path / "select"
             make_folder(folder)
             with cleaning.open(job.dialogues, folder) as cleaner:
-                decided = decide(read, config, cleaner)
+                decided = decide(columns, config, cleaner)
         decided = with_reviews(decided, reviews)
         sets = write_selection(job.path, decided)
     selected = decided["reasons"].list.len() == 0
@@ -69,6 +73,6 @@ def select_dialogues(
     )
     if decided.height and not sets.get("sft"):
         reasons = Counter(every).most_common(3)
-        why = ", ".join(f"{name} {of:,}" for name, of in reasons)
-        job.log.warn(f"No dialogue came into the SFT set; what most of them fail: {why}.")
+        why = ", ".join(f"{name} {count:,}" for name, count in reasons)
+        job.log.warn(f"No dialogue is in the SFT set; most of them fail: {why}.")
     return decided

@@ -1,4 +1,4 @@
-"""The rows of a stage: where they lie, what makes one sound, and how those that are owed are made."""
+"""The rows of a stage: where they are stored, how they are checked, and how missing ones are made."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RECORD_OF: Final[Mapping[StageName, type[BaseModel]]] = {
     StageName.METRICS: MetricsScore,
     StageName.FACTUALITY: FactualityScore,
 }
-"""What a row of a scoring stage is, where it has scores."""
+"""The record of a scoring stage's row that has scores."""
 _PAIRS = TypeAdapter(list[PreferencePair])
 _BY_KIND: TypeAdapter[Judgment | AdherenceScore | MetricsScore | FactualityScore | Unscored] = (
     TypeAdapter(
@@ -54,7 +54,7 @@ _BY_KIND: TypeAdapter[Judgment | AdherenceScore | MetricsScore | FactualityScore
 )
 
 Progress = Callable[[str, int, int], None]
-"""Told a stage's name, how many of its rows are done, and how many it has."""
+"""Called with a stage's name, how many of its rows are done, and how many it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ class Job:
     """A run in progress, as every part of it needs it.
 
     Attributes:
-        folder: the run folder, held by this process.
+        folder: the run folder, locked by this process.
         retry_unscored: ask again where an earlier run's judge could not answer.
-        keep_going: go on where the first rows of a stage all came to nothing, see `FirstRows`.
-        progress: told how far each stage is.
-        notify: told what is worth hearing before a model is asked, a sentence at a time.
+        keep_going: go on where the first rows of a stage all fail, see `FirstRows`.
+        progress: called with how far each stage is.
+        notify: called with each message that the user should read before a model is asked, a sentence at a time.
     """
 
     recipe: Recipe
@@ -79,16 +79,16 @@ class Job:
 
     @property
     def path(self) -> Path:
-        """Where the run folder lies."""
+        """Path of the run folder."""
         return self.folder.path
 
     def hashes(self) -> pl.Series:
-        """The content hash of each of this run's dialogues, in order."""
+        """Return the content hash of each of this run's dialogues, in order."""
         return read_index(self.path, "content_hash").to_series()
 
-    def dialogues(self, wanted: pl.Series | None = None) -> Iterator[Dialogue]:
-        """The dialogues of the run, in order; those marked in `wanted`, where it is given."""
-        return read_dialogues(self.path, wanted)
+    def dialogues(self, mask: pl.Series | None = None) -> Iterator[Dialogue]:
+        """Yield the dialogues of the run, in order; with a mask only those where it is true."""
+        return read_dialogues(self.path, mask)
 
     async def make_rows(
         self,
@@ -98,7 +98,7 @@ class Job:
         items: Iterator[WorkItem],
         runner: Runner,
     ) -> None:
-        """Make the rows of `items`, each on disk as soon as it is there; then compact in the order of `keys`."""
+        """Make the rows of `items`, each on disk as soon as it is made; then compact them in the order of `keys`."""
         name = stage.name
         if rows.damage_note:
             self.log.warn(f"{rows.damage_note} Those rows are made again, from kept replies.")
@@ -108,9 +108,9 @@ class Job:
         finished = report.reused = total - len(_missing(keys, rows))
         first = FirstRows(name, keep_going=self.keep_going)
 
-        def done(made: WorkItem, row: R) -> None:
+        def done(item: WorkItem, row: R) -> None:
             nonlocal finished
-            rows.append(made.key, row)
+            rows.append(item.key, row)
             finished += 1
             self.progress(name, finished, total)
             first.see(row)
@@ -127,16 +127,16 @@ _UNSETTLED = re.compile(r'"(?:reason|unscored)": ?"' + UnscoredReason.INTERNAL_E
 
 
 def is_settled(record: str) -> bool:
-    """False for the JSON of a row that a bug stands in for: every run makes it again.
+    """Return False for the JSON of a row that was not made because of a bug: every run makes it again.
 
-    Read from the text, since all rows are looked at whenever a stage's rows are opened; within a string of the
-    data those quotation marks would be escaped.
+    The text is searched, not parsed, because all rows are checked whenever a stage's rows are opened. Text of the data
+    never matches: its quotation marks are escaped.
     """
     return UnscoredReason.INTERNAL_ERROR not in record or _UNSETTLED.search(record) is None
 
 
 def scored_rows(run: Path, name: StageName, fingerprint: str) -> StageRows[Any]:
-    """The rows of a judging stage, by content hash: records of `RECORD_OF`, or unscored ones."""
+    """Return the rows of a judging stage, by content hash: records of `RECORD_OF`, or unscored ones."""
     return StageRows(
         run / name / fingerprint,
         dump=lambda record: record.model_dump_json().encode(),
@@ -151,10 +151,10 @@ def _adapter(name: StageName) -> TypeAdapter[Any]:
 
 
 def calibrated_rows(
-    run: Path, name: StageName, rows: StageRows[R], made: Calibrated[R], keys: pl.Series
+    run: Path, name: StageName, rows: StageRows[R], calibrated: Calibrated[R], keys: pl.Series
 ) -> StageRows[R]:
-    """The rows a calibration makes of a judge's own; those that are there are kept, unless a retry may change them."""
-    result: StageRows[Any] = scored_rows(run, name, made.fingerprint)
+    """Return a judge's rows with the calibration applied; existing ones are kept, unless a retry may change them."""
+    result: StageRows[Any] = scored_rows(run, name, calibrated.fingerprint)
     result.forget(
         key for key, record in result.read() if isinstance(record, Unscored) or record.missing_turns
     )
@@ -162,7 +162,7 @@ def calibrated_rows(
     adapter = _adapter(name)
     try:
         for key, record in rows.stored(missing):
-            result.append(key, made.apply(adapter.validate_json(record)))
+            result.append(key, calibrated.apply(adapter.validate_json(record)))
     finally:
         result.close()
     result.compact(keys)
@@ -170,7 +170,7 @@ def calibrated_rows(
 
 
 def stage_rows(run: Path, stage: StageName, fingerprint: str) -> StageRows[Any]:
-    """The rows of any stage."""
+    """Return the rows of any stage."""
     if stage is StageName.FORK:
         return fork_rows(run, fingerprint)
     if stage is StageName.NATURAL:
@@ -179,7 +179,7 @@ def stage_rows(run: Path, stage: StageName, fingerprint: str) -> StageRows[Any]:
 
 
 def fork_rows(run: Path, fingerprint: str) -> StageRows[list[PreferencePair]]:
-    """The records of each forked dialogue, by content hash."""
+    """Return the records of each forked dialogue, by content hash."""
     return StageRows(
         run / StageName.FORK / fingerprint,
         dump=lambda pairs: orjson.dumps([pair.model_dump(mode="json") for pair in pairs]),
@@ -190,7 +190,7 @@ def fork_rows(run: Path, fingerprint: str) -> StageRows[list[PreferencePair]]:
 
 
 def verified_rows(run: Path, fingerprint: str) -> StageRows[PreferencePair]:
-    """The natural pairs that a judge verified, by pair id."""
+    """Return the natural pairs that a judge verified, by pair id."""
     return StageRows(
         run / StageName.NATURAL / fingerprint,
         dump=lambda pair: pair.model_dump_json().encode(),
@@ -201,13 +201,13 @@ def verified_rows(run: Path, fingerprint: str) -> StageRows[PreferencePair]:
 
 
 def _missing(keys: pl.Series, rows: StageRows[R]) -> pl.Series:
-    """Those of `keys` that have no row, each once."""
+    """Return those of `keys` that have no row, each once."""
     return keys.filter(~keys.is_in(rows.done().implode())).unique()
 
 
 def _check_record(kind: type[BaseModel], line: bytes) -> None:
     try:
-        # What a strict reading takes fits the schema, at a tenth of the cost; the rest gets the schema's words.
+        # Strict validation accepts only what fits the schema, at a tenth of the cost; other rows get the schema's message.
         _BY_KIND.validate_json(line, strict=True)
     except ValidationError:
         value = orjson.loads(line)

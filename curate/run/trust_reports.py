@@ -1,7 +1,7 @@
-"""The reports of trust that lie in a run folder: written by the commands that measure, read by all that tell of a run.
+"""The trust reports in a run folder: written by the commands that measure, read by all that describe a run.
 
-A report speaks of the rows that it was measured on. Once the run has other rows of a stage (another judge, other
-prompts), its sentence gives way to one that says so; the file stays.
+A report is about the rows that it was measured on. Once the run has other rows of a stage (another judge, other
+prompts), its sentence is replaced by one that says so; the file stays.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ R = TypeVar("R", bound=TrustReport)
 
 
 def report_path(run: Path, kind: TrustKind) -> Path:
-    """Where the run folder keeps a report of the kind."""
+    """Return the path of a run's report of the kind."""
     return run / "trust" / f"{kind}.json"
 
 
 def write_trust_report(run: Path, report: TrustReport) -> Path:
-    """Keep a report in the run folder, and say its sentence in the manifest.
+    """Write a report to the run folder, and its sentence to the manifest.
 
     Raises:
         RunLockedError: another process is writing the folder.
@@ -36,22 +36,21 @@ def write_trust_report(run: Path, report: TrustReport) -> Path:
         path = keep_trust_report(run, report)
         if folder.manifest_path.is_file():
             manifest = read_manifest(run)
-            told = manifest.model_copy(
-                update={"trust": trust_sentences(run, manifest.fingerprints)}
-            )
-            folder.write_manifest(told.model_dump(mode="json"))
+            trust = trust_sentences(run, manifest.fingerprints)
+            manifest = manifest.model_copy(update={"trust": trust})
+            folder.write_manifest(manifest.model_dump(mode="json"))
     return path
 
 
 def keep_trust_report(run: Path, report: TrustReport) -> Path:
-    """Keep a report in a run folder that this process holds."""
+    """Write a report to a run folder that this process has locked; return its path."""
     path = report_path(run, report.kind)
     write_record(path, report)
     return path
 
 
 def read_trust_report(run: Path, model: type[R], kind: TrustKind) -> R | None:
-    """The run's report of the kind, or None where there is none.
+    """Return the run's report of the kind; None where there is none.
 
     Raises:
         CurateError: it is damaged.
@@ -69,7 +68,11 @@ def read_trust_report(run: Path, model: type[R], kind: TrustKind) -> R | None:
 def current_report(
     run: Path, model: type[R], kind: TrustKind, fingerprints: Mapping[str, str]
 ) -> R | None:
-    """The same, where it is of rows and sets with these fingerprints."""
+    """Return the run's report of the kind where it is of rows and sets with these fingerprints; else None.
+
+    Raises:
+        CurateError: it is damaged.
+    """
     report = read_trust_report(run, model, kind)
     return report if report is not None and is_current(report.fingerprints, fingerprints) else None
 
@@ -77,27 +80,27 @@ def current_report(
 def current_certificates(
     run: Path, fingerprints: Mapping[str, str]
 ) -> dict[TrustKind, Certificate]:
-    """The run's certificates that are of rows and sets with these fingerprints.
+    """Return the run's certificates that are of rows and sets with these fingerprints.
 
     Raises:
         CurateError: one is damaged.
     """
     kinds = (TrustKind.CERTIFICATE, TrustKind.PAIR_CERTIFICATE)
-    held = {kind: current_report(run, Certificate, kind, fingerprints) for kind in kinds}
-    return {kind: one for kind, one in held.items() if one is not None}
+    reports = {kind: current_report(run, Certificate, kind, fingerprints) for kind in kinds}
+    return {kind: report for kind, report in reports.items() if report is not None}
 
 
-def write_mark(run: Path, name: str, told: object) -> None:
-    """Write JSON beside a run's exports, where there are some; take away what is there where nothing is told."""
+def write_mark(run: Path, name: str, content: object) -> None:
+    """Write JSON beside a run's exports, where there are some; remove the file where the content is empty."""
     path = run / "export" / name
-    if not told:
+    if not content:
         path.unlink(missing_ok=True)
     elif path.parent.is_dir():
-        write_atomically(path, orjson.dumps(told, option=orjson.OPT_INDENT_2) + b"\n")
+        write_atomically(path, orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
 
 
 def trust_sentences(run: Path, fingerprints: Mapping[str, str]) -> dict[TrustKind, str]:
-    """A sentence a kind: what was measured on rows of these fingerprints, or that nothing was."""
+    """Return a sentence for each kind of report: what was measured on rows of these fingerprints, or that nothing was."""
     return {
         kind: _sentence(_read(report_path(run, kind)), kind, fingerprints) for kind in TrustKind
     }
@@ -124,5 +127,5 @@ def _read(path: Path) -> Any:
     except orjson.JSONDecodeError as error:
         raise damaged(path, error) from error
     if not isinstance(value, dict) or not TrustReport.model_fields.keys() <= value.keys():
-        raise damaged(path, "it is no report: kind, sentence, made and fingerprints are expected")
+        raise damaged(path, "not a report: kind, sentence, made and fingerprints are expected")
     return value

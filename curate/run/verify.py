@@ -1,13 +1,13 @@
-"""`curate verify`: a finished run made again from its kept replies, in a temporary place, and held against itself.
+"""`curate verify`: make a finished run again from its kept replies, in a temporary folder, and compare the two.
 
-The run's own code does it, with engines that have only the kept replies (`engines.kept_replies`), so there is no second version of
-a rule that could be right where the first is wrong. Taken as they are: the dialogues (sources may have changed since),
-kept replies, people's answers, embeddings, and reports of trust that were not made by the run. No model is asked.
+The run's own code does it, with engines that have only the kept replies (`engines.kept_replies`), so there is no second
+version of a rule that could be right where the first is wrong. These are taken as they are: the dialogues (sources may
+have changed since), kept replies, people's answers, embeddings, and trust reports that the run did not make. No model
+calls.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -60,8 +60,8 @@ from curate.storage.stage_rows import StageRows
 from curate.storage.whole_files import damaged, make_folder
 
 _FAULTS: Final[tuple[FaultKind, ...]] = ("context_overflow", "bad_request")
-"""How a stage may have been told of a call that failed: what it asks next depends on that."""
-_OF_THE_PROCESS: Final = frozenset(
+"""Faults that a call without a kept reply may have had in the run; what a stage asks next depends on the kind."""
+_NOT_COMPARED: Final = frozenset(
     {
         *("format", "name", "status", "started", "finished", "seconds", "seconds_by_stage"),
         *("requests", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimate"),
@@ -73,7 +73,7 @@ _OF_THE_PROCESS: Final = frozenset(
 
 
 class Verification(Frozen):
-    """What came of making a run again from its kept replies."""
+    """The result of making a run again from its kept replies."""
 
     run: str
     sentence: str
@@ -89,11 +89,11 @@ class Verification(Frozen):
 
 
 def verify_run(run: str | Path, *, progress: Progress = lambda *_: None) -> Verification:
-    """Make everything that a run says anew from its kept replies, and compare.
+    """Make all results of a run again from its kept replies, and compare.
 
     Args:
         run: folder of a finished run.
-        progress: told how far each stage is.
+        progress: called with how far each stage is.
 
     Raises:
         UsageError: no finished run, or one whose replies were not kept.
@@ -116,16 +116,22 @@ def verify_run(run: str | Path, *, progress: Progress = lambda *_: None) -> Veri
             expected="the replies of its models, and who they are",
             fix="run its recipe again with this version of curate; kept replies are not asked for twice",
         )
-    with RunFolder(run), TemporaryDirectory(prefix="curate-verify-") as place:
-        return _Verifying(run, Path(place), manifest, recipe, progress).verify()
+    with RunFolder(run), TemporaryDirectory(prefix="curate-verify-") as remade:
+        return _Verifier(run, Path(remade), manifest, recipe, progress).verify()
 
 
 @dataclass(slots=True)
-class _Verifying:
-    """One run, and the folder that it is made again in."""
+class _Verifier:
+    """Makes one run again in another folder, and compares the two.
+
+    Attributes:
+        run: the run folder.
+        remade: the folder that the run is made again in.
+        no_reply, rows, files, certificates, not_verified: as in `Verification`.
+    """
 
     run: Path
-    again: Path
+    remade: Path
     manifest: Manifest
     recipe: Recipe
     progress: Progress
@@ -137,35 +143,34 @@ class _Verifying:
 
     def verify(self) -> Verification:
         self._copy()
-        with RunFolder(self.again) as folder:
+        with RunFolder(self.remade) as folder:
             job = Job(
                 self.recipe, folder, RunLog(self.recipe), keep_going=True, progress=self.progress
             )
             cleaning = cleaning_of(job)
             run_in_loop(after_ingest(job, cleaning, self._open(job.log.accounting)))
-            made = write_manifest(job, self.manifest.status).manifest
-        found = [*self._differences(made, job.hashes())]
-        if job.log.accounting.damaged:
+            remade = write_manifest(job, self.manifest.status).manifest
+        differences = [*self._differences(remade, job.hashes())]
+        if damaged_replies := job.log.accounting.damaged:
             problem = "kept replies do not fit their checksums"
-            damaged_replies = job.log.accounting.damaged
-            found.insert(
+            differences.insert(
                 0, Difference(place="replies.sqlite", problem=problem, rows=damaged_replies)
             )
         return Verification(
             run=str(self.run),
-            sentence=self._sentence(found),
+            sentence=self._sentence(differences),
             rows=self.rows,
             files=self.files,
             certificates=self.certificates,
             no_reply=dict(self.no_reply),
             not_verified=tuple(self.not_verified),
-            differences=tuple(found),
+            differences=tuple(differences),
         )
 
-    # ---- made again
+    # ---- make the run again
 
     def _copy(self) -> None:
-        """What is taken as it is; the dialogues' index is made anew."""
+        """Copy what is taken as it is; make the dialogues' index again."""
         for path in (
             *(self.run / "trust").rglob("*.json*"),
             *(self.run / "trust" / "draws").glob("*.parquet"),
@@ -173,10 +178,10 @@ class _Verifying:
             self.run / "embeddings.sqlite",
         ):
             if path.is_file():
-                copy = self.again / path.relative_to(self.run)
+                copy = self.remade / path.relative_to(self.run)
                 make_folder(copy.parent)
                 shutil.copyfile(path, copy)
-        with DialogueFile(self.again / DIALOGUES, self.again / INDEX) as dialogues:
+        with DialogueFile(self.remade / DIALOGUES, self.remade / INDEX) as dialogues:
             for number, line in enumerate(read_lines(self.run / DIALOGUES), start=1):
                 try:
                     dialogues.append(Dialogue.model_validate_json(line))
@@ -201,25 +206,25 @@ class _Verifying:
         ):
             yield _KeptExecutor(models.facts, asks, engines, self.run, self.no_reply)
 
-    # ---- compared
+    # ---- compare
 
-    def _differences(self, made: Manifest, hashes: pl.Series) -> Iterator[Difference]:
+    def _differences(self, remade: Manifest, hashes: pl.Series) -> Iterator[Difference]:
         yield from self._dialogue_differences()
         for stage in map(StageName, [*filter(_is_stage, self.manifest.fingerprints)]):
-            yield from self._row_differences(stage, made, hashes)
-        names = [SCORES, *_below(self.again, "select", "pairs", "export")]
+            yield from self._row_differences(stage, remade, hashes)
+        names = [SCORES, *_below(self.remade, "select", "pairs", "export")]
         for name in names:
-            if (self.again / name).is_file():
+            if (self.remade / name).is_file():
                 self.files += 1
-                yield from file_differences(self.run / name, self.again / name, name)
-        yield from self._manifest_differences(made)
+                yield from file_differences(self.run / name, self.remade / name, name)
+        yield from self._manifest_differences(remade)
         yield from self._certificate_differences()
 
     def _dialogue_differences(self) -> Iterator[Difference]:
         self.files += 2
-        yield from file_differences(self.run / DIALOGUES, self.again / DIALOGUES, DIALOGUES)
-        for difference in file_differences(self.run / INDEX, self.again / INDEX, INDEX):
-            problem = "does not fit the dialogues: their content is another than the run has judged"
+        yield from file_differences(self.run / DIALOGUES, self.remade / DIALOGUES, DIALOGUES)
+        for difference in file_differences(self.run / INDEX, self.remade / INDEX, INDEX):
+            problem = "does not fit the dialogues: their content is not what the run has judged"
             yield difference.model_copy(update={"problem": problem})
         quarantined = self.run / QUARANTINE
         counts = {
@@ -227,14 +232,14 @@ class _Verifying:
             "quarantined": sum(1 for _ in read_lines(quarantined)) if quarantined.is_file() else 0,
             "rows_in": self.manifest.rows_used + self.manifest.quarantined,
         }
-        said = {name: getattr(self.manifest, name) for name in counts}
-        if counts != said:
-            yield value_difference(said, counts, "manifest.json")
+        in_manifest = {name: getattr(self.manifest, name) for name in counts}
+        if counts != in_manifest:
+            yield value_difference(in_manifest, counts, "manifest.json")
 
     def _row_differences(
-        self, stage: StageName, made: Manifest, hashes: pl.Series
+        self, stage: StageName, remade: Manifest, hashes: pl.Series
     ) -> Iterator[Difference]:
-        then, now = (held.fingerprints.get(stage) for held in (self.manifest, made))
+        then, now = self.manifest.fingerprints.get(stage), remade.fingerprints.get(stage)
         if then is None or now is None or then != now:
             yield Difference(
                 place=stage,
@@ -242,28 +247,31 @@ class _Verifying:
                 fields=(f"fingerprint {then} -> {now}",),
             )
             return
-        for folder in sorted((self.again / stage).iterdir()):
+        for folder in sorted((self.remade / stage).iterdir()):
             if not folder.is_dir():
                 continue
-            kept = _raw_rows(self.run / stage / folder.name)
-            again = _raw_rows(folder)
-            if kept.damage_note:
-                yield Difference(place=stage, problem=kept.damage_note)
-            keys = again.done()
+            run_rows = _raw_rows(self.run / stage / folder.name)
+            remade_rows = _raw_rows(folder)
+            if run_rows.damage_note:
+                yield Difference(place=stage, problem=run_rows.damage_note)
+            keys = remade_rows.done()
             self.rows[stage] = self.rows.get(stage, 0) + (len(keys) if folder.name == now else 0)
-            yield from _unlike(stage, dict(kept.stored(keys)), again.stored(keys))
-            own = kept.done().filter(kept.done().is_in(hashes.implode()))
-            extra = own.filter(~own.is_in(keys.implode())).to_list()
+            yield from _record_differences(
+                stage, dict(run_rows.stored(keys)), remade_rows.stored(keys)
+            )
+            run_keys = run_rows.done()
+            of_dialogues = run_keys.filter(run_keys.is_in(hashes.implode()))
+            extra = of_dialogues.filter(~of_dialogues.is_in(keys.implode())).to_list()
             if extra and stage not in (StageName.FORK, StageName.NATURAL, StageName.PERSONA):
                 problem = "has rows that the run does not make"
                 yield Difference(
                     place=stage, problem=problem, rows=len(extra), units=tuple(extra[:5])
                 )
 
-    def _manifest_differences(self, made: Manifest) -> Iterator[Difference]:
-        kept, again = (_counted(held) for held in (self.manifest, made))
-        if kept != again:
-            yield value_difference(kept, again, "manifest.json")
+    def _manifest_differences(self, remade: Manifest) -> Iterator[Difference]:
+        then, now = _compared_part(self.manifest), _compared_part(remade)
+        if then != now:
+            yield value_difference(then, now, "manifest.json")
 
     def _certificate_differences(self) -> Iterator[Difference]:
         for kind in (TrustKind.CERTIFICATE, TrustKind.PAIR_CERTIFICATE):
@@ -272,31 +280,33 @@ class _Verifying:
                 continue
             place, labels = f"trust/{kind}.json", labels_path(self.run, kind)
             if not labels.is_file():
-                self.not_verified.append(f"{place}: its labels do not lie with this run")
+                self.not_verified.append(f"{place}: its labels are not kept with this run")
                 continue
             self.certificates += 1
             try:
-                made = certify_run(self.again, read_kept_labels(labels), question_of(certificate))
+                remade = certify_run(
+                    self.remade, read_kept_labels(labels), question_of(certificate)
+                )
             except CurateError as error:
                 yield Difference(place=place, problem=f"cannot be made again: {error.problem}")
                 continue
-            made = after_questions(
-                made.model_copy(update={"made": certificate.made}), certificate.earlier_attempts
+            remade = after_questions(
+                remade.model_copy(update={"made": certificate.made}), certificate.earlier_attempts
             )
-            then, now = (held.model_dump(mode="json") for held in (certificate, made))
-            if made != certificate:
+            if remade != certificate:
+                then, now = certificate.model_dump(mode="json"), remade.model_dump(mode="json")
                 problem = f"differs from what its labels ({labels.relative_to(self.run)}) give"
                 yield value_difference(then, now, place).model_copy(update={"problem": problem})
 
-    def _sentence(self, found: list[Difference]) -> str:
-        if found:
-            places = list(dict.fromkeys(one.place for one in found))
+    def _sentence(self, differences: list[Difference]) -> str:
+        if differences:
+            places = list(dict.fromkeys(difference.place for difference in differences))
             shown = ", ".join(places[:6]) + (f" and {len(places) - 6} more" if places[6:] else "")
             return f"The run is not what its kept replies give: {shown}."
-        made = ", ".join(f"{count:,} {stage}" for stage, count in self.rows.items() if count)
+        rows = ", ".join(f"{count:,} {stage}" for stage, count in self.rows.items() if count)
         certificates = f", certificates: {self.certificates}" if self.certificates else ""
         return (
-            f"The run is what its kept replies give: rows ({made or 'none'}), files ({self.files}{certificates}) came out "
+            f"The run is what its kept replies give: rows ({rows or 'none'}), files ({self.files}{certificates}) came out "
             "the same again; no model was asked."
         )
 
@@ -305,26 +315,25 @@ class _Verifying:
 class _KeptExecutor:
     """Makes rows from kept replies; see `executors.work.Executor`.
 
-    A row that met a missing reply is the run's own where that says of itself that the call failed, and nothing else
-    differs: it claims no answer.
+    Where a reply is missing, the run's row is taken if it says itself that the call failed and nothing else differs.
     """
 
     models: ModelFacts
     asks: Asks
     engines: list[KeptEngine]
-    kept: Path
+    run_folder: Path
     no_reply: Counter[str]
 
     async def run(
         self, stage: Stage[Any], items: Iterable[WorkItem], done: Callable[[WorkItem, Any], None]
     ) -> None:
         """Make the rows one after the other."""
-        rows = stage_rows(self.kept, stage.name, stage.fingerprint)
+        run_rows = stage_rows(self.run_folder, stage.name, stage.fingerprint)
         for item in items:
-            row: Row = await self._made(stage, item, rows)
+            row: Row = await self._row(stage, item, run_rows)
             done(item, row)
 
-    async def _made(self, stage: Stage[Any], item: WorkItem, rows: StageRows[Any]) -> Row:
+    async def _row(self, stage: Stage[Any], item: WorkItem, run_rows: StageRows[Any]) -> Row:
         for fault in _FAULTS:
             before = sum(engine.missing for engine in self.engines)
             for engine in self.engines:
@@ -332,10 +341,12 @@ class _KeptExecutor:
             row = await make_row(stage, item, self.asks)
             if sum(engine.missing for engine in self.engines) == before:
                 return row
-            kept = rows.get(item.key)
-            if kept is not None and _but_faults(_plain(kept)) == _but_faults(_plain(row)):
+            run_row = run_rows.get(item.key)
+            if run_row is not None and _without_faults(_plain(run_row)) == _without_faults(
+                _plain(row)
+            ):
                 self.no_reply[stage.name] += 1
-                return kept  # type: ignore[no-any-return]
+                return run_row  # type: ignore[no-any-return]
         return row
 
 
@@ -350,22 +361,22 @@ def _raw_rows(folder: Path) -> StageRows[Any]:
     return StageRows(folder, dump=orjson.dumps, load=orjson.loads, check=orjson.loads)
 
 
-def _unlike(
-    stage: StageName, kept: dict[str, bytes], made: Iterable[tuple[str, bytes]]
+def _record_differences(
+    stage: StageName, run_records: dict[str, bytes], remade: Iterable[tuple[str, bytes]]
 ) -> Iterator[Difference]:
-    tally = RowDifferences(
+    different = RowDifferences(
         stage, "differs from what the kept replies give, or its replies are not kept"
     )
     missing = RowDifferences(stage, "is missing")
-    for key, record in made:
-        if key not in kept:
+    for key, record in remade:
+        if key not in run_records:
             missing.add(key)
-        elif kept[key] != record:
-            old, new = orjson.loads(kept[key]), orjson.loads(record)
+        elif run_records[key] != record:
+            old, new = orjson.loads(run_records[key]), orjson.loads(record)
             row = new[0] if isinstance(new, list) and new else new
             unit = row.get("dialogue_id", key) if isinstance(row, dict) else key
-            tally.add(unit, different_fields(_mapping(old), _mapping(new)))
-    yield from tally.differences()
+            different.add(unit, different_fields(_mapping(old), _mapping(new)))
+    yield from different.differences()
     yield from missing.differences()
 
 
@@ -381,23 +392,27 @@ def _plain(row: Any) -> Any:
     )
 
 
-def _but_faults(value: Any) -> Any:
-    """A record without what it says of the kind of a call's failure."""
+def _without_faults(value: Any) -> Any:
+    """Return a record without the kind of a call's failure and its details."""
     if isinstance(value, dict):
-        held = {name: part for name, part in value.items() if name not in ("detail", "requests")}
-        return {name: _but_faults(part) for name, part in held.items()}
+        return {
+            name: _without_faults(part)
+            for name, part in value.items()
+            if name not in ("detail", "requests")
+        }
     if isinstance(value, list):
-        return [_but_faults(part) for part in value]
+        return [_without_faults(part) for part in value]
     return "engine_error" if value == "context_overflow" else value
 
 
-def _counted(manifest: Manifest) -> dict[str, Any]:
-    """What a manifest says that follows from dialogues and replies."""
-    held = manifest.model_dump(mode="json", exclude=set(_OF_THE_PROCESS))
-    stages = held["stages"].items()
+def _compared_part(manifest: Manifest) -> dict[str, Any]:
+    """Return the part of a manifest that follows from dialogues and replies."""
+    values = manifest.model_dump(mode="json", exclude=set(_NOT_COMPARED))
     counts = ("rows", "unscored", "reasons")
-    held["stages"] = {name: {key: one[key] for key in counts} for name, one in stages}
-    return held
+    values["stages"] = {
+        name: {key: stage[key] for key in counts} for name, stage in values["stages"].items()
+    }
+    return values
 
 
 def _is_stage(name: str) -> bool:
@@ -409,5 +424,5 @@ def _below(folder: Path, *names: str) -> list[str]:
     return [
         str(path.relative_to(folder))
         for path in paths
-        if re.fullmatch(r"\.(json|jsonl|parquet)", path.suffix)
+        if path.suffix in (".json", ".jsonl", ".parquet")
     ]

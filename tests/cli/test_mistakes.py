@@ -230,7 +230,7 @@ def test_conditions_that_nothing_meets_are_warned_of(
     )
     code, said = curate("run", recipe, "--out", tmp_path / "run")
     assert code == 0
-    assert "warning: No dialogue came into the SFT set; what most of them fail:" in said
+    assert "warning: No dialogue is in the SFT set; most of them fail:" in said
     assert "long 3" in said
 
 

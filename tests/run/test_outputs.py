@@ -1,4 +1,4 @@
-"""What a run writes: in order, whole, and without holding its dialogues."""
+"""The files that a run writes: complete, in order, and without keeping its dialogues in memory."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from curate.sources import SourceConfig, open_rows, source
 
 
 def chat(number: int, **fields: Any) -> dict[str, Any]:
-    said = fields.pop("said", f"Answer {number}.")
-    messages = [{"role": "user", "content": "Hello?"}, {"role": "assistant", "content": said}]
+    reply = fields.pop("reply", f"Answer {number}.")
+    messages = [{"role": "user", "content": "Hello?"}, {"role": "assistant", "content": reply}]
     return {"id": f"chat-{number}", "messages": messages, **fields}
 
 
@@ -97,9 +97,9 @@ def test_decisions_are_written_as_the_records_they_are(
         ]
         assert len(rows) == counts.get(name, 0) == len(chosen)
         for row, (decision, dialogue) in zip(rows, chosen, strict=True):
-            read = orjson.loads(row)
-            assert tuple(read["reasons"]) == decision.reasons
-            assert Dialogue.model_validate(read["dialogue"]) == dialogue
+            stored = orjson.loads(row)
+            assert tuple(stored["reasons"]) == decision.reasons
+            assert Dialogue.model_validate(stored["dialogue"]) == dialogue
 
 
 def test_columns_of_a_decision_are_those_of_its_record() -> None:
@@ -124,7 +124,7 @@ def answer(request: Request) -> str:
 
 @pytest.fixture
 def peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], int]:
-    """Bytes of Python objects at the height of a whole run of so many dialogues of 60 kB, all chunks small."""
+    """Return a function that gives the peak bytes of Python objects in a run of so many dialogues of 60 kB, all chunks small."""
 
     async def scripted(_: object) -> ScriptedEngine:
         return ScriptedEngine(answer, keep_requests=False, open_dialogues=2)
@@ -133,7 +133,7 @@ def peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], int
     for module in (ingesting, outputs):
         monkeypatch.setattr(module, "CHUNK", 10)
     monkeypatch.setattr(provenance, "CHUNK", 10)
-    # Samples are held, and meant to be: for the estimate, and to find out the shape of a file.
+    # Samples are kept in memory on purpose: for the estimate, and to detect the shape of a file.
     monkeypatch.setattr(pipeline, "Reservoir", lambda: Reservoir(2))
     monkeypatch.setattr(source, "SAMPLE", 2)
 
@@ -141,7 +141,7 @@ def peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], int
         data = tmp_path / f"{count}.jsonl"
         with data.open("wb") as out:
             for n in range(count):
-                row = chat(n, said=f"{n}" + "x" * 60_000, group=f"g{n // 2}", reward=1 + n % 2)
+                row = chat(n, reply=f"{n}" + "x" * 60_000, group=f"g{n // 2}", reward=1 + n % 2)
                 out.write(orjson.dumps(row) + b"\n")
         recipe = {
             "name": "memory",
@@ -164,6 +164,6 @@ def peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], int
 
 
 def test_a_runs_memory_does_not_grow_with_its_dialogues(peak: Callable[[int], int]) -> None:
-    """Four times the dialogues are 4.3 MB more text; what is held of them is their keys."""
+    """Four times the dialogues are 4.3 MB more text; only their keys stay in memory."""
     peak(4)  # what is imported or compiled once
     assert peak(96) - peak(24) < 1_200_000

@@ -32,20 +32,23 @@ def rows(n: int, language: str | None = "en") -> list[dict[str, Any]]:
                     "role": "user",
                     "content": f"Where is my order number {k}, placed in week {k % 50}?",
                 },
-                {"role": "assistant", "content": f"{said} Order {k} {'is on its way' * (k % 3)}."},
+                {
+                    "role": "assistant",
+                    "content": f"{opening} Order {k} {'is on its way' * (k % 3)}.",
+                },
             ],
             "group": f"g{k}",
             "reward": reward,
             **({"lang": language} if language else {}),
         }
         for k in range(n)
-        for reward, said in ((1.0, "Sure!"), (0.0, "Hmm."))
+        for reward, opening in ((1.0, "Sure!"), (0.0, "Hmm."))
     ]
 
 
-def run(folder: Path, given: list[dict[str, Any]], **sections: Any) -> RunResult:
+def run(folder: Path, rows_in_file: list[dict[str, Any]], **sections: Any) -> RunResult:
     data = folder / "chats.jsonl"
-    data.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in given))
+    data.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows_in_file))
     recipe = {
         "name": "test",
         "source": {"path": str(data)},
@@ -64,10 +67,10 @@ def test_a_planted_shortcut_reaches_the_manifest_and_drops_no_pair(tmp_path: Pat
     result = run(tmp_path, rows(60))
     assert result.manifest.natural_pairs == 60
     assert set(result.manifest.pair_checks) == {"natural"}
-    found = by_name(result)
-    assert found["word_auc"].status == "warn"
-    assert found["language_balance"].detail == "only one language: en"
-    assert found["role_balance"].detail == "only one role: A shop."
+    checks = by_name(result)
+    assert checks["word_auc"].status == "warn"
+    assert checks["language_balance"].detail == "only one language: en"
+    assert checks["role_balance"].detail == "only one role: A shop."
     assert result.manifest.pair_checks["natural"].mixes["source"] == {"chats": 60}
     assert read_manifest(tmp_path / "run").pair_checks == result.manifest.pair_checks
     assert result.exit_code == 0
@@ -90,7 +93,7 @@ def test_judge_made_and_natural_pairs_are_checked_apart_and_together(tmp_path: P
     folder = tmp_path / "run"
     dialogues = list(read_dialogues(folder))
 
-    def made(number: int, source: str) -> PreferencePair:
+    def pair(number: int, source: str) -> PreferencePair:
         dialogue = dialogues[number]
         return PreferencePair(
             pair_id=f"{source}{number}",
@@ -103,15 +106,15 @@ def test_judge_made_and_natural_pairs_are_checked_apart_and_together(tmp_path: P
             rejected=dialogue.messages[-1],
         )
 
-    judge = [made(n, "revision") for n in range(55)]
-    natural = [made(n, "natural") for n in range(55, 115)]
+    judge = [pair(n, "revision") for n in range(55)]
+    natural = [pair(n, "natural") for n in range(55, 115)]
     write_pairs(folder, judge, natural)
-    found = check_pairs(folder, PairSetConfig())
-    assert {name: report.pairs for name, report in found.items()} == {
+    reports = check_pairs(folder, PairSetConfig())
+    assert {name: report.pairs for name, report in reports.items()} == {
         "judge": 55, "natural": 60, "all": 115,
     }  # fmt: skip
-    assert found["all"].mixes["made_by"] == {"natural": 60, "revision": 55}
-    assert found["all"].mixes["language"] == {"en": 115}
+    assert reports["all"].mixes["made_by"] == {"natural": 60, "revision": 55}
+    assert reports["all"].mixes["language"] == {"en": 115}
     write_pairs(folder, judge, [])
     assert set(check_pairs(folder, PairSetConfig())) == {"judge"}
     write_pairs(folder, [], [])
@@ -121,7 +124,7 @@ def test_judge_made_and_natural_pairs_are_checked_apart_and_together(tmp_path: P
 def test_equal_and_nearly_equal_prompts_are_counted(tmp_path: Path) -> None:
     long = "I bought a pair of red running shoes in your shop and now I would like to return them"
 
-    def asked(name: str, text: str) -> PreferencePair:
+    def pair_of(name: str, text: str) -> PreferencePair:
         return PreferencePair(
             pair_id=name,
             dialogue_id=name,
@@ -134,7 +137,7 @@ def test_equal_and_nearly_equal_prompts_are_counted(tmp_path: Path) -> None:
         )
 
     texts = [long, long, f"{long}, please", "Hello", "Hello", "Something else is asked here"]
-    pairs = [asked(str(n), text) for n, text in enumerate(texts)]
+    pairs = [pair_of(str(n), text) for n, text in enumerate(texts)]
     assert count_repeated_prompts(lambda: pairs) == 3
 
 
@@ -142,10 +145,10 @@ def test_the_summary_shows_every_check_in_80_columns(tmp_path: Path) -> None:
     result = run(tmp_path, rows(60))
     out = io.StringIO()
     show_run(Console(file=out, width=80), result, verbose=True)
-    shown = out.getvalue()
+    output = out.getvalue()
     assert [
-        line for line in shown.splitlines() if len(line) > 80 and str(tmp_path) not in line
+        line for line in output.splitlines() if len(line) > 80 and str(tmp_path) not in line
     ] == []
     for check in result.manifest.pair_checks["natural"].checks:
-        assert f"natural  {check.name}" in shown
-    assert "warn: 'hmm' as first word only in chosen 0, only in" in " ".join(shown.split())
+        assert f"natural  {check.name}" in output
+    assert "warn: 'hmm' as first word only in chosen 0, only in" in " ".join(output.split())

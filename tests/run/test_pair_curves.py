@@ -70,9 +70,9 @@ def reply(number: int, turn: int) -> str:
 def chat(number: int) -> dict[str, Any]:
     messages = []
     for turn in range(2):
-        asked = f"Where is the thing of case {100 + number}, for the time {turn}?"
+        question = f"Where is the thing of case {100 + number}, for the time {turn}?"
         messages += [
-            {"role": "user", "content": asked},
+            {"role": "user", "content": question},
             {"role": "assistant", "content": reply(number, turn)},
         ]
     return {"id": f"d{number}", "messages": messages}
@@ -81,10 +81,10 @@ def chat(number: int) -> dict[str, Any]:
 ORIGINALS = {reply(number, turn): turn for number in range(DIALOGUES) for turn in range(2)}
 
 
-def is_original(text: str, shown: str) -> bool:
-    """True for the reply that belongs at the end of the dialogue that is shown."""
-    asked = re.findall(r"case (\d+), for the time (\d)", shown)
-    number, turn = asked[-1]
+def is_original(text: str, dialogue: str) -> bool:
+    """Whether the reply belongs at the end of the dialogue."""
+    questions = re.findall(r"case (\d+), for the time (\d)", dialogue)
+    number, turn = questions[-1]
     return ORIGINALS.get(text) == int(turn) and f"case {number} " in text
 
 
@@ -101,8 +101,8 @@ class Judge:
         draw = random.Random(text)
         if request.purpose.endswith(".compare"):
             sides = re.findall(r"Candidate [AB]\n<candidate>\n(.*?)\n</candidate>", text, re.DOTALL)
-            shown = text.partition("Candidate A\n")[0]
-            first, second = (self.signal * is_original(side, shown) for side in sides)
+            dialogue = text.partition("Candidate A\n")[0]
+            first, second = (self.signal * is_original(side, dialogue) for side in sides)
             return letters(
                 first - second + draw.gauss(0, 1) + self.pull + draw.gauss(0, self.spread)
             )
@@ -110,7 +110,7 @@ class Judge:
             return Completion(json.dumps(likely_instance(request.schema)))
         labels = request.labels or ("x",)
         mass = [draw.uniform(0.5, 1.5) for _ in labels]
-        shares = [math.log(held / sum(mass)) for held in mass]
+        shares = [math.log(weight / sum(mass)) for weight in mass]
         return Completion(labels[0], first_token=tuple(zip(labels, shares, strict=True)))
 
 
@@ -122,20 +122,22 @@ def letters(odds: float) -> Completion:
 @pytest.fixture
 def judge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Judge:
     """The judge that every recipe of the test opens; runs are made in a folder of their own."""
-    made = Judge()
-    engine = ScriptedEngine(made, capabilities=DEFAULT_CAPABILITIES | {Capability.TOP_LOGPROBS})
+    scripted_judge = Judge()
+    engine = ScriptedEngine(
+        scripted_judge, capabilities=DEFAULT_CAPABILITIES | {Capability.TOP_LOGPROBS}
+    )
 
     async def scripted(_: object) -> ScriptedEngine:
         return engine
 
     monkeypatch.setattr(model_pool, "open_engine", scripted)
     monkeypatch.chdir(tmp_path)
-    return made
+    return scripted_judge
 
 
 def recipe_of(path: Path, rows: list[dict[str, Any]], **sections: Any) -> Recipe:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    given = {
+    base = {
         "name": "curves",
         "source": {"path": str(path)},
         "role": "A clerk of the post.",
@@ -145,7 +147,7 @@ def recipe_of(path: Path, rows: list[dict[str, Any]], **sections: Any) -> Recipe
         "adherence": False,
         "select": False,
     }
-    return parse_recipe(given | sections)
+    return parse_recipe(base | sections)
 
 
 def twins_recipe(tmp_path: Path, **sections: Any) -> Recipe:
@@ -157,11 +159,14 @@ def ranked(agreeing: int, of: int) -> list[dict[str, Any]]:
     rows = []
     for number in range(of):
         sides = [reply(number, 0), reply(number, 0).replace("You will", "You will not")]
-        for said, reward in zip(
+        for text, reward in zip(
             sides, (1.0, 0.0) if number < agreeing else (0.0, 1.0), strict=True
         ):
-            asked = f"Where is the thing of case {100 + number}, for the time 0?"
-            messages = [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]
+            question = f"Where is the thing of case {100 + number}, for the time 0?"
+            messages = [
+                {"role": "user", "content": question},
+                {"role": "assistant", "content": text},
+            ]
             rows.append(
                 {
                     "id": f"p{number}/{reward}",
@@ -196,7 +201,7 @@ def shown(result: RunResult) -> str:
 # --- twins
 
 
-def test_a_plan_foretells_what_is_asked_and_asks_nobody(judge: Judge, tmp_path: Path) -> None:
+def test_a_plan_estimates_the_requests_without_a_model_call(judge: Judge, tmp_path: Path) -> None:
     recipe = twins_recipe(tmp_path)
     plan = plan_twins(recipe, 60)
     assert not judge.requests
@@ -219,17 +224,17 @@ def test_a_plan_costs_what_the_judges_prices_say(tmp_path: Path) -> None:
 def test_twins_give_a_curve_and_a_second_time_asks_nothing(judge: Judge, tmp_path: Path) -> None:
     recipe = twins_recipe(tmp_path)
     plan, replies = plan_twins(recipe, 60), tmp_path / "replies.sqlite"
-    told: list[tuple[int, int]] = []
-    curve = fit_by_asking(recipe, plan, replies, progress=lambda *done: told.append(done))
+    steps: list[tuple[int, int]] = []
+    curve = fit_by_asking(recipe, plan, replies, progress=lambda *done: steps.append(done))
     assert (curve.fitted_on, curve.pairs, curve.dialogues) == ("twins", 60, 60)
     assert curve.auc > 0.9
     assert curve.preference_weight > 0
-    assert told[-1] == (120, 120)
+    assert steps[-1] == (120, 120)
     assert set(curve.kinds) == set(plan.kinds)
     validate_record("pair-curve", curve.model_dump(mode="json"))
-    asked = len(judge.requests)
+    requests = len(judge.requests)
     assert fit_by_asking(recipe, plan, replies) == curve
-    assert len(judge.requests) == asked
+    assert len(judge.requests) == requests
 
 
 def test_the_best_dialogues_of_a_run_get_the_flaws(judge: Judge, tmp_path: Path) -> None:
@@ -253,7 +258,7 @@ def test_a_judge_that_sees_no_flaw_gets_an_error_with_the_figure(
         fit_by_asking(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
 
 
-def test_dialogues_with_too_little_room_give_way_to_the_sample(tmp_path: Path) -> None:
+def test_the_sample_replaces_dialogues_with_too_little_room(tmp_path: Path) -> None:
     few = recipe_of(tmp_path / "few.jsonl", [chat(at) for at in range(12)])
     plan = plan_twins(few, 60)
     assert plan.chosen_from == "curate's sample dialogues, since the recipe's 12 have room for 24"
@@ -265,7 +270,7 @@ def test_dialogues_with_too_little_room_give_way_to_the_sample(tmp_path: Path) -
         assert flaw is None or pair.turn < flaw["turn"]
 
 
-def test_too_few_twins_are_refused_before_anybody_is_asked(judge: Judge, tmp_path: Path) -> None:
+def test_too_few_twins_are_refused_before_any_call(judge: Judge, tmp_path: Path) -> None:
     few = recipe_of(tmp_path / "few.jsonl", [chat(at) for at in range(30)])
     with pytest.raises(UsageError, match="20 twins, 20 wanted"):
         plan_twins(few, 20)
@@ -275,7 +280,7 @@ def test_too_few_twins_are_refused_before_anybody_is_asked(judge: Judge, tmp_pat
     assert not judge.requests
 
 
-def test_a_judge_of_letters_alone_gets_no_curve(
+def test_a_judge_that_gives_only_letters_gets_no_curve(
     judge: Judge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     engine = ScriptedEngine(judge, capabilities=frozenset({Capability.JSON_SCHEMA}))
@@ -289,7 +294,7 @@ def test_a_judge_of_letters_alone_gets_no_curve(
         fit_by_asking(recipe, plan_twins(recipe, 60), tmp_path / "replies.sqlite")
     assert str(refused.value) == (
         "a curve needs a judge that gives log-probabilities\n"
-        "  got: letters alone\n"
+        "  got: only letters\n"
         "  do: use an engine that gives them"
     )
     assert not judge.requests
@@ -374,12 +379,12 @@ def test_rows_of_a_file_that_give_no_pair_are_counted_and_named(
     with gold.open("a") as file:
         file.write(json.dumps(same) + "\n{broken\n")
     recipe = as_file(twins_recipe(tmp_path), tmp_path / "r.yaml")
-    said = run_cli("calibrate", recipe, str(gold), "--pairs", "--dry-run")
+    output = run_cli("calibrate", recipe, str(gold), "--pairs", "--dry-run")
     assert not judge.requests
-    assert "50 labelled pairs of gold.jsonl" in said
-    assert "not used: 1: dropped: identical; the first is dialogue same" in said
-    assert re.search(r"not used: 1: cannot be read: \w+; the first is gold.jsonl, row 52", said)
-    assert re.search(r"[\d,]+ requests", said)
+    assert "50 labelled pairs of gold.jsonl" in output
+    assert "not used: 1: dropped: identical; the first is dialogue same" in output
+    assert re.search(r"not used: 1: cannot be read: \w+; the first is gold.jsonl, row 52", output)
+    assert re.search(r"[\d,]+ requests", output)
     few = preferences(tmp_path / "few.jsonl", agreeing=9, of=9)
     with pytest.raises(UsageError, match="9 pairs"):
         plan_labelled(twins_recipe(tmp_path), few)
@@ -399,7 +404,7 @@ def test_choices_about_a_runs_pairs_give_a_curve_without_asking(
 ) -> None:
     """The data has the sides wrong in 20 of 50, and people say so."""
     run = verified(tmp_path, agreeing=30).folder
-    asked = len(judge.requests)
+    requests = len(judge.requests)
     pairs = written(run, "natural_pairs") + written(run, "dropped_pairs")
     rows = [
         {
@@ -415,16 +420,16 @@ def test_choices_about_a_runs_pairs_give_a_curve_without_asking(
     gold = tmp_path / "choices.csv"
     pl.DataFrame(rows).write_csv(gold)
     curve, unused = fit_from_choices(run, gold)
-    assert len(judge.requests) == asked
+    assert len(judge.requests) == requests
     assert (curve.fitted_on, curve.source, curve.pairs) == ("labels", "choices.csv", 50)
     assert curve.auc > 0.9
     assert unused.counts == {
         "the run's judge compared no pair of that id by log-probabilities": 1,
         "better is neither chosen nor rejected: 'both'": 1,
     }
-    said = run_cli("calibrate", str(run), str(gold), "--pairs")
-    assert "choices.csv" in said
-    assert "not used: 1:" in said
+    output = run_cli("calibrate", str(run), str(gold), "--pairs")
+    assert "choices.csv" in output
+    assert "not used: 1:" in output
     wrong = preferences(tmp_path / "gold.jsonl", agreeing=50, of=50)
     with pytest.raises(UsageError, match="`pair_id` and `better`"):
         fit_from_choices(run, wrong)
@@ -440,10 +445,10 @@ def is_right(pair: PreferencePair) -> bool:
 
 def test_labelled_pairs_of_a_run_give_a_curve_without_asking(judge: Judge, tmp_path: Path) -> None:
     run = verified(tmp_path, agreeing=50).folder
-    asked = len(judge.requests)
+    requests = len(judge.requests)
     curve = fit_from_run(run)
     assert (curve.fitted_on, curve.pairs) == ("labels", 50)
-    assert len(judge.requests) == asked
+    assert len(judge.requests) == requests
     with pytest.raises(UsageError, match="no labelled pair"):
         fit_from_run(run_recipe(twins_recipe(tmp_path), out=tmp_path / "other").folder)
 
@@ -471,7 +476,7 @@ def test_a_judge_that_agrees_with_the_labels_verifies(judge: Judge, tmp_path: Pa
     assert "preference alone" in result.manifest.pair_decisions["natural"]
 
 
-def test_a_judge_that_disagrees_with_the_labels_drops_and_vouches_for_nothing(
+def test_a_judge_that_disagrees_with_the_labels_neither_drops_nor_verifies(
     judge: Judge, tmp_path: Path
 ) -> None:
     result = verified(tmp_path, agreeing=25)
@@ -484,7 +489,7 @@ def test_a_judge_that_disagrees_with_the_labels_drops_and_vouches_for_nothing(
     assert result.manifest.pair_decisions["natural"].startswith("50 by the data alone")
     assert "not verified: the judge prefers" in shown(result)
     assert any("worth nothing on this data" in warning for warning in result.manifest.warnings)
-    # The distance that such a judge measured is none to train a reward model by.
+    # The margin of such a judge must not train a reward model.
     assert result.manifest.exports["trl"].get("reward_natural", 0) == 0
 
 
@@ -494,10 +499,10 @@ def test_a_curve_decides_by_its_threshold_and_changing_it_asks_nothing(
     verified(tmp_path, agreeing=50)
     curve = fit_from_run(tmp_path / "run")
     write_record(tmp_path / "curve.json", curve)
-    asked = len(judge.requests)
+    requests = len(judge.requests)
     verify = {"check_specifics": False, "curve": str(tmp_path / "curve.json")}
     result = verified(tmp_path, agreeing=50, verify=verify)
-    assert len(judge.requests) == asked
+    assert len(judge.requests) == requests
     assert result.manifest.identities["natural"] == curve.identity
     for name in ("natural_pairs", "dropped_pairs"):
         for pair in written(result.folder, name):
@@ -510,11 +515,11 @@ def test_a_curve_decides_by_its_threshold_and_changing_it_asks_nothing(
                 assert 0.5 < pair.check.probability < curve.threshold
     assert not any("without a curve" in warning for warning in result.manifest.warnings)
     # Summary, manifest and card say which curve decided, with its figures.
-    said = f"{result.manifest.natural_pairs} by a curve fitted to 50 labelled pairs of run: AUC {curve.auc:.2f}"
-    assert result.manifest.pair_decisions["natural"].startswith(said)
-    assert said in shown(result)
+    decision = f"{result.manifest.natural_pairs} by a curve fitted to 50 labelled pairs of run: AUC {curve.auc:.2f}"
+    assert result.manifest.pair_decisions["natural"].startswith(decision)
+    assert decision in shown(result)
     card = "\n".join(_decisions(result.manifest))
-    assert said in card
+    assert decision in card
     assert "of 50 natural pairs" in card
 
 
@@ -569,32 +574,32 @@ def test_calibrate_twins_says_the_cost_asks_and_writes_the_curve(
 ) -> None:
     prices = {"engine": "scripted", "replies": [], "prices": {"input": 1.0, "output": 2.0}}
     recipe = as_file(twins_recipe(tmp_path, models={"judge": prices}), tmp_path / "r.yaml")
-    said = run_cli("calibrate", recipe, "--twins", "60", "--dry-run")
+    output = run_cli("calibrate", recipe, "--twins", "60", "--dry-run")
     assert not judge.requests
-    assert "60 twins" in said
-    assert re.search(r"[\d,]+ requests, about [\d,]+ prompt tokens", said)
-    assert "cost at most" in said
+    assert "60 twins" in output
+    assert re.search(r"[\d,]+ requests, about [\d,]+ prompt tokens", output)
+    assert "cost at most" in output
     assert not (tmp_path / "pair-curve.json").exists()
-    said = run_cli("calibrate", recipe, "--twins", "60", "--precision", "0.8")
+    output = run_cli("calibrate", recipe, "--twins", "60", "--precision", "0.8")
     curve = PairCurve.model_validate_json((tmp_path / "pair-curve.json").read_bytes())
     assert curve.precision == 0.8
-    assert "labelled pairs go before them" in said
-    assert "AUC" in said
-    assert all(kind in said for kind in curve.kinds)
-    assert "curve: pair-curve.json" in said
-    asked = len(judge.requests)
-    shown = json.loads(
+    assert "labelled pairs go before them" in output
+    assert "AUC" in output
+    assert all(kind in output for kind in curve.kinds)
+    assert "curve: pair-curve.json" in output
+    requests = len(judge.requests)
+    as_json = json.loads(
         run_cli("calibrate", recipe, "--twins", "60", "--precision", "0.8", "--json")
     )
-    assert shown == curve.model_dump(mode="json") | {"unused": {}}
-    assert len(judge.requests) == asked
+    assert as_json == curve.model_dump(mode="json") | {"unused": {}}
+    assert len(judge.requests) == requests
 
 
 def test_calibrate_pairs_reads_a_run(judge: Judge, tmp_path: Path) -> None:
     run = verified(tmp_path, agreeing=50).folder
-    said = run_cli("calibrate", str(run), "--pairs", "--out", "c.json")
-    assert "fitted to 50 labelled pairs" in said
-    assert "coarse" not in said
+    output = run_cli("calibrate", str(run), "--pairs", "--out", "c.json")
+    assert "fitted to 50 labelled pairs" in output
+    assert "coarse" not in output
     assert fit_from_run(run) == PairCurve.model_validate_json((tmp_path / "c.json").read_bytes())
 
 

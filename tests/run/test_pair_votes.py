@@ -1,4 +1,4 @@
-"""Which side of a pair people call better."""
+"""People's votes on the sides of a pair."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def test_votes_are_gathered_by_pair_and_the_first_place_is_kept() -> None:
         vote("p", True, place="row 5"),
     ]
     unused = Unused()
-    found = votes_by_pair(votes, unused)
-    assert found["p"].by_rater == {"ann": True, "bob": False, "#2": True, "#3": True}
-    assert (found["p"].place, found["p"].named) == ("row 1", {"ann", "bob"})
-    assert (found["q"].by_rater, found["q"].is_yes) == ({"ann": False}, False)
-    assert found["p"].is_yes
+    by_pair = votes_by_pair(votes, unused)
+    assert by_pair["p"].by_rater == {"ann": True, "bob": False, "#2": True, "#3": True}
+    assert (by_pair["p"].place, by_pair["p"].named) == ("row 1", {"ann", "bob"})
+    assert (by_pair["q"].by_rater, by_pair["q"].is_yes) == ({"ann": False}, False)
+    assert by_pair["p"].is_yes
     assert unused.counts == {}
     assert votes_by_pair([], unused) == {}
 
@@ -40,9 +40,9 @@ def test_the_last_of_a_rater_s_votes_counts_where_times_tell() -> None:
         vote("q", False, "ann", "2026-11-20T09:00:00", place="row 3"),
     ]
     unused = Unused()
-    found = votes_by_pair(votes, unused)
-    assert found["p"].by_rater == {"ann": True}
-    assert found["q"].by_rater == {"ann": False}
+    by_pair = votes_by_pair(votes, unused)
+    assert by_pair["p"].by_rater == {"ann": True}
+    assert by_pair["q"].by_rater == {"ann": False}
     assert (unused.counts, unused.first) == ({ANSWERED_AGAIN: 1}, {ANSWERED_AGAIN: "row 2"})
 
 

@@ -1,4 +1,4 @@
-"""Whole runs against a real HTTP server that counts what it is asked."""
+"""Whole runs against a real HTTP server that counts its requests."""
 
 from __future__ import annotations
 
@@ -77,11 +77,13 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def questions(server: CountingServer, run: Callable[[], RunResult]) -> tuple[RunResult, list[Body]]:
-    """A run and what it asked, the probes at opening aside (they hold no dialogue)."""
+    """Return a run and its requests, without the probes at opening (they contain no dialogue)."""
     before = len(server.requests)
     result = run()
-    asked = [body for body in server.requests[before:] if "chat " in json.dumps(body["messages"])]
-    return result, asked
+    requests = [
+        body for body in server.requests[before:] if "chat " in json.dumps(body["messages"])
+    ]
+    return result, requests
 
 
 def test_a_run_leaves_everything_accounted_for(server: CountingServer, tmp_path: Path) -> None:
@@ -116,12 +118,12 @@ def test_a_run_leaves_everything_accounted_for(server: CountingServer, tmp_path:
 def test_requests_in_the_manifest_are_those_the_server_saw(
     server: CountingServer, data: Path, tmp_path: Path
 ) -> None:
-    result, asked = questions(
+    result, requests = questions(
         server,
         lambda: run_recipe(recipe(server, data, judge={"text": "all"}), out=tmp_path / "run"),
     )
     stages = result.manifest.stages
-    assert sum(stage.requests_sent for stage in stages.values()) == len(asked)
+    assert sum(stage.requests_sent for stage in stages.values()) == len(requests)
     judgments = pl.read_parquet(next((tmp_path / "run/judge").glob("*/rows.parquet")))["record"]
     turns = sum(len(json.loads(record).get("per_turn", [])) for record in judgments)
     # tokens mode: three scores a turn, then three for the conversation, the verdict, the weakest turn, and words
@@ -137,16 +139,16 @@ def test_summary_and_manifest_count_where_the_judge_disagrees_with_itself(
     checks, scores = result.manifest.judge_checks, pl.read_parquet(tmp_path / "run/scores.parquet")
     assert checks is not None
     for name in ("verdict_mismatch", "weakest_mismatch"):
-        rate, asked = getattr(checks, name), scores[name].drop_nulls()
-        assert (rate.count, rate.of) == (asked.sum(), len(asked))
+        rate, mismatches = getattr(checks, name), scores[name].drop_nulls()
+        assert (rate.count, rate.of) == (mismatches.sum(), len(mismatches))
     assert checks.weakest_mismatch.of > 0
     seams = checks.window_seams
     assert sum(seam.dialogues for seam in seams) == 2
     means = scores["overlap_disagreement"].drop_nulls().to_list()
     assert min(means) <= seams[0].difference <= max(means)
-    shown = Console(file=io.StringIO(), width=160)
-    show_run(shown, result, verbose=True)
-    printed = shown.file.getvalue()  # type: ignore[attr-defined]
+    console = Console(file=io.StringIO(), width=160)
+    show_run(console, result, verbose=True)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert f"{checks.weakest_mismatch.described} dialogues" in printed
     assert f"windows of {seams[0].window_turns} turns" in printed
     assert len(checks.failure_modes) == 6
@@ -157,8 +159,8 @@ def test_running_again_asks_nothing(server: CountingServer, data: Path, tmp_path
     same = recipe(server, data, fork={"resamples": 1})
     run_recipe(same, out=tmp_path / "run")
     first = (tmp_path / "run/export/trl/sft.jsonl").read_bytes()
-    result, asked = questions(server, lambda: run_recipe(same, out=tmp_path / "run"))
-    assert asked == []
+    result, requests = questions(server, lambda: run_recipe(same, out=tmp_path / "run"))
+    assert requests == []
     assert result.manifest.stages["judge"].reused == 8
     assert (tmp_path / "run/export/trl/sft.jsonl").read_bytes() == first
 
@@ -174,15 +176,17 @@ def test_a_changed_threshold_asks_no_judge_and_only_new_forks_ask(
         return run_recipe(recipe(server, data, **sections), out=tmp_path / "run")
 
     before, _ = questions(server, lambda: run(5, "id = 'chat-0'"))
-    after, asked = questions(server, lambda: run(1, "id = 'chat-0'"))
-    assert asked == []
+    after, requests = questions(server, lambda: run(1, "id = 'chat-0'"))
+    assert requests == []
     assert before.manifest.selected < after.manifest.selected == 8
-    _, asked = questions(server, lambda: run(1, "n_turns = 1"))
-    assert asked
-    named = {n for n in range(8) for body in asked if f"chat {n}" in json.dumps(body["messages"])}
-    assert named <= {3, 6}
-    _, asked = questions(server, lambda: run(1, "n_turns = 1"))
-    assert asked == []
+    _, requests = questions(server, lambda: run(1, "n_turns = 1"))
+    assert requests
+    numbers = {
+        n for n in range(8) for body in requests if f"chat {n}" in json.dumps(body["messages"])
+    }
+    assert numbers <= {3, 6}
+    _, requests = questions(server, lambda: run(1, "n_turns = 1"))
+    assert requests == []
 
 
 def test_only_new_dialogues_are_judged(server: CountingServer, data: Path, tmp_path: Path) -> None:
@@ -190,10 +194,10 @@ def test_only_new_dialogues_are_judged(server: CountingServer, data: Path, tmp_p
     run_recipe(same, out=tmp_path / "run")
     rows = [chat(100), *map(json.loads, data.read_text().splitlines()), chat(101)]
     write_rows(data, rows)
-    result, asked = questions(server, lambda: run_recipe(same, out=tmp_path / "run"))
-    named = Counter("100" if "chat 100" in json.dumps(b["messages"]) else "101" for b in asked)
-    assert all("chat 10" in json.dumps(body["messages"]) for body in asked)
-    assert set(named) == {"100", "101"}
+    result, requests = questions(server, lambda: run_recipe(same, out=tmp_path / "run"))
+    numbers = Counter("100" if "chat 100" in json.dumps(b["messages"]) else "101" for b in requests)
+    assert all("chat 10" in json.dumps(body["messages"]) for body in requests)
+    assert set(numbers) == {"100", "101"}
     assert result.manifest.stages["judge"].rows == 10
     assert result.manifest.stages["judge"].reused == 8
 
@@ -210,10 +214,10 @@ def test_equal_dialogues_are_judged_once_and_both_kept(
 
 
 def test_unscored_is_kept_counted_and_asked_again_only_when_told(tmp_path: Path) -> None:
-    mended = False
+    is_fixed = False
 
     def answer(body: Body) -> Any:
-        if "curtains" in json.dumps(body["messages"]) and not mended:
+        if "curtains" in json.dumps(body["messages"]) and not is_fixed:
             return {"text": "hm", "first_token": [("hm", -0.1)]} if body.get("logprobs") else "hm"
         return answer_by_hash(body)
 
@@ -226,28 +230,30 @@ def test_unscored_is_kept_counted_and_asked_again_only_when_told(tmp_path: Path)
         assert first.manifest.stages["judge"].unscored == 1
         decision = lines(tmp_path / "run/select/decisions.jsonl")[-1]
         assert decision["sets"][0] == "rejected"
-        mended = True
-        again, asked = questions(server, lambda: run_recipe(strict, out=tmp_path / "run"))
-        assert (again.exit_code, asked) == (3, [])
-        retried, asked = questions(
+        is_fixed = True
+        again, requests = questions(server, lambda: run_recipe(strict, out=tmp_path / "run"))
+        assert (again.exit_code, requests) == (3, [])
+        retried, requests = questions(
             server, lambda: run_recipe(strict, out=tmp_path / "run", retry_unscored=True)
         )
         assert retried.exit_code == 0
-        assert asked
-        assert all("curtains" in json.dumps(body["messages"]) for body in asked)
+        assert requests
+        assert all("curtains" in json.dumps(body["messages"]) for body in requests)
 
 
 def about_first_turn(body: Body) -> bool:
-    """Whether a score is asked for, on a prompt that ends with the first of several turns."""
-    said = json.dumps(body["messages"])
-    return bool(body.get("logprobs")) and "Answer 1 in chat" in said and "Question 2" not in said
+    """Whether a request asks for a score on a prompt that ends with the first of several turns."""
+    prompt = json.dumps(body["messages"])
+    return (
+        bool(body.get("logprobs")) and "Answer 1 in chat" in prompt and "Question 2" not in prompt
+    )
 
 
 def test_single_turns_are_asked_again_and_the_other_replies_kept(tmp_path: Path) -> None:
-    mended = False
+    is_fixed = False
 
     def answer(body: Body) -> Any:
-        if about_first_turn(body) and "curtains" in json.dumps(body["messages"]) and not mended:
+        if about_first_turn(body) and "curtains" in json.dumps(body["messages"]) and not is_fixed:
             return {"text": "hm", "first_token": [("hm", -0.1)]}
         return answer_by_hash(body)
 
@@ -273,24 +279,24 @@ def test_single_turns_are_asked_again_and_the_other_replies_kept(tmp_path: Path)
         partly = judged()[1]
         assert [turn["turn"] for turn in partly["unscored_turns"]] == [1]
         for stage in ("judge", "adherence"):
-            said = f"{stage}: 1 turn of 1 dialogue with other scores could not be scored"
-            assert any(warning.startswith(said) for warning in first.manifest.warnings)
-        mended = True
-        _, asked = questions(server, lambda: run_recipe(half, out=tmp_path / "run"))
-        assert asked == []
-        retried, asked = questions(
+            warning_start = f"{stage}: 1 turn of 1 dialogue with other scores could not be scored"
+            assert any(warning.startswith(warning_start) for warning in first.manifest.warnings)
+        is_fixed = True
+        _, requests = questions(server, lambda: run_recipe(half, out=tmp_path / "run"))
+        assert requests == []
+        retried, requests = questions(
             server, lambda: run_recipe(half, out=tmp_path / "run", retry_unscored=True)
         )
-        assert len(asked) == 3 + 1  # each score of that turn, and its adherence
-        assert all(about_first_turn(body) for body in asked)
-        whole = judged()[1]
-        assert whole["unscored_turns"] == []
-        assert whole["per_turn"][1:] == partly["per_turn"]
+        assert len(requests) == 3 + 1  # each score of that turn, and its adherence
+        assert all(about_first_turn(body) for body in requests)
+        complete = judged()[1]
+        assert complete["unscored_turns"] == []
+        assert complete["per_turn"][1:] == partly["per_turn"]
         assert not any("other scores" in warning for warning in retried.manifest.warnings)
-        _, asked = questions(
+        _, requests = questions(
             server, lambda: run_recipe(half, out=tmp_path / "run", retry_unscored=True)
         )
-        assert asked == []
+        assert requests == []
 
 
 @pytest.mark.parametrize("stage", ["judge", "adherence"])
@@ -320,69 +326,69 @@ def test_a_dialogue_with_an_unscored_turn_is_selected_only_where_the_recipe_admi
         assert run("whole", None) == rejected
         assert run("much", 0.7) == rejected
         assert run("half", 0.5) == {"chat-1": [], "chat-2": []}
-        # what another run admitted is not admitted here, unless this recipe says so, too
-        taken = {"models": {}, "reuse": str(tmp_path / "half")}
-        assert run("taken", None, **taken) == rejected
-        assert run("taken in part", 0.5, **taken) == {"chat-1": [], "chat-2": []}
+        # rows that another run admitted are not admitted here, unless this recipe admits them, too
+        reused = {"models": {}, "reuse": str(tmp_path / "half")}
+        assert run("taken", None, **reused) == rejected
+        assert run("taken in part", 0.5, **reused) == {"chat-1": [], "chat-2": []}
 
 
 def test_roles_are_counted_by_where_they_are_from(tmp_path: Path) -> None:
     def with_system(number: int) -> dict[str, Any]:
         row = chat(number)
-        said = {"role": "system", "content": "A terse librarian."}
-        return {**row, "messages": [said, *row["messages"]]}
+        system = {"role": "system", "content": "A terse librarian."}
+        return {**row, "messages": [system, *row["messages"]]}
 
     rows = [chat(1), with_system(2), with_system(3), {**chat(4), "role_definition": "A cook."}]
     data = write_rows(tmp_path / "chats.jsonl", rows)
     sections: dict[str, Any] = {"judge": False, "adherence": False, "role": "A shop assistant."}
 
     def ran(name: str, **more: Any) -> tuple[dict[str, int], list[str], str]:
-        made = parse_recipe(
+        roles_recipe = parse_recipe(
             {"name": "roles", "source": {"path": str(data)}, "select": {"where": {}}}
             | sections
             | more
         )
-        result = run_recipe(made, out=tmp_path / name)
+        result = run_recipe(roles_recipe, out=tmp_path / name)
         console = Console(width=100, record=True, file=io.StringIO())
         show_run(console, result, verbose=True)
-        kept = lines(tmp_path / name / "dialogues.jsonl")
+        dialogues = lines(tmp_path / name / "dialogues.jsonl")
         return (
             result.manifest.roles,
-            [row["role_definition"] for row in kept],
+            [row["role_definition"] for row in dialogues],
             console.export_text(),
         )
 
-    roles, definitions, shown = ran("data")
+    roles, definitions, output = ran("data")
     assert roles == {"recipe": 1, "system": 2, "field": 1}
     assert definitions == ["A shop assistant.", *["A terse librarian."] * 2, "A cook."]
-    assert "1 from a field, 2 from the system message, 1 from the recipe" in shown
-    roles, definitions, shown = ran("recipe", role_from="recipe")
+    assert "1 from a field, 2 from the system message, 1 from the recipe" in output
+    roles, definitions, output = ran("recipe", role_from="recipe")
     assert roles == {"recipe": 4}
     assert definitions == ["A shop assistant."] * 4
-    assert "4 from the recipe" in shown
+    assert "4 from the recipe" in output
 
 
 def test_rejections_are_counted_by_the_first_reason_and_by_every_one(tmp_path: Path) -> None:
     data = write_rows(tmp_path / "chats.jsonl", [{**chat(n), "reward": n + 1} for n in range(10)])
     where = {"high": "reward > 4", "higher": "reward > 6", "highest": "reward > 9"}
     sections: dict[str, Any] = {"judge": False, "adherence": False, "select": {"where": where}}
-    made = parse_recipe({"name": "reasons", "source": {"path": str(data)}} | sections)
-    result = run_recipe(made, out=tmp_path / "run")
+    plain = parse_recipe({"name": "reasons", "source": {"path": str(data)}} | sections)
+    result = run_recipe(plain, out=tmp_path / "run")
     manifest = result.manifest
     assert manifest.rejections == {"high": 4, "higher": 2, "highest": 3}
     assert manifest.rejection_reasons == {"high": 4, "higher": 6, "highest": 9}
     console = Console(width=100, record=True, file=io.StringIO())
     show_run(console, result, verbose=True)
-    shown = [" ".join(line.split()) for line in console.export_text().splitlines()]
-    assert "rejected for first reason have it at all" in shown
+    output = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    assert "rejected for first reason have it at all" in output
     for line in ("high 4 4", "highest 3 9", "higher 2 6"):
-        assert line in shown
+        assert line in output
     none = {"where": {"high": "reward > 40", "higher": "reward > 60"}}
     result = run_recipe(
-        made.model_copy(update={"select": SelectConfig(**none)}), out=tmp_path / "none"
+        plain.model_copy(update={"select": SelectConfig(**none)}), out=tmp_path / "none"
     )
     assert result.manifest.rejections == {"high": 10}
-    assert any("what most of them fail: high 10, higher 10" in w for w in result.manifest.warnings)
+    assert any("most of them fail: high 10, higher 10" in w for w in result.manifest.warnings)
 
 
 def test_a_missing_role_is_an_error_of_the_data_not_of_the_judge(
@@ -407,14 +413,14 @@ def test_a_budget_stops_cleanly_and_the_next_run_goes_on(
 
 
 @pytest.mark.parametrize("mode", ["tokens", "json"])
-def test_a_dry_run_asks_nothing_and_foretells_the_requests(
+def test_a_dry_run_asks_nothing_and_estimates_the_requests(
     server: CountingServer, data: Path, tmp_path: Path, mode: str
 ) -> None:
     planned = recipe(server, data, judge={"mode": mode})
     before = len(server.requests)
     plan = asyncio.run(make_plan(planned, out=tmp_path / "run"))
-    asked = server.requests[before:]
-    assert not any("chat " in json.dumps(body["messages"]) for body in asked)
+    requests = server.requests[before:]
+    assert not any("chat " in json.dumps(body["messages"]) for body in requests)
     assert not (tmp_path / "run").exists()
     result = run_recipe(planned, out=tmp_path / "run")
     for name, expected in plan.estimate.stages.items():
@@ -433,11 +439,11 @@ def test_scores_name_the_judge_and_a_new_prompt_makes_new_rows(
     server: CountingServer, data: Path, tmp_path: Path
 ) -> None:
     run_recipe(recipe(server, data), out=tmp_path / "run")
-    own = {"anchors": {"helpfulness": {3: "Helps somewhat, in our own words."}}}
-    _, asked = questions(
-        server, lambda: run_recipe(recipe(server, data, judge=own), out=tmp_path / "run")
+    changed_prompt = {"anchors": {"helpfulness": {3: "Helps somewhat, in our own words."}}}
+    _, requests = questions(
+        server, lambda: run_recipe(recipe(server, data, judge=changed_prompt), out=tmp_path / "run")
     )
-    assert asked
+    assert requests
     assert len(list((tmp_path / "run/judge").iterdir())) == 2
     table = pl.read_parquet(tmp_path / "run/scores.parquet")
     assert table["judge_key"].n_unique() == 1
@@ -452,20 +458,20 @@ def test_a_limit_reads_only_the_first_rows(
 
 def test_each_stage_is_optional(server: CountingServer, data: Path, tmp_path: Path) -> None:
     for name, off in [("judge only", "adherence"), ("adherence only", "judge")]:
-        result, asked = questions(
+        result, requests = questions(
             server,
             lambda off=off, name=name: run_recipe(
                 recipe(server, data, **{off: False}), out=tmp_path / name
             ),
         )
-        assert asked
+        assert requests
         assert off not in result.manifest.stages
         assert result.manifest.dialogues == 8
     nothing = {"judge": False, "adherence": False, "models": {}, "export": False}
-    result, asked = questions(
+    result, requests = questions(
         server, lambda: run_recipe(recipe(server, data, **nothing), out=tmp_path / "facts")
     )
-    assert asked == []
+    assert requests == []
     assert result.exit_code == 0
 
 
@@ -479,10 +485,10 @@ def test_a_judged_run_is_filtered_without_a_model(
         "reuse": str(tmp_path / "judged"),
         "select": {"where": {"any": "1 = 1"}},
     }
-    result, asked = questions(
+    result, requests = questions(
         server, lambda: run_recipe(recipe(server, data, **sections), out=tmp_path / "filtered")
     )
-    assert asked == []
+    assert requests == []
     assert result.manifest.stages["judge"].rows == 8
     assert any("1 dialogue without a judge row" in warning for warning in result.manifest.warnings)
 
@@ -490,24 +496,24 @@ def test_a_judged_run_is_filtered_without_a_model(
 def test_a_sample_is_judged_again_with_another_scenario_where_the_recipe_asks(
     server: CountingServer, tmp_path: Path
 ) -> None:
-    about = ("Somebody orders books.", "Somebody asks for legal advice.")
-    rows = [chat(n, text=f"case {n}") | {"scenario": about[n % 2]} for n in range(14)]
+    scenarios = ("Somebody orders books.", "Somebody asks for legal advice.")
+    rows = [chat(n, text=f"case {n}") | {"scenario": scenarios[n % 2]} for n in range(14)]
     data = write_rows(tmp_path / "chats.jsonl", rows)
 
     def run(**judge: Any) -> tuple[RunResult, list[Body]]:
-        asked = recipe(server, data, adherence=False, judge=judge)
-        return questions(server, lambda: run_recipe(asked, out=tmp_path / "run"))
+        with_judge = recipe(server, data, adherence=False, judge=judge)
+        return questions(server, lambda: run_recipe(with_judge, out=tmp_path / "run"))
 
     plain, _ = run()
-    checked, asked = run(persona_check=12)
+    checked, requests = run(persona_check=12)
     counts = checked.manifest.stages["persona"]
-    assert (counts.rows, counts.requests_sent) == (12, len(asked))
+    assert (counts.rows, counts.requests_sent) == (12, len(requests))
     assert checked.manifest.stages["judge"].reused == 14
-    for body in asked:
-        said = json.dumps(body["messages"])
-        number = next(n for n in range(14) if f"chat {n} " in said)
-        assert about[1 - number % 2] in said
-        assert about[number % 2] not in said
+    for body in requests:
+        prompt = json.dumps(body["messages"])
+        number = next(n for n in range(14) if f"chat {n} " in prompt)
+        assert scenarios[1 - number % 2] in prompt
+        assert scenarios[number % 2] not in prompt
     checks = [result.manifest.judge_checks for result in (plain, checked)]
     modes = [{m.name: m for m in made.failure_modes}["persona_collapse"] for made in checks if made]
     assert modes[0].status == "not_run"
@@ -515,17 +521,17 @@ def test_a_sample_is_judged_again_with_another_scenario_where_the_recipe_asks(
     assert 10 <= modes[1].n <= 12
     estimate = checked.manifest.estimate
     assert estimate is not None
-    assert estimate.stages["persona"].requests == pytest.approx(len(asked), abs=2)
-    again, asked = run(persona_check=12)
-    assert asked == []
+    assert estimate.stages["persona"].requests == pytest.approx(len(requests), abs=2)
+    again, requests = run(persona_check=12)
+    assert requests == []
     assert again.manifest.judge_checks == checked.manifest.judge_checks
 
 
 def test_one_scenario_for_all_leaves_no_other_to_judge_with(
     server: CountingServer, data: Path, tmp_path: Path
 ) -> None:
-    asked = recipe(server, data, adherence=False, judge={"persona_check": 5})
-    result = run_recipe(asked, out=tmp_path / "run")
+    with_check = recipe(server, data, adherence=False, judge={"persona_check": 5})
+    result = run_recipe(with_check, out=tmp_path / "run")
     assert result.manifest.stages["persona"].requests == 0
     assert result.manifest.judge_checks is not None
     mode = {m.name: m for m in result.manifest.judge_checks.failure_modes}["persona_collapse"]
@@ -539,9 +545,9 @@ def test_two_recipes_share_judgments_and_only_what_is_missing_is_asked(
     run_recipe(recipe(server, data), out=tmp_path / "first")
     write_rows(data, [*map(json.loads, data.read_text().splitlines()), chat(50)])
     second = recipe(server, data, name="second", reuse=str(tmp_path / "first"))
-    result, asked = questions(server, lambda: run_recipe(second, out=tmp_path / "second"))
-    assert asked
-    assert all("chat 50" in json.dumps(body["messages"]) for body in asked)
+    result, requests = questions(server, lambda: run_recipe(second, out=tmp_path / "second"))
+    assert requests
+    assert all("chat 50" in json.dumps(body["messages"]) for body in requests)
     assert result.manifest.stages["judge"].rows == 9
 
 
@@ -563,14 +569,14 @@ def test_a_cost_says_whose_part_it_leaves_out(
     screen = Console(file=io.StringIO(), width=300)
     show_plan(screen, plan)
     show_run(screen, result, verbose=True)
-    said = screen.file.getvalue()
+    output = screen.file.getvalue()
 
     assert plan.estimate is not None
     assert plan.estimate.unpriced == result.manifest.unpriced == unpriced
     for cost in (plan.estimate.cost, result.manifest.cost):
         assert (cost is not None and cost > 0) == bool(priced)
     left_out = "without the policy's part and the reviser's part: no prices given for them"
-    assert said.count(left_out) == (2 if priced == ("judge",) else 0)
+    assert output.count(left_out) == (2 if priced == ("judge",) else 0)
 
 
 def test_a_budget_of_money_needs_the_prices_of_whoever_is_asked(
@@ -590,7 +596,7 @@ def test_a_budget_of_money_needs_the_prices_of_whoever_is_asked(
 
 
 def left_to_do(planned: Recipe, run: Path) -> tuple[int | None, str]:
-    """Requests that a plan says are left, and what it prints."""
+    """Return the number of requests that a plan says are left, and what it prints."""
     plan = asyncio.run(make_plan(planned, out=run))
     screen = Console(file=io.StringIO(), width=300)
     show_plan(screen, plan)
@@ -601,28 +607,28 @@ def left_to_do(planned: Recipe, run: Path) -> tuple[int | None, str]:
 def test_a_plan_says_what_is_left_to_do(
     server: CountingServer, data: Path, tmp_path: Path, mode: str
 ) -> None:
-    """Before, in the middle of, and after a run; and when rows are owed whose replies are kept."""
+    """Before, in the middle of, and after a run; and when rows are missing whose replies are kept."""
     run = tmp_path / "run"
-    whole = recipe(server, data, judge={"mode": mode})
-    left, said = left_to_do(whole, run)
+    full_recipe = recipe(server, data, judge={"mode": mode})
+    left, output = left_to_do(full_recipe, run)
     assert left is None
-    assert "left to do" not in said
+    assert "left to do" not in output
     run_recipe(recipe(server, data, judge={"mode": mode}, budget={"calls": 12}), out=run)
-    left, said = left_to_do(whole, run)
+    left, output = left_to_do(full_recipe, run)
     assert left
-    result = run_recipe(whole, out=run)
+    result = run_recipe(full_recipe, out=run)
     assert left == sum(stage.requests_sent for stage in result.manifest.stages.values())
-    assert "of " in said.partition("left to do: ")[2]
-    left, said = left_to_do(whole, run)
-    total = asyncio.run(make_plan(whole, out=run)).estimate.total.requests  # type: ignore[union-attr]
+    assert "of " in output.partition("left to do: ")[2]
+    left, output = left_to_do(full_recipe, run)
+    total = asyncio.run(make_plan(full_recipe, out=run)).estimate.total.requests  # type: ignore[union-attr]
     assert left == 0
-    assert f"left to do: 0 of {total:,} requests; all is kept from before" in said
+    assert f"left to do: 0 of {total:,} requests; all is kept from before" in output
     for folder in (run / "judge").iterdir():
         shutil.rmtree(folder)  # as if another version had made the rows: their replies are there
-    assert left_to_do(whole, run)[0] == 0
+    assert left_to_do(full_recipe, run)[0] == 0
     write_rows(data, [*lines(data), chat(50, turns=2)])
-    left, _ = left_to_do(whole, run)
-    result = run_recipe(whole, out=run)
+    left, _ = left_to_do(full_recipe, run)
+    result = run_recipe(full_recipe, out=run)
     assert left == sum(stage.requests_sent for stage in result.manifest.stages.values())
 
 
@@ -654,7 +660,7 @@ def test_nothing_is_left_to_do_after_forks_and_pairs(
 
 
 @pytest.mark.parametrize("damage", ["rows", "scores"])
-def test_what_is_left_counts_damaged_rows_as_owed(
+def test_what_is_left_counts_damaged_rows_as_missing(
     server: CountingServer, data: Path, tmp_path: Path, damage: str
 ) -> None:
     run = tmp_path / "run"
@@ -692,34 +698,36 @@ def test_what_is_left_counts_damaged_rows_as_owed(
         ),
     ],
 )
-def test_what_does_not_fit_a_reused_run_is_said_before_any_call(
+def test_a_reused_run_that_does_not_fit_gives_a_warning_before_any_call(
     data: Path, tmp_path: Path, sections: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     with live_server(models=("fake-judge", "other-judge")) as server:
         run_recipe(recipe(server, data), out=tmp_path / "first")
         model = recipe(server, data).models.judge.model_dump()  # type: ignore[union-attr]
-        for role, given in sections.get("models", {}).items():
-            sections = sections | {"models": {role: model | given}}
+        for role, changes in sections.get("models", {}).items():
+            sections = sections | {"models": {role: model | changes}}
         reuse = str(tmp_path / "first")
         second = recipe(server, data, name="second", **sections, reuse=reuse)
         plan = asyncio.run(make_plan(second, out=tmp_path / "second"))
-        said: list[str] = []
-        asked: list[int] = []
+        messages: list[str] = []
+        counts_of_requests: list[int] = []
 
-        def hear(text: str) -> None:
-            said.append(text)
-            asked.append(sum("chat " in json.dumps(body["messages"]) for body in server.requests))
+        def note(text: str) -> None:
+            messages.append(text)
+            counts_of_requests.append(
+                sum("chat " in json.dumps(body["messages"]) for body in server.requests)
+            )
 
         before = sum("chat " in json.dumps(body["messages"]) for body in server.requests)
-        result = run_recipe(second, out=tmp_path / "second", notify=hear)
-        assert set(asked) == {before}
-        assert set(said) <= set(result.manifest.warnings)
+        result = run_recipe(second, out=tmp_path / "second", notify=note)
+        assert set(counts_of_requests) == {before}
+        assert set(messages) <= set(result.manifest.warnings)
         for word in words:
-            assert word in " ".join(said)
+            assert word in " ".join(messages)
             assert word in " ".join(plan.warnings)
         stages = result.manifest.stages
         calls = stages["judge"].requests_sent + stages["adherence"].requests_sent
-        assert said[-1] == f"reuse: about {calls:,} calls follow to judge them."
+        assert messages[-1] == f"reuse: about {calls:,} calls follow to judge them."
 
         required = recipe(
             server, data, name="third", **sections, reuse={"run": reuse, "required": True}
@@ -742,12 +750,12 @@ def test_a_run_that_is_reused_whole_says_nothing(
     run_recipe(recipe(server, data), out=tmp_path / "first")
     reuse = {"run": str(tmp_path / "first"), "required": True}
     second = recipe(server, data, name="second", reuse=reuse)
-    said: list[str] = []
+    messages: list[str] = []
     assert left_to_do(second, tmp_path / "second")[0] == 0
-    result, asked = questions(
-        server, lambda: run_recipe(second, out=tmp_path / "second", notify=said.append)
+    result, requests = questions(
+        server, lambda: run_recipe(second, out=tmp_path / "second", notify=messages.append)
     )
-    assert (asked, said) == ([], [])
+    assert (requests, messages) == ([], [])
     assert not any("reuse" in warning for warning in result.manifest.warnings)
 
 
@@ -783,30 +791,32 @@ def test_a_damaged_kept_reply_is_asked_for_again_by_itself_and_the_run_says_so(
     shutil.rmtree(tmp_path / "run/judge")
     with sqlite3.connect(tmp_path / "run/replies.sqlite") as store:
         # What was -1.2 is -91.2, and all of it is JSON as before.
-        kept = store.execute("SELECT number, value FROM kept").fetchall()
-        some = [
-            (value.replace(b",-1", b",-91"), number) for number, value in kept if b",-1" in value
+        replies = store.execute("SELECT number, value FROM kept").fetchall()
+        changed = [
+            (value.replace(b",-1", b",-91"), number) for number, value in replies if b",-1" in value
         ]
-        store.executemany("UPDATE kept SET value = ? WHERE number = ?", some[:3])
+        store.executemany("UPDATE kept SET value = ? WHERE number = ?", changed[:3])
     store.close()
-    again, asked = questions(server, lambda: run_recipe(recipe(server, data), out=first.folder))
+    again, requests = questions(server, lambda: run_recipe(recipe(server, data), out=first.folder))
     assert again.manifest.status == "done"
-    assert 1 <= len(asked) <= 3
-    [said] = [text for text in again.manifest.warnings if "Damaged by the disk or a copy: " in text]
-    assert f": {plural(len(asked), 'kept reply', 'kept replies')}," in said
+    assert 1 <= len(requests) <= 3
+    [warning] = [
+        text for text in again.manifest.warnings if "Damaged by the disk or a copy: " in text
+    ]
+    assert f": {plural(len(requests), 'kept reply', 'kept replies')}," in warning
     assert (tmp_path / "run/scores.parquet").read_bytes() == before
 
 
 def test_replies_that_are_not_what_was_asked_for_cost_no_dialogue(
     data: Path, tmp_path: Path
 ) -> None:
-    asked = Counter[str]()
+    times_asked = Counter[str]()
 
     def answer(body: Body) -> Body | str:
         good = chat_completion(answer_by_hash(body), body)
         digest = body_hash(body)
-        asked[digest] += 1
-        if int(digest[:2], 16) % 5 or asked[digest] > 1:
+        times_asked[digest] += 1
+        if int(digest[:2], 16) % 5 or times_asked[digest] > 1:
             return good
         choice = good["choices"][0]
         kind = int(digest[2:4], 16) % 4
@@ -823,11 +833,11 @@ def test_replies_that_are_not_what_was_asked_for_cost_no_dialogue(
 
     with live_server() as sound, live_server(answer=answer) as faulty:
         expected = run_recipe(recipe(sound, data), out=tmp_path / "sound").manifest
-        found = run_recipe(recipe(faulty, data), out=tmp_path / "faulty").manifest
-    assert found.verdicts == expected.verdicts
-    assert found.unscored == expected.unscored
-    assert found.sets == expected.sets
-    assert found.requests > expected.requests
+        with_faults = run_recipe(recipe(faulty, data), out=tmp_path / "faulty").manifest
+    assert with_faults.verdicts == expected.verdicts
+    assert with_faults.unscored == expected.unscored
+    assert with_faults.sets == expected.sets
+    assert with_faults.requests > expected.requests
 
 
 @pytest.fixture
@@ -838,7 +848,7 @@ def open_umask() -> Iterator[None]:
 
 
 def open_to_others(folder: Path) -> list[str]:
-    """What of a folder, itself included, somebody else may read or write."""
+    """Return the paths of a folder, itself included, that other users may read or write."""
     paths = [folder, *folder.rglob("*")]
     return [str(path) for path in paths if path.lstat().st_mode & 0o077]
 
@@ -887,8 +897,8 @@ def test_a_run_that_goes_on_with_another_served_model_is_an_error_with_both_name
     name = "judge-v1"
     stopped = run_recipe(recipe(server, data, budget={"calls": 9}), out=tmp_path / "run")
     assert stopped.manifest.status == "budget"
-    [said] = [text for text in stopped.manifest.warnings if "was asked for" in text]
-    assert "'judge-v1'" in said
+    [warning] = [text for text in stopped.manifest.warnings if "was asked for" in text]
+    assert "'judge-v1'" in warning
     name = "judge-v2"
     with pytest.raises(EngineError) as caught:
         run_recipe(recipe(server, data), out=tmp_path / "run")
@@ -907,7 +917,7 @@ def test_what_a_recipe_redacts_leaves_for_no_hosted_model_and_stays_in_the_recor
 ) -> None:
     row = chat(1, turns=1, text=PRIVATE)
     data = write_rows(tmp_path / "chats.jsonl", [row])
-    given = recipe(
+    redacting = recipe(
         server,
         data,
         redact=["email", "phone", "card"],
@@ -919,17 +929,22 @@ def test_what_a_recipe_redacts_leaves_for_no_hosted_model_and_stays_in_the_recor
         url = server.base_url.replace("127.0.0.1", "0.0.0.0")
         models = {
             role: model.model_copy(update={"base_url": url})
-            for role, model in (("judge", given.models.judge), ("policy", given.models.policy))
+            for role, model in (
+                ("judge", redacting.models.judge),
+                ("policy", redacting.models.policy),
+            )
             if model is not None
         }
-        given = given.model_copy(update={"models": given.models.model_copy(update=models)})
-    _, asked = questions(server, lambda: run_recipe(given, out=tmp_path / "run"))
-    sent = [json.dumps(body["messages"]) for body in asked]
+        redacting = redacting.model_copy(
+            update={"models": redacting.models.model_copy(update=models)}
+        )
+    _, requests = questions(server, lambda: run_recipe(redacting, out=tmp_path / "run"))
+    sent = [json.dumps(body["messages"]) for body in requests]
     secrets = ("jo.doe@posteo.de", "7946 0958", "4111 1111")
     assert sent
     assert {any(secret in text for text in sent) for secret in secrets} == {not is_hosted}
     assert any("[email] or call [phone]; card [card]" in text for text in sent) == is_hosted
     [dialogue] = lines(tmp_path / "run/dialogues.jsonl")
     [exported] = lines(tmp_path / "run/export/trl/sft.jsonl")
-    for kept in (dialogue, exported):
-        assert all(secret in json.dumps(kept) for secret in secrets)
+    for record in (dialogue, exported):
+        assert all(secret in json.dumps(record) for secret in secrets)

@@ -1,4 +1,4 @@
-"""Recipes whose adherence compares with references: no judge is named, and nobody is asked."""
+"""Recipes whose adherence compares with references: no judge is named, and there are no model calls."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ROWS = [
 
 def recipe(tmp_path: Path, method: str, **sections: Any) -> Recipe:
     data = tmp_path / "rows.jsonl"
-    kept = [{key: value for key, value in row.items() if value is not None} for row in ROWS]
-    data.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    rows = [{key: value for key, value in row.items() if value is not None} for row in ROWS]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return parse_recipe(
         {
             "name": "compared",
@@ -71,19 +71,19 @@ def test_a_second_run_reuses_the_rows_and_another_parameter_makes_new_ones(tmp_p
 
 @pytest.mark.parametrize("method", ["rouge", "bleu"])
 def test_filtering_on_a_method_for_evaluation_only_warns(tmp_path: Path, method: str) -> None:
-    warned = run_recipe(recipe(tmp_path, method), out=tmp_path / "run").manifest.warnings
-    assert any(f"{method} is for evaluation only" in text for text in warned)
+    warnings = run_recipe(recipe(tmp_path, method), out=tmp_path / "run").manifest.warnings
+    assert any(f"{method} is for evaluation only" in text for text in warnings)
 
 
 def test_using_one_without_filtering_on_it_does_not_warn(tmp_path: Path) -> None:
     for select in (False, {"where": {"some": "n_turns > 0"}}):
-        made = run_recipe(recipe(tmp_path, "rouge", select=select), out=tmp_path / "run")
-        assert not any("evaluation only" in text for text in made.manifest.warnings)
+        result = run_recipe(recipe(tmp_path, "rouge", select=select), out=tmp_path / "run")
+        assert not any("evaluation only" in text for text in result.manifest.warnings)
 
 
 def test_kl_may_filter(tmp_path: Path) -> None:
-    made = run_recipe(recipe(tmp_path, "kl"), out=tmp_path / "run")
-    assert not any("evaluation only" in text for text in made.manifest.warnings)
+    result = run_recipe(recipe(tmp_path, "kl"), out=tmp_path / "run")
+    assert not any("evaluation only" in text for text in result.manifest.warnings)
 
 
 def test_a_dry_run_needs_no_judge_either(tmp_path: Path) -> None:
@@ -94,17 +94,17 @@ def test_a_dry_run_needs_no_judge_either(tmp_path: Path) -> None:
 def test_the_python_api_compares_without_a_model(tmp_path: Path) -> None:
     recipe(tmp_path, "rouge")
     dialogues = load_dialogues(tmp_path / "rows.jsonl").dialogues
-    found = score_adherence(dialogues, config=AdherenceConfig(scoring_method="rouge"))
-    assert isinstance(found[0], AdherenceScore)
-    assert found[0].session_score == 1
+    scores = score_adherence(dialogues, config=AdherenceConfig(scoring_method="rouge"))
+    assert isinstance(scores[0], AdherenceScore)
+    assert scores[0].session_score == 1
     with pytest.raises(UsageError, match="needs a judge"):
         score_adherence(dialogues)
 
 
 def test_data_without_references_is_no_failure_and_is_said(tmp_path: Path) -> None:
     """One of three dialogues lacks a reference: that does not count against `max_unscored`."""
-    made = recipe(tmp_path, "rouge", max_unscored=0.0)
-    result = run_recipe(made, out=tmp_path / "run")
+    strict = recipe(tmp_path, "rouge", max_unscored=0.0)
+    result = run_recipe(strict, out=tmp_path / "run")
     manifest = result.manifest
     assert (manifest.status, result.exit_code) == ("done", 0)
     assert manifest.unscored_shares["adherence"] == 0
@@ -125,10 +125,10 @@ def test_reasons_of_several_kinds_are_the_datas_too() -> None:
             Message(role="assistant", content="no"),
         ),
     )
-    (found,) = score_adherence([dialogue], config=AdherenceConfig(scoring_method="rouge"))
-    assert isinstance(found, Unscored)
-    assert found.reason == "no_text"
-    assert "2 (no_reference)" in found.detail
+    (score,) = score_adherence([dialogue], config=AdherenceConfig(scoring_method="rouge"))
+    assert isinstance(score, Unscored)
+    assert score.reason == "no_text"
+    assert "2 (no_reference)" in score.detail
     assert {"no_text", "no_reference", "references_mismatch", "too_few_references"} <= NOT_COUNTED
 
 

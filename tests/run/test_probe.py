@@ -1,4 +1,4 @@
-"""A judge on planted flaws, end to end: each biased judge is caught by the line that is made for it."""
+"""Probe a judge with planted flaws, end to end: the card's line for a bias catches each judge that has it."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ _KINDS = {sentence: kind for kind, sentence in KIND_SENTENCES.items()}
 
 
 def recipe(**sections: Any) -> Recipe:
-    given = {
+    base = {
         "name": "probed",
         "source": {"path": "nothing.jsonl"},
         "models": {"judge": {"engine": "scripted", "replies": []}},
         "judge": {"mode": "tokens"},
     }
-    return parse_recipe(given | sections)
+    return parse_recipe(base | sections)
 
 
 @cache
@@ -76,8 +76,8 @@ def truth() -> tuple[dict[tuple[str, str], str], dict[str, str]]:
     flaws, scenarios = {}, {}
     for case in plan().cases:
         messages = case.planted.messages
-        asked = next(m for m in reversed(messages[: case.index]) if m.role == "user")
-        key = asked.content.splitlines()[0], shown(messages[case.index])
+        question = next(m for m in reversed(messages[: case.index]) if m.role == "user")
+        key = question.content.splitlines()[0], shown(messages[case.index])
         flaws[key] = case.kind
     for dialogue in plan().judged:
         first = next(m for m in dialogue.messages if m.role == "user").content
@@ -90,7 +90,7 @@ def truth() -> tuple[dict[tuple[str, str], str], dict[str, str]]:
 
 
 class Seen:
-    """What a judge is shown, and what it is asked."""
+    """The prompt of a judge, taken apart: messages, scenario, question and turn."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -99,20 +99,20 @@ class Seen:
         start = text.rindex("<dialogue>\n")
         body = text[start:]
         self.messages = [
-            (int(turn), role, name, said.strip())
-            for turn, role, name, said in _MESSAGE.findall(body)
+            (int(turn), role, name, text_of_message.strip())
+            for turn, role, name, text_of_message in _MESSAGE.findall(body)
         ]
         scenario = re.search(r"<scenario>\n(.*?)\n</scenario>", text, re.S)
         self.scenario = scenario[1] if scenario else ""
         self.question = request.question
-        asked = re.search(r"[Tt]urn (\d+)", self.question)
-        self.turn = int(asked[1]) if asked and "whole" not in self.question else None
+        number = re.search(r"[Tt]urn (\d+)", self.question)
+        self.turn = int(number[1]) if number and "whole" not in self.question else None
 
     def user(self, turn: int) -> str:
         return next(
             (
-                said.splitlines()[0]
-                for n, role, _, said in self.messages
+                text_of_message.splitlines()[0]
+                for n, role, _, text_of_message in self.messages
                 if (n, role) == (turn, "user")
             ),
             "",
@@ -120,7 +120,9 @@ class Seen:
 
     def replies(self, turn: int | None = None) -> list[str]:
         return [
-            said for n, role, _, said in self.messages if role == "assistant" and turn in (None, n)
+            text_of_message
+            for n, role, _, text_of_message in self.messages
+            if role == "assistant" and turn in (None, n)
         ]
 
     def flaw(self, turn: int) -> str | None:
@@ -140,11 +142,11 @@ class Seen:
 
 
 def good(seen: Seen) -> float:
-    """4.9 where nothing is wrong, little where there is a flaw, less under a scenario that is another one's."""
+    """Return 4.9 where nothing is wrong, a low score where there is a flaw, less under the scenario of another dialogue."""
     _, scenarios = truth()
-    own = scenarios.get(seen.user(1), seen.scenario)
-    translated = sample_rewordings()[1].get(own)
-    lost = 0.0 if seen.scenario in (own, translated) else 0.9
+    own_scenario = scenarios.get(seen.user(1), seen.scenario)
+    translated = sample_rewordings()[1].get(own_scenario)
+    lost = 0.0 if seen.scenario in (own_scenario, translated) else 0.9
     looked_at = seen.turns if seen.turn is None else [seen.turn]
     if any(seen.flaw(turn) for turn in looked_at):
         return (3.2 if seen.turn is None else 1.4) - lost / 3
@@ -153,8 +155,8 @@ def good(seen: Seen) -> float:
 
 def picks_untouched(seen: Seen, sides: Sequence[str]) -> str:
     flaws, _ = truth()
-    asked = seen.user(seen.messages[-1][0])
-    return "B" if (asked, sides[0]) in flaws else "A"
+    question = seen.user(seen.messages[-1][0])
+    return "B" if (question, sides[0]) in flaws else "A"
 
 
 def names_kind(seen: Seen) -> str:
@@ -163,7 +165,7 @@ def names_kind(seen: Seen) -> str:
 
 
 class Judge:
-    """Answers every question of a probe by three functions."""
+    """Answers every question of a probe with three functions."""
 
     def __init__(
         self,
@@ -184,8 +186,8 @@ class Judge:
             sides = re.findall(r"<candidate>\n(.*?)\n</candidate>", seen.question, re.S)
             return likely(self.pick(seen, sides), request.labels)
         if purpose == "kind":
-            wanted = KIND_SENTENCES[self.kind(seen)]  # type: ignore[index]
-            letter = re.search(rf"^(\w) = {re.escape(wanted)}$", seen.question, re.M)
+            sentence = KIND_SENTENCES[self.kind(seen)]  # type: ignore[index]
+            letter = re.search(rf"^(\w) = {re.escape(sentence)}$", seen.question, re.M)
             assert letter
             return likely(letter[1], request.labels)
         return expecting(self.score(seen), request.labels)
@@ -195,12 +197,12 @@ class Judge:
 
 
 def rewrite(question: str, purpose: str) -> str:
-    """A message of the same length; too long a one of those about their tone."""
-    held = re.search(r"<reply>\n(.*?)\n</reply>", question, re.S)
-    assert held
+    """Return a message of the same length; a message that is too long where the flaw is its tone."""
+    reply = re.search(r"<reply>\n(.*?)\n</reply>", question, re.S)
+    assert reply
     if purpose == "reword":
-        return held[1].swapcase()
-    return "no" * len(held[1]) if "rude" in question else held[1][::-1]
+        return reply[1].swapcase()
+    return "no" * len(reply[1]) if "rude" in question else reply[1][::-1]
 
 
 def likely(letter: str, labels: Sequence[str]) -> Completion:
@@ -211,7 +213,7 @@ def likely(letter: str, labels: Sequence[str]) -> Completion:
 
 
 def expecting(value: float, labels: Sequence[str]) -> Completion:
-    """Two neighbouring digits whose mean is the value."""
+    """Return a completion with two neighbouring digits whose mean is the value."""
     value = min(5.0, max(1.0, value))
     low = min(4, int(value))
     share = value - low
@@ -221,23 +223,23 @@ def expecting(value: float, labels: Sequence[str]) -> Completion:
 
 
 def card(judge: Judge, limit: int = 39, only: str = "") -> Probed:
-    """The judge's card; of one line, only what that line needs is asked."""
-    nobody = EngineFacts(
+    """Return the judge's card; with `only`, ask only what that line needs."""
+    facts = EngineFacts(
         EngineIdentity("scripted", "judge"), frozenset({Capability.TOP_LOGPROBS}), 1
     )
     rubric = RubricConfig(mode="tokens", text="off")
-    asked = plan(limit)
-    if only in {variant.line for variant in asked.variants}:
-        asked = replace(asked, cases=asked.cases[:1], sides=(), again=())
+    probe_plan = plan(limit)
+    if only in {variant.line for variant in probe_plan.variants}:
+        probe_plan = replace(probe_plan, cases=probe_plan.cases[:1], sides=(), repeated=())
     if only:
-        kept = tuple(variant for variant in asked.variants if variant.line == only)
-        asked = replace(asked, variants=kept)
+        variants = tuple(variant for variant in probe_plan.variants if variant.line == only)
+        probe_plan = replace(probe_plan, variants=variants)
     prober = Prober.of(
-        asked, judge_stage(rubric, nobody), bind_verifier(rubric, [nobody]), Asks.of(judge.ask)
+        probe_plan, judge_stage(rubric, facts), bind_verifier(rubric, [facts]), Asks.of(judge.ask)
     )
     for job in prober.jobs():
         settled(job())
-    return prober.probed({})
+    return prober.result({})
 
 
 @cache
@@ -249,7 +251,7 @@ def test_a_good_judge_passes_every_line() -> None:
     report = good_card().report
     assert not report.unscored
     states = {line.name: (line.state, line.value, line.detail) for line in report.lines}
-    assert {name: held for name, held in states.items() if held[0] != "pass"} == {}
+    assert {name: state for name, state in states.items() if state[0] != "pass"} == {}
 
 
 def always_five(_: Seen) -> float:
@@ -257,8 +259,8 @@ def always_five(_: Seen) -> float:
 
 
 def loves_length(seen: Seen) -> float:
-    shown = seen.replies(seen.turn)
-    return 2 + len(" ".join(shown)) / len(shown or [""]) / 60
+    replies = seen.replies(seen.turn)
+    return 2 + len(" ".join(replies)) / len(replies or [""]) / 60
 
 
 def blames_the_last(seen: Seen) -> float:
@@ -282,8 +284,8 @@ def gives_the_level_it_is_told(seen: Seen) -> float:
 
 
 def ignores_the_scenario(seen: Seen) -> float:
-    own = good(seen)
-    return 4.9 if own == pytest.approx(4.0) else own
+    score = good(seen)
+    return 4.9 if score == pytest.approx(4.0) else score
 
 
 def prefers_names(seen: Seen) -> float:
@@ -389,16 +391,16 @@ def test_cards_without_a_common_case_are_refused() -> None:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ScriptedEngine:
-    made = ScriptedEngine(
+    opened = ScriptedEngine(
         Judge(), capabilities=DEFAULT_CAPABILITIES | {Capability.TOP_LOGPROBS}, keep_requests=True
     )
 
     async def scripted(_: object) -> ScriptedEngine:
-        return made
+        return opened
 
     monkeypatch.setattr(model_pool, "open_engine", scripted)
     monkeypatch.chdir(tmp_path)
-    return made
+    return opened
 
 
 def test_a_card_is_kept_and_its_replies_are_asked_for_once(
@@ -412,9 +414,9 @@ def test_a_card_is_kept_and_its_replies_are_asked_for_once(
     assert len(different) == round(small.load.requests)
     write_probe(run, probed)
     assert read_probe(run) == probed
-    held = read_trust_report(run, ProbeReport, TrustKind.PROBE)
-    assert held is not None
-    validate_record("probe", held.model_dump(mode="json"))
+    report = read_trust_report(run, ProbeReport, TrustKind.PROBE)
+    assert report is not None
+    validate_record("probe", report.model_dump(mode="json"))
     before = len(engine.requests)
     again = probe_judge(recipe(), small, run / "replies.sqlite")
     assert len(engine.requests) == before
@@ -430,11 +432,11 @@ def test_the_command_prints_its_plan_its_card_and_a_sentence(engine: ScriptedEng
     assert "13 flaws planted" in dry.output
     assert "time: no rate is known" in dry.output
     rated = ["--rate", "prefill=100,decode=10", "--json"]
-    told = json.loads(
+    dry_json = json.loads(
         CliRunner().invoke(app, ["probe", "r.yaml", "--limit", "13", "--dry-run", *rated]).output
     )
-    spent = told["prefilled_tokens"] / 100 + told["completion_tokens"] / 10
-    assert told["seconds"] == pytest.approx(spent, rel=0.01)
+    spent = dry_json["prefilled_tokens"] / 100 + dry_json["completion_tokens"] / 10
+    assert dry_json["seconds"] == pytest.approx(spent, rel=0.01)
     assert not engine.requests
     done = CliRunner().invoke(app, ["probe", "r.yaml", "--limit", "13"])
     assert done.exit_code == 0, done.output
@@ -481,10 +483,10 @@ def test_what_cannot_be_probed_is_said_before_any_call(
 def test_all_of_it_unscored_ends_with_the_exit_code_for_that(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    made = ScriptedEngine(lambda _: "?", model="silent")
+    silent = ScriptedEngine(lambda _: "?", model="silent")
 
     async def scripted(_: object) -> ScriptedEngine:
-        return made
+        return silent
 
     monkeypatch.setattr(model_pool, "open_engine", scripted)
     monkeypatch.chdir(tmp_path)
@@ -501,9 +503,9 @@ def test_a_policy_plants_what_it_can_and_the_rest_is_edited(
     both = recipe(
         models={name: {"engine": "scripted", "replies": []} for name in ("judge", "policy")}
     )
-    asked = plan_probe(both, limit=39, by_policy=30)
-    report = probe_judge(both, asked, tmp_path / "replies.sqlite").report
-    in_words = [case for case in asked.cases if is_in_words(case)][:30]
+    planned = plan_probe(both, limit=39, by_policy=30)
+    report = probe_judge(both, planned, tmp_path / "replies.sqlite").report
+    in_words = [case for case in planned.cases if is_in_words(case)][:30]
     rude = sum(case.kind == "tone_break" for case in in_words)
     assert report.planted_by["policy"] + report.planted_by["edits"] == 39
     assert report.planted_by["policy"] == len(in_words) - sum(report.not_planted.values())
@@ -519,19 +521,25 @@ def test_a_policy_that_is_not_named_cannot_plant() -> None:
 def test_a_runs_manifest_says_what_was_found_while_the_judge_is_the_same(
     engine: ScriptedEngine,
 ) -> None:
-    """The judge of the run and of the probe are one, though the probe asks for no words."""
+    """The run and the probe have the same judge, although the probe asks for no texts."""
     row = {
         "id": "d",
         "scenario": "A person asks.",
         "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}],
     }
     Path("chats.jsonl").write_text(json.dumps(row) + "\n")
-    alone: dict[str, Any] = {"source": {"path": "chats.jsonl"}, "adherence": False, "select": False}
+    no_other_stages: dict[str, Any] = {
+        "source": {"path": "chats.jsonl"},
+        "adherence": False,
+        "select": False,
+    }
     judged = {"judge": {"mode": "tokens", "text": "off"}}
-    run = run_recipe(recipe(**alone, **judged)).folder
+    run = run_recipe(recipe(**no_other_stages, **judged)).folder
     assert "not tried on planted flaws" in read_manifest(run).trust[TrustKind.PROBE]
-    write_probe(run, probe_judge(recipe(**alone, **judged), plan(13), run / "replies.sqlite"))
+    write_probe(
+        run, probe_judge(recipe(**no_other_stages, **judged), plan(13), run / "replies.sqlite")
+    )
     assert "Of 13 planted flaws" in read_manifest(run).trust[TrustKind.PROBE]
     other = {"judge": {"mode": "tokens", "text": "off", "paraphrases": 2}}
-    run_recipe(recipe(**alone, **other))
+    run_recipe(recipe(**no_other_stages, **other))
     assert "of an earlier judge" in read_manifest(run).trust[TrustKind.PROBE]

@@ -1,4 +1,4 @@
-"""What may be certified, before any label is looked at."""
+"""The checks of a certificate's question, before any label is read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from curate.run.question import Question
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"risk": 0.0}, ["--risk is the share of bad ones", "got: 0.0", "above 0 and below 1: that none at all"]),
+        ({"risk": 0.0}, ["--risk is the share of bad ones that is allowed", "got: 0.0", "above 0 and below 1: only labels of all"]),
         ({"risk": 1.0}, ["--risk", "got: 1.0"]),
-        ({"confidence": 0.5}, ["--confidence is how sure", "got: 0.5", "above 0.5 and below 1, as 0.9"]),
+        ({"confidence": 0.5}, ["--confidence is how sure", "got: 0.5", "above 0.5 and below 1, such as 0.9"]),
         ({"confidence": 1.0}, ["--confidence", "got: 1.0"]),
         ({"may_stop": True, "column": "mean_score"},
          ["cannot be certified while labels come in", "got: --anytime --column mean_score", "leave out one of them"]),

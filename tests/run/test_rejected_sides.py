@@ -1,4 +1,4 @@
-"""What the data itself calls the worse alternative never trains, unless a recipe asks for it by name."""
+"""The alternative that the data itself calls worse is never trained on, unless a recipe asks for it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def node(name: str, *replies: dict[str, Any], rank: int | None = None) -> dict[s
 
 
 def run(folder: Path, *paths: Path, **select: Any) -> RunResult:
-    given = {
+    base = {
         "name": "sides",
         "source": [{"path": str(path), "limit": 500, "license": "mit"} for path in paths],
         "judge": False,
@@ -49,7 +49,7 @@ def run(folder: Path, *paths: Path, **select: Any) -> RunResult:
         "select": {"where": {}, "active": None} | select,
         "pair_checks": False,
     }
-    return run_recipe(parse_recipe(given), out=folder)
+    return run_recipe(parse_recipe(base), out=folder)
 
 
 def exported(folder: Path) -> list[str]:
@@ -137,8 +137,8 @@ def test_no_turn_of_one_is_salvaged(tmp_path: Path) -> None:
         }
         with live_server() as server:
             run_recipe(recipe(server, data, **sections), out=tmp_path / name)
-        known = pl.read_parquet(tmp_path / name / "export/trl/turn_provenance.parquet")
-        return set(known["dialogue_id"])
+        provenance = pl.read_parquet(tmp_path / name / "export/trl/turn_provenance.parquet")
+        return set(provenance["dialogue_id"])
 
     everything = salvaged("asked", asked=True)
     assert everything & failed
@@ -147,10 +147,10 @@ def test_no_turn_of_one_is_salvaged(tmp_path: Path) -> None:
 
 def test_the_python_api_decides_alike(written: list[Path]) -> None:
     dialogues = load_dialogues(written[0]).dialogues
-    kept = select_dialogues(dialogues, [], config=SelectConfig(where={}))
-    assert [decision.reasons for decision in kept] == [(), ("rejected_side",)]
-    named = SelectConfig(where={}, rejected_sides=True)
-    assert [d.reasons for d in select_dialogues(dialogues, [], config=named)] == [(), ()]
+    decisions = select_dialogues(dialogues, [], config=SelectConfig(where={}))
+    assert [decision.reasons for decision in decisions] == [(), ("rejected_side",)]
+    with_sides = SelectConfig(where={}, rejected_sides=True)
+    assert [d.reasons for d in select_dialogues(dialogues, [], config=with_sides)] == [(), ()]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_only_the_best_siblings_of_oasst_train(shared_data: Path, tmp_path: Path
     best: dict[tuple[str, ...], int] = {}
 
     def siblings(row: dict[str, Any]) -> list[tuple[tuple[str, ...], int]]:
-        """What stands before each ranked reply, and its rank."""
+        """Return the ids of the messages before each ranked reply, and its rank."""
         ranks = row["labels"]["message_ranks"]
         return [
             (tuple(row["metadata"]["message_ids"][:place]), rank)

@@ -29,7 +29,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def read(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> ReadPage:
+def report(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> ReadPage:
     return ReadPage.of(write_report(finished, tmp_path_factory.mktemp("out") / "r.html").files[0])
 
 
@@ -41,20 +41,20 @@ def pair_lines(run: Path) -> list[dict[str, Any]]:
     ]
 
 
-def test_every_dialogue_is_there_with_its_scores(finished: Path, read: ReadPage) -> None:
+def test_every_dialogue_is_there_with_its_scores(finished: Path, report: ReadPage) -> None:
     dialogues = list(read_dialogues(finished))
-    assert [body["hash"] for body in read.dialogues] == [d.content_hash for d in dialogues]
-    assert read.figures["parts"] == []  # it is one file
+    assert [body["hash"] for body in report.dialogues] == [d.content_hash for d in dialogues]
+    assert report.figures["parts"] == []  # it is one file
     table = pl.read_parquet(finished / "scores.parquet")
-    assert read.column("id") == table["id"].to_list()
-    assert read.column("verdict") == table["verdict"].to_list()
-    for body, verdict in zip(read.dialogues, table["verdict"], strict=True):
+    assert report.column("id") == table["id"].to_list()
+    assert report.column("verdict") == table["verdict"].to_list()
+    for body, verdict in zip(report.dialogues, table["verdict"], strict=True):
         assert body["judge"].get("verdict") == verdict
         assert [len(body["messages"][start:stop]) > 0 for _, start, stop in body["turns"]]
 
 
-def test_a_turn_has_its_sign(read: ReadPage) -> None:
-    for body, signs in zip(read.dialogues, read.column("turn_scores"), strict=True):
+def test_a_turn_has_its_sign(report: ReadPage) -> None:
+    for body, signs in zip(report.dialogues, report.column("turn_scores"), strict=True):
         lowest = {
             turn["turn"]: str(min(turn["scores"].values()))
             for turn in body["judge"].get("per_turn", [])
@@ -68,23 +68,29 @@ def test_turn_0_has_no_sign_of_the_rubric_which_scores_none(tmp_path: Path) -> N
     data = write_rows(tmp_path / "chats.jsonl", [opened, chat(1)])
     with live_server() as server:
         run_recipe(recipe(server, data), out=tmp_path / "run")
-    read = ReadPage.of(write_report(tmp_path / "run").files[0])
-    assert [signs[0] for signs in read.column("turn_scores")] == [" ", " "]
-    assert [signs[0] != " " for signs in read.column("turn_roles")] == [True, False]
+    report = ReadPage.of(write_report(tmp_path / "run").files[0])
+    assert [signs[0] for signs in report.column("turn_scores")] == [" ", " "]
+    assert [signs[0] != " " for signs in report.column("turn_roles")] == [True, False]
 
 
-def test_every_pair_lies_in_its_dialogue_and_in_the_table(finished: Path, read: ReadPage) -> None:
+def test_every_pair_lies_in_its_dialogue_and_in_the_table(finished: Path, report: ReadPage) -> None:
     lines = pair_lines(finished)
     assert lines
-    shown = {pair["pair_id"]: pair for body in read.dialogues for pair in body.get("pairs", [])}
-    assert shown.keys() == {pair["pair_id"] for pair in lines} == set(read.column("id", "pairs"))
+    in_dialogues = {
+        pair["pair_id"]: pair for body in report.dialogues for pair in body.get("pairs", [])
+    }
+    assert (
+        in_dialogues.keys()
+        == {pair["pair_id"] for pair in lines}
+        == set(report.column("id", "pairs"))
+    )
     for pair in lines:
-        assert shown[pair["pair_id"]]["rejected"] == pair["rejected"]
-        assert shown[pair["pair_id"]].get("drop_reason") == pair["drop_reason"]
+        assert in_dialogues[pair["pair_id"]]["rejected"] == pair["rejected"]
+        assert in_dialogues[pair["pair_id"]].get("drop_reason") == pair["drop_reason"]
 
 
-def test_the_steps_of_the_funnel_add_up(read: ReadPage) -> None:
-    steps = read.figures["funnel"]
+def test_the_steps_of_the_funnel_add_up(report: ReadPage) -> None:
+    steps = report.figures["funnel"]
     assert {"rows read", "judged", "scored for role adherence", "selected"} <= {
         step["name"] for step in steps
     }
@@ -93,16 +99,16 @@ def test_the_steps_of_the_funnel_add_up(read: ReadPage) -> None:
         if step["reasons"] and step["column"]:
             assert set(step["reasons"]) <= {
                 value
-                for held in read.column(step["column"])
-                for value in (held if isinstance(held, list) else [held])
+                for cell in report.column(step["column"])
+                for value in (cell if isinstance(cell, list) else [cell])
             }
 
 
-def test_what_was_not_measured_is_said(read: ReadPage) -> None:
-    said = {row["kind"]: row for row in read.figures["trust"]}
-    assert "was not measured" in said["agreement with people"]["sentence"]
-    assert all(row["figures"] is None for row in said.values())
-    assert {"certificate of the selection", "probe with planted flaws", "audit"} <= said.keys()
+def test_what_was_not_measured_is_said(report: ReadPage) -> None:
+    trust = {row["kind"]: row for row in report.figures["trust"]}
+    assert "was not measured" in trust["agreement with people"]["sentence"]
+    assert all(row["figures"] is None for row in trust.values())
+    assert {"certificate of the selection", "probe with planted flaws", "audit"} <= trust.keys()
 
 
 def test_a_report_of_trust_is_shown_with_its_figures(tmp_path: Path) -> None:
@@ -110,9 +116,9 @@ def test_a_report_of_trust_is_shown_with_its_figures(tmp_path: Path) -> None:
         shares: dict[str, float]
 
     run = make_run(tmp_path)
-    made = {"made": "2026-11-20T10:00:00+00:00", "fingerprints": read_manifest(run).fingerprints}
+    common = {"made": "2026-11-20T10:00:00+00:00", "fingerprints": read_manifest(run).fingerprints}
     audit = Audit(
-        kind=TrustKind.AUDIT, sentence="One check warns.", shares={"copied": 0.25}, **made
+        kind=TrustKind.AUDIT, sentence="One check warns.", shares={"copied": 0.25}, **common
     )
     write_trust_report(run, audit)
     (row,) = (
@@ -133,7 +139,7 @@ def test_beyond_the_bound_scores_stay_and_texts_are_counted(finished: Path, tmp_
 
 
 def test_split_files_hold_each_dialogue_once(
-    finished: Path, read: ReadPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, report: ReadPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("curate.report.page.CHUNK_DIALOGUES", 10)
     written = write_report(finished, tmp_path / "part.html", max_bytes=1, split=True)
@@ -141,20 +147,20 @@ def test_split_files_hold_each_dialogue_once(
     assert written.left_out == 0
     parts = [ReadPage.of(path) for path in written.files]
     assert [b["hash"] for part in parts for b in part.dialogues] == [
-        body["hash"] for body in read.dialogues
+        body["hash"] for body in report.dialogues
     ]
     ids = [name for part in parts for name in part.column("id")]
-    assert ids == read.column("id")
+    assert ids == report.column("id")
     assert all(part.figures["parts"] == [path.name for path in written.files] for part in parts)
     pairs = [name for part in parts if part.columns["pairs"] for name in part.column("id", "pairs")]
-    assert sorted(pairs) == sorted(read.column("id", "pairs"))
+    assert sorted(pairs) == sorted(report.column("id", "pairs"))
 
 
 @pytest.mark.parametrize("select", [{"where": "auto"}, False])
 def test_a_run_without_conditions_of_its_own_has_a_report(tmp_path: Path, select: Any) -> None:
     run = make_run(tmp_path, select=select)
-    read = ReadPage.of(write_report(run).files[0])
-    steps = [step["name"] for step in read.figures["funnel"]]
+    report = ReadPage.of(write_report(run).files[0])
+    steps = [step["name"] for step in report.figures["funnel"]]
     assert ("selected" in steps) is bool(select)
 
 

@@ -1,4 +1,4 @@
-"""The pairs and dialogues of a run, as its report holds them: pairs as rows of a table, a prompt once."""
+"""The pairs and dialogues in the report of a run: pairs as rows of a table, each prompt once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from curate.run.report_dialogues import RunPairs
 
 
 def test_a_pair_is_shown_in_its_dialogue_without_what_the_dialogue_says(tmp_path: Path) -> None:
-    asked = Message(role="user", content="Where is it?")
+    question = Message(role="user", content="Where is it?")
     pair = PreferencePair(
         pair_id="p", dialogue_id="d", content_hash="h", source="natural", basis="rank", turn=1,
-        prompt=(asked,), tools=({"name": "find"},), lineage=None, confidence=None,
+        prompt=(question,), tools=({"name": "find"},), lineage=None, confidence=None,
         chosen=Message(role="assistant", content="Here."),
         rejected=Message(role="assistant", content="No."),
         check=PairCheck(preference=0.5, margin=0.25, probability=0.75, decided_by="labels"),
@@ -44,5 +44,5 @@ def test_a_pair_is_shown_in_its_dialogue_without_what_the_dialogue_says(tmp_path
         }  # fmt: skip
         assert shown["check"]["margin"] == 0.25
         assert pairs.read("d") == [shown]
-        assert [held["pair_id"] for held in pairs.read("e")] == ["q"]
+        assert [row["pair_id"] for row in pairs.read("e")] == ["q"]
         assert pairs.read("elsewhere") == []

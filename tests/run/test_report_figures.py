@@ -15,8 +15,8 @@ UNSCORED = UNSCORED_OF["judge"]
 
 
 def manifest(**fields: Any) -> Manifest:
-    given = {"name": "r", "status": "done", "started": ""}
-    return Manifest.model_validate(given | fields)
+    base = {"name": "r", "status": "done", "started": ""}
+    return Manifest.model_validate(base | fields)
 
 
 def step(name: str, unit: str, whole: int, passed: int, reasons: dict[str, int], column: Any = None) -> Any:  # fmt: skip
@@ -32,7 +32,7 @@ def test_each_step_has_what_passed_it_and_why_the_rest_did_not() -> None:
             "first_reason": [None, "judge_unscored", "judge_unscored", "top"],
         }
     )
-    held = manifest(
+    record = manifest(
         rows_in=9,
         rows_used=6,
         sources=[{"reasons": {"no_assistant": 2}}, {"reasons": {"no_assistant": 1}}],
@@ -51,7 +51,7 @@ def test_each_step_has_what_passed_it_and_why_the_rest_did_not() -> None:
         },
     )  # fmt: skip
     table = table.rename({"judge_unscored": UNSCORED})
-    assert funnel_steps(held, table) == [
+    assert funnel_steps(record, table) == [
         step("rows read", "rows", 9, 6, {"no_assistant": 3}),
         step(
             "dialogues sampled",
@@ -65,8 +65,8 @@ def test_each_step_has_what_passed_it_and_why_the_rest_did_not() -> None:
         step("forks: begun", "turns", 3, 1, {"identical": 2}),
         step("natural pairs: found", "pairs", 1, 1, {}),
     ]
-    (read,) = funnel_steps(manifest(rows_in=1, rows_used=1), pl.DataFrame())
-    assert read == step("rows read", "rows", 1, 1, {})
+    (only,) = funnel_steps(manifest(rows_in=1, rows_used=1), pl.DataFrame())
+    assert only == step("rows read", "rows", 1, 1, {})
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_each_step_has_what_passed_it_and_why_the_rest_did_not() -> None:
 def test_a_rank_correlation_needs_two_values_of_each(
     lengths: list[int], levels: list[int], expected: float | None
 ) -> None:
-    found = _rank_correlation(np.array(lengths), np.array(levels))
-    assert found == (expected if expected is None else pytest.approx(expected, abs=1e-6))
+    correlation = _rank_correlation(np.array(lengths), np.array(levels))
+    assert correlation == (expected if expected is None else pytest.approx(expected, abs=1e-6))
 
 
 def test_a_cost_is_shown_with_whose_part_it_leaves_out() -> None:
     spent = {"requests": 5, "tokens_in": 4, "tokens_cached": 3, "tokens_out": 2, "cost": 0.5}
-    held = manifest(**spent, unpriced=["policy"], seconds_by_stage={"judge": 1.5})
-    assert _cost(held) == spent | {
+    record = manifest(**spent, unpriced=["policy"], seconds_by_stage={"judge": 1.5})
+    assert _cost(record) == spent | {
         "rows": [],
         "notes": [],
         "stages": {},

@@ -1,4 +1,4 @@
-"""A run as Python has it: what it shows of itself, and exports it does not have."""
+"""The result of a run in Python: its HTML, and exports that it does not have."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ def test_an_export_that_is_not_there_says_how_to_get_it(result: RunResult, tmp_p
     with pytest.raises(UsageError) as refused:
         RunResult(tmp_path, result.manifest).rows("reward")
     path = tmp_path / "export/trl/reward.parquet"
-    said = f"the run has no such export\n  got: {path}\n  {lacking}\n  {advice}"
-    assert str(refused.value) == said
+    message = f"the run has no such export\n  got: {path}\n  {lacking}\n  {advice}"
+    assert str(refused.value) == message
     with pytest.raises(UsageError) as refused:
         result.rows("sft", "validation")
     path = result.folder / "export/trl/validation/sft.parquet"
-    said = f"the run has no such export\n  got: {path}\n  {lacking}, and select.split\n  {advice}"
-    assert str(refused.value) == said
+    message = (
+        f"the run has no such export\n  got: {path}\n  {lacking}, and select.split\n  {advice}"
+    )
+    assert str(refused.value) == message
 
 
 def test_an_export_without_rows_is_an_empty_dataset(result: RunResult) -> None:
@@ -46,21 +48,21 @@ def test_an_export_without_rows_is_an_empty_dataset(result: RunResult) -> None:
 
 
 def test_a_notebook_shows_the_head_the_figures_and_what_is_trusted(result: RunResult) -> None:
-    shown = result._repr_html_()
+    html = result._repr_html_()
     head = f'</style><h3>{result.manifest.name} <span class="badge">{result.manifest.status}</span></h3>'
     note = f'<p class="note">4 dialogues in {result.folder}</p>'
-    assert head + note in shown
-    warned = result.manifest.model_copy(update={"warnings": ["Look <here>."]})
+    assert head + note in html
+    with_warning = result.manifest.model_copy(update={"warnings": ["Look <here>."]})
     assert f'{note}<p class="warning">Look &lt;here&gt;.</p>' in (
-        RunResult(result.folder, warned)._repr_html_()
+        RunResult(result.folder, with_warning)._repr_html_()
     )
-    assert "<h4>Verdicts</h4>" in shown
-    order = [shown.rindex(f"verdict-{name}") for name in reversed(VERDICTS)]
+    assert "<h4>Verdicts</h4>" in html
+    order = [html.rindex(f"verdict-{name}") for name in reversed(VERDICTS)]
     assert order == sorted(order)
-    assert shown.index("mean helpfulness") < shown.index("coherence")
-    assert '<div class="grid"><' in shown
-    assert '<dl class="trust"><div><dt>' in shown
-    assert "<dt>pair certificate</dt>" in shown
+    assert html.index("mean helpfulness") < html.index("coherence")
+    assert '<div class="grid"><' in html
+    assert '<dl class="trust"><div><dt>' in html
+    assert "<dt>pair certificate</dt>" in html
 
 
 def test_a_run_without_scores_shows_its_head_alone(tmp_path: Path) -> None:
@@ -68,8 +70,8 @@ def test_a_run_without_scores_shows_its_head_alone(tmp_path: Path) -> None:
         {"format": 3, "name": "begun", "status": "running", "started": ""}
     )
     begun = RunResult(tmp_path, manifest)
-    shown = begun._repr_html_()
-    assert f'<p class="note">0 dialogues in {tmp_path}</p><dl' in shown
-    assert "Verdicts" not in shown
+    html = begun._repr_html_()
+    assert f'<p class="note">0 dialogues in {tmp_path}</p><dl' in html
+    assert "Verdicts" not in html
     pl.DataFrame({"id": ["a"], "n_turns": [1]}).write_parquet(tmp_path / "scores.parquet")
     assert begun.scores.height == 1

@@ -43,8 +43,8 @@ def decisions(run: Path) -> dict[str, dict[str, Any]]:
 
 def answer(run: Path, name: str, value: Any, dimension: str = "accept", **more: Any) -> Any:
     content = next(d.content_hash for d in read_dialogues(run) if d.id == name)
-    given = {"id": name, "content": content, "dimension": dimension, "value": value}
-    return given | {"rater": "ann", "time": "2026-11-23T10:00:00.000Z", "turn": None} | more
+    base = {"id": name, "content": content, "dimension": dimension, "value": value}
+    return base | {"rater": "ann", "time": "2026-11-23T10:00:00.000Z", "turn": None} | more
 
 
 def write(path: Path, *answers: Any) -> Path:
@@ -87,9 +87,9 @@ def test_people_stand_in_place_of_the_rules_with_who_and_when(run: Path, tmp_pat
         set(read_members(run, "sft")["id"]) == of_rules
     )  # what labels changed they do not certify
     text = "".join(p.read_text() for p in (run / "export" / "trl").rglob("sft*.jsonl"))
-    said = {d.id: d.messages[-1].content for d in read_dialogues(run)}
-    assert json.dumps(said[rejected]) in text
-    assert json.dumps(said[chosen]) not in text
+    last_text = {d.id: d.messages[-1].content for d in read_dialogues(run)}
+    assert json.dumps(last_text[rejected]) in text
+    assert json.dumps(last_text[chosen]) not in text
 
 
 def test_taken_again_nothing_changes_and_taken_back_the_rules_hold(
@@ -139,10 +139,10 @@ def test_a_run_that_is_done_again_keeps_the_review(tmp_path: Path) -> None:
     data = write_rows(tmp_path / "chats.jsonl", [chat(n) for n in range(6)])
     select = {"where": {"any": "n_turns > 0"}}
     with live_server() as server:
-        asked = recipe(server, data, select=select)
-        run = run_recipe(asked, out=tmp_path / "run").folder
+        same = recipe(server, data, select=select)
+        run = run_recipe(same, out=tmp_path / "run").folder
         review_run(run, write(tmp_path / "r.jsonl", answer(run, "chat-3", "reject")))
-        again = run_recipe(asked, out=tmp_path / "run")
+        again = run_recipe(same, out=tmp_path / "run")
     assert decisions(run)["chat-3"]["reasons"] == ["reviewed"]
     assert again.manifest.review is not None
     assert again.manifest.review.rejected == 1
@@ -170,8 +170,8 @@ def test_a_pair_that_people_turn_round_is_exported_nowhere_and_counted(
 def test_a_chosen_text_is_exported_as_it_was_written(run: Path, tmp_path: Path) -> None:
     pair = rows(run / "pairs" / "natural_pairs.jsonl")[0]
     text = "It comes on Tuesday, I have looked it up."
-    said = answer(run, pair["dialogue_id"], text, "chosen_text", pair_id=pair["pair_id"])
-    assert review_run(run, write(tmp_path / "r.jsonl", said)).report.texts == 1
+    edit = answer(run, pair["dialogue_id"], text, "chosen_text", pair_id=pair["pair_id"])
+    assert review_run(run, write(tmp_path / "r.jsonl", edit)).report.texts == 1
     exported = "".join(p.read_text() for p in (run / "export").rglob("dpo_natural*.jsonl"))
     assert text in exported
     assert pair["chosen"]["content"] not in exported
@@ -252,17 +252,19 @@ ANSWERS = st.lists(
 @pytest.mark.hypothesis
 @given(ANSWERS, st.integers(0, 12))
 def test_files_may_come_in_any_order_and_parts(answers: list[ReviewAnswer], cut: int) -> None:
-    whole = merged(answers)
-    assert len({one.question for one in whole}) == len(whole)
+    all_answers = merged(answers)
+    assert len({one.question for one in all_answers}) == len(all_answers)
     for other in (merged(answers[cut:], answers[:cut]), merged(merged(answers[:cut]), answers)):
-        assert {one.model_dump_json() for one in other} == {one.model_dump_json() for one in whole}
-        assert reviews_of(other).dialogues.keys() == reviews_of(whole).dialogues.keys()
+        assert {one.model_dump_json() for one in other} == {
+            one.model_dump_json() for one in all_answers
+        }
+        assert reviews_of(other).dialogues.keys() == reviews_of(all_answers).dialogues.keys()
     for content in {one.content for one in answers}:
-        votes = [one.value for one in whole if one.content == content]
-        found = reviews_of(whole).dialogues.get(content)
+        votes = [one.value for one in all_answers if one.content == content]
+        review = reviews_of(all_answers).dialogues.get(content)
         accepts, rejects = votes.count("accept"), votes.count("reject")
-        assert (found is None) == (accepts == rejects)
-        assert found is None or found[0] == (accepts > rejects)
+        assert (review is None) == (accepts == rejects)
+        assert review is None or review[0] == (accepts > rejects)
 
 
 def test_nothing_of_a_rejected_dialogue_is_trained_on_in_part(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What people's answers come to, without a run: votes, the latest answer, and what stands in place of the rules."""
+"""People's answers without a run: votes, the latest answer, and decisions in place of the rules'."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ A, B, C, D, E = (letter * 32 for letter in "abcde")
 def answer(
     content: str = A, value: str = "accept", rater: str = "ann", **more: Any
 ) -> ReviewAnswer:
-    given = {"id": "chat", "dimension": "accept", "time": "2026-01-01T10:00:00Z"} | more
-    return ReviewAnswer(content=content, value=value, rater=rater, **given)
+    base = {"id": "chat", "dimension": "accept", "time": "2026-01-01T10:00:00Z"} | more
+    return ReviewAnswer(content=content, value=value, rater=rater, **base)
 
 
 def of_pair(pair: str, value: str, rater: str = "ann", dimension: str = "better", **more: Any):
@@ -38,7 +38,7 @@ def of_pair(pair: str, value: str, rater: str = "ann", dimension: str = "better"
 
 
 def test_most_of_those_who_decide_about_a_dialogue_win() -> None:
-    found = reviews_of(
+    reviews = reviews_of(
         [
             answer(A, "accept", "ann", time="3"),
             answer(A, "reject", "bob", time="1"),
@@ -49,16 +49,16 @@ def test_most_of_those_who_decide_about_a_dialogue_win() -> None:
             answer(D, "4", "dee", dimension="helpfulness"),
         ]
     )
-    assert found.dialogues == {
+    assert reviews.dialogues == {
         A: (True, ("bob", "cem", "ann"), "3"),
         B: (False, ("ann",), "2026-01-01T10:00:00Z"),
     }
-    assert found.disagreed == {C}
-    assert found.raters == {"ann", "bob", "cem", "dee"}
+    assert reviews.disagreed == {C}
+    assert reviews.raters == {"ann", "bob", "cem", "dee"}
 
 
 def test_a_pair_is_turned_where_more_call_the_rejected_side_better() -> None:
-    found = reviews_of(
+    reviews = reviews_of(
         [
             of_pair("p", "rejected"),
             of_pair("p", "tie", "bob"),
@@ -71,8 +71,8 @@ def test_a_pair_is_turned_where_more_call_the_rejected_side_better() -> None:
             answer(value="x", dimension="chosen_text"),
         ]
     )
-    assert found.turned == {"p"}
-    assert found.texts == {"s": "later words"}
+    assert reviews.turned == {"p"}
+    assert reviews.texts == {"s": "later words"}
 
 
 def test_the_chosen_text_is_exported_as_it_was_written() -> None:
@@ -85,11 +85,11 @@ def test_the_chosen_text_is_exported_as_it_was_written() -> None:
             | {"rejected": {"role": "assistant", "content": "no"}}
         )
 
-    found = reviews_of([of_pair(name, "new", dimension="chosen_text") for name in ("p", "r")])
-    given = [pair("p", "old"), pair("q", "old"), pair("r", None)]
-    exported = list(found.pairs(given))
+    reviews = reviews_of([of_pair(name, "new", dimension="chosen_text") for name in ("p", "r")])
+    pairs = [pair("p", "old"), pair("q", "old"), pair("r", None)]
+    exported = list(reviews.pairs(pairs))
     assert [one.chosen and one.chosen.content for one in exported] == ["new", "old", None]
-    assert exported[1:] == given[1:]
+    assert exported[1:] == pairs[1:]
 
 
 def test_the_later_answer_of_a_person_to_a_question_counts() -> None:
@@ -163,7 +163,7 @@ def test_answers_are_kept_and_read_again(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         read_answers(tmp_path / "gone.jsonl")
     assert "no such review file" in str(caught.value)
-    assert "what the report's page exports" in str(caught.value)
+    assert "an export of the report's page" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -70,10 +70,10 @@ def test_curate_reads_every_row_with_its_references_and_label(
 
 
 def test_no_baseline_or_surface_mark_tells_adherent_from_violating(check: ModuleType) -> None:
-    found = check.baseline_areas()
-    assert {name for _, name in found} >= {"word_count", "overlap", "position", "unigram"}
-    assert {half for half, _ in found} == {"all", "dev", "sealed"}
-    assert list(check.baseline_faults(found)) == []
+    areas = check.baseline_areas()
+    assert {name for _, name in areas} >= {"word_count", "overlap", "position", "unigram"}
+    assert {half for half, _ in areas} == {"all", "dev", "sealed"}
+    assert list(check.baseline_faults(areas)) == []
     assert list(check.baseline_faults(check.surface_areas())) == []
 
 
@@ -110,9 +110,9 @@ def test_the_plain_tier_keeps_format_mirror_and_split(
 
 
 def test_no_baseline_or_surface_mark_tells_the_plain_tier_apart(check: ModuleType) -> None:
-    found = check.baseline_areas("plain")
-    assert {half for half, _ in found} == {"all", "dev", "sealed"}
-    assert list(check.baseline_faults(found, "plain")) == []
+    areas = check.baseline_areas("plain")
+    assert {half for half, _ in areas} == {"all", "dev", "sealed"}
+    assert list(check.baseline_faults(areas, "plain")) == []
     assert list(check.baseline_faults(check.surface_areas("plain"), "plain")) == []
 
 
@@ -165,10 +165,10 @@ def test_the_check_finds_a_row_in_the_wrong_half(
 ) -> None:
     moved = {"dev": [*halves["dev"], halves["sealed"][0]], "sealed": halves["sealed"]}
     for tier in check.TIERS:
-        said = list(check.split_faults(moved, tier))
-        assert any("should hold the roles" in fault for fault in said)
-        assert any(fault.startswith("user message in both halves") for fault in said)
-        assert any(fault.startswith("field in both halves") for fault in said)
+        faults = list(check.split_faults(moved, tier))
+        assert any("should hold the roles" in fault for fault in faults)
+        assert any(fault.startswith("user message in both halves") for fault in faults)
+        assert any(fault.startswith("field in both halves") for fault in faults)
 
 
 def test_the_check_finds_another_file(
@@ -188,9 +188,9 @@ def test_the_check_finds_another_file(
 
 def test_the_check_finds_a_baseline_that_knows(check: ModuleType) -> None:
     turns = check.read_turns("dev")
-    told = check.areas(turns, [float(turn.is_adherent) for turn in turns])
-    assert told["all"] == 1
-    assert list(check.baseline_faults({("dev", "told"): told})) == [
+    areas = check.areas(turns, [float(turn.is_adherent) for turn in turns])
+    assert areas["all"] == 1
+    assert list(check.baseline_faults({("dev", "told"): areas})) == [
         "told has AUC 1.000 on dev against all"
     ]
 
@@ -248,12 +248,12 @@ def test_the_report_compares_on_the_turns_that_every_prompt_scored(
     knows = [float(turn.is_adherent) for turn in turns]
     blind: list[float | None] = [0.5] * len(turns)
     blind[3] = None
-    said = compare.report(turns, {"paper": blind, "ours": knows})
-    assert "95 of 96 turns scored" in said
-    paper = next(line for line in said.splitlines() if line.startswith("| paper |"))
+    report = compare.report(turns, {"paper": blind, "ours": knows})
+    assert "95 of 96 turns scored" in report
+    paper = next(line for line in report.splitlines() if line.startswith("| paper |"))
     assert paper.split(" | ")[1] == "0.500"
     assert paper.endswith("| 1 |")
-    differences = [line for line in said.splitlines() if line.startswith("| ours minus paper")]
+    differences = [line for line in report.splitlines() if line.startswith("| ours minus paper")]
     assert [line.split(" | ")[1] for line in differences] == ["all", *sorted(check.KINDS)]
     assert all(
         line.endswith("+0.500 | +0.500 to +0.500 | +0.500 to +0.500 |") for line in differences
@@ -267,24 +267,24 @@ def test_rows_that_only_the_history_decides_are_reported_apart(
     rows = check.read_rows("dev", "plain")
     decides = compare.history_decides(turns)
     assert decides == [by == "history" for by in check.decided_by(rows)]
-    # What a perfect judge without the history sees: the role, and nothing where the history decides.
+    # Scores of a perfect judge without the history: it knows the role, and nothing where the history decides.
     role_only = [
         0.5 if by_history else float(turn.is_adherent)
         for turn, by_history in zip(turns, decides, strict=True)
     ]
     knows = [float(turn.is_adherent) for turn in turns]
-    said = compare.report(turns, {"paper": role_only, "ours": knows}).splitlines()
-    cells = {line.split(" | ")[1]: line.split(" | ")[2:5] for line in said if " minus " in line}
+    report = compare.report(turns, {"paper": role_only, "ours": knows}).splitlines()
+    cells = {line.split(" | ")[1]: line.split(" | ")[2:5] for line in report if " minus " in line}
     assert cells["all, history decides"] == ["1.000", "0.500", "+0.500"]
     assert cells["all, role decides"] == ["1.000", "1.000", "+0.000"]
     requests = {True: compare.our_request, False: compare.paper_request}
     for sees_history, request in requests.items():
-        asked = {
+        prompts = {
             request(turn).messages[0]["content"]
             for turn, by_history in zip(turns, decides, strict=True)
             if by_history
         }
-        assert len(asked) == decides.count(True) / (1 if sees_history else 2)
+        assert len(prompts) == decides.count(True) / (1 if sees_history else 2)
 
 
 async def test_a_question_that_was_answered_is_not_asked_again(

@@ -1,4 +1,4 @@
-"""Which rows of a stage are still missing when a run goes on, and why rows of another run do not count."""
+"""The rows of a stage that are still missing when a run is resumed, and why rows of another run cannot be reused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_rows_of_another_way_of_asking_say_what_differs(tmp_path: Path) -> None:
 
     chosen = {"mode": "auto", "output_mode": "auto", "reference": None, "jury": None}
     other = {"mode": "json", "output_mode": "binary", "reference": "nli", "jury": "median"}
-    code = "the code of the stage is another (that run: curate 0.9), and made its rows otherwise"
+    code = "the code of the stage differs (that run: curate 0.9)"
     assert differences(StageName.JUDGE, chosen, other) == [code]
     adherence = differences(StageName.ADHERENCE, chosen, other)
     assert adherence == ["config adherence.jury is null there, median here"]

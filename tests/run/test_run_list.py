@@ -1,4 +1,4 @@
-"""Which folders are listed as runs."""
+"""The folders that are listed as runs."""
 
 from __future__ import annotations
 

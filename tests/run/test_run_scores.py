@@ -1,4 +1,4 @@
-"""What a judge said of a labelled item, or why there is nothing."""
+"""A judge's score of a labelled item, or why there is none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from curate.trust.levels import LabelledReading
 
 
 def judgment(**coherence: Any) -> Judgment:
-    whole = {
+    conversation = {
         "coherence": {"score": 4} | coherence,
         "task_completion": {"score": "n/a"},
         "repair_handling": {"score": 2, "digit": "n/a"},
@@ -26,7 +26,7 @@ def judgment(**coherence: Any) -> Judgment:
     return Judgment.model_validate(
         {
             "dialogue_id": "d", "content_hash": "h", "identity": {"engine": "e", "model": "m"},
-            "per_turn": [turn], "conversation_level": whole, "verdict": "good", "weakest_turn": None,
+            "per_turn": [turn], "conversation_level": conversation, "verdict": "good", "weakest_turn": None,
         }
     )  # fmt: skip
 
@@ -48,13 +48,13 @@ READING = {"mean": 3.25, "coverage": 1.0, "probabilities": {"3": 0.6, "4": 0.2, 
 def test_an_item_has_its_level_its_digit_its_expectation_and_how_likely_it_is_none(
     turn: int | None, name: str, read: JudgedItem | str
 ) -> None:
-    held = {"h": judgment(digit=3, reading=READING)}
-    assert item_reading(Item("h", turn, name), held, {}) == read
+    judgments = {"h": judgment(digit=3, reading=READING)}
+    assert item_reading(Item("h", turn, name), judgments, {}) == read
 
 
 def test_a_reading_that_never_said_none_is_certain_of_a_level() -> None:
-    held = {"h": judgment(reading={"mean": 4.0, "coverage": 1.0, "probabilities": {"4": 1.0}})}
-    assert item_reading(Item("h", None, "coherence"), held, {}) == JudgedItem(4, 4, 4.0, 0.0)
+    judgments = {"h": judgment(reading={"mean": 4.0, "coverage": 1.0, "probabilities": {"4": 1.0}})}
+    assert item_reading(Item("h", None, "coherence"), judgments, {}) == JudgedItem(4, 4, 4.0, 0.0)
 
 
 def test_labels_of_what_has_no_score_are_counted_with_their_place() -> None:
@@ -63,8 +63,8 @@ def test_labels_of_what_has_no_score_are_counted_with_their_place() -> None:
         Item("x", None, "coherence"): Label(5, (5, 5), "gold:2", 2),
     }
     unused = Unused()
-    held = {"h": judgment(digit=3, reading=READING)}
-    read = list(labelled_readings(labels, held, {}, {"h": "g", "x": "g"}, unused))
-    assert read == [LabelledReading(3.25, 3, 0.2, 5, "g")]
+    judgments = {"h": judgment(digit=3, reading=READING)}
+    readings = list(labelled_readings(labels, judgments, {}, {"h": "g", "x": "g"}, unused))
+    assert readings == [LabelledReading(3.25, 3, 0.2, 5, "g")]
     why = "the judge could not score the dialogue"
     assert (unused.counts, unused.first) == ({why: 2}, {why: "gold:2"})

@@ -1,4 +1,4 @@
-"""The sample data is what its README says: it loads whole, and its planted flaws stand where it says."""
+"""The sample data is what its README says: all of it loads, and its planted flaws are where the README says."""
 
 from __future__ import annotations
 

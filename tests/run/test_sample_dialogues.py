@@ -22,8 +22,8 @@ def test_each_ends_with_a_reply_before_its_flaw() -> None:
 
 
 def test_they_keep_their_roles_and_scenarios_unless_the_recipes_role_goes_first() -> None:
-    own, given = of(role="A waiter."), of(role="A waiter.", role_from="recipe")
-    assert {dialogue.role_definition for dialogue in given} == {"A waiter."}
-    assert len({dialogue.role_definition for dialogue in own} - {"A waiter."}) > 1
-    for dialogues in (own, given):
+    by_data, by_recipe = of(role="A waiter."), of(role="A waiter.", role_from="recipe")
+    assert {dialogue.role_definition for dialogue in by_recipe} == {"A waiter."}
+    assert len({dialogue.role_definition for dialogue in by_data} - {"A waiter."}) > 1
+    for dialogues in (by_data, by_recipe):
         assert not {dialogue.scenario for dialogue in dialogues} & {None, "", "Elsewhere."}

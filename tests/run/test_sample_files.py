@@ -1,4 +1,4 @@
-"""What `curate sample` writes for people to answer, answered, and read back by the commands that take labels."""
+"""The files of `curate sample`: written, answered, and read back by the commands that take labels."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TOOLS = sorted(EXPORTS)
 def answered(folder: Path, tool: str, say: Any) -> Path:
     """The export of a project that was made from what `curate sample` wrote; `say` answers an item."""
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    shown = json.loads(files["tasks.json" if tool == "label-studio" else "records.json"])
-    export = EXPORTS[tool](files, [[("7", say(item))] for item in shown])
+    items = json.loads(files["tasks.json" if tool == "label-studio" else "records.json"])
+    export = EXPORTS[tool](files, [[("7", say(item))] for item in items])
     file = folder.parent / f"{folder.name}.json"
     file.write_text(json.dumps(export))
     return file
@@ -63,9 +63,9 @@ def test_a_tool_tells_nobody_which_side_is_which_and_its_answers_turn_pairs_roun
     wrong: list[str] = []
 
     def say(item: Any) -> dict[str, str]:
-        shown = item["data" if tool == "label-studio" else "fields"]
+        sides = item["data" if tool == "label-studio" else "fields"]
         about = item["data" if tool == "label-studio" else "metadata"]
-        sure = "a" if shown["a"].startswith("[assistant] Sure") else "b"
+        sure = "a" if sides["a"].startswith("[assistant] Sure") else "b"
         if not wrong:
             wrong.append(about["pair_id"])
             return {"better": "ab"[sure == "a"]}
@@ -73,9 +73,9 @@ def test_a_tool_tells_nobody_which_side_is_which_and_its_answers_turn_pairs_roun
 
     export = answered(project, tool, say)
     assert call("certify", run, export, "--out", tmp_path / "c.json").exit_code == 0
-    found = read_trust_report(run, Certificate, TrustKind.PAIR_CERTIFICATE)
-    assert found is not None
-    assert (found.labels.bad, found.labels.drawn) == (1, 30)
+    certificate = read_trust_report(run, Certificate, TrustKind.PAIR_CERTIFICATE)
+    assert certificate is not None
+    assert (certificate.labels.bad, certificate.labels.drawn) == (1, 30)
     done = review_run(run, export)
     assert done.report.pairs_turned == 1
     turned = [answer for answer in kept_answers(run) if answer.value == "rejected"]

@@ -108,7 +108,7 @@ def test_a_server_that_is_killed_costs_its_calls_in_flight_and_nothing_else(
         folder.mkdir()
         server = Server(folder)
         server.start()
-        given = planned(tmp_path, server.base_url, retries=600 if is_back_at_once else 0)
+        to_run = planned(tmp_path, server.base_url, retries=600 if is_back_at_once else 0)
 
         def end(server: Server = server, moment: int = moment) -> None:
             while len({key for key, _ in server.seen()} & about) < moment:
@@ -120,14 +120,14 @@ def test_a_server_that_is_killed_costs_its_calls_in_flight_and_nothing_else(
         killer = threading.Thread(target=end)
         killer.start()
         if is_back_at_once:
-            result = run_recipe(given, out=folder / "run")
+            result = run_recipe(to_run, out=folder / "run")
             killer.join()
         else:
             with pytest.raises(EngineError, match="cannot be used any more"):
-                run_recipe(given, out=folder / "run")
+                run_recipe(to_run, out=folder / "run")
             killer.join()
             server.start()
-            result = run_recipe(given, out=folder / "run")
+            result = run_recipe(to_run, out=folder / "run")
         assert result.exit_code == 0
         events = [(key, event) for key, event in server.seen() if key in about]
         answered, asked = set(), Counter[str]()
@@ -141,11 +141,11 @@ def test_a_server_that_is_killed_costs_its_calls_in_flight_and_nothing_else(
         assert asked.total() - len(about) <= IN_FLIGHT
         assert is_accounted_for(folder / "run")
         assert verify_run(folder / "run").differences == ()
-        made = contents(folder / "run")
-        different = [name for name in calm if calm[name] != made.get(name)]
+        files = contents(folder / "run")
+        different = [name for name in calm if calm[name] != files.get(name)]
         assert different == [name for name in different if name.endswith(OF_THE_PROCESS)]
-        assert calm.keys() == made.keys()
+        assert calm.keys() == files.keys()
         before = len(server.seen())
-        assert run_recipe(given, out=folder / "run").exit_code == 0
+        assert run_recipe(to_run, out=folder / "run").exit_code == 0
         assert [key for key, _ in server.seen()[before:] if key in about] == []
         server.kill()

@@ -1,4 +1,4 @@
-"""Runs with a jury and with a cascade: who is asked what, what is kept, and what the run says of it."""
+"""Runs with a jury and with a cascade: the calls of each judge, the kept replies, and the reports."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def is_about_a_dialogue(body: Body) -> bool:
 
 
 def asked(server: CountingServer, run: Callable[[], Any]) -> tuple[Any, Counter[str]]:
-    """A result, and how often each model was asked about a dialogue for it; probes hold none."""
+    """Return a result, and how often each model was asked about a dialogue for it (probes contain none)."""
     before = len(server.requests)
     result = run()
     return result, Counter(
@@ -143,9 +143,9 @@ def test_a_jurys_majority_decides_and_its_disagreement_is_a_column(
     assert len({*calls.values()}) == 1
     assert calls.keys() == {*names}
     apart = scores.select("verdict", "jury_disagreement").group_by("verdict").mean().to_dicts()
-    found = {row["verdict"]: row["jury_disagreement"] for row in apart}
-    assert found["poor"] == pytest.approx(0)
-    assert found["excellent"] == pytest.approx(2 / 3 * (4.97 - 1.05))
+    disagreement = {row["verdict"]: row["jury_disagreement"] for row in apart}
+    assert disagreement["poor"] == pytest.approx(0)
+    assert disagreement["excellent"] == pytest.approx(2 / 3 * (4.97 - 1.05))
     assert manifest.sets["review"] == 20
     assert scores["uncertainty"].max() > 0.5  # which the active-learning set goes by
     identity = manifest.identities["judge"]
@@ -178,9 +178,9 @@ def test_a_jury_is_estimated_and_its_replies_are_kept_for_each(
     assert calls.total() == 0
     assert again.manifest.verdicts == {"poor": 30}
     assert again.manifest.fingerprints["judge"] != result.manifest.fingerprints["judge"]
-    left = run_in_loop(make_plan(chosen, out=tmp_path / "run")).left
-    assert left is not None
-    assert left.total.requests == 0
+    rest = run_in_loop(make_plan(chosen, out=tmp_path / "run")).left
+    assert rest is not None
+    assert rest.total.requests == 0
 
 
 def test_retrying_asks_the_judge_that_failed_and_no_other(
@@ -281,8 +281,8 @@ def test_labels_that_fitted_a_cascade_do_not_certify_it(
     fitted = cascade(server, data, fit=str(tmp_path / "cascade.json"))
     result = run_recipe(fitted, out=tmp_path / "run")
     assert used_to_fit(result.manifest, False) == {*fit.labelled}
-    alone = run_recipe(cascade(server, data, threshold=0.3), out=tmp_path / "run")
-    assert not used_to_fit(alone.manifest, False)
+    unfitted = run_recipe(cascade(server, data, threshold=0.3), out=tmp_path / "run")
+    assert not used_to_fit(unfitted.manifest, False)
 
 
 def test_a_calibration_is_of_the_jury_as_it_is_put_together(
@@ -384,8 +384,8 @@ def test_a_jury_scores_the_role_and_metrics_together(
     assert row["overall_score"] == pytest.approx(20)  # 1 of 5, the lowest
     assert row["metrics_disagreement"] == pytest.approx((2 + 4 + 2) / 3 / 5, abs=0.01)
     for record in adherence_of(result.folder, needed=True).values():
-        said = [one.scores["1"] for one in record.opinions]
-        assert said == pytest.approx([0.9, 0.7, 0.1], abs=0.01)
+        scores = [one.scores["1"] for one in record.opinions]
+        assert scores == pytest.approx([0.9, 0.7, 0.1], abs=0.01)
     # Another rule costs no call.
     sections["judge"] = {"text": "off", "jury": {"adherence": "minimum"}}
     other = jury(server, data, *names, **sections)
@@ -424,7 +424,7 @@ def test_a_cascade_leaves_the_role_to_its_large_judge_and_says_so(
     chosen = recipe(data, {"judge": models["judge"]}, role="A clerk.", adherence={})
     plan = run_in_loop(make_plan(chosen, out=tmp_path / "run", limit=4))
     assert plan.estimate is not None
-    assert any("a cascade divides the rubric" in said for said in plan.estimate.assumptions)
+    assert any("a cascade divides the rubric" in text for text in plan.estimate.assumptions)
     result, calls = asked(server, lambda: run_recipe(chosen, out=tmp_path / "run", limit=4))
     assert result.manifest.identities["adherence"].model == "large"
     assert calls["large"] == 4
@@ -470,17 +470,17 @@ def test_it_says_so_of_the_role_and_of_metrics(
 
     def numbered(body: Body) -> Body | str:
         texts = "\n".join(str(message.get("content") or "") for message in body["messages"])
-        found = re.search(r"Question (\d+)", texts)
-        if found is None or not body.get("logprobs"):
+        match = re.search(r"Question (\d+)", texts)
+        if match is None or not body.get("logprobs"):
             return in_role(body)
-        number, own = int(found[1]), {"large": 2, "third": 3, "odd": 4}[body["model"]]
+        number, factor = int(match[1]), {"large": 2, "third": 3, "odd": 4}[body["model"]]
         if "ONLY with YES" in texts:
-            yes = 0.2 + 0.5 * (number % 3 > 0) + 0.02 * (number * own % 7)
+            yes = 0.2 + 0.5 * (number % 3 > 0) + 0.02 * (number * factor % 7)
             return {
                 "text": "YES",
                 "first_token": [("YES", math.log(yes)), ("NO", math.log(1 - yes))],
             }
-        digit = str((number + ((number + own) % 7 == 0)) % 6)
+        digit = str((number + ((number + factor) % 7 == 0)) % 6)
         return {"text": digit, "first_token": [(digit, math.log(0.9)), ("N", math.log(0.01))]}
 
     server.answer = numbered
@@ -488,16 +488,16 @@ def test_it_says_so_of_the_role_and_of_metrics(
     chosen = jury(server, data, "large", "third", "odd", judge=False, select=False, **scored)
     run_recipe(chosen, out=tmp_path / "run")
     gold = tmp_path / "gold.csv"
-    said = {
+    label_of = {
         "adherence": lambda n: "yes" if n % 3 else "no",
         "metric_response_delivery": lambda n: n % 6,
     }
     gold.write_text(
         "id,dimension,value\n"
-        + "".join(f"chat-{n},{name},{of(n)}\n" for n in range(30) for name, of in said.items())
+        + "".join(f"chat-{n},{name},{of(n)}\n" for n in range(30) for name, of in label_of.items())
     )
     report = measure_agreement(tmp_path / "run", gold).report
-    for name in said:
+    for name in label_of:
         figures = report.dimensions[name].jury
         assert figures is not None, name
         assert (figures.judges, figures.items) == (3, 30)

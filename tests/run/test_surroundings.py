@@ -1,4 +1,4 @@
-"""What a run stands on gives way at some moment: the disk, the clock.
+"""The surroundings of a run fail at some moment: the disk, the clock.
 
 A disk that is full, read-only or broken ends a command with one plain sentence, and the same command goes on. Where a
 process may mount a file system for itself, the disk is a real one of a few KiB, full for every library. Folders become
@@ -83,11 +83,13 @@ def test_a_disk_that_refuses(
         set_writable(again.folder, True)
         in_flight = quiet.in_flight(again)
         if done.returncode:
-            said = done.stdout + done.stderr
-            assert done.returncode == 1, said
-            assert "Traceback" not in said
-            assert re.search(r"error: .+\n(.+\n)*.*do: ", done.stderr), said
-            assert re.search(r"runs/killed|calibration\.json", " ".join(done.stderr.split())), said
+            output = done.stdout + done.stderr
+            assert done.returncode == 1, output
+            assert "Traceback" not in output
+            assert re.search(r"error: .+\n(.+\n)*.*do: ", done.stderr), output
+            assert re.search(r"runs/killed|calibration\.json", " ".join(done.stderr.split())), (
+                output
+            )
             ended[stage] += 1
             again.finish(command)
         quiet.check(again, command, in_flight)

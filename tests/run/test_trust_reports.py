@@ -1,4 +1,4 @@
-"""Reports of trust in a run folder: what manifest, `show` and card say of them."""
+"""Trust reports in a run folder, and their sentences in the manifest."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ def test_what_was_not_measured_is_said(run: Path) -> None:
 def test_a_report_is_kept_and_its_sentence_stands_in_the_manifest(run: Path) -> None:
     write_trust_report(run, _audit())
     assert read_trust_report(run, _Audit, TrustKind.AUDIT) == _audit()
-    told = read_manifest(run).trust
-    assert told[TrustKind.AUDIT] == "Two of nine checks warn."
-    assert told[TrustKind.PROBE] == NOT_TAKEN[TrustKind.PROBE]
+    sentences = read_manifest(run).trust
+    assert sentences[TrustKind.AUDIT] == "Two of nine checks warn."
+    assert sentences[TrustKind.PROBE] == NOT_TAKEN[TrustKind.PROBE]
 
 
 def test_a_report_of_other_rows_is_not_taken_for_the_runs(run: Path) -> None:
     write_trust_report(run, _audit("f0"))
-    said = read_manifest(run).trust[TrustKind.AUDIT]
-    assert "Two of nine" not in said
-    assert "2026-11-20, of an earlier judge" in said
+    sentence = read_manifest(run).trust[TrustKind.AUDIT]
+    assert "Two of nine" not in sentence
+    assert "2026-11-20, of an earlier judge" in sentence
     assert not is_current(_audit("f0").fingerprints, read_manifest(run).fingerprints)
     assert is_current(_audit("f1").fingerprints, read_manifest(run).fingerprints)
 

@@ -70,8 +70,8 @@ def finished(server: CountingServer, tmp_path_factory: pytest.TempPathFactory) -
     ids = pl.read_parquet(run / "scores.parquet")["id"].to_list()
     gold = folder / "gold.csv"
     gold.write_text("id,value\n" + "".join(f"{one},4\n" for one in ids))
-    asked = ["--bad", "human < 3", "--risk", "0.3", "--confidence", "0.7"]
-    arguments = ["certify", str(run), str(gold), *asked, "--out", str(folder / "c.json")]
+    question = ["--bad", "human < 3", "--risk", "0.3", "--confidence", "0.7"]
+    arguments = ["certify", str(run), str(gold), *question, "--out", str(folder / "c.json")]
     certified = CliRunner().invoke(app, arguments)
     assert certified.exit_code == 0, certified.output
     return run
@@ -82,20 +82,27 @@ def run(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
-def places(found: Verification) -> set[str]:
-    return {difference.place for difference in found.differences}
+def places(verification: Verification) -> set[str]:
+    return {difference.place for difference in verification.differences}
 
 
 def test_a_run_is_what_its_kept_replies_give(run: Path, server: CountingServer) -> None:
-    before, asked = contents(run), len(server.requests)
-    found = verify_run(run)
-    assert found.differences == ()
-    assert found.rows.keys() == {"judge", "adherence", "metrics", "factuality", "fork", "natural"}
-    assert found.rows["judge"] == 16
-    assert found.certificates == 1
-    assert not found.no_reply
-    assert "no model was asked" in found.sentence
-    assert len(server.requests) == asked
+    before, requests = contents(run), len(server.requests)
+    verification = verify_run(run)
+    assert verification.differences == ()
+    assert verification.rows.keys() == {
+        "judge",
+        "adherence",
+        "metrics",
+        "factuality",
+        "fork",
+        "natural",
+    }
+    assert verification.rows["judge"] == 16
+    assert verification.certificates == 1
+    assert not verification.no_reply
+    assert "no model was asked" in verification.sentence
+    assert len(server.requests) == requests
     assert contents(run) == before
 
 
@@ -108,27 +115,27 @@ def contents(run: Path) -> dict[str, bytes]:
 
 
 def change_row(stage: str, change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
-    """One row of a stage, as an editor who knows the format would change it."""
+    """Return a function that changes one row of a stage, as somebody who knows the format would."""
 
     def plant(run: Path) -> None:
         [table] = run.glob(f"{stage}/*/rows.parquet")
         rows = StageRows(table.parent, dump=orjson.dumps, load=orjson.loads)
-        held = dict(rows.read())
-        key = next(iter(held))
-        change(held[key])
-        rows.append(key, held[key])
-        rows.compact(list(held))
+        records = dict(rows.read())
+        key = next(iter(records))
+        change(records[key])
+        rows.append(key, records[key])
+        rows.compact(list(records))
         rows.close()
 
     return plant
 
 
 A_SCORE = """SELECT number FROM kept WHERE CAST(value AS TEXT) LIKE '{"text":" 1"%' ORDER BY number LIMIT 1"""
-"""A reply that a score of the judge is read from: the judge is asked first, and digits are scores."""
+"""Query for a reply that a score of the judge is read from: the judge is asked first, and digits are scores."""
 
 
 def change_reply(run: Path) -> None:
-    """One reply of the judge gives a score another probability, and its checksum fits."""
+    """Change a score's probability in one reply of the judge, and the checksum with it."""
     with sqlite3.connect(run / "replies.sqlite") as base:
         query = f"SELECT key, value FROM kept WHERE number = ({A_SCORE})"
         [(key, value)] = base.execute(query).fetchall()
@@ -225,9 +232,9 @@ IN_WHAT_WAS_MADE = {
 def test_each_planted_change_of_what_was_made_is_found(run: Path) -> None:
     for plant in IN_WHAT_WAS_MADE.values():
         plant(run)
-    found = verify_run(run)
-    assert places(found) == IN_WHAT_WAS_MADE.keys()
-    by_place = {difference.place: difference for difference in found.differences}
+    verification = verify_run(run)
+    assert places(verification) == IN_WHAT_WAS_MADE.keys()
+    by_place = {difference.place: difference for difference in verification.differences}
     assert by_place["judge"].units == ("chat-0",)
     assert by_place["judge"].fields == ("verdict",)
     assert by_place["scores.parquet"].fields == ("mean_score",)
@@ -254,9 +261,9 @@ def test_a_planted_change_of_what_it_is_made_from_is_found(
     plant: Callable[[Path], None], place: str, run: Path
 ) -> None:
     plant(run)
-    found = verify_run(run)
-    assert place in places(found), found.differences
-    assert place in found.sentence
+    verification = verify_run(run)
+    assert place in places(verification), verification.differences
+    assert place in verification.sentence
 
 
 def test_a_row_whose_call_failed_stands_without_a_reply(tmp_path: Path) -> None:
@@ -264,8 +271,8 @@ def test_a_row_whose_call_failed_stands_without_a_reply(tmp_path: Path) -> None:
 
     def answer(body: Body) -> Any:
         if "chat 2" in str(body["messages"]):
-            told = {"error": {"message": "this model's maximum context length is 10 tokens"}}
-            return web.json_response(told, status=400)
+            reply = {"error": {"message": "this model's maximum context length is 10 tokens"}}
+            return web.json_response(reply, status=400)
         if "chat 3" in str(body["messages"]):
             return web.json_response({"error": {"message": "no such thing"}}, status=400)
         return answer_by_hash(body)
@@ -273,9 +280,9 @@ def test_a_row_whose_call_failed_stands_without_a_reply(tmp_path: Path) -> None:
     data = write_rows(tmp_path / "chats.jsonl", [chat(n, turns=3) for n in range(5)])
     with live_server(answer=answer) as server:
         run_recipe(recipe(server, data), out=tmp_path / "run")
-    found = verify_run(tmp_path / "run")
-    assert found.differences == ()
-    assert found.no_reply == {"judge": 2, "adherence": 2}
+    verification = verify_run(tmp_path / "run")
+    assert verification.differences == ()
+    assert verification.no_reply == {"judge": 2, "adherence": 2}
 
 
 def test_the_command_says_what_differs(run: Path) -> None:
