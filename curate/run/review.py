@@ -131,6 +131,12 @@ def _answers_of_tool(run: Path, file: Path) -> list[ReviewAnswer]:
         row["id"] = row.pop("dialogue_id", None)
         row["time"] = row.get("time") or written.replace("+00:00", "Z")
         if row["dimension"] == BETTER:
+            if not row.get("draw"):
+                raise UsageError(
+                    "an answer about a pair does not say which draw it is of",
+                    got=f"{file}: pair {row.get('pair_id')}",
+                    expected="`draw` in the metadata, as `curate sample --tool` wrote it: it says which side was shown as a",
+                )
             sides = ("b", "a") if (row["draw"], row["pair_id"]) in swapped else ("a", "b")
             side_of = dict(zip(sides, ("chosen", "rejected"), strict=True))
             row["value"] = row["better"] = side_of.get(row["value"], row["value"])

@@ -247,7 +247,7 @@ class _Verifier:
                 fields=(f"fingerprint {then} -> {now}",),
             )
             return
-        for folder in sorted((self.remade / stage).iterdir()):
+        for folder in sorted((self.remade / stage).glob("*")):
             if not folder.is_dir():
                 continue
             run_rows = _raw_rows(self.run / stage / folder.name)

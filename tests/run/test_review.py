@@ -279,3 +279,12 @@ def test_nothing_of_a_rejected_dialogue_is_trained_on_in_part(tmp_path: Path) ->
     answers = [{"id": name, "content": content} | some for name, content in hashes.items()]
     review_run(run, write(tmp_path / "r.jsonl", *answers))
     assert (rows_of("sft"), rows_of("sft_salvaged"), rows_of("kto_turns")) == (0, 0, 0)
+
+
+def test_a_tools_answer_about_a_pair_of_no_draw_is_refused(run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "records.json"
+    answered = {"better": [{"value": "a", "user_id": "u"}]}
+    record = {"metadata": {"pair_id": "p"}, "responses": answered, "status": "completed"}
+    file.write_text(json.dumps([record]))
+    with pytest.raises(UsageError, match="does not say which draw it is of"):
+        review_run(run, file)

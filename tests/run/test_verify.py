@@ -297,6 +297,13 @@ def test_the_command_says_what_differs(run: Path) -> None:
     assert other.stdout.splitlines()[-1] == "The run is not what its kept replies give: judge."
 
 
+def test_a_stage_without_rows_verifies(server: CountingServer, tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "chats.jsonl", [chat(0)])
+    planned = recipe(server, data, fork={"resamples": 1, "where": "1 = 0"})
+    run_recipe(planned, out=tmp_path / "run")
+    assert verify_run(tmp_path / "run").differences == ()
+
+
 def test_a_run_that_cannot_be_verified_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a run folder"):
         verify_run(tmp_path)
