@@ -59,10 +59,13 @@ from curate.stages.stage import (
     Stage,
     WorkItem,
     asks_about,
-    code_version,
     label_of,
+    stage_code,
 )
 from curate.storage.stage_rows import fingerprint
+
+PAIR_ROOMS = ("pairs", "judging", "adherence")
+"""Whose code compares two sides: the preference, the rubric's scores of each, and whether they keep the role."""
 
 
 def fork_stage(
@@ -151,7 +154,7 @@ def fork_stage(
         models.policy.identity.key,
         models.reviser.identity.key,
         FORK_PROMPTS,
-        code_version("curate.pairs"),
+        stage_code(*PAIR_ROOMS),
         *verifier.marks,
         *([] if measured is None else [measured.result]),
         *([facts.model_dump(mode="json"), factuality_prompts()] if facts else []),
@@ -214,7 +217,7 @@ def natural_stage(
         config.may_be_fine,
         judged.result,
         FORK_PROMPTS,
-        code_version("curate.pairs"),
+        stage_code(*PAIR_ROOMS),
         *verifier.marks,
     )
     identity = pair_identity(verifier.identity)

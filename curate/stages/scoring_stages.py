@@ -56,8 +56,8 @@ from curate.stages.stage import (
     WorkItem,
     asks_about,
     calls_as_it_runs,
-    code_version,
     identity_of,
+    stage_code,
     stage_fingerprint,
 )
 from curate.storage.stage_rows import fingerprint
@@ -155,7 +155,7 @@ def calibrate_judge(
             return row
         return with_levels(row, calibration.levels, named, reject_mismatch=reject)
 
-    marks = (named.model_dump(mode="json"), reject, code_version("curate.judging"))
+    marks = (named.model_dump(mode="json"), reject, stage_code("judging"))
     return Calibrated(apply, named, fingerprint(rows_fingerprint, *marks))
 
 
@@ -232,7 +232,7 @@ def calibrate_metrics(
     def apply(row: Measured) -> Measured:
         return row if isinstance(row, Unscored) else with_metric_levels(row, fitted.levels, named)
 
-    marks = (named.model_dump(mode="json"), code_version("curate.judging"))
+    marks = (named.model_dump(mode="json"), stage_code("judging"))
     return Calibrated(apply, named, fingerprint(rows_fingerprint, *marks))
 
 
@@ -265,9 +265,8 @@ def reference_stage(
     async def run(item: WorkItem, _: Asks) -> Scored:
         return scorer.score(item.dialogue)
 
-    rows_fingerprint = fingerprint(
-        stage_fingerprint("adherence", scorer.config.model_dump(mode="json"), scorer.identity),
-        code_version("curate.adherence.reference"),
+    rows_fingerprint = stage_fingerprint(
+        "adherence", scorer.config.model_dump(mode="json"), scorer.identity
     )
     return Stage(
         StageName.ADHERENCE,

@@ -216,12 +216,25 @@ def calls_as_it_runs(
     return expected
 
 
+_SHARED_CODE = ("dialogue.py", "engines", "records", "stages", "statistics.py")
+"""What all stages stand on, in the package."""
+
+
+def stage_code(*rooms: str) -> str:
+    """Return a hash of the code and prompts that make a stage's rows: its rooms', and what all stages stand on.
+
+    What changed makes the rows again, from kept replies.
+    """
+    return fingerprint(*map(code_version, sorted({*rooms, *_SHARED_CODE})))
+
+
 @cache
-def code_version(package: str) -> str:
-    """Hash of a room's source and prompts, subfolders included: what changed makes its rows anew (from kept replies)."""
+def code_version(name: str, package: str = "curate") -> str:
+    """Return a hash of the source and prompts of a module (`dialogue.py`) or a room, subfolders included."""
     digest = hashlib.blake2b(digest_size=8)
-    for name, source in _sources(resources.files(package)):
-        digest.update(name.encode() + b"\n" + source)
+    place = resources.files(package).joinpath(name)
+    for source, content in _sources(place) if place.is_dir() else [(name, place.read_bytes())]:
+        digest.update(source.encode() + b"\n" + content)
     return digest.hexdigest()
 
 
@@ -235,13 +248,8 @@ def _sources(folder: Traversable, inside: str = "") -> Iterator[tuple[str, bytes
 
 
 def stage_fingerprint(room: str, config: dict[str, Any], identity: JudgeIdentity) -> str:
-    """Return the fingerprint of rows that a config, who scores and the code of a room and of the engines determine."""
-    return fingerprint(
-        config,
-        identity.model_dump(mode="json"),
-        code_version(f"curate.{room}"),
-        code_version("curate.engines"),
-    )
+    """Return the fingerprint of rows that a config, who scores and the code of a room determine."""
+    return fingerprint(config, identity.model_dump(mode="json"), stage_code(room))
 
 
 def identity_of(engine: EngineIdentity, mode: str, prompts: str) -> JudgeIdentity:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +16,7 @@ from curate.errors import EngineError
 from curate.judging.config import RubricConfig
 from curate.recipe import parse_recipe
 from curate.records import StageName
-from curate.stages import WorkItem, adherence_stage, bind_stages, code_version, judge_stage
+from curate.stages import WorkItem, adherence_stage, bind_stages, judge_stage
 
 
 def make_dialogue(name: str) -> Dialogue:
@@ -62,40 +59,6 @@ async def test_the_affinity_is_no_part_of_the_key():
     request = engine.requests[0]
     assert request.affinity
     assert request.key(engine.identity) == replace(request, affinity="").key(engine.identity)
-
-
-@pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package `a_room` with a subfolder that is none."""
-    folder = tmp_path / "a_room"
-    (folder / "inner/deep").mkdir(parents=True)
-    for name in ("__init__.py", "one.py", "inner/two.py", "inner/deep/three.py"):
-        (folder / name).write_text(f"# {name}\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    yield folder
-    sys.modules.pop("a_room", None)
-    code_version.cache_clear()
-
-
-@pytest.mark.parametrize("name", ["one.py", "inner/two.py", "inner/deep/three.py"])
-def test_changed_code_in_a_room_or_below_changes_its_version(package: Path, name: str) -> None:
-    before = code_version("a_room")
-    code_version.cache_clear()
-    assert code_version("a_room") == before
-    (package / name).write_text("# changed\n")
-    code_version.cache_clear()
-    assert code_version("a_room") != before
-
-
-def test_a_moved_file_changes_the_version_and_a_cached_one_does_not(package: Path) -> None:
-    before = code_version("a_room")
-    (package / "inner/__pycache__").mkdir()
-    (package / "inner/__pycache__/two.pyc").write_bytes(b"compiled")
-    code_version.cache_clear()
-    assert code_version("a_room") == before
-    (package / "inner/two.py").rename(package / "two.py")
-    code_version.cache_clear()
-    assert code_version("a_room") != before
 
 
 def test_a_worker_with_another_stage_is_refused() -> None:
