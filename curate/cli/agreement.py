@@ -100,9 +100,6 @@ def show_agreement(console: Console, report: Agreement, *, details: bool = False
     console.print()
     console.print(_figure_table(report.dimensions))
     console.print()
-    for share in report.shares:
-        if share.refused:  # the others stand in the sentence
-            console.print(escape(share.described), soft_wrap=True)
     for name, held in report.dimensions.items():
         if held.alternative is not None:
             console.print(escape(f"{name}: {_alternative(held)}"), soft_wrap=True)
@@ -237,6 +234,15 @@ def _steps(report: Agreement) -> Iterator[str]:
         for held in report.dimensions.values()
     ):  # fmt: skip
         yield "`curate calibrate` with these labels makes levels that agree better (column `if calibrated`)."
+    good = report.dimensions.get("good")
+    if good is not None and good.spearman.value is not None and good.dialogues > 2:
+        least = (good.dialogues - 2) ** -0.5
+        if abs(good.spearman.value) <= least:
+            # prediction-powered inference saves nothing there (Angelopoulos et al., arXiv 2311.01453)
+            yield (
+                f"For the share of good dialogues this judge saves no labels: it follows people's decisions with a correlation "
+                f"of {short(good.spearman.value)}, and {good.dialogues:,} dialogues need more than {short(least)}."
+            )
     if failing:
         yield (
             "Where agreement is low, first look whether the labelling guide and the rubric mean the same: read the "

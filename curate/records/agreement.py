@@ -261,7 +261,7 @@ def why_not(held: DimensionAgreement) -> str:
 def agreement_sentence(
     dimensions: Mapping[str, DimensionAgreement], shares: Iterable[CorrectedShare]
 ) -> str:
-    """Tell the findings in one plain sentence, and one for each share that could be corrected."""
+    """Tell the findings in one plain sentence, and one for each share: what it is in truth, or why that cannot be told."""
 
     def named(state: str, shown: Callable[[str, DimensionAgreement], str]) -> str:
         return ", ".join(
@@ -292,5 +292,5 @@ def agreement_sentence(
     if open_ones := named("not_enough_labels", waiting):
         parts.append(f"there are too few labels to tell on {open_ones}")
     text = "; ".join(parts)
-    told = [text, *(share.described for share in shares if not share.refused)]
+    told = [text, *(share.described for share in shares)]
     return " ".join(f"{one[0].upper()}{one[1:]}." for one in told)
