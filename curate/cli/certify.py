@@ -152,7 +152,7 @@ def _show(certificate: Certificate, place: Path | None) -> None:
     OUT.print(f"{word}: {escape(certificate.sentence)}", soft_wrap=True)
     if place is not None:
         section = "fork" if certificate.kind is TrustKind.PAIR_CERTIFICATE else "select"
-        usable = held.of != "natural_pairs"
+        usable = held.of != "natural_pairs"  # those are certified as they are
         used = (
             f"; a recipe uses it as `{section}: {{certificate: {escape(str(place))}}}`"
             if usable

@@ -12,7 +12,7 @@ from curate.engines.accounting import cost_of
 from curate.engines.base import Usage
 from curate.engines.open import Prices
 from curate.judging.opinions import short_name
-from curate.records import CascadeReport, JudgeOpinion, JuryMember, JuryReport
+from curate.records import CascadeFit, CascadeReport, JudgeOpinion, JuryMember, JuryReport
 from curate.statistics import wilson
 
 
@@ -145,6 +145,17 @@ class CascadeTally:
             sentence="",
         )
         return made.model_copy(update={"sentence": _sentence(made)})
+
+
+def drift_warning(report: CascadeReport, fit: CascadeFit | None) -> str | None:
+    """Warn that a cascade surely loses more than its fit allowed: judges or data are not those it was fitted to."""
+    if fit is None or report.lost_interval is None or report.lost_interval[0] <= fit.risk:
+        return None
+    low, high = report.lost_interval
+    return (
+        f"The cascade loses {low:.1%} to {high:.1%} of all verdicts, and was fitted to lose at most {fit.risk:.1%}: these "
+        "dialogues are unlike those it was fitted to. Fit it again: curate calibrate RUN --cascade"
+    )
 
 
 def _sentence(made: CascadeReport) -> str:

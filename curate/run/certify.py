@@ -108,6 +108,13 @@ def certify_run(run: str | Path, gold: str | Path | GivenLabels, question: Quest
             fix="--anytime, which holds whenever one stops, or a draw with another --seed",
         )
     of = question.of or _default_set(question, labels)
+    if of == "natural_pairs" and question.column is not None:
+        raise UsageError(
+            "no recipe could apply a threshold on pairs of the data",
+            got=f"--of natural_pairs --column {question.column}",
+            expected="--of pairs, whose threshold `fork.certificate` applies",
+            fix="certify the pairs of the data as they are: leave out --column",
+        )
     members = read_members(run, of, question.column)
     apart = used_to_fit(manifest, labels.pairs) | _chosen_by(labels, question.hold_out)
     promised = without_units(members, apart)

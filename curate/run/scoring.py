@@ -26,7 +26,7 @@ from curate.judging.calibrated_levels import (
 )
 from curate.judging.factuality.tally import FactualityTally
 from curate.judging.metrics.tally import MetricsTally
-from curate.judging.panel_tally import CascadeTally, JuryTally
+from curate.judging.panel_tally import CascadeTally, JuryTally, drift_warning
 from curate.records import (
     AdherenceScore,
     FactualityScore,
@@ -258,6 +258,8 @@ def _count(job: Job, name: StageName, rows: StageRows[Any], hashes: pl.Series) -
         turns += missing
         in_part += missing > 0
     report.jury, report.cascade = jury.report(), cascade.report()
+    if report.cascade is not None and job.recipe.models.cascade is not None:
+        job.log.warn(drift_warning(report.cascade, job.recipe.models.cascade.fit))
     job.log.warn_about_data(name)
     if turns:
         job.log.warn(

@@ -63,6 +63,8 @@ def test_pairs_are_labelled_blind_and_certified(tmp_path: Path) -> None:
     )
     many = say_which(run, blank, tmp_path / "gold.csv", wrong=9)
     assert call("certify", run, many, "--of", "natural_pairs").exit_code == 1
+    threshold = call("certify", run, many, "--of", "natural_pairs", "--column", "evidence")
+    assert (threshold.exit_code, "no recipe could apply" in threshold.output) == (2, True)
     with pytest.raises(UsageError, match="not of pairs that forks made"):
         ForkConfig.model_validate({"certificate": str(out)})
 

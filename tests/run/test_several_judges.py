@@ -21,13 +21,15 @@ from curate.executors.loop import run as run_in_loop
 from curate.planning.plan import make_plan
 from curate.publishing.card import _judges
 from curate.recipe import Recipe, parse_recipe
-from curate.records import Judgment, Unscored
+from curate.records import Judgment, TrustKind, Unscored
 from curate.records.validation import validate_record
 from curate.run.agreement import measure_agreement
 from curate.run.audit import audit_run, plan_second_judging
 from curate.run.cascade_fit import fit_cascade
+from curate.run.certify import certify_run
 from curate.run.pipeline import RunResult, run_recipe
 from curate.run.populations import used_to_fit
+from curate.run.question import Question
 from curate.run.run_scores import adherence_of
 from curate.stages import bind_stages, model_pool
 from curate.storage.whole_files import write_record
@@ -283,6 +285,51 @@ def test_labels_that_fitted_a_cascade_do_not_certify_it(
     assert used_to_fit(result.manifest, False) == {*fit.labelled}
     unfitted = run_recipe(cascade(server, data, threshold=0.3), out=tmp_path / "run")
     assert not used_to_fit(unfitted.manifest, False)
+
+
+def test_a_cascade_that_loses_more_than_it_was_fitted_for_says_so(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    run_recipe(cascade(server, data), out=tmp_path / "both")
+    fit, _ = fit_cascade(tmp_path / "both", risk=0.2)
+    write_record(tmp_path / "cascade.json", fit)
+    chosen = cascade(server, data, fit=str(tmp_path / "cascade.json"), check=1.0)
+    calm = run_recipe(chosen, out=tmp_path / "calm").manifest
+    assert not any("was fitted to lose" in warning for warning in calm.warnings)
+
+    def drifted(body: Body) -> Body | str:
+        return serve(body | {"model": "odd"} if body["model"] == "large" else body)
+
+    server.answer = drifted  # now the large judge finds all bad
+    lost = run_recipe(chosen, out=tmp_path / "drifted").manifest
+    assert lost.cascade is not None
+    assert (lost.cascade.checked, lost.cascade.lost) == (20, 20)
+    [warning] = [warning for warning in lost.warnings if "was fitted to lose" in warning]
+    assert "at most 20.0%" in warning
+
+
+def test_a_certificate_of_a_cascade_is_of_its_final_scores_and_of_no_other_cascade(
+    server: CountingServer, data: Path, tmp_path: Path
+) -> None:
+    models = cascade(server, data, threshold=0.3).models.model_dump(mode="json", exclude_none=True)
+    scored = recipe(data, models)
+    run_recipe(scored, out=tmp_path / "run")
+    gold, out = tmp_path / "gold.csv", tmp_path / "certificate.json"
+    rows = (f"chat-{n},accept,{'yes' if n % 3 else 'no'}\n" for n in range(30))
+    gold.write_text("id,dimension,value\n" + "".join(rows))
+    question = Question(risk=0.2, of="scored", column="mean_score")
+    certificate = certify_run(tmp_path / "run", gold, question)
+    # The small judge alone finds all thirty excellent; the cascade's scores tell the ten bad ones apart.
+    assert (certificate.issued, certificate.certified.size) == (True, 20)
+    assert certificate.identities["judge"].engine == "cascade"
+    write_record(out, certificate)
+    select = {"certificate": str(out), "active": None}
+    same = run_recipe(recipe(data, models, select=select), out=tmp_path / "run")
+    assert same.manifest.trust[TrustKind.CERTIFICATE] == certificate.sentence
+    assert same.sft.num_rows == 20
+    other = cascade(server, data, threshold=0.9).models.model_dump(mode="json", exclude_none=True)
+    with pytest.raises(UsageError, match=r"select\.certificate"):
+        run_recipe(recipe(data, other, select=select), out=tmp_path / "other")
 
 
 def test_a_calibration_is_of_the_jury_as_it_is_put_together(

@@ -36,14 +36,14 @@ def true_loss(threshold: float, error: float, slope: float) -> float:
 def test_no_more_is_lost_than_promised(number: int, error: float, slope: float) -> None:
     rng = np.random.default_rng(0)
     broken = 0
-    for _ in range(RUNS // 4):
+    for _ in range(RUNS):
         try:
             found = fit_cascade_threshold(sample(rng, number, error, slope), RISK, CONFIDENCE)
         except CurateError:
             continue
         broken += true_loss(found.value, error, slope) > RISK
     # Three standard errors over what is allowed.
-    assert broken / (RUNS // 4) <= 1 - CONFIDENCE + 3 * np.sqrt(0.09 / (RUNS // 4))
+    assert broken / RUNS <= 1 - CONFIDENCE + 3 * np.sqrt(0.09 / RUNS)
 
 
 def test_where_none_passes_no_threshold_is_made_up() -> None:
