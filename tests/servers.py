@@ -166,7 +166,7 @@ class CountingServer:
             `usage`, `tool_calls`.
         delay: seconds before a reply, or (low, high) to draw from.
         is_held: replies wait for as long as this is true.
-        crowd: replies wait until this many calls have been open at once.
+        crowd: replies about a dialogue (`chat …`) wait until this many calls have been open at once.
         owned_by: what /v1/models says, by which clients know the flavour of a server.
         token_prompts: what /v1/completions does with lists of token ids: `exact` gives the log-probabilities
             of `logprob_token_ids` as vLLM does, `top` does not know that field, None has no such path.
@@ -286,7 +286,8 @@ class CountingServer:
                     self.delay if isinstance(self.delay, tuple) else (self.delay, self.delay)
                 )
                 await asyncio.sleep(random.uniform(low, high))
-            while self.is_held or self.largest_in_flight < self.crowd:  # noqa: ASYNC110 (set by another thread, where an event could not be)
+            is_about_one = "chat " in json.dumps(body)  # not the question that opens an engine
+            while self.is_held or (is_about_one and self.largest_in_flight < self.crowd):  # noqa: ASYNC110 (set by another thread, where an event could not be)
                 await asyncio.sleep(0.01)
             if request.path.endswith("/v1/completions"):
                 if self.refuse_lists is not None:

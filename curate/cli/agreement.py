@@ -241,7 +241,7 @@ def _steps(report: Agreement) -> Iterator[str]:
             # prediction-powered inference saves nothing there (Angelopoulos et al., arXiv 2311.01453)
             yield (
                 f"For the share of good dialogues this judge saves no labels: it follows people's decisions with a correlation "
-                f"of {short(good.spearman.value)}, and {good.dialogues:,} dialogues need more than {short(least)}."
+                f"of {short(good.spearman.value)}, and {plural(good.dialogues, 'dialogue')} need more than {short(least)}."
             )
     if failing:
         yield (

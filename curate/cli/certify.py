@@ -219,7 +219,7 @@ def _plan(
     if question.test == "threshold":
         OUT.print(
             f"A threshold on {escape(question.column or '')} is looked for from the strictest on: the first that is tried has "
-            f"at least {first_labels(200, risk, error):,} labels at or above it, and {first_labels(300, risk, error):,} where 300 "
+            f"at least {plural(first_labels(200, risk, error), 'label')} at or above it, and {first_labels(300, risk, error):,} where 300 "
             "are labelled in all. So draw 200 or more, the fewer of the set are good the more; what follows holds for the "
             "labels at or above a threshold.",
             soft_wrap=True,
