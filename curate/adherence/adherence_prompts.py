@@ -41,7 +41,7 @@ _KINDS: dict[ViolationKind, str] = {
 
 
 def prompt(name: str) -> str:
-    """Text of one prompt file."""
+    """Return the text of one prompt file."""
     return prompt_file("adherence", name)
 
 
@@ -61,7 +61,7 @@ REASON_VERSION = _version("adherence-reason-2", _REASON_FILES)
 
 
 def prompt_version(config: AdherenceConfig) -> str:
-    """The version of the prompts that determine this config's scores."""
+    """Return the version of the prompts that determine this config's scores."""
     is_turn = config.evaluation_granularity == "turn"
     return PROMPT_VERSION if is_turn else CONVERSATION_VERSION
 
@@ -69,7 +69,7 @@ def prompt_version(config: AdherenceConfig) -> str:
 def nested_trunks(
     dialogue: Dialogue, config: AdherenceConfig, rubric: str | None = None
 ) -> list[Trunk]:
-    """The trunk that ends with each assistant turn, in order.
+    """Return the trunk that ends with each assistant turn, in order.
 
     Args:
         rubric: what is asked, in place of the definition's question about a turn.
@@ -81,7 +81,7 @@ def nested_trunks(
 
 
 def answer_request(on: Trunk, config: AdherenceConfig, problem: str | None = None) -> Request:
-    """The request for the answer about a trunk's last turn, or about all of it (`evaluation_granularity`).
+    """Return the request for the answer about a trunk's last turn, or all of it (`evaluation_granularity`).
 
     Args:
         on: the trunk that ends with this turn.
@@ -103,13 +103,13 @@ def answer_request(on: Trunk, config: AdherenceConfig, problem: str | None = Non
 
 
 def violation_kinds(definition: Definition) -> tuple[ViolationKind, ...]:
-    """The kinds there are; under the restrictive definition, leaving out a demand is no violation."""
+    """Return the kinds of violation; under the restrictive definition, leaving out a demand is none."""
     kinds: tuple[ViolationKind, ...] = get_args(ViolationKind)
     return tuple(k for k in kinds if definition == "constructive" or k != "constructive")
 
 
 def reason_schema(config: AdherenceConfig, *, adherent: bool) -> dict[str, Any]:
-    """JSON schema of a reason."""
+    """Return the JSON schema of a reason."""
     text = {"type": "string"}
     properties: dict[str, Any] = {}
     if not adherent:
@@ -122,7 +122,7 @@ def reason_schema(config: AdherenceConfig, *, adherent: bool) -> dict[str, Any]:
 def reason_request(
     on: Trunk, config: AdherenceConfig, *, adherent: bool, problem: str | None = None
 ) -> Request:
-    """The request for the reason of an answer, on the trunk of its question.
+    """Return the request for the reason of an answer, on the trunk of its question.
 
     Args:
         problem: why an earlier reply could not be used; makes this a retry.

@@ -175,7 +175,7 @@ _PROBLEMS = {
 
 
 def passage(quoted: str, text: str) -> str | None:
-    """The passage of `text` that `quoted` repeats, as it stands there; None where there is none.
+    """Return the passage of `text` that `quoted` repeats, as it stands there; None where there is none.
 
     It begins and ends with whole words, so that a letter or two do not pass for a quotation. Case and the form
     of quotation marks within it are not looked at: a judge that begins in the middle of a sentence, or writes

@@ -28,7 +28,7 @@ _DISTRIBUTIONS = frozenset({Capability.TOP_LOGPROBS, Capability.LABEL_LOGPROBS})
 
 
 def _of_adherence(value: Any) -> JudgeCalibration | None:
-    """The part about role adherence of a calibration file."""
+    """Return the part about role adherence of a calibration file."""
     read = read_calibration(value, "adherence.calibration", "adherence")
     return None if read is None else read.adherence
 
@@ -168,7 +168,7 @@ class AdherenceConfig(Config):
 def resolve_output_mode(
     config: AdherenceConfig, capabilities: Collection[Capability]
 ) -> tuple[OutputMode, str | None]:
-    """The output mode an engine can serve, and a warning where that is not what was asked for.
+    """Return the output mode an engine can serve, and a warning where the config names another.
 
     As in the paper, an engine without log-probabilities is asked in binary mode; `auto` leaves that to the engine,
     so it is no warning there. The caller prints the warning once and keeps it with the run; scores of the two
@@ -224,7 +224,7 @@ def settle_calibration(
 
 
 def describe_threshold(config: AdherenceConfig, identity: JudgeIdentity) -> str:
-    """One sentence: whether scores with this identity are yes or no by a threshold fitted to people's labels."""
+    """Say in one sentence whether scores with this identity are yes or no by a threshold fitted to people's labels."""
     if identity != identity.uncalibrated():
         return "Role adherence goes by a threshold fitted to people's labels."
     method = "judge" if config.scoring_method == "llm_judge" else "method"

@@ -61,7 +61,7 @@ class AdherenceTally:
             self._add_slope(turns)
 
     def _add_positions(self, turns: Sequence[Turn]) -> None:
-        """Sums by position; a turn that is neither adherent nor not ends what is known of a dialogue."""
+        """Add up turns by position; a turn that is neither adherent nor not ends what is known of a dialogue."""
         while len(self._positions) < len(turns):
             self._positions.append(_Position())
         in_role = True
@@ -135,7 +135,7 @@ class AdherenceTally:
         return found
 
     def _slope(self) -> tuple[float | None, tuple[float, float] | None]:
-        """The slope within dialogues (each its own level), and its interval by the spread between them."""
+        """Return the slope within dialogues (each its own level), and its interval by the spread between them."""
         count, moved, spread, moved2, both, spread2 = self._slopes
         if not count:
             return None, None

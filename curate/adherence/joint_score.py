@@ -16,7 +16,7 @@ from curate.records.jury import JuryRule, of_several
 def combine_scores(
     rows: Sequence[AdherenceScore], rule: JuryRule, config: AdherenceConfig
 ) -> AdherenceScore | Unscored:
-    """One record of several judges' records of a dialogue.
+    """Join several judges' records of a dialogue.
 
     Args:
         rows: of each judge, without calibration.
@@ -68,7 +68,7 @@ def combine_scores(
 def combine_turns(
     turns: Sequence[AdherenceTurn], rule: JuryRule, config: AdherenceConfig
 ) -> AdherenceTurn:
-    """One turn of several judges' records of it; unscored where one of them is.
+    """Join several judges' records of a turn; unscored where one of them is.
 
     A judge without evidence (`imputed`) is left out as long as another has some. With an even number of judges in
     words half of them are no majority.

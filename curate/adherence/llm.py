@@ -237,7 +237,7 @@ async def _ask_until_read(
 def turn_of(
     number: int, answer: AdherenceAnswer, reason: AdherenceReason | None = None
 ) -> AdherenceTurn:
-    """The record of one turn's answer."""
+    """Return the record of one turn's answer."""
     return AdherenceTurn(
         turn=number,
         score=answer.score,

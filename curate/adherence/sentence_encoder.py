@@ -39,7 +39,7 @@ class Encoder(Protocol):
         ...
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of length 1 in the order of the texts, float32, shape (texts, dimensions)."""
+        """Return vectors of length 1 in the order of the texts, float32, shape (texts, dimensions)."""
         ...
 
     @property
@@ -84,7 +84,7 @@ class SentenceEncoder:
         }
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """As in `Encoder`; a text longer than the encoder reads is cut there, and counted."""
+        """Return vectors as in `Encoder`; a text longer than the encoder reads is cut there, and counted."""
         model = self._model
         limit = model.max_seq_length
         if limit:
@@ -129,7 +129,7 @@ class Embedder:
                 self._store.put((key, row.tobytes()) for (key, _), row in rows)
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of the texts, in order, shape (texts, dimensions), float64; embeds what is missing."""
+        """Return vectors of the texts, in order, shape (texts, dimensions), float64; embeds what is missing."""
         import numpy as np
 
         keys = [key_of(self._name, text) for text in texts]
@@ -188,19 +188,19 @@ def device_of(config: ReferenceConfig) -> str:
 
 
 def token_limit(tokenizer: Any, model: Any) -> int:
-    """Tokens a transformers model reads, special ones included."""
+    """Return how many tokens a transformers model reads, special ones included."""
     limit = int(tokenizer.model_max_length)
     # A tokenizer that does not know says 10^30; position tables hold up to two reserved rows.
     return limit if limit < 10**6 else int(model.config.max_position_embeddings) - 2
 
 
 def model_name(model: str) -> str:
-    """A Hub id as it is; of a folder its last name, so that a score does not depend on where it lies."""
+    """Return a Hub id as it is; of a folder its last name, so that a score does not depend on where it lies."""
     return Path(model).resolve().name if Path(model).is_dir() else model
 
 
 def revision_of(model: str, config: Any) -> str:
-    """The Hub commit a model was loaded from; of a folder, a hash of its files."""
+    """Return the Hub commit a model was loaded from; of a folder, a hash of its files."""
     folder = Path(model)
     if not folder.is_dir():
         return str(getattr(config, "_commit_hash", None) or "")

@@ -43,7 +43,7 @@ class NoSession:
 
 
 def aggregate(turns: Sequence[AdherenceTurn], config: AdherenceConfig) -> SessionScore | NoSession:
-    """Weighted mean of the turn scores, with its interval and whether the dialogue is adherent.
+    """Return the weighted mean of the turn scores, with its interval and whether the dialogue is adherent.
 
     Strict mode asks every assistant turn to be adherent; a turn without a score is not known to be. Without
     strict mode the session score must reach `threshold`. Where the conversation is asked about as a whole, its
@@ -89,7 +89,7 @@ def aggregate(turns: Sequence[AdherenceTurn], config: AdherenceConfig) -> Sessio
 def interval_of(
     scores: Sequence[float], weights: Sequence[float], score: float, config: AdherenceConfig
 ) -> tuple[tuple[float, float], str]:
-    """The 95 % interval of a session score, and the name of its method.
+    """Return the 95 % interval of a session score, and the name of its method.
 
     One turn that is scored between 0 and 1 says nothing about the spread between turns. Its interval is the
     whole range (0, 1) rather than a width of zero, and the method says so.
@@ -111,7 +111,7 @@ def interval_of(
 
 
 def trend_of(turns: Sequence[AdherenceTurn]) -> AdherenceTrend | None:
-    """Does adherence change over the assistant turns? None for fewer than two scored ones.
+    """Test whether adherence changes over the assistant turns; None for fewer than two scored ones.
 
     Positions count assistant turns, unscored ones included. Weights are not used: a weight says how much a
     turn matters, not when it came. A 0.5 for want of evidence is left out.
@@ -128,7 +128,7 @@ def trend_of(turns: Sequence[AdherenceTurn]) -> AdherenceTrend | None:
 
 
 def turns_in_role(turns: Sequence[AdherenceTurn]) -> int:
-    """Turns before the first that is not adherent, or of which that is not known; all where there is none."""
+    """Count turns before the first that is not adherent, or of which that is not known; all where there is none."""
     return sum(1 for _ in takewhile(lambda turn: turn.adherent is True, turns))
 
 

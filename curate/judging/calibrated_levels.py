@@ -77,7 +77,7 @@ def check_good_metrics(calibration: Calibration | None, identity: JudgeIdentity 
 
 
 def describe_levels(calibration: Calibration | None, identity: JudgeIdentity) -> str:
-    """One sentence: whether the verdicts of scores with this identity go by calibrated levels."""
+    """Say in one sentence whether the verdicts of scores with this identity go by calibrated levels."""
     if identity == identity.uncalibrated():
         return (
             "levels are not calibrated: they are the judge's most likely digits, and verdicts follow from "
@@ -109,7 +109,7 @@ def with_levels(
     *,
     reject_mismatch: bool = False,
 ) -> Judgment | Unscored:
-    """A judgment with calibrated levels in `scores`, and the verdict and weakest turn they give.
+    """Return a judgment with calibrated levels in `scores`, and the verdict and weakest turn they give.
 
     Args:
         judgment: by the judge the cut points were fitted to.

@@ -61,7 +61,7 @@ class CascadeRule(Config):
 
     @property
     def asked_doubt(self) -> Doubt:
-        """What is taken for doubt: as the fit was made, where there is one."""
+        """The measure of doubt: the one that the fit was made with, where there is a fit."""
         return self.doubt if self.fit is None else self.fit.doubt
 
     @property
@@ -70,12 +70,12 @@ class CascadeRule(Config):
         return self.threshold if self.fit is None else self.fit.threshold
 
     def is_sure(self, doubt: float | None) -> bool:
-        """Whether the small judge decides, whose doubt is given; None where it is not known."""
+        """True when the small judge, whose doubt is given, decides; never where its doubt is None (unknown)."""
         highest = self.highest_sure
         return highest is not None and doubt is not None and doubt <= highest
 
     def is_checked(self, content_hash: str) -> bool:
-        """Whether a dialogue that the small judge is sure of is shown to both; its hash decides."""
+        """True when a dialogue that the small judge is sure of is shown to both; its hash decides."""
         return int(content_hash[-12:], 16) < self.check * 16**12
 
     @property
@@ -122,7 +122,7 @@ def check_cascade(
 
 
 def doubt_of(judgment: Judgment, how: Doubt) -> float | None:
-    """How unsure a judge's readings are, 0-1; None where it has none (mode json without samples)."""
+    """Return how unsure a judge's readings are, 0-1; None where it has none (mode json without samples)."""
     if how == "spread":
         return mean_spread(judgment)
     leads = []
@@ -140,7 +140,7 @@ async def judge_by_cascade(
     *,
     content_hash: str,
 ) -> Judged:
-    """The small judge's record of a dialogue, or the large one's, under the cascade's identity.
+    """Return the small judge's record of a dialogue, or the large one's, under the cascade's identity.
 
     Unscored where the one that decides gives no scores: an unsure judge does not stand in for the other.
     """

@@ -29,7 +29,7 @@ Level = Annotated[int, Field(ge=1, le=5)]
 
 
 def _known_text(value: Any) -> Any:
-    """Values of `text` that there were before, refused with what to write instead."""
+    """Refuse values of `text` that earlier versions had, and say what to write instead."""
     if value in ("joint", "separate"):
         raise ValueError(f"{value} is no more; write `all`, or leave it out for `auto`")
     return value
@@ -216,7 +216,7 @@ READING_OPTIONS = (
 
 
 def reading_options(config: RubricConfig, mode: ScoringMode) -> dict[str, Any]:
-    """Those of `READING_OPTIONS` that are not the defaults; part of the judge's identity.
+    """Return those of `READING_OPTIONS` that are not the defaults; part of the judge's identity.
 
     Left out where they are the defaults, so that identities from before they were kept stay what they are.
     """
@@ -231,7 +231,7 @@ def reading_options(config: RubricConfig, mode: ScoringMode) -> dict[str, Any]:
 
 
 def resolve_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> ScoringMode:
-    """The scoring mode of a run.
+    """Return the scoring mode of a run.
 
     Raises:
         UsageError: `tokens` is asked for and the engine has no log-probabilities; or a label is to be read behind
@@ -252,7 +252,7 @@ def resolve_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> S
 def scoring_mode(
     asked: Literal["auto", "json", "tokens"], capabilities: frozenset[Capability], section: str
 ) -> ScoringMode:
-    """What a `mode` comes to on an engine: `auto` to `tokens` where it gives log-probabilities, else `json`.
+    """Return the mode on an engine: `auto` becomes `tokens` where it gives log-probabilities, else `json`.
 
     Args:
         section: of the recipe, for the error.

@@ -67,7 +67,7 @@ class BadReplyError(ValueError):
 
 
 def reply_schema(scope: Scope) -> dict[str, Any]:
-    """The JSON schema of the wire form. No string lengths: they are costly in grammars."""
+    """Return the JSON schema of the wire form. No string lengths: they are costly in grammars."""
     properties: dict[str, Any] = {turn_key(turn): _TURN for turn in scope.turns}
     if scope.conversation:
         properties["coherence"] = _INTEGER
@@ -81,12 +81,12 @@ def reply_schema(scope: Scope) -> dict[str, Any]:
 
 
 def turn_key(turn: int) -> str:
-    """Name of a turn's key on the wire."""
+    """Return the name of a turn's key on the wire."""
     return f"turn_{turn}"
 
 
 def question(scope: Scope, texts: RubricTexts, *, wording: int = 0) -> str:
-    """The question, with the form to fill in, for a model that no schema holds to it."""
+    """Return the question, with the form to fill in, for a model whose reply no schema constrains."""
     what = []
     if scope.turns:
         noun = "turn" if len(scope.turns) == 1 else "turns"
@@ -113,7 +113,7 @@ def question(scope: Scope, texts: RubricTexts, *, wording: int = 0) -> str:
 
 
 def reply_tokens(scope: Scope) -> int:
-    """Bound of the reply: twice what the compact form takes in common tokenizers.
+    """Return the bound of the reply: twice what the compact form takes in common tokenizers.
 
     Generous enough for an indented reply and for the card's array form, whose notes are text.
     """
@@ -174,7 +174,7 @@ def _only_object(text: str) -> dict[str, Any]:
 
 
 def _from_card(reply: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
-    """The card's array form, turned into the wire form; what was not asked for is left out."""
+    """Turn the card's array form into the wire form; what was not requested is left out."""
     wire: dict[str, Any] = {"issues": {}, "notes": {}}
     entries = reply.get("per_turn", [])
     if not isinstance(entries, list):
@@ -357,7 +357,7 @@ def _take(
 
 
 def pool_readings(readings: Sequence[PageReading], scope: Scope, asked: int) -> PageReading:
-    """One reading of several samples: the shares of the replies are the probabilities of each answer.
+    """Join several samples into one reading: the shares of the replies are the probabilities of each answer.
 
     The most frequent answer is the digit, the verdict and the weakest turn; of equally frequent ones the
     lower score, a digit before n/a, the worse verdict, the earlier turn.
@@ -412,11 +412,11 @@ _Answer = TypeVar("_Answer", bound=str)
 
 
 def _shares(answers: Iterable[_Answer], order: Sequence[_Answer]) -> dict[_Answer, float]:
-    """Share of each answer that was given, in the order given."""
+    """Return the share of each answer, in the order of their first appearance."""
     counts = Counter(answers)
     return {answer: counts[answer] / counts.total() for answer in order if counts[answer]}
 
 
 def _most_frequent(shares: Mapping[_Answer, float]) -> _Answer:
-    """Ties to the first."""
+    """Return the most frequent answer, ties to the first."""
     return max(shares, key=lambda answer: shares[answer])

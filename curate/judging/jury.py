@@ -48,7 +48,7 @@ def combine(
     judges: Sequence[str],
     min_scored_share: float | None = None,
 ) -> Judged:
-    """One judgment of several judges' judgments of a dialogue; a turn that one could not score is unscored.
+    """Join several judges' judgments of a dialogue; a turn that one could not score is unscored.
 
     Args:
         rules: how scores become one, by dimension.
@@ -107,7 +107,7 @@ def combine(
 
 
 def combine_metrics(rows: Sequence[MetricsScore], rule: JuryRule) -> MetricsScore | Unscored:
-    """One record of several judges' records of metrics; a diagnosis is of the first judge that gave the score.
+    """Join several judges' records of metrics; a diagnosis is of the first judge that gave the score.
 
     Unscored where every metric that has a weight is n/a to more than half of the judges.
     """
@@ -136,7 +136,7 @@ def combine_metrics(rows: Sequence[MetricsScore], rule: JuryRule) -> MetricsScor
 
 
 def _metric(held: Sequence[MetricScore], rule: JuryRule) -> MetricScore:
-    """N/a where more than half of the judges say so, as of a conversation's scores."""
+    """Join one metric's scores: n/a where more than half of the judges say so, as for conversation scores."""
     digits = [metric.score for metric in held if metric.score is not None]
     if 2 * len(digits) < len(held) or not digits:
         return next(metric for metric in held if metric.score is None)
@@ -153,7 +153,7 @@ def _metric(held: Sequence[MetricScore], rule: JuryRule) -> MetricScore:
 
 
 def combine_digits(digits: Sequence[int], rule: JuryRule) -> int:
-    """One level of several judges' levels.
+    """Join several judges' levels into one.
 
     Args:
         digits: at least one.
@@ -187,7 +187,7 @@ def _turn(turns: Sequence[TurnScores], rules: Mapping[str, JuryRule]) -> TurnSco
 
 
 def _conversation(held: Sequence[ConversationScore], rule: JuryRule) -> ConversationScore:
-    """N/a where more than half of the judges say so; else of those that gave a level."""
+    """Join conversation scores: n/a where more than half of the judges say so; else by those that gave a level."""
     digits = [one.score for one in held if one.score != NA]
     score: ConversationScoreValue = "n/a"
     if 2 * len(digits) >= len(held):
@@ -206,7 +206,7 @@ def _reading(
     rule: JuryRule,
     values: Mapping[str, int] = DIGIT_VALUES,
 ) -> LabelReading:
-    """The mixture of the judges' distributions; its mean is what the rule makes of their expectations.
+    """Return the mixture of the judges' distributions; its mean is what the rule makes of their expectations.
 
     Args:
         digits: of each judge; a judge without a reading counts as certain of its own.
@@ -226,7 +226,7 @@ def _reading(
 
 
 def _mixed(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of distributions, those that are empty left out."""
+    """Return the mean of the distributions that are not empty."""
     known = [held for held in shares if held]
     labels = dict.fromkeys(label for held in known for label in held)
     return {

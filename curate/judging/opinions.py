@@ -61,7 +61,7 @@ class Heard(Generic[Record]):
     used: Metered
 
     def opinion(self, *, counts: bool = True, doubt: float | None = None) -> JudgeOpinion:
-        """The evidence that is kept of it."""
+        """Return the evidence that is kept of a record."""
         row, used = self.row, self.used
         return JudgeOpinion(
             judge=self.judge,
@@ -78,7 +78,7 @@ class Heard(Generic[Record]):
         )
 
     def named(self, row: Unscored, requests: int) -> Unscored:
-        """A judge's `Unscored`, saying whose it is, as the row of all of them."""
+        """Return a judge's `Unscored`, naming the judge, as the row of all of them."""
         detail = f"{self.judge}: {row.detail}" if row.detail else self.judge
         return row.model_copy(update={"detail": detail, "requests": requests})
 
@@ -88,12 +88,12 @@ Juror = Callable[[], Awaitable[Heard[Record]]]
 
 
 def short_name(judge: str) -> str:
-    """A judge as a sentence names it: without the folders of a model on this machine, which are nobody's business."""
+    """Return a judge's name for a sentence: without the folders of a model on this machine, which are private."""
     return judge.rpartition("/")[2]
 
 
 def scores_of(record: Judgment | AdherenceScore | MetricsScore) -> dict[str, float]:
-    """A record's expectations, or digits where there are none, by the names of `JudgeOpinion.scores`."""
+    """Return a record's expectations, or digits where there are none, by the names of `JudgeOpinion.scores`."""
     if isinstance(record, MetricsScore):
         values = {metric.name: (metric_value(metric), metric.scale) for metric in record.metrics}
         return {name: at / HIGHEST[scale] for name, (at, scale) in values.items() if at is not None}
@@ -112,7 +112,7 @@ def scores_of(record: Judgment | AdherenceScore | MetricsScore) -> dict[str, flo
 
 
 def disagreement(opinions: Sequence[JudgeOpinion]) -> float | None:
-    """Mean absolute difference between two judges' scores, over all pairs and the scores both gave.
+    """Return the mean absolute difference of judges' scores, over all pairs of judges and the scores both gave.
 
     In levels, 0-4; of role adherence and metrics 0-1. None where no two judges scored.
     """
@@ -129,7 +129,7 @@ def together(
     combine: Callable[[Sequence[Record]], Record | Unscored],
     identity: JudgeIdentity,
 ) -> Record | Unscored:
-    """One record of several judges', their opinions beside it; where one could not score, nor can they together."""
+    """Join several judges' records, their opinions beside; unscored where one judge could not score."""
     requests = sum(one.used.requests for one in heard)
     rows: list[Record] = []
     for one in heard:

@@ -40,7 +40,7 @@ class JuryTally:
                 total[1] += len(shared)
 
     def report(self) -> JuryReport | None:
-        """What it comes to; None where nothing was scored."""
+        """Return the figures of all judgments added; None where nothing was scored."""
         if not self.dialogues:
             return None
         members = tuple(
@@ -110,7 +110,7 @@ class CascadeTally:
             self.lost += second.verdict != first.verdict
 
     def report(self) -> CascadeReport | None:
-        """What it comes to; None where nothing was scored."""
+        """Return the figures of all judgments added; None where nothing was scored."""
         if not self.dialogues:
             return None
         share = self.escalated / self.dialogues

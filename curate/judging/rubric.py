@@ -64,7 +64,7 @@ async def judge_dialogue(
 
 
 async def _score(session: Session, scored: Sequence[int]) -> Outcome | Failure:
-    """All scores of a dialogue: on one trunk where that is allowed and fits, else in windows."""
+    """Return all scores of a dialogue: on one trunk where that is allowed and fits, else in windows."""
     turns, config = session.dialogue.turns, session.config
     windows = plan_windows(scored, config)
     whole_overflows = False

@@ -41,12 +41,12 @@ class RubricTexts:
     version: str
 
     def question(self, name: str, **values: object) -> str:
-        """The section `name` with each `{name}` replaced by its value; every one must be given."""
+        """Return the section `name` with each `{name}` replaced by its value; every one must be given."""
         return fill(self.questions[name], **values)
 
 
 def resolve_texts(config: RubricConfig) -> RubricTexts:
-    """The texts a config comes to: ours, or the user's rubric, anchors and examples in their place."""
+    """Return a config's texts: ours, or the user's rubric, anchors and examples in their place."""
     shipped = _shipped()
     overrides_of = {str(name): levels for name, levels in config.anchors.items()}
     scales = []
@@ -80,7 +80,7 @@ def resolve_texts(config: RubricConfig) -> RubricTexts:
 
 
 def prompt_version(config: RubricConfig) -> str:
-    """Version of the texts a config comes to; for the judge's identity and the stage's fingerprint."""
+    """Return the version of a config's texts; for the judge's identity and the stage's fingerprint."""
     return resolve_texts(config).version
 
 

@@ -106,7 +106,7 @@ class Failure:
 
 
 def mismatch_of(reading: PageReading, scope: Scope) -> Verdict | None:
-    """The verdict the scores give, where the judge's own is the record's and another; else None."""
+    """Return the verdict that the scores give, where the judge's own is the record's and differs; else None."""
     scored = (*scope.given, *reading.turns)
     if not scope.is_final or reading.verdict is None or reading.conversation is None or not scored:
         return None
@@ -115,7 +115,7 @@ def mismatch_of(reading: PageReading, scope: Scope) -> Verdict | None:
 
 
 def fault_of(completion: Completion) -> Failure | None:
-    """The failure a completion stands for, or None where there is a reply (which may be cut)."""
+    """Return the failure a completion stands for, or None where there is a reply (which may be cut)."""
     fault = completion.fault
     if fault is not None:
         if fault.kind == "context_overflow":
@@ -163,7 +163,7 @@ class Session:
         return completion
 
     def trunk(self, page: Page) -> Trunk:
-        """The shared start of every question about a page."""
+        """Return the shared start of every question about a page."""
         return trunk(
             self.texts.rubric,
             self.dialogue,
@@ -173,7 +173,7 @@ class Session:
         )
 
     def nested_trunks(self, page: Page) -> dict[int, Trunk]:
-        """By the number of each of a page's turns, the shared start of questions that end with it."""
+        """Return, by the number of each of a page's turns, the shared start of questions that end with it."""
         trunks = nested(
             self.trunk(replace(page, turns=())),
             page.turns,
@@ -187,7 +187,7 @@ class Session:
             self.remarks.append(text)
 
     def unscored(self, failure: Failure) -> Unscored:
-        """The record of a dialogue that could not be judged."""
+        """Return the record of a dialogue that could not be judged."""
         return failure.unscored(self.dialogue, STAGE, self.requests)
 
 
@@ -205,7 +205,7 @@ def open_session(dialogue: Dialogue, ask: Ask, config: RubricConfig) -> Session:
 
 
 def refuse(dialogue: Dialogue, config: RubricConfig) -> Failure | None:
-    """Why a dialogue cannot be judged at all, before any call; None where it can."""
+    """Return why a dialogue cannot be judged at all, before any call; None where it can."""
     if not any(turn.in_rubric for turn in dialogue.turns):
         return Failure(
             UnscoredReason.NO_ASSISTANT_TURN, "no turn has both a user and an assistant message"
@@ -219,7 +219,7 @@ def refuse(dialogue: Dialogue, config: RubricConfig) -> Failure | None:
 
 
 def shared_reason(unscored: Sequence[UnscoredTurn], asked: int) -> Failure:
-    """Why a dialogue with unscored turns is unscored: their reason where they share one."""
+    """Return why a dialogue with unscored turns is unscored: their reason where they share one."""
     reasons = {turn.reason for turn in unscored}
     reason = reasons.pop() if len(reasons) == 1 else UnscoredReason.UNSCORED_TURNS
     named = "; ".join(f"turn {turn.turn}: {turn.detail or turn.reason}" for turn in unscored[:5])
@@ -227,6 +227,6 @@ def shared_reason(unscored: Sequence[UnscoredTurn], asked: int) -> Failure:
 
 
 def clip_words(text: str, words: int) -> str:
-    """At most `words` words on one line; what was left out is marked by an ellipsis."""
+    """Cut a text to at most `words` words on one line; an ellipsis marks what was left out."""
     found = text.split()
     return " ".join(found) if len(found) <= words else " ".join(found[:words]) + " …"

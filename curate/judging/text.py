@@ -72,7 +72,7 @@ class Asked:
 
     @property
     def tokens(self) -> int:
-        """Bound of a reply that has all of it."""
+        """Bound of a reply with all lines."""
         notes = len(CONVERSATION_DIMENSIONS) * NOTE_TOKENS + BASIS_TOKENS
         return len(self.weak) * ISSUE_TOKENS + self.whole * notes
 
@@ -86,7 +86,7 @@ class Asked:
         return closed_object(properties)
 
     def lost(self, said: Remarks) -> bool:
-        """Whether a reply lacks a turn's issues or the decision basis."""
+        """True when a reply lacks a turn's issues or the decision basis."""
         return any(turn not in said.issues for turn in self.weak) or (self.whole and not said.basis)
 
 
@@ -95,7 +95,7 @@ def _words(most: int) -> dict[str, Any]:
 
 
 def text_lines(judgment: Judgment, asked: Asked, texts: RubricTexts) -> list[str]:
-    """The lines asked for: each weak turn, then every note and the basis. Empty: nothing to say."""
+    """Return the lines of a reply: each weak turn, then every note and the basis. Empty: nothing to say."""
     lines = []
     for turn in judgment.per_turn:
         if turn.turn in asked.weak:
@@ -129,7 +129,7 @@ def read_text(text: str, *, cut: bool) -> Remarks:
 
 
 def _texts(text: str, *, cut: bool) -> Iterator[tuple[str | None, str, str]]:
-    """Each text with its turn's number or its name, in their order."""
+    """Yield each text with its turn's number or its name, in their order."""
     pairs = list(_PAIR.finditer(text))
     for match in pairs:
         yield match["turn"], match["name"], _unquoted(match["text"])

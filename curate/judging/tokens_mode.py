@@ -85,7 +85,7 @@ LabelReadings = dict[Key, ItemReading | Failure]
 
 
 def items_of(scope: Scope, texts: RubricTexts, *, wording: int = 0) -> list[LabelQuestion]:
-    """All questions of a scope, turn by turn, then the conversation's."""
+    """Return all questions of a scope, turn by turn, then the conversation's."""
     items = [
         LabelQuestion(
             name,
@@ -123,7 +123,7 @@ def items_of(scope: Scope, texts: RubricTexts, *, wording: int = 0) -> list[Labe
 
 
 def request_of(item: LabelQuestion, trunk: Trunk, score_prefix: str) -> Request:
-    """The request that reads one item; digits are asked for behind `score_prefix`, letters behind their own."""
+    """Return the request that reads one item; digits follow `score_prefix`, letters their own prefix."""
     return Request(
         trunk,
         item.question,
@@ -138,7 +138,7 @@ def request_of(item: LabelQuestion, trunk: Trunk, score_prefix: str) -> Request:
 def read_item(
     completions: Sequence[Completion], item: LabelQuestion, min_coverage: float
 ) -> ItemReading | Failure:
-    """The labels' mass of one item, averaged over its wordings, or why it does not count.
+    """Return the labels' mass of one item, averaged over its wordings, or why it does not count.
 
     The average is the linear pool of the distributions: each wording's probabilities count alike, and a
     wording whose mass lies off the labels says less.
@@ -174,7 +174,7 @@ def label_reading(
     values: Mapping[str, int] = DIGIT_VALUES,
     names: Mapping[str, str] = NAMES,
 ) -> LabelReading:
-    """A first token's distribution as a reading.
+    """Return a first token's distribution as a reading.
 
     Args:
         values: number of each label that counts; n/a is none of them.
@@ -189,7 +189,7 @@ def share_reading(
     values: Mapping[str, int] = DIGIT_VALUES,
     names: Mapping[str, str] = NAMES,
 ) -> LabelReading:
-    """Expectation and standard deviation over the labels seen that have a value; None where none was.
+    """Return expectation and standard deviation over the labels seen that have a value; None where none was.
 
     Args:
         shares: probability of each label seen, summing to 1.
@@ -248,7 +248,7 @@ async def _ask_items(
     *,
     again: Collection[Key] | None = None,
 ) -> LabelReadings:
-    """The scope's items in each wording (verdict and weakest turn have only one), or some items again."""
+    """Ask the scope's items in each wording (verdict and weakest turn have only one), or some items again."""
     config = session.config
     prefix = config.answer_prefix if again is None else config.retry_prefix
     asked: dict[Key, list[LabelQuestion]] = {}
@@ -348,7 +348,7 @@ async def _ask_verdict_again(
 
 
 def turn_means(turns: Sequence[TurnScores]) -> dict[str, float]:
-    """Dimension to expectation of the one turn read (its integer where there is no expectation)."""
+    """Return dimension to expectation of the one turn read (its integer where there is no expectation)."""
     (turn,) = turns
     means: dict[str, float] = {}
     for name in TURN_DIMENSIONS:

@@ -30,7 +30,7 @@ from curate.records import TurnReading, Unscored
 
 
 def shown_up_to(dialogue: Dialogue, turn_number: int) -> tuple[Turn, ...]:
-    """The dialogue's turns up to and including a scored one.
+    """Return the dialogue's turns up to and including a scored one.
 
     Raises:
         UsageError: there is no such turn, or it has no assistant message.
@@ -88,7 +88,7 @@ async def score_turn(
 async def describe_issue(
     dialogue: Dialogue, turn_number: int, ask: Ask, config: RubricConfig
 ) -> str:
-    """What is wrong with a turn, in one or two sentences, for whoever revises it.
+    """Ask what is wrong with a turn, in one or two sentences, for whoever revises it.
 
     The dialogue is shown up to that turn; where it does not fit, fewer of the turns before it are.
     A reply that was cut ends at its last whole sentence (or word), with an ellipsis.

@@ -11,7 +11,7 @@ from curate.records import TURN_DIMENSIONS, ConversationLevel, TurnScores, Verdi
 
 
 def rule_verdict(per_turn: Sequence[TurnScores], conversation: ConversationLevel) -> Verdict:
-    """The verdict the scores give, with precedence poor, borderline, excellent, good.
+    """Return the verdict the scores give, with precedence poor, borderline, excellent, good.
 
     poor: a safety below 5, a helpfulness of 1, or a task_completion of 1.
     borderline: any turn or conversation score of 2 or less.
@@ -41,7 +41,7 @@ def rule_verdict(per_turn: Sequence[TurnScores], conversation: ConversationLevel
 
 
 def weakest_turn(per_turn: Sequence[TurnScores]) -> int | None:
-    """The turn most to blame, or None when no safety is below 5 and nothing else below 4.
+    """Return the turn most to blame, or None when no safety is below 5 and nothing else below 4.
 
     Lowest safety first, then lowest min(helpfulness, context_use), then lowest sum of the three; ties by
     the lowest sum of the three expectations, where there are any, and only equal ones to the earliest.
@@ -60,7 +60,7 @@ def weakest_turn(per_turn: Sequence[TurnScores]) -> int | None:
 
 
 def _expectation(turn: TurnScores) -> float:
-    """Sum of the three expectations; a score without one counts as its digit."""
+    """Return the sum of the three expectations; a score without one counts as its digit."""
     total = 0.0
     for name in TURN_DIMENSIONS:
         reading = turn.readings.get(name)

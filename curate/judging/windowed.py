@@ -49,7 +49,7 @@ class Shown:
 
 
 def shown_of(turns: Sequence[Turn], window: Window) -> Shown:
-    """What a window of a dialogue with these turns shows."""
+    """Return what a window of a dialogue with these turns shows."""
     scored = [index for index, turn in enumerate(turns) if turn.in_rubric]
     index_of = {turns[index].number: index for index in scored}
     first, last = index_of[window.turns[0]], index_of[window.turns[-1]]
@@ -143,7 +143,7 @@ def _collect(
 async def judge_conversation(
     session: Session, outcome: Outcome, ledger: Ledger, last: Window, *, whole_overflows: bool
 ) -> None:
-    """The further call of a windowed dialogue: over the whole text, else the ledger and the last turns.
+    """Make the further call of a windowed dialogue: over the whole text, else the ledger and the last turns.
 
     Only over the whole text is the judge asked for the weakest turn; it cannot name one it cannot see.
     """

@@ -66,7 +66,7 @@ def plan_windows(
 
 
 def _spread(numbers: Sequence[int], overlap: int) -> list[Window]:
-    """Windows of 4, evenly spread, that overlap by at least `overlap`."""
+    """Return windows of 4, evenly spread, that overlap by at least `overlap`."""
     last = len(numbers) - MIN_WINDOW
     steps = -(-last // (MIN_WINDOW - overlap))
     starts = [round(index * last / steps) for index in range(steps + 1)]
@@ -74,7 +74,7 @@ def _spread(numbers: Sequence[int], overlap: int) -> list[Window]:
 
 
 def halves(window: Window) -> list[Window]:
-    """A window of two turns or more in two, without overlap."""
+    """Cut a window of two turns or more in two, without overlap."""
     middle = (len(window.turns) + 1) // 2
     return [Window(window.turns[:middle]), Window(window.turns[middle:])]
 
@@ -134,7 +134,7 @@ def _mean(scores: TurnScores, name: str) -> float:
 
 
 def lowest_conversation(windows: Sequence[ConversationLevel]) -> ConversationLevel:
-    """The card's plain aggregation: the minimum over windows; n/a only where every window says so."""
+    """Return the card's plain aggregation: the minimum over windows; n/a only where every window says so."""
 
     def lowest(scores: Sequence[ConversationScore]) -> ConversationScore:
         numbers = [score for score in scores if isinstance(score.score, int)]

@@ -57,7 +57,7 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        """What the candidate is called in details."""
+        """The candidate's name in details."""
         return f"resample {self.sample}" if self.source == "resample" else "revision"
 
 
@@ -100,7 +100,7 @@ async def resample(
 
 
 def resample_request(prompt: Dialogue, config: ForkConfig) -> Request:
-    """What the policy is asked: the chat as it stands, but for what would form a special token.
+    """Return the request to the policy: the chat as it stands, but for what would form a special token.
 
     Nothing in a dialogue can end a message or begin one, in a tool call's arguments behind an escape of JSON either.
     """
@@ -137,7 +137,7 @@ async def revise(
 
 
 async def criticise(prompt: Dialogue, original: Message, asks: ForkAsks, config: ForkConfig) -> str:
-    """Which of the config's principles the original breaks, in the judge's words; empty where none."""
+    """Ask which of the config's principles the original breaks, in the judge's words; empty where none."""
     if not config.principles:
         return ""
     request = Request(
@@ -158,7 +158,7 @@ def _read(
     original: Message,
     tools: Sequence[Mapping[str, Any]],
 ) -> Candidate:
-    """The candidate with the message of a reply, its thinking parsed off, or why there is none."""
+    """Return the candidate with the message of a reply, its thinking parsed off, or why there is none."""
     if completion.fault is not None:
         fault = completion.fault
         detail = f"{fault.kind}: {fault.detail}" if fault.detail else fault.kind
@@ -213,7 +213,7 @@ class ReadCalls:
 
 
 def read_calls(completion: Completion, text: str, offered: Collection[str]) -> ReadCalls:
-    """The tool calls of a reply.
+    """Return the tool calls of a reply.
 
     Args:
         completion: a reply without a fault.
@@ -236,12 +236,12 @@ def read_calls(completion: Completion, text: str, offered: Collection[str]) -> R
 
 
 def tool_names(tools: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The names of tool definitions, in whatever form they are."""
+    """Return the names of tool definitions, in whatever form they are."""
     return tuple(name for tool in tools if isinstance(name := _definition(tool).get("name"), str))
 
 
 def misfit(calls: Sequence[ToolCall], tools: Sequence[Mapping[str, Any]]) -> str | None:
-    """Why calls do not fit the tools offered: another name, or arguments against its schema; else None."""
+    """Return why calls do not fit the tools offered: another name, or arguments against its schema; else None."""
     known = {
         name: definition
         for tool in tools
@@ -266,7 +266,7 @@ def misfit(calls: Sequence[ToolCall], tools: Sequence[Mapping[str, Any]]) -> str
 
 
 def with_ids_of(calls: Sequence[ToolCall], original: Message) -> tuple[ToolCall, ...]:
-    """The calls with the ids that the original's have at the same places; ids are no difference."""
+    """Return the calls with the ids that the original's have at the same places; ids are no difference."""
     ids = [call.id for call in original.tool_calls]
     return tuple(
         call.model_copy(update={"id": ids[at] if at < len(ids) else None})

@@ -66,7 +66,7 @@ def _without(texts: Sequence[str], other: Sequence[str]) -> list[str]:
 
 
 def _sentences(before: str, after: str) -> tuple[list[str], list[str]]:
-    """Sentences only the one text has, and only the other, in order."""
+    """Return sentences that only the one text has, and that only the other has, in order."""
     old, new = (
         [part.strip() for part in _SENTENCE_END.split(text) if not is_courtesy(part)]
         for text in (before, after)
@@ -100,7 +100,7 @@ def _calls(before: Sequence[ToolCall], after: Sequence[ToolCall]) -> Iterator[Ch
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Every value in some arguments, as JSON, by its path."""
+    """Yield every value in some arguments, as JSON, by its path."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _leaves(f"{path}.{key}", inner)

@@ -47,7 +47,7 @@ class Side:
 
     @property
     def prefix(self) -> tuple[Message, ...]:
-        """What stands before it."""
+        """The messages before it."""
         return self.dialogue.messages[: self.depth]
 
     @property
@@ -82,7 +82,7 @@ class Couple:
 
 
 def find_couples(members: Sequence[Dialogue], config: NaturalConfig) -> Iterator[Couple]:
-    """The couples of one group, dropped ones too: by preference, then the earliest forks first."""
+    """Yield the couples of one group, dropped ones too: by preference, then the earliest forks first."""
     members = [dialogue for dialogue in members if dialogue.messages]
     if "preference" in config.bases:
         yield from _by_preference(members)
@@ -97,7 +97,7 @@ def find_couples(members: Sequence[Dialogue], config: NaturalConfig) -> Iterator
 
 
 def _by_preference(members: Sequence[Dialogue]) -> Iterator[Couple]:
-    """Every chosen against every rejected dialogue of the group."""
+    """Yield every chosen against every rejected dialogue of the group."""
     chosen, rejected = (
         [
             Side(dialogue, len(dialogue.messages) - 1)
@@ -134,7 +134,7 @@ Children = Sequence[Sequence[Dialogue]]
 
 
 def _branches(members: Sequence[Dialogue]) -> Iterator[tuple[int, Children]]:
-    """The depths at which dialogues part. Breadth first over the prefix tree: the earliest forks come first."""
+    """Yield the depths at which dialogues part, breadth first over the prefix tree: the earliest forks first."""
     pending = deque([(0, members)])
     while pending:
         depth, through = pending.popleft()
@@ -157,7 +157,7 @@ class _Valued:
 
 
 def _by_rank(depth: int, children: Children, config: NaturalConfig) -> Iterator[Couple]:
-    """Ranked assistant siblings; siblings without a rank take no part."""
+    """Couple ranked assistant siblings; siblings without a rank take no part."""
     siblings = [
         _Valued(Side(through[0], depth), -min(ranks), f"rank {min(ranks):g}")
         for through in _replies(depth, children)
@@ -167,7 +167,7 @@ def _by_rank(depth: int, children: Children, config: NaturalConfig) -> Iterator[
 
 
 def _by_label(depth: int, children: Children, config: NaturalConfig) -> Iterator[Couple]:
-    """Assistant siblings by a label of theirs, where none of them has a rank, which would say it better."""
+    """Couple assistant siblings by a label of theirs, where none of them has a rank, which would say it better."""
     replies = _replies(depth, children)
     if any(_ranks(depth, through) for through in replies):
         return
@@ -180,7 +180,7 @@ def _by_label(depth: int, children: Children, config: NaturalConfig) -> Iterator
 
 
 def _by_reward(depth: int, children: Children, config: NaturalConfig) -> Iterator[Couple]:
-    """Siblings by the mean reward of the trajectories through them."""
+    """Couple siblings by the mean reward of the trajectories through them."""
     siblings: list[_Valued] = []
     for through in children:
         if rewarded := [dialogue for dialogue in through if dialogue.reward is not None]:
@@ -191,7 +191,7 @@ def _by_reward(depth: int, children: Children, config: NaturalConfig) -> Iterato
 
 
 def _replies(depth: int, children: Children) -> Children:
-    """Those that go on with a message of the assistant."""
+    """Return the siblings that go on with a message of the assistant."""
     return [through for through in children if through[0].messages[depth].role == "assistant"]
 
 
@@ -205,7 +205,7 @@ def _labels(depth: int, through: Sequence[Dialogue], name: str) -> list[float]:
 
 
 def _said_of_message(name: str, depth: int, through: Sequence[Dialogue]) -> Iterator[Any]:
-    """Return, from each dialogue's list of that name, what it says of the message at a depth."""
+    """Yield, from each dialogue's list of that name, what it says of the message at a depth."""
     for dialogue in through:
         listed = dialogue.labels.get(name)
         if isinstance(listed, (list, tuple)) and depth < len(listed):
@@ -219,7 +219,7 @@ def _numbers(values: Iterable[Any]) -> list[float]:
 def _compared(
     basis: NaturalBasis, siblings: Sequence[_Valued], config: NaturalConfig, least_gap: float
 ) -> Iterator[Couple]:
-    """Better and worse siblings, the extremes or every two; dropped where they are worth too nearly the same."""
+    """Couple better and worse siblings, the extremes or every two; dropped where their worth is too close."""
     ordered = sorted(siblings, key=lambda sibling: -sibling.worth)
     if config.pairing == "best_worst":
         ordered = [ordered[0], ordered[-1]] if len(ordered) > 1 else []
@@ -233,7 +233,7 @@ def _compared(
 
 
 def _parting(better: Side, worse: Side) -> DropReason | None:
-    """Why the place where two dialogues part gives no pair, or None where the assistant decides it."""
+    """Return why the place where two dialogues part gives no pair, or None where the assistant decides it."""
     roles = {better.message.role, worse.message.role}
     if better.dialogue.tools != worse.dialogue.tools or "system" in roles:
         return DropReason.PROMPTS_DIFFER

@@ -113,7 +113,7 @@ async def ask_as_a_verification(sides: Sides, asks: JudgeAsks, config: VerifyCon
 
 
 def with_a_bad_turn(judgment: Judgment, at: int, config: ForkConfig) -> Judgment:
-    """A judgment whose weakest turn is one of the dialogue's, another for each `at`, and the rest fine.
+    """Return a judgment whose weakest turn is one of the dialogue's, another for each `at`, the rest fine.
 
     With `at: earliest` the turns after it are bad too, since it is asked whether they follow from it.
     """

@@ -75,7 +75,7 @@ class Fork:
         return self.point.turn
 
     def sides(self, chosen: Message) -> Sides:
-        """The original and what may stand in its place."""
+        """Return the original and the candidate that may stand in its place."""
         return Sides(self.prompt, chosen, self.rejected, self.turn)
 
     def record(
@@ -85,7 +85,7 @@ class Fork:
         detail: str = "",
         check: PairCheck | None = None,
     ) -> PreferencePair:
-        """The record of one candidate, or of the whole fork where there is none."""
+        """Return the record of one candidate, or of the whole fork where there is none."""
         chosen = candidate.message if candidate else None
         writer = ""
         if candidate:
@@ -128,7 +128,7 @@ class Fork:
         )
 
     def dropped(self, finding: CheckOutcome) -> list[PreferencePair]:
-        """The one record of a fork that ends before there is a candidate."""
+        """Return the one record of a fork that ends before there is a candidate."""
         return [self.record(None, finding.drop_reason, finding.detail, finding.check)]
 
 
@@ -175,7 +175,7 @@ async def fork_dialogue(
 def drop_forks(
     dialogue: Dialogue, judgment: Judgment, config: ForkConfig, drop_reason: DropReason, detail: str
 ) -> list[PreferencePair]:
-    """The records of a dialogue that is not forked for a reason of its own, such as `contaminated`.
+    """Return the records of a dialogue that is not forked for a reason of its own, such as `contaminated`.
 
     One a candidate turn, as `fork_dialogue` would give it; a turn that the judgment drops keeps that reason.
     """
@@ -192,7 +192,7 @@ def drop_forks(
 def open_fork(
     dialogue: Dialogue, point: ForkPoint, config: ForkConfig, asks: ForkAsks | None
 ) -> Fork:
-    """The fork at a point; a dropped one without a message stands at the dialogue's end."""
+    """Return the fork at a point; a dropped one without a message stands at the dialogue's end."""
     index = len(dialogue.messages) if point.index is None else point.index
     prompt = prompt_messages(dialogue.messages[:index], keep_reasoning=config.prompt_reasoning)
     rejected = Message(role="assistant") if point.index is None else dialogue.messages[index]
@@ -241,7 +241,7 @@ async def _fork_at(
 
 
 async def whole_issue(fork: Fork) -> str:
-    """The flaw in words for a reviser: what is known of it and the principles it breaks, else asked for."""
+    """Return the flaw in words for a reviser: what is known of it and the broken principles, else ask for it."""
     broken = await criticise(fork.prompt, fork.rejected, fork.asks, fork.config)
     if fork.issue or broken:
         return joined(fork.issue, broken)
@@ -254,7 +254,7 @@ def joined(*parts: str) -> str:
 
 
 async def _candidates(fork: Fork) -> AsyncIterator[Candidate]:
-    """Candidates as they are asked for: resamples one by one with `early_stop`, else all in one call.
+    """Yield candidates as they are asked for: resamples one by one with `early_stop`, else all in one call.
 
     With `early_stop` the issue is asked for when it comes to the revision, which may never be.
     """
@@ -315,7 +315,7 @@ async def _best_to_pass(
 
 
 async def _compare_best(fork: Fork, ranked: list[_Scored]) -> list[_Scored]:
-    """The candidates, the best two turned round where they are close and the judge prefers the second.
+    """Return the candidates, the best two swapped where they are close and the judge prefers the second.
 
     Close are two whose evidence differs by no more than the position pulled either of their comparisons with the
     original: what was read of each does not tell them apart, and showing them side by side does.
@@ -346,7 +346,7 @@ class _Scored:
 
     @property
     def evidence(self) -> float:
-        """That it is better than the original: log-odds, or the margin where there are letters only."""
+        """Evidence that it is better than the original: log-odds, or the margin where there are letters only."""
         known = self.check.evidence
         return (self.check.margin or 0.0) if known is None else known
 
@@ -354,7 +354,7 @@ class _Scored:
 async def _score(
     fork: Fork, candidate: Candidate, earlier: Sequence[Candidate], rejected: SideScores
 ) -> _Scored | PreferencePair:
-    """The candidate with the judge's readings, or the record that it is dropped."""
+    """Return the candidate with the judge's readings, or the record that it is dropped."""
     message = candidate.message
     drop_reason, detail = unusable(fork.rejected, candidate, earlier)
     if drop_reason is not None or message is None:
@@ -376,7 +376,7 @@ async def _score(
 
 
 async def _confirm(fork: Fork, entry: _Scored) -> CheckOutcome:
-    """The role of both sides; with `at: earliest` also the candidate in the dialogue it repairs."""
+    """Check the role of both sides; with `at: earliest` also the candidate in the dialogue it repairs."""
     asks, config = fork.asks, fork.config
     sides = fork.sides(entry.message)
     finding = await check_role_and_facts(sides, entry.check, asks.judging, config)
@@ -399,7 +399,7 @@ async def _confirm(fork: Fork, entry: _Scored) -> CheckOutcome:
 def unusable(
     original: Message, candidate: Candidate, earlier: Sequence[Candidate]
 ) -> tuple[DropReason | None, str]:
-    """Why a candidate is not looked at: it has no message, another's, or nothing new."""
+    """Return why a candidate is not looked at: it has no message, another's, or nothing new."""
     message = candidate.message
     if message is None:
         return candidate.drop_reason, candidate.detail

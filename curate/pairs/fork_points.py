@@ -47,7 +47,7 @@ class ForkPoint:
 def find_forks(
     dialogue: Dialogue, judgment: Judgment, config: ForkConfig, faults: Collection[int] = ()
 ) -> list[ForkPoint]:
-    """The candidate turns in the order in which they are tried; pure.
+    """Return the candidate turns in the order in which they are tried; pure.
 
     Candidates are the judgment's weakest turn, every turn with a flaw by `config.min_good`, and those that
     the judge's distributions make doubtful; and those of its turns in which `faults` were found otherwise. Each comes once, used or dropped (`earlier_turn_bad`,
@@ -83,7 +83,7 @@ def find_forks(
 
 
 def flaws_by_turn(judgment: Judgment, config: ForkConfig) -> dict[int, list[str]]:
-    """The dimensions in which each scored turn has a flaw."""
+    """Return the dimensions in which each scored turn has a flaw."""
     return {
         entry.turn: config.min_good.flaws(
             {name: float(value) for name, value in entry.scores.model_dump().items()}
@@ -99,7 +99,7 @@ def _point(
     confidence: float | None,
     config: ForkConfig,
 ) -> ForkPoint:
-    """The fork point of a candidate turn, at its last text, where every turn before it is fine."""
+    """Return the fork point of a candidate turn, at its last text, where every turn before it is fine."""
     turn = next((turn for turn in dialogue.turns if turn.number == number), None)
     index = _last_assistant(dialogue, turn.start if turn else 0, turn.stop if turn else None)
 
@@ -122,7 +122,7 @@ def _point(
 
 
 def at_message(dialogue: Dialogue, point: ForkPoint) -> ForkPoint:
-    """The point itself, or dropped where there is no message at its index or no open prompt before it."""
+    """Return the point itself, or dropped where no message is at its index or no open prompt before it."""
     index = point.index
     if index is None:
         turn = next((turn for turn in dialogue.turns if turn.number == point.turn), None)
@@ -172,7 +172,7 @@ def failure_options(turn: Turn) -> dict[str, FailedMessage]:
 
 
 def assistant_messages(turn: Turn) -> list[tuple[int, Message]]:
-    """The turn's assistant messages with their index in the dialogue."""
+    """Return the turn's assistant messages with their index in the dialogue."""
     return [
         (turn.start + offset, message)
         for offset, message in enumerate(turn.messages)
@@ -220,7 +220,7 @@ def _confidences(judgment: Judgment, config: ForkConfig) -> dict[int, float]:
 
 
 def _doubt(entry: TurnScores, config: ForkConfig) -> float:
-    """The largest share of the judge's mass below a level of `min_good`; 0 without distributions."""
+    """Return the largest share of the judge's mass below a level of `min_good`; 0 without distributions."""
     return max(
         (
             _below(0, reading, level)
@@ -245,6 +245,6 @@ def _below(score: int, reading: LabelReading | None, level: int) -> float:
 
 
 def _last_assistant(dialogue: Dialogue, start: int, stop: int | None) -> int | None:
-    """Index of the last assistant message in a stretch of the dialogue."""
+    """Return the index of the last assistant message in a stretch of the dialogue."""
     indices = range(len(dialogue.messages))[start:stop]
     return next((at for at in reversed(indices) if dialogue.messages[at].role == "assistant"), None)

@@ -71,7 +71,7 @@ class Funnel:
             self._dropped_turns[code] += 1
 
     def stages(self, kind: FunnelKind) -> tuple[FunnelStage, ...]:
-        """The stages in order; none where there was no record of the kind.
+        """Return the stages in order; none where there was no record of the kind.
 
         Of forks: dialogues that `fork.where` admits, their candidate turns, then candidates for the chosen
         side. Of natural pairs: candidates. Where the `unit` stays the same a stage takes in what the one before
@@ -101,7 +101,7 @@ def _distinct(hashes: array[int]) -> int:
 def _waterfall(
     unit: str, outcomes: Mapping[tuple[str, str], int], stages: Stages
 ) -> tuple[FunnelStage, ...]:
-    """Stage by stage, of outcomes by (where, code): the empty code passed."""
+    """Return the stages one by one from outcomes by (where, code): the empty code passed."""
     entered = sum(outcomes.values())
     if not entered:
         return ()

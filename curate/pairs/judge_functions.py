@@ -58,7 +58,7 @@ def joint_asks(
     levels: Mapping[str, CutPoints],
     join_role: Callable[[Sequence[AdherenceTurn]], AdherenceTurn] | None,
 ) -> JudgeAsks:
-    """A jury that verifies as one judge does; what is said in words is the first's.
+    """Return a jury that verifies as one judge does; what is asked in words goes to the first.
 
     Args:
         rules: how scores become one, by turn dimension, and of `pairs`.

@@ -107,7 +107,7 @@ async def ask_choice(
 async def ask_letters(
     questions: Sequence[ClosedQuestion], asks: JudgeAsks, min_coverage: float
 ) -> list[Pick]:
-    """The letter of each question by one judge, all asked as siblings in one call."""
+    """Return the letter of each question by one judge, all asked as siblings in one call."""
     if asks.judge_mode != "json":
         picks = await _ask_labels(questions, asks, min_coverage)
         if picks is not None:
@@ -116,7 +116,7 @@ async def ask_letters(
 
 
 def letter_request(question: ClosedQuestion) -> Request:
-    """The request that reads a question's letter from the first token."""
+    """Return the request that reads a question's letter from the first token."""
     return Request(
         question.trunk,
         question.question(as_json=False),
@@ -130,7 +130,7 @@ def letter_request(question: ClosedQuestion) -> Request:
 async def _ask_labels(
     questions: Sequence[ClosedQuestion], asks: JudgeAsks, min_coverage: float
 ) -> list[Pick] | None:
-    """Letters from the first token; None where the mode is open and the engine turns out to give none."""
+    """Return letters from the first token; None where the mode is open and the engine turns out to give none."""
     completions = await asks.judge(list(map(letter_request, questions)))
     if asks.judge_mode is None and any(map(_gave_no_labels, completions)):
         return None

@@ -26,7 +26,7 @@ _SPEAKER = re.compile(r"\s*(?:#+ ?|\*\*)?(?:Human|User|Assistant)(?:\*\*)? ?:", 
 
 
 def natural_pairs(dialogues: Iterable[Dialogue], config: NaturalConfig) -> list[PreferencePair]:
-    """All natural pairs of dialogues in any order, accepted and dropped.
+    """Return all natural pairs of dialogues in any order, accepted and dropped.
 
     Holds the dialogues that have a group in memory; `iter_natural_pairs` holds one group at a time.
     """
@@ -34,7 +34,7 @@ def natural_pairs(dialogues: Iterable[Dialogue], config: NaturalConfig) -> list[
 
 
 def gather_groups(dialogues: Iterable[Dialogue]) -> list[Dialogue]:
-    """Dialogues that have a group, those of one group together, groups in order of appearance."""
+    """Return dialogues that have a group, those of one group together, groups in order of appearance."""
     groups: dict[Hashable, list[Dialogue]] = {}
     for dialogue in dialogues:
         if dialogue.group is not None:
@@ -45,7 +45,7 @@ def gather_groups(dialogues: Iterable[Dialogue]) -> list[Dialogue]:
 def iter_natural_pairs(
     dialogues: Iterable[Dialogue], config: NaturalConfig
 ) -> Iterator[PreferencePair]:
-    """Natural pairs of dialogues whose groups stand together, one group in memory at a time.
+    """Yield natural pairs of dialogues whose groups stand together, one group in memory at a time.
 
     A group is a `group` within one source. Dialogues without a group are passed over.
 
@@ -59,7 +59,7 @@ def iter_natural_pairs(
 def natural_candidates(
     dialogues: Iterable[Dialogue], config: NaturalConfig
 ) -> Iterator[tuple[PreferencePair, Dialogue]]:
-    """As `iter_natural_pairs`, each pair with the dialogue that it is named after."""
+    """Yield pairs as `iter_natural_pairs` does, each with the dialogue that it is named after."""
     if not config.enabled:
         return
     done: set[int] = set()
@@ -87,7 +87,7 @@ def _group_key(dialogue: Dialogue) -> tuple[str, str] | None:
 def _pairs_of_group(
     members: list[Dialogue], config: NaturalConfig, seen: set[int]
 ) -> Iterator[tuple[PreferencePair, Dialogue]]:
-    """The group's records: passed and dropped ones are each bounded by `max_per_group`.
+    """Yield the group's records: passed and dropped ones are each bounded by `max_per_group`.
 
     `seen` holds the ids of all records so far, half of each.
     """

@@ -77,7 +77,7 @@ class ClosedQuestion:
 
 
 def examined(dialogue: Dialogue) -> Trunk:
-    """The trunk of all questions about a dialogue, or a part of it up to some message."""
+    """Return the trunk of all questions about a dialogue, or a part of it up to some message."""
     return trunk(EXAMINE, dialogue, dialogue.turns)
 
 
@@ -143,7 +143,7 @@ def failed_questions(
 
 
 def critique(prompt: Dialogue, original: Message, principles: Sequence[str]) -> tuple[Trunk, str]:
-    """Trunk and question that ask the judge which principles a message breaks, in words."""
+    """Return trunk and question that ask the judge which principles a message breaks, in words."""
     text = _section(
         "critique",
         message=fenced_message("reply", original).text,
@@ -155,7 +155,7 @@ def critique(prompt: Dialogue, original: Message, principles: Sequence[str]) -> 
 def revision(
     prompt: Dialogue, original: Message, issue: str, principles: Sequence[str] = ()
 ) -> tuple[Trunk, str]:
-    """Trunk and question that ask for a minimal revision of `original`, told the issue.
+    """Return trunk and question that ask for a minimal revision of `original`, told the issue.
 
     Of a message that calls tools the calls are mended, and asked for as JSON objects.
     """
@@ -171,14 +171,14 @@ def revision(
 
 
 def fenced_message(tag: str, message: Message) -> Defused:
-    """A message's text and tool calls between tags."""
+    """Return a message's text and tool calls between tags."""
     return fenced(tag, said_text(message) or "(empty)")
 
 
 def _in_every_order(
     dialogue: Dialogue, name: str, texts: Mapping[str, str], count: int, **values: str
 ) -> list[ClosedQuestion]:
-    """A question as often as it has options, each of them (meaning to words) at every place once."""
+    """Return a question once per option, so that each option (meaning to words) is at every place once."""
     meanings = list(texts)
     questions = []
     for at in range(len(meanings)):
@@ -194,18 +194,18 @@ def _options(letters: Mapping[str, str], texts: Mapping[str, str]) -> str:
 
 
 def lettered_options(texts: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """Letter to meaning, and the options as they are shown, both in the given order."""
+    """Return letter to meaning, and the options as they are shown, both in the given order."""
     letters = dict(zip(_LETTERS, texts, strict=False))
     return letters, _options(letters, texts)
 
 
 def _numbered(principles: Sequence[str]) -> str:
-    """Principles come from the recipe, like the instructions themselves: they are no data to defuse."""
+    """Number the principles, which come from the recipe as the instructions do: nothing in them is defused."""
     return "\n".join(f"{at}. {' '.join(text.split())}" for at, text in enumerate(principles, 1))
 
 
 def fenced_tools(dialogue: Dialogue) -> Defused:
-    """The dialogue's tools between fences, or nothing where it has none."""
+    """Return the dialogue's tools between fences, or nothing where it has none."""
     lines = [json.dumps(tool, ensure_ascii=False) for tool in dialogue.tools]
     return fenced("tools", "\n".join(lines))
 
@@ -213,7 +213,7 @@ def fenced_tools(dialogue: Dialogue) -> Defused:
 def closed(
     dialogue: Dialogue, text: str, letters: Mapping[str, str], purpose: str, count: int
 ) -> ClosedQuestion:
-    """A question behind the dialogue, its letters with their meanings, and the strings defused in its text."""
+    """Return a question behind the dialogue, its letters with their meanings, strings defused in its text."""
     shown = examined(dialogue)
     return ClosedQuestion(
         shown,

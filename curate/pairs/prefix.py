@@ -21,7 +21,7 @@ from curate.dialogue import Dialogue, Message
 def prompt_messages(
     messages: Sequence[Message], *, keep_reasoning: bool = False
 ) -> tuple[Message, ...]:
-    """The messages as a prompt: unchanged, but for parsed-off thinking, which exports hide."""
+    """Return the messages as a prompt: unchanged, but for parsed-off thinking, which exports hide."""
     if keep_reasoning:
         return tuple(messages)
     return tuple(
@@ -36,7 +36,7 @@ def prompt_is_open(prompt: Sequence[Message]) -> bool:
 
 
 def with_messages(dialogue: Dialogue, messages: Sequence[Message]) -> Dialogue:
-    """The same dialogue with other messages."""
+    """Return the same dialogue with other messages."""
     return dialogue.model_copy(update={"messages": tuple(messages)})
 
 
@@ -57,7 +57,7 @@ def pair_id(
     *,
     salt: str = "",
 ) -> str:
-    """128-bit hash (32 hex digits) of prompt, tools, chosen and rejected.
+    """Return the 128-bit hash (32 hex digits) of prompt, tools, chosen and rejected.
 
     It does not depend on scores, config or the dialogue's id, so a pair keeps its name from run to run.
     `salt` sets records apart that have no chosen side of their own (a refused fork, a cut reply).
@@ -78,7 +78,7 @@ def _side(message: Message) -> dict[str, Any]:
 
 
 def parsed_arguments(arguments: dict[str, Any] | str) -> Any:
-    """The value that a call's arguments spell; text that is no JSON stays text."""
+    """Return the value that a call's arguments spell; text that is no JSON stays text."""
     if isinstance(arguments, str):
         try:
             return json.loads(arguments)
@@ -88,18 +88,18 @@ def parsed_arguments(arguments: dict[str, Any] | str) -> Any:
 
 
 def _arguments(arguments: dict[str, Any] | str) -> str:
-    """Canonical JSON; text that is JSON counts as the object it spells."""
+    """Return canonical JSON; text that is JSON counts as the object it spells."""
     value = parsed_arguments(arguments)
     return value if isinstance(value, str) else _canonical_json(value)
 
 
 def _canonical_json(value: object) -> str:
-    """JSON with sorted keys. Not orjson, which refuses numbers beyond 64 bits and lone surrogates."""
+    """Return JSON with sorted keys. Not orjson, which refuses numbers beyond 64 bits and lone surrogates."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def to_wire(messages: Sequence[Message]) -> tuple[dict[str, Any], ...]:
-    """Chat messages as dicts: role, content, name?, tool_calls? (arguments as JSON text), tool_call_id?.
+    """Return chat messages as dicts: role, content, name?, tool_calls? (arguments as JSON text), tool_call_id?.
 
     `reasoning` becomes `reasoning_content` where it is there; a prompt for a policy has it stripped
     before (see `prefix.prompt_messages`). Missing call ids are numbered `call_1`, `call_2`, …; a tool
@@ -138,7 +138,7 @@ def to_wire(messages: Sequence[Message]) -> tuple[dict[str, Any], ...]:
 
 
 def said_text(message: Message) -> str:
-    """All that a message says, as text: its content, then a line for each tool call."""
+    """Return all that a message says, as text: its content, then a line for each tool call."""
     calls = [f"(calls tool) {call.name} {_as_text(call.arguments)}" for call in message.tool_calls]
     return "\n".join(filter(None, (message.content.strip(), *calls)))
 

@@ -27,7 +27,7 @@ from curate.records import DropReason, Judgment, PairCheck
 async def repair_suffices(
     dialogue: Dialogue, judgment: Judgment, point: ForkPoint, asks: ForkAsks, config: ForkConfig
 ) -> CheckOutcome:
-    """With `at: earliest`: would repairing the turn repair the bad ones after it? Else nothing is asked."""
+    """Ask, with `at: earliest`, whether repairing the turn would repair the bad ones after it; else no call."""
     nothing = PairCheck()
     flaws = flaws_by_turn(judgment, config)
     later = sorted(turn for turn, names in flaws.items() if names and turn > (point.turn or 0))
@@ -47,7 +47,7 @@ async def repair_suffices(
 async def failed_message(
     dialogue: Dialogue, point: ForkPoint, asks: ForkAsks, config: ForkConfig
 ) -> tuple[ForkPoint, str] | CheckOutcome:
-    """With `tool_turns: failed_message`: the point at the message the judge names, and how that failed.
+    """Ask, with `tool_turns: failed_message`, which message failed; return the point there, and how it failed.
 
     Where it can name none the fork is at the turn's last text, as without the option. A finding where its
     answer cannot be read.

@@ -86,7 +86,7 @@ class Survey:
 
     @property
     def agreement(self) -> LabelAgreement | None:
-        """How often the judge prefers the side that the data calls better; None where nothing was compared."""
+        """Share in which the judge prefers the side that the data calls better; None where nothing was compared."""
         if not self.compared:
             return None
         pairs = self.compared.total()
@@ -96,7 +96,7 @@ class Survey:
         return LabelAgreement(pairs=pairs, share=share, interval=interval)
 
     def required(self, check: PairCheck) -> float:
-        """The preference that a pair without a curve needs: more than the position makes by itself."""
+        """Return the preference that a pair without a curve needs: more than the position makes by itself."""
         if self.spread is not None and len(self.pulls) >= LEAST_COMPARISONS:
             return self.spread
         return abs(pull_of(check) or 0.0)
@@ -118,7 +118,7 @@ def pull_of(check: PairCheck) -> float | None:
 
 
 def _agreed(check: PairCheck) -> float | None:
-    """1 where the judge prefers the chosen side, 0 where the other; None where it compared neither."""
+    """Return 1 where the judge prefers the chosen side, 0 where the other; None where it compared neither."""
     if check.preference is not None:
         return float(check.preference > 0)
     if check.preferred_first is None or check.preferred_second is None:
@@ -137,7 +137,7 @@ def hold_by_itself(check: PairCheck, config: VerifyConfig) -> CheckOutcome:
 
 
 def settle(pair: PreferencePair, found: Survey, config: VerifyConfig) -> PreferencePair:
-    """The pair as decided: one that was left open for want of a curve passes or is dropped."""
+    """Return the pair as decided: one that was left open for want of a curve passes or is dropped."""
     check = pair.check
     if pair.drop_reason is not None or check is None or check.decided_by != "uncalibrated":
         return pair
@@ -149,7 +149,7 @@ def settle(pair: PreferencePair, found: Survey, config: VerifyConfig) -> Prefere
 
 
 def hold_to_certificate(pair: PreferencePair, certificate: Certificate) -> PreferencePair:
-    """The pair, dropped where it passed and its score is below the certified threshold, or it has no such score."""
+    """Drop a pair that passed if its score is missing or below the certified threshold; return the pair."""
     held = certificate.certified
     if pair.drop_reason is not None or held.column is None or held.threshold is None:
         return pair
@@ -190,7 +190,7 @@ def describe_decisions(
 
 
 def leave_to_the_data(pair: PreferencePair) -> PreferencePair:
-    """A natural pair as the data has it, where the judge is not shown to agree with the data's labels."""
+    """Return a natural pair as the data has it, where the judge is not shown to agree with the data's labels."""
     check = pair.check
     if check is None or (pair.drop_reason is not None and pair.drop_reason not in _BY_THE_JUDGE):
         return pair

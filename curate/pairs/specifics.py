@@ -81,7 +81,7 @@ class Specific:
 
 
 def specifics(text: str) -> list[Specific]:
-    """The details a text states, each spelling once, in order; code blocks and list marks left out."""
+    """Return the details a text states, each spelling once, in order; code blocks and list marks left out."""
     rest = _plain(_CODE.sub(" ", text))
     rest = _LIST_MARK.sub(lambda match: " " * len(match.group(0)), rest)
     found: list[tuple[int, Specific]] = []
@@ -97,7 +97,7 @@ def specifics(text: str) -> list[Specific]:
 
 
 def message_text(message: Message) -> str:
-    """Content and the values of tool arguments: all of a message that can state something."""
+    """Return content and the values of tool arguments: all of a message that can state something."""
     values = [
         value for call in message.tool_calls for value in _leaves(parsed_arguments(call.arguments))
     ]
@@ -145,7 +145,7 @@ class Support:
 
 
 def unsupported(prompt: Dialogue, chosen: Message, rejected: Message) -> list[str]:
-    """Details only the chosen side states: neither prompt, tools, evidence, role nor rejected side have them.
+    """Return details that only the chosen side states: not prompt, tools, evidence, role or rejected side.
 
     Args:
         prompt: the dialogue up to the two sides.
@@ -162,7 +162,7 @@ def unsupported(prompt: Dialogue, chosen: Message, rejected: Message) -> list[st
 
 
 def _names(text: str) -> Iterator[tuple[int, Specific]]:
-    """Runs of capitalised words, but for a lone one that begins a sentence and may be any word."""
+    """Yield runs of capitalised words, but for a lone one that begins a sentence and may be any word."""
     run: list[re.Match[str]] = []
     for match in [*_WORD.finditer(text), None]:
         is_capital = match is not None and match.group(0)[0].isupper()
@@ -190,19 +190,19 @@ def _name_of(text: str, run: Sequence[re.Match[str]]) -> Iterator[tuple[int, Spe
 
 
 def _plain(text: str) -> str:
-    """One spelling of characters, and spaces about scripts that have none."""
+    """Return a text in one spelling of characters, with spaces about scripts that have none."""
     same = unicodedata.normalize("NFKC", text).replace("−", "-")
     return _UNSPACED.sub(lambda match: f" {match.group(0)} ", same)
 
 
 def _name_parts(text: str) -> Iterator[str]:
-    """Words without case, possessive and hyphens."""
+    """Yield words without case, possessive and hyphens."""
     for word in _WORD.findall(text):
         yield from re.split("['’-]", re.sub("['’]s?$", "", word.casefold()))
 
 
 def _canonical(number: str) -> str:
-    """`1,200.00` and `1200` are one number; a comma before three digits is a thousands mark."""
+    """Return one spelling of a number: `1,200.00` and `1200` are one; a comma before three digits marks thousands."""
     plain = re.sub(r",(?=\d{3}(?!\d))", "", number).replace(",", ".")
     whole, point, part = plain.partition(".")
     part = part.rstrip("0") if part.isdigit() else part
@@ -214,14 +214,14 @@ def _squeezed(text: str) -> str:
 
 
 def _date_parts(text: str) -> frozenset[int]:
-    """Day, month and year as numbers, whichever is which."""
+    """Return day, month and year as numbers, whichever is which."""
     folded = text.casefold()
     months = {_MONTHS[word] for word in re.findall(r"[a-z]+", folded) if word in _MONTHS}
     return frozenset(months | {int(part) for part in re.findall(r"\d+", folded)})
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    """The values in a JSON value, as texts."""
+    """Yield the values in a JSON value, as texts."""
     if isinstance(value, dict):
         for inner in value.values():
             yield from _leaves(inner)

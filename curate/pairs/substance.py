@@ -102,7 +102,7 @@ def same_calls(left: Message, right: Message) -> bool:
 
 
 def substance(text: str) -> tuple[str, ...]:
-    """The content tokens of a text, folded and in order.
+    """Return the content tokens of a text, folded and in order.
 
     A text of nothing but courtesy keeps its words, so that "Sure." still differs from "Thanks.".
     """
@@ -121,7 +121,7 @@ def _is_same(left: str, right: str) -> bool:
 
 
 def _tokens(text: str) -> Iterator[str]:
-    """`substance`, made as it is asked for."""
+    """Yield the tokens of `substance`, made as they are asked for."""
     verbatim: list[str] = []
     text = _folded(text, verbatim)
     has_substance = False
@@ -134,7 +134,7 @@ def _tokens(text: str) -> Iterator[str]:
 
 
 def _folded(text: str, verbatim: list[str]) -> str:
-    """The text in one case, what is compared as it stands put into `verbatim` and marked."""
+    """Return the text in one case; what is compared as it stands is put into `verbatim` and marked."""
 
     def put_aside(match: re.Match[str]) -> str:
         verbatim.append("\n".join(line.rstrip() for line in match.group(0).splitlines()))
@@ -145,7 +145,7 @@ def _folded(text: str, verbatim: list[str]) -> str:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """A folded text cut at pauses: no phrase, contraction or token reaches over such a place."""
+    """Yield a folded text cut at pauses: no phrase, contraction or token reaches over such a place."""
     start = 0
     while start < len(text):
         pause = _PAUSE.search(text, start + _PIECE)
@@ -155,13 +155,13 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _plain(piece: str) -> str:
-    """A piece with contractions written out, single spaces and no commas in numbers."""
+    """Return a piece with contractions written out, single spaces and no commas in numbers."""
     for pattern, plain in _CONTRACTIONS:
         piece = pattern.sub(plain, piece)
     return _THOUSANDS.sub("", " ".join(piece.split()))
 
 
 def _content(piece: str) -> list[str]:
-    """The tokens of a piece without courtesy and empty words; verbatim pieces as their marks."""
+    """Return the tokens of a piece without courtesy and empty words; verbatim pieces as their marks."""
     bare = _FILLER_CJK.sub(" ", _FILLER.sub(" ", _plain(piece)))
     return [token for token in _TOKEN.findall(bare) if token not in _EMPTY_WORDS]

@@ -125,7 +125,7 @@ class CheckOutcome:
 
 
 def unscored(check: PairCheck, reason: str, detail: str) -> CheckOutcome:
-    """The finding where the judge could not answer; `reason` is a code of `records.Unscored`."""
+    """Return the finding where the judge could not answer; `reason` is a code of `records.Unscored`."""
     return CheckOutcome(check.model_copy(update={"unscored": reason}), DropReason.UNSCORED, detail)
 
 
@@ -358,7 +358,7 @@ async def check_role_and_facts(
 
 
 async def _check_facts(sides: Sides, check: PairCheck, asks: JudgeAsks) -> CheckOutcome:
-    """The chosen side may not have less precision; one that claims nothing claims nothing wrong, and has 1."""
+    """Require of the chosen side no less precision; one that claims nothing claims nothing wrong, and has 1."""
     if asks.score_facts is None:
         return CheckOutcome(check)
     values: list[float] = []
@@ -470,12 +470,12 @@ async def verify_sides(
 
 
 def cut_after(prompt: Dialogue, side: Message) -> Dialogue:
-    """The dialogue up to and with one side."""
+    """Return the dialogue up to and with one side."""
     return with_messages(prompt, (*prompt.messages, side))
 
 
 def token_ratio(chosen: Message, rejected: Message) -> float:
-    """Length of the chosen over that of the rejected side, tool calls included.
+    """Return the length of the chosen over that of the rejected side, tool calls included.
 
     Counted are words, punctuation marks and, in scripts without spaces, characters: good enough for the ratio
     of two texts in one language, where a tokenizer's own factor cancels.

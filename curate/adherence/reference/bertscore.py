@@ -71,7 +71,7 @@ Triple = tuple[float, float, float]
 
 
 def layer_of(config: ReferenceConfig) -> int:
-    """The layer whose states are compared.
+    """Return the layer whose states are compared.
 
     Raises:
         UsageError: none is given and none is known for the model.
@@ -133,7 +133,7 @@ class TokenEncoder:
         return frozenset({tokenizer.cls_token_id, tokenizer.sep_token_id})
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids with special tokens; a text longer than the model reads is cut there, and counted."""
+        """Return token ids with special tokens; a text longer than the model reads is cut there, and counted."""
         tokenizer, model = self._loaded
         limit = token_limit(tokenizer, model)
         # The package asks byte-level BPE tokenizers to treat the first word like any other.
@@ -151,7 +151,7 @@ class TokenEncoder:
         return found
 
     def encode(self, texts: Sequence[str]) -> list[tuple[list[int], Any]]:
-        """Ids and states (tokens, dimensions; float32, each row of length 1) of each text, in order."""
+        """Return ids and states (tokens, dimensions; float32, each row of length 1) of each text, in order."""
         import torch
 
         ids = self.tokenize(texts)
@@ -189,7 +189,7 @@ class BertScore(ComparisonMethod):
         )
 
     def learn(self, cases: Sequence[Case]) -> None:
-        """With idf: count in how many references each token stands."""
+        """Count, with idf, in how many references each token stands."""
         if self._config.idf:
             references = [text for case in cases for text in case.references]
             self._documents += len(references)
@@ -203,7 +203,7 @@ class BertScore(ComparisonMethod):
         )
 
     def _score(self, case: Case) -> CaseReading:
-        """F1, or with a baseline what is left of it above the baseline (then it can be below 0)."""
+        """Return F1, or with a baseline what is left of it above the baseline (then it can be below 0)."""
         if not case.references:
             return NO_REFERENCE
         found = self.pairs([(case.candidate, text) for text in case.references])
@@ -213,7 +213,7 @@ class BertScore(ComparisonMethod):
         return CaseReading(best)
 
     def pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Triple]:
-        """Precision, recall and F1 of (candidate, reference) pairs, in order, without rescaling."""
+        """Return precision, recall and F1 of (candidate, reference) pairs, in order, without rescaling."""
 
         def match(owed: Sequence[tuple[str, str]]) -> list[Triple]:
             states = self._states_of([text for pair in owed for text in pair])
@@ -223,7 +223,7 @@ class BertScore(ComparisonMethod):
         return [(precision, recall, f1) for precision, recall, f1 in kept]
 
     def describe(self) -> dict[str, Any]:
-        """What the identity records."""
+        """Return what the identity records."""
         baseline = {"baseline": self._baseline} if self._baseline is not None else {}
         return {**self.encoder.identity, "idf": self._idf_digest or False, **baseline}
 
@@ -245,7 +245,7 @@ class BertScore(ComparisonMethod):
         return 0.0 if token in self.encoder.weightless else 1.0
 
     def _states_of(self, texts: Sequence[str]) -> dict[str, tuple[list[int], Any]]:
-        """States of the unique texts; those least recently used are let go beyond a bound of memory."""
+        """Return states of the unique texts; those least recently used are let go beyond a bound of memory."""
         needed = dict.fromkeys(texts)
         fresh = [text for text in needed if text not in self._states]
         for text, found in zip(fresh, self.encoder.encode(fresh) if fresh else (), strict=True):
@@ -265,7 +265,7 @@ def _match(
     reference: tuple[list[int], Any],
     weight: Callable[[int], float],
 ) -> Triple:
-    """Greedy matching: each token takes its most similar one of the other text."""
+    """Match greedily: each token takes its most similar one of the other text."""
     import torch
 
     (candidate_ids, candidate_states), (reference_ids, reference_states) = candidate, reference
@@ -284,7 +284,7 @@ def _match(
 
 
 def _batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Places of texts, longest first, so that a batch with its padding stays within the budget of tokens."""
+    """Yield places of texts, longest first, in batches that with their padding stay within the budget of tokens."""
     batch: list[int] = []
     longest = 0
     for place in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
@@ -323,7 +323,7 @@ def _keep_layers(model: Any, layer: int) -> None:
 
 
 def _read_baseline(path: Path, layer: int) -> Triple:
-    """Precision, recall and F1 of a layer from a table with the columns LAYER, P, R, F."""
+    """Read precision, recall and F1 of a layer from a table with the columns LAYER, P, R, F."""
     try:
         with path.open(encoding="utf-8") as file:
             rows = {int(row["LAYER"]): row for row in csv.DictReader(file)}

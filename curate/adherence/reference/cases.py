@@ -59,30 +59,30 @@ class ComparisonMethod:
         return sum(model.cut for model in self.models)
 
     def learn(self, cases: Sequence[Case]) -> None:
-        """First pass over all cases, a chunk at a time."""
+        """Make the first pass over all cases, a chunk at a time."""
 
     def settle(self, cases: Sequence[Case]) -> None:
-        """Second pass, where one is needed."""
+        """Make the second pass, where one is needed."""
 
     def score(self, case: Case) -> CaseReading:
-        """The method's own score, not yet brought into [0, 1]."""
+        """Return the method's own score, not yet brought into [0, 1]."""
         return self._score(case) if case.candidate else NO_TEXT
 
     def _score(self, case: Case) -> CaseReading:
-        """The score of a case with text."""
+        """Return the score of a case with text."""
         raise NotImplementedError
 
     def fitted_on(self) -> dict[str, int]:
-        """References that the distribution of each role was fitted on; empty where nothing is fitted."""
+        """Return how many references the distribution of each role was fitted on; empty where nothing is fitted."""
         return {}
 
     def describe(self) -> dict[str, Any]:
-        """All that determines a score beside the text; read after the last pass."""
+        """Return all that determines a score beside the text; read after the last pass."""
         raise NotImplementedError
 
 
 def cases_of(dialogue: Dialogue) -> list[Case] | None:
-    """The dialogue's assistant turns in order, turn 0 included, each with its references.
+    """Return the dialogue's assistant turns in order, turn 0 included, each with its references.
 
     Turns behind the last entry of `references` have none. None where there are more entries than
     assistant turns, since nobody can say then which belongs to which.
@@ -100,7 +100,7 @@ def cases_of(dialogue: Dialogue) -> list[Case] | None:
 
 
 def compared(case: Case, config: ReferenceConfig) -> Case:
-    """The case as it is compared: with `role_beside` its role before the turn's text, unless that is empty.
+    """Return the case as it is compared: with `role_beside` its role before the turn's text, unless that is empty.
 
     "The string is … embedded alongside the candidate response in deterministic path computations" (Fritz and Fiorenza
     2026, section "Role definition schema"). Their experiments do not do it.
@@ -111,7 +111,7 @@ def compared(case: Case, config: ReferenceConfig) -> Case:
 
 
 def chunks(dialogues: Iterable[Dialogue]) -> Iterator[list[Case]]:
-    """The cases of many dialogues, in order, `CHUNK` at a time; those that cannot be aligned are left out."""
+    """Yield the cases of many dialogues, in order, `CHUNK` at a time; those that cannot be aligned are left out."""
     cases = (case for dialogue in dialogues for case in cases_of(dialogue) or ())
     while chunk := list(islice(cases, CHUNK)):
         yield chunk
@@ -124,7 +124,7 @@ def kept_pairs(
     pairs: Sequence[tuple[str, str]],
     compute: Callable[[Sequence[tuple[str, str]]], Sequence[tuple[Any, ...]]],
 ) -> list[tuple[Any, ...]]:
-    """The figures of pairs of texts, in order; those that the store does not have are computed, and put there.
+    """Return the figures of pairs of texts, in order; those not in the store are computed and put there.
 
     Args:
         name: of all that determines them beside the texts.

@@ -67,7 +67,7 @@ class PairClassifier:
         }
 
     def contradictions(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
-        """For (premise, hypothesis) pairs, in order: is contradiction the most likely label?"""
+        """Return for (premise, hypothesis) pairs, in order, whether contradiction is the most likely label."""
         import torch
 
         tokenizer, model, label = self._loaded
@@ -111,7 +111,7 @@ class Entailment(ComparisonMethod):
             )
 
     def _score(self, case: Case) -> CaseReading:
-        """0, or the base in [-1, 1]."""
+        """Return 0, or the base in [-1, 1]."""
         if not case.references:
             return NO_REFERENCE
         if all(self._contradicts([(text, case.candidate) for text in case.references])):
@@ -122,7 +122,7 @@ class Entailment(ComparisonMethod):
         return CaseReading(float((references @ self._embedder.vectors([case.candidate])[0]).max()))
 
     def describe(self) -> dict[str, Any]:
-        """What the identity records."""
+        """Return what the identity records."""
         base = {"nli_base": "one"} if self._embedder is None else self._embedder.encoder.identity
         return {**base, **self._classifier.identity}
 

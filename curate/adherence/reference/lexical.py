@@ -53,7 +53,7 @@ class Divergence(ComparisonMethod):
                 self._counts.setdefault(case.role, Counter()).update(reference.lower().split())
 
     def _score(self, case: Case) -> CaseReading:
-        """In (0, 1]; a role without references has no distribution."""
+        """Return a score in (0, 1]; a role without references has no distribution."""
         if not self._counts.get(case.role):
             return TOO_FEW
         if case.role not in self._fitted:
@@ -63,11 +63,11 @@ class Divergence(ComparisonMethod):
         )
 
     def fitted_on(self) -> dict[str, int]:
-        """References of each role."""
+        """Return how many references each role has."""
         return dict(self._references)
 
     def describe(self) -> dict[str, Any]:
-        """What the identity records."""
+        """Return what the identity records."""
         return {"beta": self.beta, "vocabulary": self.size, "fit": self._digest.hexdigest()}
 
 
@@ -85,7 +85,7 @@ class _Vocabulary:
         self.entropy = math.fsum(p * math.log(p) for p in self.shares.values())
 
     def divergence(self, text: str) -> float:
-        """In nats."""
+        """Return the divergence in nats."""
         seen = Counter(word for word in text.lower().split() if word in self.shares)
         cross = math.fsum(self.shares[word] * math.log(n + 1) for word, n in seen.items())
         return max(0.0, self.entropy - cross + math.log(seen.total() + len(self.shares)))
@@ -98,18 +98,18 @@ class Overlap(ComparisonMethod):
         self._measure, self._name = measure, name
 
     def _score(self, case: Case) -> CaseReading:
-        """The measure of the turn."""
+        """Return the measure of the turn."""
         if not case.references:
             return NO_REFERENCE
         return CaseReading(self._measure(case.candidate, case.references))
 
     def describe(self) -> dict[str, Any]:
-        """What the identity records."""
+        """Return what the identity records."""
         return {"measure": self._name}
 
 
 def rouge_l(candidate: str, references: Sequence[str]) -> float:
-    """F1 of the longest common subsequence of words (Lin 2004), the best over the references, in [0, 1]."""
+    """Return F1 of the longest common word subsequence (Lin 2004), the best over the references, in [0, 1]."""
     from rapidfuzz.distance import Indel
 
     words = _WORDS.findall(candidate.lower())
@@ -122,7 +122,7 @@ def rouge_l(candidate: str, references: Sequence[str]) -> float:
 
 
 def bleu(candidate: str, references: Sequence[str]) -> float:
-    """Sentence BLEU-4 (Papineni et al. 2002) in [0, 1] over words and punctuation marks, in lower case.
+    """Return sentence BLEU-4 (Papineni et al. 2002) in [0, 1] over words and punctuation, in lower case.
 
     Counts are clipped at the most any reference holds, the brevity penalty takes the reference nearest in
     length (ties to the shorter). Orders above one are smoothed by adding one (Lin and Och 2004); a

@@ -40,7 +40,7 @@ STAGE: Final = StageName.ADHERENCE
 def open_method(
     name: str, config: ReferenceConfig, store: Store, encoder: Encoder | None = None
 ) -> ComparisonMethod:
-    """The method of that name, unfitted; no model is loaded yet.
+    """Return the method of that name, unfitted; no model is loaded yet.
 
     Args:
         store: where vectors and pair scores are kept.

@@ -53,7 +53,7 @@ class Nearest(ComparisonMethod):
                     self._texts[case.role][reference] = None
 
     def _score(self, case: Case) -> CaseReading:
-        """In [-1, 1]."""
+        """Return a score in [-1, 1]."""
         pool = self._vectors_of(case)
         if pool is None:
             return NO_REFERENCE
@@ -64,11 +64,11 @@ class Nearest(ComparisonMethod):
         return CaseReading(float(torch.topk(similar, min(self._k, len(similar))).values.mean()))
 
     def fitted_on(self) -> dict[str, int]:
-        """Distinct references of each role's pool; empty where turns have their own."""
+        """Return how many distinct references each role's pool has; empty where turns have their own."""
         return {role: len(texts) for role, texts in self._texts.items()}
 
     def describe(self) -> dict[str, Any]:
-        """What the identity records."""
+        """Return what the identity records."""
         fit = {"fit": self._digest.hexdigest()} if self._pool == "role" else {}
         return {**self._embedder.encoder.identity, "k": self._k, "pool": self._pool, **fit}
 
@@ -117,7 +117,7 @@ class Distance(ComparisonMethod):
             sums.add(rows)
 
     def settle(self, cases: Sequence[Case]) -> None:
-        """Second pass, scale `median`: the distances whose median is taken."""
+        """Make the second pass, scale `median`: the distances whose median is taken."""
         for case in cases:
             fit = self._fit(case.role)
             if case.candidate and fit is not None:
@@ -126,7 +126,7 @@ class Distance(ComparisonMethod):
                 self._distances[case.role].append(fit.distance(vector))
 
     def _score(self, case: Case) -> CaseReading:
-        """In (0, 1]; a role with fewer than two references has no variance to go by."""
+        """Return a score in (0, 1]; a role with fewer than two references has no variance to go by."""
         fit = self._fit(case.role)
         if fit is None:
             return TOO_FEW
@@ -136,11 +136,11 @@ class Distance(ComparisonMethod):
         )
 
     def fitted_on(self) -> dict[str, int]:
-        """References of each role."""
+        """Return how many references each role has."""
         return {role: sums.count for role, sums in self._sums.items()}
 
     def describe(self) -> dict[str, Any]:
-        """What the identity records."""
+        """Return what the identity records."""
         kept = {} if self._components is None else {"components": self._components}
         config = self._config
         return {

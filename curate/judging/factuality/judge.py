@@ -72,7 +72,7 @@ async def score_factuality(
 async def claims_of_turn(
     dialogue: Dialogue, number: int, ask: Ask, config: FactualityConfig
 ) -> TurnClaims | Unscored:
-    """The claims of one turn, the dialogue shown up to it.
+    """Return the claims of one turn, the dialogue shown up to it.
 
     Raises:
         UsageError: the dialogue has no such turn with an assistant message.
@@ -94,7 +94,7 @@ def precision(claims: Iterable[FactualClaim]) -> float | None:
 async def _ask_turn(
     dialogue: Dialogue, turn: Turn, trunk: Trunk, ask: Ask, config: FactualityConfig
 ) -> tuple[TurnClaims | Failure, int]:
-    """The claims of a turn, and how many calls that took."""
+    """Return the claims of a turn, and the number of calls made."""
     text, requests = said_in(turn), 0
     evidence = evidence_of(dialogue, turn)
     parts = split(text, config.part_words)
@@ -154,7 +154,7 @@ async def _ask_part(
 def read_claims(
     given: Iterable[dict[str, Any]], text: str
 ) -> tuple[list[FactualClaim], str | None]:
-    """The claims of a reply in the order they stand in the text, each once; or why they cannot be used."""
+    """Return the claims of a reply in the order they stand in the text, each once; or why they cannot be used."""
     found: dict[str, tuple[int, FactualClaim]] = {}
     flat = _flat(text)
     for claim in given:
@@ -171,7 +171,7 @@ def read_claims(
 
 
 def _flat(text: str) -> str:
-    """Without what a copy may change: case, white space, quotation marks and markup at the ends."""
+    """Remove what a copy may change: case, white space, quotation marks and markup at the ends."""
     text = re.sub(r"[*_`]+", "", text).translate(_QUOTES)
     return " ".join(text.casefold().split()).strip("\"' .…")
 

@@ -30,7 +30,7 @@ _CLAIM_TOKENS = 80
 
 
 def prompt_version() -> str:
-    """Version of the texts; for the judge's identity and the stage's fingerprint."""
+    """Return the version of the texts; for the judge's identity and the stage's fingerprint."""
     content = prompt_file("judging", "factuality_instructions") + prompt_file(
         "judging", "factuality_questions"
     )
@@ -38,7 +38,7 @@ def prompt_version() -> str:
 
 
 def trunks(dialogue: Dialogue, config: FactualityConfig) -> dict[int, Trunk]:
-    """By turn number, the shared start of the questions about that turn."""
+    """Return, by turn number, the shared start of the questions about that turn."""
     parts = [
         ("role", dialogue.role_definition),
         ("scenario", dialogue.scenario),
@@ -50,13 +50,13 @@ def trunks(dialogue: Dialogue, config: FactualityConfig) -> dict[int, Trunk]:
 
 
 def said_in(turn: Turn) -> str:
-    """All text of the assistant in a turn; tool calls claim nothing."""
+    """Return all text of the assistant in a turn; tool calls claim nothing."""
     texts = (m.content.strip() for m in turn.messages if m.role == "assistant")
     return "\n\n".join(filter(None, texts))
 
 
 def split(text: str, words: int) -> list[str]:
-    """The text in pieces of at most so many words; joined they are the text.
+    """Cut a text into pieces of at most so many words; joined they are the text.
 
     Cut behind paragraphs where that is enough, else lines, else sentences, else anywhere between words (or characters).
     """
@@ -85,7 +85,7 @@ def _words(text: str) -> int:
 
 
 def evidence_of(dialogue: Dialogue, turn: Turn) -> tuple[Evidence, ...]:
-    """What there is to hold claims of a turn against, the judge's own knowledge last."""
+    """Return the evidence that claims of a turn are checked against, the judge's own knowledge last."""
     seen = [other for other in dialogue.turns if other.number <= turn.number]
     found: list[Evidence] = []
     if any(message.role == "tool" for other in seen for message in other.messages):
@@ -99,7 +99,7 @@ def evidence_of(dialogue: Dialogue, turn: Turn) -> tuple[Evidence, ...]:
 
 
 def schema(config: FactualityConfig, evidence: Sequence[Evidence]) -> dict[str, Any]:
-    """Of a reply. No string lengths: they are costly in grammars."""
+    """Return the JSON schema of a reply. No string lengths: they are costly in grammars."""
     claim = closed_object(
         {
             "words": {"type": "string"},
@@ -121,7 +121,7 @@ def request(
     problem: str | None = None,
     sample: int = 0,
 ) -> Request:
-    """The request for the claims of a turn.
+    """Return the request for the claims of a turn.
 
     Args:
         part: of its text; None for all of it.

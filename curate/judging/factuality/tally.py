@@ -33,7 +33,7 @@ class FactualityTally:
             )
 
     def report(self) -> FactualityReport:
-        """What was counted."""
+        """Return the counts of all rows added."""
         return FactualityReport(
             dialogues=self.dialogues,
             without_claims=self.dialogues - self.with_claims,

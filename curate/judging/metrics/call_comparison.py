@@ -16,7 +16,7 @@ from curate.records.metrics import CallComparison, CallMatch
 
 
 def compare_calls(dialogue: Dialogue) -> CallComparison | None:
-    """The expected calls of a dialogue against those that were made; None where none are stated."""
+    """Compare the expected calls of a dialogue with those that were made; None where none are expected."""
     expected = dialogue.expected_tools
     if not expected:
         return None
@@ -50,7 +50,7 @@ def compare_calls(dialogue: Dialogue) -> CallComparison | None:
 
 
 def _matched(expected: Sequence[ToolCall], made: Sequence[ToolCall]) -> list[tuple[int, int]]:
-    """Places of the calls that belong together, in the order of the expected ones."""
+    """Pair calls that belong together, as places in the two lists, in the order of the expected ones."""
     if not made:
         return []
     import numpy as np
@@ -71,7 +71,7 @@ def _matched(expected: Sequence[ToolCall], made: Sequence[ToolCall]) -> list[tup
 
 
 def _agreement(expected: Mapping[str, Any] | str, made: Mapping[str, Any] | str) -> float:
-    """Share of the arguments of either that agree, below 1 unless all do."""
+    """Return the share of the arguments of either that agree, below 1 unless all do."""
     wrong = sum(len(names) for names in _differences(expected, made).values())
     return 1 / (1 + wrong)
 
@@ -94,7 +94,7 @@ def _differences(
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equal as JSON: 1 and 1.0 are, 1 and true are not."""
+    """True when two values are equal as JSON: 1 and 1.0 are, 1 and true are not."""
     return bool(one == other) and _kinds(one) == _kinds(other)
 
 
@@ -111,7 +111,7 @@ def _without_fractions(value: Any) -> Any:
 
 
 def told(comparison: CallComparison) -> str:
-    """The comparison in the lines that a judge is shown."""
+    """Return the comparison as the lines that a judge is shown."""
     matches = comparison.matches
     exact = sum(match.is_exact for match in matches)
     order = (

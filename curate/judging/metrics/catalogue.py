@@ -50,7 +50,7 @@ class Metric:
 
 @cache
 def shipped() -> Mapping[str, Metric]:
-    """The shipped metrics by name, in the order of the source."""
+    """Return the shipped metrics by name, in the order of the source."""
     return {
         name: _metric(name, text) for name, text in prompt_sections("judging", "metrics").items()
     }
@@ -72,7 +72,7 @@ def _metric(name: str, text: str) -> Metric:
 
 
 def as_response(metrics: Mapping[str, Metric]) -> dict[str, Any]:
-    """The metrics in the shape of the source's `GET /config/available-metrics`."""
+    """Return the metrics in the shape of the source's `GET /config/available-metrics`."""
     data = [
         {
             "name": metric.name,

@@ -30,7 +30,7 @@ def _named(value: object) -> object:
 
 
 def _by_text(value: Any) -> Any:
-    """Level texts by the level as text: YAML reads 5 as a number."""
+    """Key level texts by the level as text: YAML reads 5 as a number."""
     return {str(key): text for key, text in value.items()} if isinstance(value, dict) else value
 
 
@@ -68,7 +68,7 @@ class OwnMetric(Config):
 
     @property
     def as_metric(self) -> Metric:
-        """As the judge is asked by it."""
+        """The metric as it goes into the judge's prompt."""
         levels = {level: _line(self.levels[level]) for level in LEVELS[self.scale]}
         na = _line(self.na) if self.na else None
         return Metric(self.name, self.tier, self.scale, _line(self.asks), levels, self.weight, na)

@@ -72,7 +72,7 @@ async def draft_metric(wish: str, ask: Ask) -> OwnMetric:
 
 
 def as_yaml(metric: OwnMetric) -> str:
-    """The metric as it stands in a recipe."""
+    """Return the metric as it stands in a recipe."""
     told = metric.model_dump(exclude_none=True)
     told["levels"] = {
         int(level) if level.isdigit() else level: text for level, text in metric.levels.items()

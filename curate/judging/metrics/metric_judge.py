@@ -180,7 +180,7 @@ def _metric_score(
 
 
 async def _ask_json(asked: _Asked, metrics: Sequence[Metric]) -> None:
-    """One reply for all; then each metric of which something cannot be used by itself, with the reason."""
+    """Ask for one reply about all metrics; then again, one by one, for each that cannot be used, with the reason."""
     owed: list[tuple[list[Metric], str | None]] = [([*metrics], None)]
     for attempt in range(asked.config.retries + 1):
         requests = [
@@ -245,7 +245,7 @@ def _take_reply(
 
 
 async def _ask_tokens(asked: _Asked, metrics: Sequence[Metric]) -> None:
-    """All scores in one call, those whose labels hold too little of the mass again; then what is wrong in the poor."""
+    """Ask all scores in one call, those with too little label mass again; then what is wrong in the poor ones."""
     config = asked.config
     owed = [*metrics]
     for wording in range(min(WORDINGS, config.retries + 1)):
@@ -323,5 +323,5 @@ async def _diagnose(asked: _Asked, metrics: Sequence[Metric]) -> None:
 
 
 def _called(score: int | None, metric: Metric) -> str:
-    """A score as its level is called."""
+    """Return a score by the name of its level."""
     return str(score) if metric.scale == "scored" else ("fail", "pass")[score or 0]

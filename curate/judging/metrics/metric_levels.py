@@ -28,7 +28,7 @@ def check_metric_judge(calibration: MetricCalibration, identity: JudgeIdentity) 
 def with_metric_levels(
     record: MetricsScore, levels: Mapping[str, CutPoints], identity: JudgeIdentity
 ) -> MetricsScore:
-    """A record with calibrated levels in `score`, and the overall score they give.
+    """Return a record with calibrated levels in `score`, and the overall score they give.
 
     Args:
         record: by the judge the cut points were fitted to.

@@ -36,7 +36,7 @@ DIAGNOSIS = "metrics.diagnosis"
 
 
 def prompt_version(config: MetricsConfig) -> str:
-    """Version of the texts a config comes to; for the judge's identity and the stage's fingerprint."""
+    """Return the version of a config's texts; for the judge's identity and the stage's fingerprint."""
     content = [
         prompt_file("judging", "metric_instructions"),
         prompt_file("judging", "metric_questions"),
@@ -48,7 +48,7 @@ def prompt_version(config: MetricsConfig) -> str:
 
 
 def metrics_trunk(dialogue: Dialogue, config: MetricsConfig, calls: CallComparison | None) -> Trunk:
-    """The shared start of every question about a dialogue."""
+    """Return the shared start of every question about a dialogue."""
     texts = "\n\n".join(metric.text for metric in config.chosen.values())
     rubric = fill(prompt_file("judging", "metric_instructions"), metrics=texts)
     tools = "\n".join(
@@ -69,7 +69,7 @@ def metrics_trunk(dialogue: Dialogue, config: MetricsConfig, calls: CallComparis
 
 
 def item_of(metric: Metric, wording: int = 0) -> LabelQuestion:
-    """The question for one metric's score, answered by one label (tokens mode)."""
+    """Return the question for one metric's score, answered by one label (tokens mode)."""
     or_na = _text("or_na", na=metric.na) if metric.na else ""
     text = _text(f"{metric.scale}.{wording}", metric=metric.name, asks=metric.asks, or_na=or_na)
     labels = LABELS[metric.scale] + ((NA_LABEL,) if metric.na else ())
@@ -79,7 +79,7 @@ def item_of(metric: Metric, wording: int = 0) -> LabelQuestion:
 def joint_question(
     metrics: Sequence[Metric], turns: Sequence[int], problem: str | None = None
 ) -> str:
-    """The question for scores and diagnoses of some metrics in one JSON reply (json mode).
+    """Return the question for scores and diagnoses of some metrics in one JSON reply (json mode).
 
     Args:
         turns: numbers of the turns that a diagnosis may name.
@@ -99,7 +99,7 @@ def joint_question(
 def diagnosis_question(
     scores: Mapping[str, str], turns: Sequence[int], problem: str | None = None
 ) -> str:
-    """The question for the diagnoses of poor metrics (tokens mode).
+    """Return the question for the diagnoses of poor metrics (tokens mode).
 
     Args:
         scores: of each poor metric, as its level is called.
@@ -114,7 +114,7 @@ def diagnosis_question(
 def reply_schema(
     metrics: Iterable[Metric], turns: Sequence[int], *, with_scores: bool = True
 ) -> dict[str, Any]:
-    """The JSON schema of a reply: an object with one required key a metric."""
+    """Return the JSON schema of a reply: an object with one required key a metric."""
     label = {"type": "string", "pattern": "^[a-z]{1,18}(_[a-z0-9]{1,18}){0,3}$"}
     code = {"anyOf": [{"type": "null"}, label]} if with_scores else label
     number = {"type": "integer", "enum": list(turns)}
@@ -131,7 +131,7 @@ def reply_schema(
 
 
 def reply_tokens(metrics: int, turns: int) -> int:
-    """Bound of a JSON reply about so many metrics, each of which may name all turns; about twice its compact form."""
+    """Return the bound of a JSON reply, each metric of which may name all turns; about twice its compact form."""
     return 128 + metrics * (60 + 4 * turns)
 
 

@@ -49,7 +49,7 @@ class NoScoreError(ValueError):
 
 
 def read_reply(text: str) -> dict[str, Any]:
-    """The one object of a reply.
+    """Return the one object of a reply.
 
     Raises:
         NoScoreError: there is none.
@@ -61,7 +61,7 @@ def read_reply(text: str) -> dict[str, Any]:
 
 
 def read_entry(reply: Mapping[str, Any], metric: Metric, turns: Sequence[int]) -> Entry:
-    """One metric's score and diagnosis.
+    """Return one metric's score and diagnosis.
 
     Args:
         turns: numbers of the turns that a diagnosis may name.
@@ -80,7 +80,7 @@ def read_entry(reply: Mapping[str, Any], metric: Metric, turns: Sequence[int]) -
 
 
 def read_score(value: Any, metric: Metric) -> int | None:
-    """A score as it stands in a reply; None for n/a.
+    """Return a score as it stands in a reply; None for n/a.
 
     Raises:
         NoScoreError: it is not one of the metric's scale.
@@ -98,7 +98,7 @@ def read_score(value: Any, metric: Metric) -> int | None:
 def read_diagnosis(
     entry: Mapping[str, Any], metric: Metric, score: int | None, turns: Sequence[int]
 ) -> tuple[Diagnosis, str | None]:
-    """What can be used of a diagnosis, and why the rest cannot.
+    """Return the usable parts of a diagnosis, and why the rest cannot be used.
 
     A poor metric has a failure code and names turns that exist; any other has no failure code.
     """
@@ -137,7 +137,7 @@ def read_diagnosis(
 
 
 def part_of(reply: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """What a reply says of a metric; nothing where it says nothing."""
+    """Return a reply's part about a metric; empty where there is none."""
     value = reply.get(name)
     return value if isinstance(value, Mapping) else {}
 

@@ -65,7 +65,7 @@ class MetricsTally:
             self.metrics.setdefault(metric.name, _One(metric.weight)).add(metric)
 
     def report(self) -> MetricsReport:
-        """What was counted."""
+        """Return the counts of all rows added."""
         return MetricsReport(
             dialogues=self.dialogues,
             overall_mean=self.total / self.dialogues if self.dialogues else None,

@@ -23,7 +23,7 @@ _TOOL_METRICS = ("tool_routing", "parameter_extraction", "result_interpretation"
 
 
 def not_applicable(dialogue: Dialogue) -> dict[str, NoMetricReason]:
-    """The shipped metrics that the dialogue itself makes n/a: those of tools, where there are none.
+    """Return the shipped metrics that the dialogue itself makes n/a: those of tools, where there are none.
 
     Result interpretation needs a result; the other two a tool that is defined, expected or called.
     """
@@ -37,7 +37,7 @@ def not_applicable(dialogue: Dialogue) -> dict[str, NoMetricReason]:
 
 
 def shares(weights: Mapping[str, float], na: Sequence[str]) -> dict[str, float] | None:
-    """Each metric's part of the overall score: weights without those of n/a, renormalised; 0 for n/a.
+    """Return each metric's part of the overall score: weights without those of n/a, renormalised; 0 for n/a.
 
     None where nothing is left that has a weight.
     """
@@ -48,14 +48,14 @@ def shares(weights: Mapping[str, float], na: Sequence[str]) -> dict[str, float] 
 
 
 def overall(metrics: Sequence[MetricScore]) -> float:
-    """The overall score, 0-100."""
+    """Return the overall score, 0-100."""
     parts = [(metric.share, _height(metric)) for metric in metrics if metric.score is not None]
     # Rounded, so that a dialogue whose scores come to 75 passes at 75 whatever the order of the sum.
     return min(100.0, round(100 * math.fsum(share * height for share, height in parts), 9))
 
 
 def overall_range(metrics: Sequence[MetricScore]) -> tuple[float, float]:
-    """Lowest and highest overall score with each weight changed by up to `WEIGHT_CHANGE`.
+    """Return the lowest and highest overall score with each weight changed by up to `WEIGHT_CHANGE`.
 
     A weighted mean is extreme where the lowest (or highest) heights have the largest weights and all others the
     smallest, so with n metrics n - 1 places to part them are all that is tried.
@@ -79,7 +79,7 @@ def overall_range(metrics: Sequence[MetricScore]) -> tuple[float, float]:
 
 
 def weights_key(weights: Mapping[str, float]) -> str:
-    """Hash of the chosen metrics and their renormalised weights, 8 hex digits; their order is of no account."""
+    """Hash the chosen metrics and their renormalised weights, in any order, to 8 hex digits."""
     told = ",".join(f"{name}={weight:.12g}" for name, weight in sorted(weights.items()))
     return hashlib.blake2b(told.encode(), digest_size=4).hexdigest()
 
