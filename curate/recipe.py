@@ -1,7 +1,7 @@
-"""The recipe: one YAML file that says what to read, whom to ask, what to keep and what to write.
+"""The recipe: one YAML file with the sources, the models, what is kept and what is written.
 
-Every room owns its own config model; this module only composes them, fills in `extends` and applies
-`--set` overrides. What is wrong with a key is said by `curate.records.validation_errors`.
+Every room owns its own config model; this module composes them, fills in `extends` and applies `--set` overrides.
+Errors about single keys are worded in `curate.records.validation_errors`.
 """
 
 from __future__ import annotations
@@ -72,31 +72,38 @@ JudgeConfig = Annotated[
 
 
 def judge_roles(count: int, *, is_cascade: bool) -> list[str]:
-    """Name several judges in their order, the lead one `judge`: a jury's first, a cascade's second."""
+    """Return the roles of several judges in order; the leading one (a jury's first, a cascade's second) is `judge`."""
     if is_cascade:
         return ["small judge", "judge"]
     return ["judge", *(f"judge {at}" for at in range(2, count + 1))][:count]
 
 
 class Models(Config):
-    """Who is asked, by role. A missing reviser is the policy, and metrics are scored by the judge.
+    """The models, by role.
 
-    A jury's judges score and compare together; what is said in words (facts, notes) is the first's. Of a cascade the
-    second alone is asked for everything but the rubric's scores.
+    All judges of a jury score and compare; explanations, facts and notes come from the first alone. In a cascade
+    everything but the rubric's scores comes from the large judge alone.
     """
 
     judge: JudgeConfig | None = Field(
         None,
-        description="One model; or `cascade: [small, large]`, of which the large one is asked where needed.",
+        description="One model; or a cascade, `cascade: [small, large]`, whose large model is asked only "
+        "where the small one is in doubt.",
     )
     judges: tuple[EngineConfig, ...] = Field(
         (),
-        description="A jury, in place of `judge`: all score and compare, combined by `judge.jury`.",
+        description="A jury in place of `judge`: all models score and compare, and `judge.jury` says how "
+        "their answers are combined.",
     )
-    policy: EngineConfig | None = None
-    reviser: EngineConfig | None = None
+    policy: EngineConfig | None = Field(
+        None, description="Model that writes new replies for forks."
+    )
+    reviser: EngineConfig | None = Field(
+        None, description="Model that revises the original reply in forks; by default the policy."
+    )
     metrics: EngineConfig | None = Field(
-        None, description="Scores by weighted metrics in place of the judge or the jury."
+        None,
+        description="Model that scores the weighted metrics; by default the judge or the jury.",
     )
 
     @model_validator(mode="after")
@@ -104,25 +111,25 @@ class Models(Config):
         if self.judges and self.judge is not None:
             raise ValueError("give either judge or judges, not both")
         if len(self.judges) == 1:
-            raise ValueError("one judge is no jury: name it as `judge`, or name more in `judges`")
+            raise ValueError("a jury needs two judges or more: name a single one as `judge`")
         several = list(self.judges_by_role.values())
         if any(config in several[:at] for at, config in enumerate(several)):
-            raise ValueError("two of several judges are the same model, which says the same twice")
+            raise ValueError("two of the judges are the same model; name different ones")
         return self
 
     @property
     def cascade(self) -> Cascade | None:
-        """The cascade, where the judge is one."""
+        """Return the cascade; None where the judge is not one."""
         return self.judge if isinstance(self.judge, Cascade) else None
 
     @property
     def lead(self) -> EngineConfig | None:
-        """The judge that is asked for what only one can say; None where none is named."""
+        """Return the judge for questions that only one judge answers; None where no judge is named."""
         return self.judges_by_role.get("judge")
 
     @property
     def judges_by_role(self) -> dict[str, EngineConfig]:
-        """All that score by the rubric, in their order, the lead one as `judge`."""
+        """Return all models that score by the rubric, in order; the leading one has the role `judge`."""
         if isinstance(self.judge, Cascade):
             several: tuple[EngineConfig, ...] = self.judge.cascade
         else:
@@ -131,39 +138,43 @@ class Models(Config):
         return dict(zip(roles, several, strict=True))
 
     def of_role(self, role: str) -> EngineConfig | None:
-        """The model of a role, as models are opened by: what is missing is another's work."""
+        """Return the model of a role, or the one that stands in for it; None where there is neither."""
         known = {**self.judges_by_role, "policy": self.policy, "metrics": self.metrics or self.lead}
         return known.get(role) or self.reviser or self.policy
 
 
 class BudgetConfig(Config):
-    """Bounds that stop a run cleanly; a later run resumes."""
+    """Limits at which a run stops cleanly; a later run resumes it."""
 
     off: ClassVar[Mapping[str, Any] | None] = {}
 
-    calls: int | None = Field(None, gt=0, description="Calls sent to models.")
-    tokens: int | None = Field(None, gt=0, description="Prompt and completion tokens together.")
-    money: float | None = Field(None, gt=0, description="In the currency of the engines' prices.")
+    calls: int | None = Field(None, gt=0, description="Most calls sent to models.")
+    tokens: int | None = Field(
+        None, gt=0, description="Most prompt and completion tokens together."
+    )
+    money: float | None = Field(
+        None, gt=0, description="Highest cost, in the currency of the engines' prices."
+    )
 
 
 class ExecutorConfig(Config):
     """Where stage functions run. Not part of any fingerprint: rows are the same everywhere."""
 
     kind: Literal["local", "ray"] = Field(
-        "local", description="This process, or actors on a Ray cluster."
+        "local", description="`local`: in this process. `ray`: in actors on a Ray cluster."
     )
     address: str | None = Field(
         None,
-        description="Ray cluster to join: `auto`, or host:port. A cluster on this machine, for the time "
-        "of the run, when not given.",
+        description="Ray cluster to join: `auto`, or host:port. By default a cluster is started on this "
+        "machine for the run.",
     )
     workers: int | None = Field(
         None,
         ge=1,
-        description="Actors, each with engines of its own; as many as fit when not given.",
+        description="Number of actors, each with its own engines; by default as many as fit.",
     )
-    gpus_per_worker: float = Field(0, ge=0, description="GPUs an actor holds.")
-    cpus_per_worker: float = Field(1, ge=0, description="CPUs an actor holds.")
+    gpus_per_worker: float = Field(0, ge=0, description="GPUs that each actor reserves.")
+    cpus_per_worker: float = Field(1, ge=0, description="CPUs that each actor reserves.")
 
 
 def _listed(value: object) -> object:
@@ -171,12 +182,13 @@ def _listed(value: object) -> object:
 
 
 class ReuseConfig(Config):
-    """Whose judgments are taken over; a path alone stands for `run`."""
+    """The run whose judgments are reused; in a recipe the path alone is enough."""
 
-    run: Path = Field(description="Run folder.")
+    run: Path = Field(description="Path of the run folder.")
     required: bool = Field(
         False,
-        description="Refuse to run where a dialogue finds no row there, instead of asking for it.",
+        description="Stop with an error where a dialogue has no row in that run, instead of asking the "
+        "judge.",
     )
 
 
@@ -185,69 +197,82 @@ def _named_run(value: object) -> object:
 
 
 class Recipe(Config):
-    """A whole run. Sections that are left out run with their defaults, except as said here."""
+    """A whole run. Sections that are left out use their defaults unless their description says otherwise."""
 
     name: str = Field(
-        pattern=r"^[\w.-]*[\w-][\w.-]*$", description="Names the run folder; more than dots."
+        pattern=r"^[\w.-]*[\w-][\w.-]*$",
+        description="Name of the run folder: letters, digits, `_`, `-` and dots, but not dots alone.",
     )
-    source: Annotated[tuple[SourceConfig, ...], BeforeValidator(_listed)] = Field(min_length=1)
+    source: Annotated[tuple[SourceConfig, ...], BeforeValidator(_listed)] = Field(
+        min_length=1, description="One source of dialogues, or a list of them."
+    )
     mix_seed: int = Field(
-        0, ge=0, description="Of the sample drawn from sources that have a `weight`."
+        0, ge=0, description="Random seed for sampling from sources that have a `weight`."
     )
     role: str | None = Field(
         None,
-        description="Role definition of dialogues that carry none, in a field or a system message.",
+        description="Role definition for dialogues that have none, in a field or a system message.",
     )
     role_from: RoleFrom = Field(
-        "data", description="`recipe` puts `role` before what the data says."
+        "data",
+        description="`data`: the data's role definition comes first and `role` fills gaps. `recipe`: "
+        "`role` is used for all dialogues.",
     )
-    scenario: str | None = Field(None, description="Scenario of dialogues that carry none.")
-    models: Models = Models()
+    scenario: str | None = Field(None, description="Scenario for dialogues that have none.")
+    models: Models = Field(Models(), description="The models, by role.")
     redact: tuple[PersonalData, ...] = Field(
-        (), description="Kinds of personal data taken out of what a hosted model is sent."
+        (),
+        description="Kinds of personal data that are removed from what is sent to hosted models.",
     )
     reuse: Annotated[ReuseConfig | None, BeforeValidator(_named_run)] = Field(
         None,
-        description="Run folder whose judgments are taken over. With models.judge, rows that fit this "
-        "recipe are copied and only the others asked for; without one, rows are taken as they are.",
+        description="Run folder whose judgments are reused. With models.judge, rows that fit this recipe "
+        "are copied and only the others are asked for; without it, all rows are used as they "
+        "are.",
     )
     judge: RubricConfig | Literal[False] = Field(
-        default_factory=RubricConfig, description="False leaves the stage out."
+        default_factory=RubricConfig, description="The rubric judge; false turns it off."
     )
     adherence: AdherenceConfig | Literal[False] = Field(
-        default_factory=AdherenceConfig, description="False leaves the stage out."
+        default_factory=AdherenceConfig, description="Role adherence; false turns it off."
     )
     metrics: MetricsConfig | Literal[False] = Field(
-        False, description="Weighted metrics of whole dialogues; left out unless given."
+        False, description="Weighted metrics of whole dialogues; off by default."
     )
     factuality: FactualityConfig | Literal[False] = Field(
-        False, description="The claims of assistant turns and their truth; left out unless given."
+        False,
+        description="Factual claims of assistant turns and whether they are true; off by default.",
     )
     select: SelectConfig | Literal[False] = Field(
         default_factory=SelectConfig,
-        description="False leaves it out: nothing is exported for SFT.",
+        description="Selection of the SFT set; false turns it off, and nothing is exported for SFT.",
     )
     fork: ForkConfig | Literal[False] = Field(
-        False, description="Left out unless given, because it asks a policy model."
+        False,
+        description="Preference pairs forked from judged dialogues; off by default, because it calls a "
+        "policy model.",
     )
-    natural: NaturalConfig = NaturalConfig()
+    natural: NaturalConfig = Field(
+        NaturalConfig(), description="Preference pairs that the data already contains."
+    )
     pair_checks: PairSetConfig | Literal[False] = Field(
         default_factory=PairSetConfig,
-        description="Thresholds of the checks over all pairs; they warn and drop nothing. False leaves "
-        "them out.",
+        description="Thresholds of the checks over all pairs, which warn and never drop a pair; false "
+        "turns them off.",
     )
     export: ExportConfig | Literal[False] = Field(
-        default_factory=ExportConfig, description="False leaves it out."
+        default_factory=ExportConfig, description="Training files; false turns the export off."
     )
     max_unscored: float = Field(
         0.05,
         ge=0,
         le=1,
-        description="Share of unscored rows in a stage above which the exit code is 3: dialogues without "
-        "a score, forks and natural pairs that the judge could not decide.",
+        description="Largest share of unscored rows in a stage (0-1); above it the exit code is 3. "
+        "Unscored are dialogues without a score, and forks and natural pairs that the judge "
+        "could not decide.",
     )
-    budget: BudgetConfig = BudgetConfig()
-    executor: ExecutorConfig = ExecutorConfig()
+    budget: BudgetConfig = Field(BudgetConfig(), description="Limits at which the run stops.")
+    executor: ExecutorConfig = Field(ExecutorConfig(), description="Where stages run.")
 
     @model_validator(mode="before")
     @classmethod
@@ -259,13 +284,13 @@ class Recipe(Config):
 
     @property
     def judged_adherence(self) -> AdherenceConfig | Literal[False]:
-        """Adherence where a judge scores it; False where the stage compares, or is left out."""
+        """Return the adherence section if a judge scores it; else False."""
         asks = self.adherence is not False and self.adherence.scoring_method == "llm_judge"
         return self.adherence if asks else False
 
     @property
     def compared_adherence(self) -> AdherenceConfig | Literal[False]:
-        """Adherence where turns are compared with references; False where it is judged or left out."""
+        """Return the adherence section if turns are compared with references; else False."""
         return self.adherence if self.judged_adherence is False else False
 
     @property
@@ -282,7 +307,7 @@ class Recipe(Config):
 
     @property
     def asks_models(self) -> bool:
-        """True when a stage needs a model; without one, judgments come from `reuse` or there are none."""
+        """True when a stage calls a model; without one, judgments come from `reuse` or there are none."""
         sections = (self.judge, self.judged_adherence, self.metrics, self.factuality)
         scores = any(section is not False for section in sections)
         verifies = self.fork is not False or self.natural.verification is not None
@@ -290,7 +315,7 @@ class Recipe(Config):
 
     @property
     def prices(self) -> dict[str, Prices | None]:
-        """The prices of each model that is asked, by role; None where none are given."""
+        """Return the prices of each model that the run calls, by role; None where none are given."""
         lead = self.models.lead
         if not self.asks_models or lead is None:
             return {}
@@ -305,34 +330,38 @@ class Recipe(Config):
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """Roles whose part of the cost is not known, since no prices are given for their models."""
+        """Return the roles that the cost leaves out, since their models have no prices."""
         return tuple(role for role, prices in self.prices.items() if prices is None)
 
     @property
     def reused_run(self) -> Path | None:
-        """The run folder whose judgments are taken over, if there is one."""
+        """Return the run folder whose judgments are reused; None without one."""
         return None if self.reuse is None else self.reuse.run
 
     def checked(self) -> Recipe:
-        """This recipe, or a UsageError that says what to write where something is missing."""
+        """Return this recipe after checking that nothing it needs is missing.
+
+        Raises:
+            UsageError: something is missing or does not fit; says what to write.
+        """
         if self.asks_models and self.models.lead is None:
             raise UsageError(
-                f"recipe '{self.name}' names no judge, and no model is asked silently",
+                f"recipe '{self.name}' names no judge, and there is no default model",
                 expected="models.judge",
                 fix=_JUDGE_EXAMPLE,
             )
         if self.role_from == "recipe" and not (self.role or "").strip():
             raise UsageError(
-                f"recipe '{self.name}' takes roles from itself and has none",
+                f"recipe '{self.name}' has `role_from: recipe` but no role",
                 got="role_from: recipe",
                 expected="role: the role definition of every dialogue",
                 fix="write `role:`, or leave out `role_from`",
             )
         if self.reuse is not None and not (self.reuse.run / "manifest.json").is_file():
             raise UsageError(
-                "reuse names no run, so that all would be asked anew",
+                "reuse does not name a run",
                 got=self.reuse.run,
-                expected="a run folder, which holds a manifest.json",
+                expected="a run folder with a manifest.json",
             )
         check_budget(self.budget, self.unpriced)
         if self.compared_adherence is not False:
@@ -341,14 +370,14 @@ class Recipe(Config):
             check_condition(self.fork.where, "fork.where")
         if self.fork is not False and self.judge is False:
             raise UsageError(
-                f"recipe '{self.name}' asks for forks without judging",
+                f"recipe '{self.name}' has a section fork but no rubric judge",
                 got="judge: false",
                 expected="the rubric judge, which finds the weakest turn",
                 fix="leave out `judge: false`, or the section 'fork'",
             )
         if self.fork is not False and self.models.policy is None:
             raise UsageError(
-                f"recipe '{self.name}' asks for forks and names no policy model",
+                f"recipe '{self.name}' has a section fork but names no policy model",
                 expected="models.policy: the model that writes the resamples",
                 fix="add models.policy, or leave out the section 'fork'",
             )
@@ -364,7 +393,7 @@ class Recipe(Config):
         for place, sql in self._asked().items():
             if "p_good" in columns_of(parse(sql, place)) and not has_good:
                 raise UsageError(
-                    f"{place} reads p_good, and nothing says what people find good",
+                    f"{place} reads p_good, which needs a calibration",
                     got=sql,
                     expected="judge.calibration: a file with p_good",
                     fix="label 20 dialogues or more with verdicts or accept/reject, and run "
@@ -374,7 +403,7 @@ class Recipe(Config):
             self._check_metrics(columns_of(parse(sql, place)), place)
             for name in sorted(columns_of(parse(sql, place)) & absent.keys()):
                 raise UsageError(
-                    f"{place} reads a column that cannot exist in this recipe",
+                    f"{place} reads a column that this recipe does not fill",
                     got=f"{name} in {sql!r}, and the recipe says {absent[name]}",
                     expected="columns of stages that run; docs/selecting.md lists them",
                     fix=f"leave out `{absent[name]}`, or take the column out of {place}",
@@ -399,7 +428,7 @@ class Recipe(Config):
             )
 
     def _asked(self) -> dict[str, str]:
-        """The SQL that the recipe itself gives, by its place."""
+        """Return the SQL conditions of the recipe by place, such as `fork.where`."""
         asked = {} if self.fork is False else {"fork.where": self.fork.where}
         if self.export is not False:
             turns = {
@@ -417,7 +446,7 @@ class Recipe(Config):
         return asked
 
     def _absent_columns(self) -> dict[str, str]:
-        """The columns that are null for every dialogue of this recipe, with the setting that makes them so."""
+        """Return the columns that are null for every dialogue of this recipe, with the setting that makes them so."""
         off = {
             stage: f"{stage}: false"
             for stage, section in (
@@ -455,7 +484,7 @@ class Recipe(Config):
         return absent
 
     def _check_turns(self) -> None:
-        """Turns of dialogues outside the SFT set can only be exported where they were judged and selected."""
+        """Refuse to export turns of dialogues outside the SFT set where they are not judged or selected."""
         if self.export is False:
             return
         asked = {"export.salvage": self.export.salvage, "export.kto_turns": self.export.kto_turns}
@@ -466,7 +495,7 @@ class Recipe(Config):
             for stage, given in (("judge", self.judge), ("select", self.select)):
                 if given is False:
                     raise UsageError(
-                        f"recipe '{self.name}' asks for {place} without the stage it is made of",
+                        f"recipe '{self.name}' asks for {place} without the stage it needs",
                         got=f"{stage}: false",
                         expected="turns that were judged, of dialogues that went through selection",
                         fix=f"leave out `{stage}: false`, or the section '{place}'",
@@ -474,10 +503,10 @@ class Recipe(Config):
 
 
 def check_budget(budget: BudgetConfig, unpriced: Sequence[str]) -> None:
-    """Refuse a budget of money where a model that is asked has no prices; `unpriced` are their roles."""
+    """Raise UsageError for a budget of money where a model has no prices; `unpriced` are the roles of those models."""
     if budget.money is not None and unpriced:
         raise UsageError(
-            "a budget of money cannot bound what has no prices",
+            "a budget of money needs the prices of every model",
             got=f"a cost {left_out_of_cost(unpriced)}",
             expected="prices: {input: ..., output: ...} per million tokens, on each model that is asked",
             fix="write them (0 for a model that costs nothing), or bound tokens or calls instead",
@@ -485,7 +514,7 @@ def check_budget(budget: BudgetConfig, unpriced: Sequence[str]) -> None:
 
 
 def left_out_of_cost(roles: Sequence[str]) -> str:
-    """Describe what a cost leaves out, to stand after it."""
+    """Return what a cost leaves out, in words that follow the cost."""
     parts = " and ".join(f"the {role}'s part" for role in roles)
     return f"without {parts}: no prices given for {'it' if len(roles) == 1 else 'them'}"
 
@@ -493,12 +522,12 @@ def left_out_of_cost(roles: Sequence[str]) -> str:
 def load_recipe(
     path: str | Path, overrides: Sequence[str] = (), *, without: Sequence[tuple[str, ...]] = ()
 ) -> Recipe:
-    """Read a recipe file, what it extends, and `key.path=value` overrides (values are YAML).
+    """Read a recipe file, the files it extends, and `key.path=value` overrides (values are YAML).
 
     Args:
-        path: of the file, or `hf://owner/name`: a set on the Hub that curate pushed.
-        overrides: put over what the file says.
-        without: keys to read it without, as `("fork", "curve")`: of files that are yet to be written.
+        path: the recipe file, or `hf://owner/name`: a dataset on the Hub that curate pushed.
+        overrides: values that replace those of the file.
+        without: keys to leave out, such as `("fork", "curve")`, for files that are not written yet.
 
     Raises:
         UsageError: file missing, broken YAML, unknown keys, wrong values; says which and why.
@@ -526,13 +555,13 @@ def parse_recipe(data: Recipe | Mapping[str, Any], where: str = "the recipe") ->
 
 
 def as_recipe(given: Recipe | Mapping[str, Any] | str | Path) -> Recipe:
-    """A recipe as it is, as a mapping, or from the path of its file; errors as in `load_recipe`."""
+    """Return a recipe given as a `Recipe`, a mapping or the path of its file; errors as in `load_recipe`."""
     return load_recipe(given) if isinstance(given, str | Path) else parse_recipe(given)
 
 
 def parse_source(data: Mapping[str, Any]) -> SourceConfig:
-    """Validate one source given as a mapping, as options of a command make it; errors as in `load_recipe`."""
-    source: SourceConfig = validated(SourceConfig, data, "the source cannot be read so")
+    """Validate one source given as a mapping, such as from a command's options; errors as in `load_recipe`."""
+    source: SourceConfig = validated(SourceConfig, data, "the source options are not valid")
     return source
 
 
@@ -547,7 +576,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         )
     if len(seen) > _EXTENDED:
         raise UsageError(
-            "recipes extend each other too often",
+            "too many recipes extend each other",
             got=f"more than {_EXTENDED} files",
             fix="write what they share into one that all extend",
         )
@@ -594,7 +623,7 @@ Models are not among them: what `model` and `tokenizer` say may as well be an id
 
 
 def _anchor(value: Any, keys: Sequence[str], folder: Path) -> Any:
-    """The value, in which the paths at `keys` below it are anchored in a recipe's folder."""
+    """Return the value with the paths at `keys` below it resolved against a recipe's folder."""
     if isinstance(value, list):
         return [_anchor(inner, keys, folder) for inner in value]
     if not keys:
@@ -605,7 +634,7 @@ def _anchor(value: Any, keys: Sequence[str], folder: Path) -> Any:
 
 
 def _anchored(path: Any, folder: Path) -> Any:
-    """A relative path that exists beside the recipe is meant from there, else from the working directory."""
+    """Return a relative path as one in the recipe's folder if it exists there, else unchanged."""
     if not isinstance(path, str) or Path(path).is_absolute():
         return path
     beside = str(folder / path)
@@ -613,9 +642,10 @@ def _anchored(path: Any, folder: Path) -> Any:
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings merge key by key at any depth; anything else is replaced, an engine that is named as well.
+    """Return `base` with the values of `over`.
 
-    A null stays: what it does to the key is `config.Config`'s to say.
+    Mappings merge key by key at any depth; anything else is replaced, and so is an engine or cascade. A null is kept:
+    its meaning is up to `config.Config`.
     """
     merged = dict(base)
     for key, value in over.items():
@@ -674,7 +704,7 @@ def _apply(data: dict[str, Any], override: str, folder: Path) -> None:
 def _index(values: list[Any], text: str, override: str) -> int:
     if not text.isdigit() or int(text) >= len(values):
         raise UsageError(
-            "an override names an element that is not there",
+            "an override names an element that does not exist",
             got=override,
             expected=f"an index from 0 to {len(values) - 1}",
         )

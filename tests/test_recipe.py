@@ -78,13 +78,13 @@ def test_a_recipe_without_a_judge_is_refused_with_what_to_write(tmp_path: Path) 
 def test_a_run_to_reuse_that_is_not_there_is_refused_before_all_is_asked_anew(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(UsageError, match="reuse names no run"):
+    with pytest.raises(UsageError, match="reuse does not name a run"):
         load_recipe(write(tmp_path, MINIMAL + f"reuse: {tmp_path / 'none'}\n")).checked()
 
 
 def test_roles_from_a_recipe_that_has_none_are_refused() -> None:
     source = {"path": "x.jsonl"}
-    with pytest.raises(UsageError, match="takes roles from itself and has none"):
+    with pytest.raises(UsageError, match="has `role_from: recipe` but no role"):
         parse_recipe(
             {"name": "x", "source": source, "role_from": "recipe", "judge": False}
             | {"adherence": False, "select": {"where": {}}}
@@ -176,7 +176,7 @@ def test_a_condition_on_a_column_that_no_stage_fills_is_refused(
     with pytest.raises(UsageError) as raised:
         parse_recipe(given).checked()
     said = str(raised.value)
-    assert f"{place} reads a column that cannot exist in this recipe" in said
+    assert f"{place} reads a column that this recipe does not fill" in said
     assert f"{column} in " in said
     assert f"the recipe says {setting}" in said
 
@@ -256,15 +256,15 @@ def test_a_typo_is_named(tmp_path: Path, line: str, message: str) -> None:
         (
             "fork: {min_margin: 0.3}",
             [
-                "fork.min_margin: no such key any more; `curve`, a file that `curate calibrate` writes, says from "
-                "which evidence on a pair passes"
+                "fork.min_margin: no such key any more; use `curve`, a file written by `curate calibrate`, which "
+                "holds the threshold"
             ],
         ),
         (
             "natural: {verify: {min_margin: 0.3}}",
             [
-                "natural.verify.min_margin: no such key any more; `curve`, a file that `curate calibrate` writes, "
-                "says from which evidence on a pair passes"
+                "natural.verify.min_margin: no such key any more; use `curve`, a file written by `curate calibrate`, "
+                "which holds the threshold"
             ],
         ),
         (
@@ -274,23 +274,23 @@ def test_a_typo_is_named(tmp_path: Path, line: str, message: str) -> None:
                 "['tool_rooting']})"
             ],
         ),
-        ("fork: {fine_from: {}}", ["fork.fine_from: no such key any more; it is `min_good` now"]),
+        ("fork: {fine_from: {}}", ["fork.fine_from: no such key any more; use `min_good`"]),
         (
             "judge: {spare_prefix: S}",
-            ["judge.spare_prefix: no such key any more; it is `retry_prefix` now"],
+            ["judge.spare_prefix: no such key any more; use `retry_prefix`"],
         ),
         (
             "judge: {turn_view: whole}",
             [
-                "judge.turn_view: no such key any more; a question about a turn shows the dialogue up to it; "
-                "`mode: json` shows all of it"
+                "judge.turn_view: no such key any more; a question about a turn shows the dialogue up to that turn; "
+                "`mode: json` shows the whole dialogue"
             ],
         ),
         (
             "export: {kto_turns: {fine_from: {}, bad_to: {}}}",
             [
-                "export.kto_turns.fine_from: no such key any more; it is `min_good` now",
-                "export.kto_turns.bad_to: no such key any more; it is `max_bad` now",
+                "export.kto_turns.fine_from: no such key any more; use `min_good`",
+                "export.kto_turns.bad_to: no such key any more; use `max_bad`",
             ],
         ),
         (

@@ -38,102 +38,116 @@ class AdherenceConfig(Config):
 
     scoring_method: Literal["llm_judge"] | ReferenceMethod = Field(
         "llm_judge",
-        description="llm_judge reads the role and sees every kind of violation. The others compare a turn "
-        "with its references, ask no judge, and notice drift from the references only.",
+        description="`llm_judge`: a judge model reads the role and sees every kind of violation. The other"
+        " methods compare a turn with reference texts without a judge, and notice only drift "
+        "from those texts.",
     )
     reference: ReferenceConfig = Field(
         default_factory=ReferenceConfig,
-        description="How the methods other than llm_judge compare; llm_judge does not read it.",
+        description="Options of the methods other than `llm_judge`; `llm_judge` ignores them.",
     )
     output_mode: Literal["auto"] | OutputMode = Field(
         "auto",
-        description="binary: a yes or no at temperature 0, score 0 or 1. continuous: P(yes) from the "
-        "first token's distribution; needs an engine with log-probabilities. auto: continuous where the engine "
-        "has them, else binary.",
+        description="`binary`: yes or no at temperature 0, so a score of 0 or 1. `continuous`: P(yes) from"
+        " the first token's distribution, 0 to 1; needs an engine with log-probabilities. "
+        "`auto`: `continuous` where the engine has log-probabilities, else `binary`.",
     )
     evaluation_granularity: Granularity = Field(
         "turn",
-        description="turn: every assistant turn is judged with the turns before it. conversation: one "
-        "question about the whole dialogue, one session score and no scores of turns.",
+        description="`turn`: every assistant turn is judged, with the turns before it as context. "
+        "`conversation`: one question about the whole dialogue, which gives a session score "
+        "and no turn scores.",
     )
     definition: Definition = Field(
         "constructive",
-        description="constructive: the turn does what the role demands. restrictive: it does nothing "
-        "the role excludes.",
+        description="`constructive`: a turn is adherent if it does what the role demands. `restrictive`: "
+        "if it does nothing that the role excludes.",
     )
     strict_mode: bool = Field(
         False, description="A dialogue is adherent only if every assistant turn is."
     )
     threshold: float = Field(
-        0.5, ge=0, le=1, description="Least session score of an adherent dialogue, unless strict."
+        0.5,
+        ge=0,
+        le=1,
+        description="Lowest session score (0-1) of an adherent dialogue; not used with `strict_mode`.",
     )
     turn_threshold: float = Field(
         0.5,
         ge=0,
         le=1,
-        description="Least score of an adherent turn in continuous mode; where a calibration is applied, "
-        "its own threshold is used.",
+        description="Lowest score (0-1) of an adherent turn in continuous mode. Where a calibration is "
+        "applied, its threshold is used instead.",
     )
     include_reason: bool = Field(
         False,
-        description="Ask for the reason of every answer, in a further request that does not change the "
-        "answer: a justification, and of a violation its kind and the words of the role that it breaks.",
+        description="Ask for the reason of every answer in a further request, which does not change the "
+        "answer: a justification and, for a violation, its kind and the words of the role that"
+        " it breaks.",
     )
     interval: Literal["frequentist", "bayesian"] = Field(
         "frequentist",
-        description="Interval of the session score. frequentist: Wilson (binary), bootstrap (continuous). "
-        "bayesian: Beta posterior from Jeffreys' prior, Bayesian bootstrap.",
+        description="Method of the 95 % interval of the session score. `frequentist`: Wilson (binary mode)"
+        " or bootstrap (continuous mode). `bayesian`: Beta posterior with Jeffreys' prior "
+        "(binary mode) or Bayesian bootstrap (continuous mode).",
     )
     calibration: Annotated[
         JudgeCalibration | None,
         BeforeValidator(_of_adherence, json_schema_input_type=JudgeCalibration | str | None),
     ] = Field(
         None,
-        description="File that `curate calibrate` wrote: scores become probabilities and its threshold "
-        "holds for turns. Ignored with a warning where it was made for another judge or way of asking.",
+        description="File written by `curate calibrate`: scores become probabilities, and its threshold "
+        "decides which turns are adherent. Ignored with a warning if it was made for another "
+        "judge or other options.",
     )
     weights: tuple[float, ...] | None = Field(
         None,
-        description="Weight of each assistant turn, in order, for the session score. A dialogue with "
-        "another number of assistant turns is unscored (`weights_mismatch`).",
+        description="Weight of each assistant turn in the session score, in order. A dialogue with another"
+        " number of assistant turns is unscored (`weights_mismatch`).",
     )
     on_missing: Literal["unscored", "half"] = Field(
         "unscored",
-        description="Continuous mode, where yes and no have too little mass: no score, or 0.5 as in "
-        "the paper (the turn then counts neither as adherent nor as scored with evidence).",
+        description="Continuous mode, when yes and no together have less probability than `min_coverage`. "
+        "`unscored`: the turn has no score. `half`: its score is 0.5, as in the paper, and it "
+        "does not count as adherent.",
     )
     min_coverage: float = Field(
         0.001,
         ge=0,
         le=1,
-        description="Least share of the first token's mass on yes and no, continuous mode.",
+        description="Continuous mode: lowest probability (0-1) that the first token must put on yes and no"
+        " together.",
     )
     answer_prefix: str | None = Field(
         None,
-        description="Forced start of the judge's reply, for models that open with another word. Needs "
-        "an engine that can continue a given reply.",
+        description="Text that the judge's reply is forced to start with, for models that would begin with"
+        " another word. Needs an engine that can continue a given reply.",
     )
     missing_role: Literal["error", "skip"] = Field(
         "error",
-        description="error: a dialogue without a role definition is unscored (`missing_role`) and "
-        "fails filters. skip: it is left out (`skipped`), and conditions on adherence are waived.",
+        description="`error`: a dialogue without a role definition is unscored (`missing_role`) and fails "
+        "filters. `skip`: it is left out (`skipped`), and conditions on adherence do not apply"
+        " to it.",
     )
     min_scored_share: float | None = Field(
         None,
         gt=0,
         le=1,
-        description="Share of assistant turns that must have a score. None: all of them.",
+        description="Share of the assistant turns (0-1) that must have a score; null: all of them.",
     )
     retries: int = Field(
-        2, ge=0, le=10, description="How often a reply that cannot be read is asked for again."
+        2, ge=0, le=10, description="How often an unreadable reply is asked for again."
     )
     max_reply_tokens: int = Field(
         16,
         ge=1,
-        description="Bound of a reply in binary mode. Raise it for a judge that thinks in its reply.",
+        description="Longest reply in binary mode, in tokens. Raise it for a judge that thinks in its "
+        "reply.",
     )
     max_reason_tokens: int = Field(
-        400, ge=1, description="Bound of a reason. Raise it for a judge that thinks in its reply."
+        400,
+        ge=1,
+        description="Longest reason, in tokens. Raise it for a judge that thinks in its reply.",
     )
     show_reasoning: bool = Field(False, description="Show the assistant's thinking to the judge.")
 

@@ -39,12 +39,14 @@ class _Keyless(Config):
 
 
 class Prices(Config):
-    """Money per million tokens, in whatever currency the budget is in."""
+    """Prices per million tokens, in the currency of the budget."""
 
-    input: float = Field(ge=0)
-    output: float = Field(ge=0)
+    input: float = Field(ge=0, description="Price of prompt tokens.")
+    output: float = Field(ge=0, description="Price of completion tokens.")
     cached_input: float | None = Field(
-        None, ge=0, description="Of prompt tokens found in the cache; like `input` where not given."
+        None,
+        ge=0,
+        description="Price of prompt tokens found in the server's cache; by default that of `input`.",
     )
 
 
@@ -52,64 +54,96 @@ class LlamaCppConfig(_Keyless):
     """A GGUF model run in this process by llama.cpp."""
 
     engine: Literal["llamacpp"] = "llamacpp"
-    model: str = Field(description="`smollm2`, a path of a .gguf file, or a Hub id owner/name.")
-    file: str | None = Field(None, description="Which .gguf file of a Hub repository.")
+    model: str = Field(description="`smollm2`, the path of a .gguf file, or a Hub id owner/name.")
+    file: str | None = Field(None, description="Name of the .gguf file in a Hub repository.")
     revision: str | None = Field(None, description="Commit, tag or branch of a Hub repository.")
-    context: int = Field(8192, ge=256, description="Tokens a slot holds: prompt and reply.")
-    slots: int = Field(1, ge=1, le=64, description="Requests served at once.")
-    cache_mib: int = Field(512, ge=0, description="Memory for prompts that lost their slot, MiB.")
-    threads: int | None = Field(None, ge=1, description="CPU threads; all cores when not given.")
+    context: int = Field(
+        8192, ge=256, description="Context length of a slot in tokens: prompt and reply."
+    )
+    slots: int = Field(1, ge=1, le=64, description="Number of requests served at the same time.")
+    cache_mib: int = Field(
+        512, ge=0, description="Memory in MiB for the states of earlier prompts."
+    )
+    threads: int | None = Field(None, ge=1, description="CPU threads; by default all cores.")
     gpu_layers: int = Field(0, ge=-1, description="Layers kept on a GPU; -1 for all.")
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
-    retries: int = Field(0, ge=0)
-    prices: Prices | None = None
+    chat_template_kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="Extra variables for the model's chat template."
+    )
+    retries: int = Field(0, ge=0, description="How often a request that failed is sent again.")
+    prices: Prices | None = Field(
+        None, description="Prices, for the cost of a run and a budget of money."
+    )
 
 
 class OpenAIConfig(_Keyless):
     """Any server with OpenAI's `/chat/completions`: vLLM, SGLang, TGI, llama.cpp, commercial."""
 
     engine: Literal["openai"] = "openai"
-    model: str
+    model: str = Field(description="Name of the model at the server.")
     base_url: str | tuple[str, ...] = Field(
-        description="Root of the API, with /v1 where the server has it; or several that serve the same."
+        description="Base URL of the API, including /v1 where the server has it; or several servers with "
+        "the same model."
     )
     api_key_env: str | None = Field(
         None, description="NAME of the environment variable that holds the key."
     )
-    in_flight: int = Field(16, ge=1, le=4096, description="Calls open at once at each address.")
+    in_flight: int = Field(
+        16, ge=1, le=4096, description="Most calls open at the same time at each address."
+    )
     concurrency: Literal["auto", "adaptive", "fixed"] = Field(
         "auto",
-        description="Whether `in_flight` shrinks on 429 and 503; auto: at hosted addresses only.",
+        description="Whether `in_flight` is reduced on 429 and 503. `auto`: at hosted addresses only.",
     )
-    timeout: float = Field(120.0, gt=0, description="Seconds a call may take in all.")
+    timeout: float = Field(
+        120.0, gt=0, description="Longest time in seconds that one call may take."
+    )
     deadline: float | None = Field(
-        900.0, gt=0, description="Seconds after which a request is not tried once more; null: none."
+        900.0,
+        gt=0,
+        description="Seconds after which a request is not retried any more; null: no limit.",
     )
-    retries: int = Field(4, ge=0)
+    retries: int = Field(4, ge=0, description="How often a request that failed is sent again.")
     tokenizer: str | None = Field(
         None,
-        description="Folder or Hub id of the model's tokenizer: label reads go as lists of token ids.",
+        description="Folder or Hub id of the model's tokenizer; with it, prompts whose labels are read are"
+        " sent as token ids.",
     )
     context: int | None = Field(
         None,
         ge=256,
-        description="Tokens of prompt and reply; a longer prompt is not sent. What the server tells when not given.",
+        description="Context length in tokens (prompt and reply); longer prompts are not sent. By default "
+        "what the server reports.",
     )
     revision: str | None = Field(
-        None, description="What the server serves; stands in the identity in place of base_url."
+        None,
+        description="Version of what the server serves; part of the model's identity in place of base_url.",
     )
-    prefill: Literal["auto", "on", "off"] = "auto"
+    prefill: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Whether the server can continue a given start of a reply. `auto`: test it when the "
+        "engine is opened.",
+    )
     reasoning_effort: str | None = Field(
         None,
         min_length=1,
-        description="How much a model that thinks is to think, as the API calls it: none, minimal, low, medium, high.",
+        description="How much a reasoning model thinks, as the API calls it: none, minimal, low, medium, "
+        "high.",
     )
     extra_body: dict[str, Any] = Field(
-        default_factory=dict, description="Added to each request; a null takes a field out."
+        default_factory=dict, description="Fields added to each request; null removes a field."
     )
-    top_logprobs: int = Field(20, ge=1, le=1000)
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
-    prices: Prices | None = None
+    top_logprobs: int = Field(
+        20,
+        ge=1,
+        le=1000,
+        description="Number of most likely tokens whose log-probabilities are asked for.",
+    )
+    chat_template_kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="Extra variables for the model's chat template."
+    )
+    prices: Prices | None = Field(
+        None, description="Prices, for the cost of a run and a budget of money."
+    )
 
     # UsageError rather than ValueError: pydantic would print the value, which may be a key.
     @field_validator("api_key_env")
@@ -163,18 +197,25 @@ class VllmConfig(_Keyless):
     model: str = Field(description="Folder of a Hugging Face model, or a Hub id owner/name.")
     revision: str | None = Field(None, description="Commit, tag or branch of a Hub repository.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="Of the weights in use; auto makes bfloat16 of a float32 checkpoint."
+        "auto",
+        description="Type of the weights in use; `auto` turns a float32 checkpoint into bfloat16.",
     )
     context: int | None = Field(
-        None, ge=256, description="Tokens of prompt and reply; what the model has when not given."
+        None,
+        ge=256,
+        description="Context length in tokens (prompt and reply); by default the model's.",
     )
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    chat_template_kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="Extra variables for the model's chat template."
+    )
     engine_args: dict[str, Any] = Field(
         default_factory=dict,
         description="Any other field of vLLM's AsyncEngineArgs, such as tensor_parallel_size.",
     )
-    retries: int = Field(2, ge=0)
-    prices: Prices | None = None
+    retries: int = Field(2, ge=0, description="How often a request that failed is sent again.")
+    prices: Prices | None = Field(
+        None, description="Prices, for the cost of a run and a budget of money."
+    )
 
 
 class TransformersConfig(_Keyless):
@@ -184,35 +225,51 @@ class TransformersConfig(_Keyless):
     model: str = Field(description="Folder of a model, or a Hub id owner/name.")
     revision: str | None = Field(None, description="Commit, tag or branch of a Hub repository.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="Type of the weights; auto is that of the files. float32 is exact."
+        "auto", description="Type of the weights; `auto` is that of the files. float32 is exact."
     )
-    device: str | None = Field(None, description="As torch names it; cuda when there is one.")
+    device: str | None = Field(
+        None, description="Device as torch names it; by default cuda if there is one."
+    )
     attention: Literal["sdpa", "eager"] | None = Field(
-        None, description="How attention is computed; the model's default when not given."
+        None, description="Attention implementation; by default the model's."
     )
     context: int | None = Field(
-        None, ge=256, description="Tokens of prompt and reply; the model's own when not given."
+        None,
+        ge=256,
+        description="Context length in tokens (prompt and reply); by default the model's.",
     )
-    max_new: int = Field(4096, ge=1, description="Upper bound of any reply, in tokens.")
+    max_new: int = Field(4096, ge=1, description="Longest reply in tokens.")
     cache_tokens: int = Field(
         16384, ge=0, description="Prompt tokens whose keys and values are kept between calls."
     )
-    threads: int | None = Field(None, ge=1, description="CPU threads; all cores when not given.")
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
-    retries: int = Field(0, ge=0)
-    prices: Prices | None = None
+    threads: int | None = Field(None, ge=1, description="CPU threads; by default all cores.")
+    chat_template_kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="Extra variables for the model's chat template."
+    )
+    retries: int = Field(0, ge=0, description="How often a request that failed is sent again.")
+    prices: Prices | None = Field(
+        None, description="Prices, for the cost of a run and a budget of money."
+    )
 
 
 class ScriptedConfig(_Keyless):
     """Fixed replies, for tests and for replaying a recording."""
 
     engine: Literal["scripted"] = "scripted"
-    model: str = "scripted"
-    replies: tuple[str, ...] | Path = Field(description="Texts in order, or a recorded JSONL file.")
-    capabilities: frozenset[Capability] | None = None
-    context: int | None = None
-    retries: int = Field(0, ge=0)
-    prices: Prices | None = None
+    model: str = Field("scripted", description="Name of the model in the records.")
+    replies: tuple[str, ...] | Path = Field(
+        description="Reply texts in order, or a recorded JSONL file."
+    )
+    capabilities: frozenset[Capability] | None = Field(
+        None, description="Capabilities the engine reports; by default those of the replies."
+    )
+    context: int | None = Field(
+        None, description="Context length in tokens that the engine reports; null: no limit."
+    )
+    retries: int = Field(0, ge=0, description="How often a request that failed is sent again.")
+    prices: Prices | None = Field(
+        None, description="Prices, for the cost of a run and a budget of money."
+    )
 
 
 EngineConfig = Annotated[

@@ -1,4 +1,4 @@
-"""What a recipe can say about the export."""
+"""The section `export` of a recipe: trainers, file formats and what goes into the rows."""
 
 from __future__ import annotations
 
@@ -14,98 +14,109 @@ from curate.records.config import Config, MinGood
 
 
 class MaxBad(Config):
-    """Up to which level one turn score makes the turn bad, 1-5 per dimension.
+    """Highest levels (1-5) at which one score makes a turn bad, by dimension.
 
     The defaults are those of the verdict rule: any score of 2 or less, or safety below 5.
     """
 
-    context_use: int = Field(2, ge=0, le=5)
-    helpfulness: int = Field(2, ge=0, le=5)
-    safety: int = Field(4, ge=0, le=5)
+    context_use: int = Field(
+        2, ge=0, le=5, description="Highest bad level of context_use; 0: none is bad."
+    )
+    helpfulness: int = Field(
+        2, ge=0, le=5, description="Highest bad level of helpfulness; 0: none is bad."
+    )
+    safety: int = Field(4, ge=0, le=5, description="Highest bad level of safety; 0: none is bad.")
 
 
 class SalvageConfig(Config):
-    """Mixed dialogues that are kept beside the SFT set, the loss on their good turns only.
+    """Dialogues outside the SFT set that are exported with the loss on their good turns only.
 
-    A turn is good when its scores are, and when role adherence, where it was scored, found it in role. A
+    A turn is good when all its scores reach `min_good` and, where role adherence was scored, it is in role. A
     turn without a score is not good.
     """
 
-    gone: ClassVar[Mapping[str, str]] = {"fine_from": "it is `min_good` now"}
+    gone: ClassVar[Mapping[str, str]] = {"fine_from": "use `min_good`"}
 
     where: str = Field(
         "verdict >= 'borderline'",
-        description="SQL condition over the score table: which of the dialogues that are not in the SFT set. "
-        "Contaminated ones and duplicates never are.",
+        description="SQL condition over the score table: which dialogues outside the SFT set are salvaged."
+        " Contaminated dialogues and duplicates never are.",
     )
     min_good: MinGood = Field(
-        default_factory=MinGood, description="Levels from which on a turn is good."
+        default_factory=MinGood, description="Lowest levels (1-5) of a good turn, by dimension."
     )
     min_turns: int = Field(
-        1, ge=1, description="Good turns a dialogue must have; one with fewer is refused."
+        1,
+        ge=1,
+        description="Good turns that a dialogue must have; dialogues with fewer are left out.",
     )
 
 
 class TurnLabelConfig(Config):
-    """KTO rows from judged dialogues: a good turn is desirable, a bad one is not, the rest are left out."""
+    """KTO rows from judged turns: good turns are desirable, bad turns undesirable, all others are left out."""
 
     gone: ClassVar[Mapping[str, str]] = {
-        "fine_from": "it is `min_good` now",
-        "bad_to": "it is `max_bad` now",
+        "fine_from": "use `min_good`",
+        "bad_to": "use `max_bad`",
     }
 
     where: str = Field(
         "verdict IS NOT NULL",
-        description="SQL condition over the score table: which dialogues give turns. Contaminated ones and "
-        "duplicates never do.",
+        description="SQL condition over the score table: which dialogues give turns. Contaminated "
+        "dialogues and duplicates never do.",
     )
     min_good: MinGood = Field(
         default_factory=MinGood,
-        description="Levels from which on a turn is good; it must also be in role, where that was scored.",
+        description="Lowest levels (1-5) of a good turn, by dimension. Where role adherence was scored, "
+        "the turn must also be in role.",
     )
     max_bad: MaxBad = Field(
-        default_factory=MaxBad, description="Levels up to which one score makes a turn bad."
+        default_factory=MaxBad,
+        description="Highest levels (1-5) at which one score makes a turn bad, by dimension.",
     )
 
 
 class ExportConfig(Config):
-    """Which trainers to write for, and what goes into their rows."""
+    """Which trainers to write files for, and what goes into the rows."""
 
     trainers: tuple[Trainer, ...] = Field(
         ("trl",),
-        description="One folder a trainer under `export/`. Unsloth takes TRL's files: `unsloth` writes the "
-        "same under its own name.",
+        description="Trainers to write for, one folder each under `export/`. Unsloth reads TRL's files; "
+        "`unsloth` writes the same files under its own name.",
     )
     formats: Annotated[tuple[Format, ...], Field(min_length=1)] = Field(
         ("jsonl", "parquet"),
-        description="File formats; the rows are the same in each. verl takes Parquet only and gets it in any "
-        "case, OpenAI takes JSON Lines only.",
+        description="File formats; the rows are the same in each. verl reads only Parquet and always gets "
+        "it; OpenAI reads only JSON Lines.",
     )
     kinds: Annotated[tuple[Kind, ...], Field(min_length=1)] = Field(
         ("sft", "dpo", "reward", "kto"),
-        description="Kinds of training files, of those that the trainer has; `judgments` writes all judgments in the "
-        "judge card's form to `export/judgments.jsonl`, for no trainer.",
+        description="Kinds of training files to write, where the trainer supports them. `judgments` writes"
+        " all judgments in the judge card's form to `export/judgments.jsonl`, independent of "
+        "trainers.",
     )
     shard_rows: int | None = Field(
-        None, ge=1, description="Rows of a file at most; larger ones become numbered shards."
+        None, ge=1, description="Most rows in a file; larger files are split into numbered shards."
     )
     shard_bytes: int | None = Field(
         None,
         ge=1,
-        description="Bytes of a JSON Lines file at most, a longer row aside; Parquet shards hold the same rows.",
+        description="Most bytes in a JSON Lines file (a single longer row excepted); Parquet shards hold "
+        "the same rows.",
     )
     salvage: SalvageConfig | None = Field(
-        None, description="Keep mixed dialogues, trained on their good turns only."
+        None,
+        description="Also export dialogues outside the SFT set, trained on their good turns only.",
     )
     kto_turns: TurnLabelConfig | None = Field(
-        None, description="KTO rows from judged turns, beside those from pairs."
+        None, description="Also write KTO rows from judged turns, beside those from pairs."
     )
     keep_reasoning: bool = Field(
         False,
-        description="Write the assistant's thinking: as `reasoning_content`, or as a `<think>` block where the "
-        "trainer wants that; refused where it takes none.",
+        description="Write the assistant's thinking: as `reasoning_content`, or as a `<think>` block where"
+        " the trainer expects that. An error where the trainer supports neither.",
     )
     role_as_system: bool = Field(
         False,
-        description="Open an SFT row that has no system message with the dialogue's role definition.",
+        description="Add the dialogue's role definition as the system message of SFT rows that have none.",
     )

@@ -28,29 +28,31 @@ class CascadeRule(Config):
 
     doubt: Doubt = Field(
         "spread",
-        description="How unsure the small judge is, 0-1. spread: mean standard deviation of its readings over 2; "
-        "margin: 1 minus the mean lead of the likeliest level over the next.",
+        description="Measure of the small judge's doubt, 0-1. `spread`: mean standard deviation of its "
+        "score distributions, divided by 2. `margin`: 1 minus the mean lead of the most likely"
+        " level over the next.",
     )
     threshold: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="The large judge is asked where the doubt is above it. Without one and without `fit` it is "
-        "asked about every dialogue, which is what a threshold is fitted to.",
+        description="The large judge is asked where the doubt is above this value. Without it and without "
+        "`fit` it is asked about every dialogue; a threshold can then be fitted to that run.",
     )
     fit: Annotated[
         CascadeFit | None,
         BeforeValidator(read_cascade_fit, json_schema_input_type=CascadeFit | str | None),
     ] = Field(
         None,
-        description="File that `curate calibrate RUN --cascade` wrote: the threshold. Refused for other judges.",
+        description="File written by `curate calibrate RUN --cascade`, which holds the threshold. Refused "
+        "for other judges.",
     )
     check: float = Field(
         0.05,
         ge=0,
         le=1,
-        description="Share of the dialogues that both judges are asked about though the small one is sure, so "
-        "that what is lost is known.",
+        description="Share of the dialogues (0-1) that both judges score even though the small one is "
+        "sure, to measure what the cascade loses.",
     )
 
     @model_validator(mode="after")

@@ -31,109 +31,132 @@ Level = Annotated[int, Field(ge=1, le=5)]
 def _known_text(value: Any) -> Any:
     """Refuse values of `text` that earlier versions had, and say what to write instead."""
     if value in ("joint", "separate"):
-        raise ValueError(f"{value} is no more; write `all`, or leave it out for `auto`")
+        raise ValueError(f"{value} was removed; write `all`, or leave it out for `auto`")
     return value
 
 
 class RubricConfig(Config):
-    """How dialogues are judged turn by turn. The schema and the verdict rules are not options."""
+    """How the rubric judge scores dialogues. The output schema and the verdict rules are fixed."""
 
     gone: ClassVar[Mapping[str, str]] = {
-        "spare_prefix": "it is `retry_prefix` now",
-        "turn_view": "a question about a turn shows the dialogue up to it; `mode: json` shows all of it",
+        "spare_prefix": "use `retry_prefix`",
+        "turn_view": "a question about a turn shows the dialogue up to that turn; `mode: json` shows the whole dialogue",
     }
 
     mode: Literal["auto", "json", "tokens"] = Field(
-        "auto", description="`auto`: tokens where the engine gives log-probabilities, else json."
+        "auto",
+        description="`tokens`: read each score from the log-probabilities of its labels. `json`: ask for "
+        "all scores in one JSON reply. `auto`: tokens where the engine gives "
+        "log-probabilities, else json.",
     )
     samples: int = Field(
         1,
         ge=1,
         le=64,
-        description="So many replies are sampled at temperature 1 (json mode): their shares are each score's "
-        "probabilities, with an expectation and a spread. 1 asks for one reply at temperature 0.",
+        description="json mode: replies sampled at temperature 1; the shares of their answers are each "
+        "score's probabilities, with an expectation and a spread. 1: one reply at temperature "
+        "0.",
     )
     thought_tokens: int = Field(
         0,
         ge=0,
         le=32768,
-        description="Room for a model that thinks before it answers. tokens mode: a thought of at most so many "
-        "tokens is asked for, and each label is read behind it. Other replies may be so much longer.",
+        description="For a model that thinks before it answers: most tokens of a thought. In tokens mode "
+        "the model is asked for a thought first, and each label is read after it. Other "
+        "replies may be longer by this many tokens.",
     )
-    max_turns: int = Field(10, ge=1, description="Up to this many scored turns in one call.")
-    window_turns: int = Field(5, ge=4, le=6, description="Turns of a window of a longer dialogue.")
-    overlap: int = Field(1, ge=0, le=3, description="Turns two neighbouring windows share.")
+    max_turns: int = Field(
+        10,
+        ge=1,
+        description="Most scored turns in one call; longer dialogues are judged in windows.",
+    )
+    window_turns: int = Field(
+        5, ge=4, le=6, description="Scored turns in each window of a longer dialogue."
+    )
+    overlap: int = Field(1, ge=0, le=3, description="Turns that two neighbouring windows share.")
     window_context: Literal["summary", "full"] = Field(
         "summary",
-        description="What a later window sees of earlier turns: a ledger, or all of them.",
+        description="What a window shows of the turns before it. `summary`: a running summary. `full`: the"
+        " turns themselves.",
     )
     conversation: Literal["further_call", "windows"] = Field(
         "further_call",
-        description="Conversation scores of a windowed dialogue: one further call over the whole text, "
-        "or the minimum over the windows.",
+        description="Conversation scores of a dialogue judged in windows. `further_call`: one more call "
+        "over the whole text. `windows`: the lowest score of any window.",
     )
     on_mismatch: Literal["use_rule", "retry", "reject"] = Field(
         "use_rule",
-        description="When the judge's verdict is not the one its scores give by the rule.",
+        description="When the judge's verdict differs from the one its scores give by the verdict rule. "
+        "`use_rule`: take the rule's. `retry`: ask again. `reject`: leave the dialogue "
+        "unscored.",
     )
     text: Annotated[Literal["auto", "all", "off"], BeforeValidator(_known_text)] = Field(
         "auto",
-        description="Words behind the scores, in one call after them: issues of weak turns, notes and decision basis. "
-        "`auto`: notes and basis of dialogues that are not excellent; `all`: of every one; `off`: no words.",
+        description="Whether the judge also explains its scores, in one call after them: issues of weak "
+        "turns, notes and decision basis. `auto`: notes and basis only for dialogues that are "
+        "not excellent; `all`: for every dialogue; `off`: no explanations.",
     )
     retries: int = Field(
         2,
         ge=0,
         le=10,
-        description="How often a reply that cannot be used is asked again (in tokens mode: a score whose "
-        "labels hold too little of the mass, in another wording behind `retry_prefix`).",
+        description="How often an unusable reply is asked for again. In tokens mode: how often a score "
+        "whose labels have less probability than `min_coverage` is asked in another wording, "
+        "after `retry_prefix`.",
     )
     paraphrases: int = Field(
         1,
         ge=1,
         le=4,
-        description="Wordings in which each score is asked, their distributions averaged (tokens mode).",
+        description="tokens mode: wordings in which each score is asked; their distributions are averaged.",
     )
     min_scored_share: float | None = Field(
         None,
         gt=0,
         le=1,
-        description="Keep a dialogue with unscored turns from this share of scored ones.",
+        description="Keep a dialogue with unscored turns if at least this share (0-1) of its turns has "
+        "scores; null: all turns must.",
     )
-    show_reasoning: bool = Field(False, description="Show parsed-off thinking to the judge.")
+    show_reasoning: bool = Field(False, description="Show the assistant's thinking to the judge.")
     missing_scenario: Literal["error", "skip"] = Field(
-        "error", description="A dialogue without scenario: unscored, or judged without one."
+        "error",
+        description="A dialogue without a scenario. `error`: it is unscored. `skip`: it is judged without "
+        "one.",
     )
     min_coverage: float = Field(
         0.1,
         ge=0,
         le=1,
-        description="Least mass the labels must have for a score to count (tokens mode).",
+        description="tokens mode: lowest probability (0-1) that the labels of a score must have together.",
     )
     answer_prefix: str = Field(
         "(",
-        description="Forced start of a score, where the engine can (tokens mode). No trailing "
-        "space: tokenizers would put the label into another token.",
+        description="tokens mode: text that a score's reply is forced to start with, where the engine can "
+        "do that. No trailing space: tokenizers would merge it with the label.",
     )
     retry_prefix: str = Field(
         "Score: (",
-        description="Forced start instead, when a score whose labels held too little of the mass is asked "
-        "again (tokens mode).",
+        description="tokens mode: the forced start in place of `answer_prefix` when a score is asked again"
+        " because its labels had too little probability.",
     )
     prompt_file: Path | None = Field(
         None,
-        description="A file whose text replaces the rubric; `{anchors}` and `{examples}` are filled in.",
+        description="File whose text replaces the rubric; `{anchors}` and `{examples}` are filled in.",
     )
-    rubric: str | None = Field(None, description="The same, as text in the recipe.")
+    rubric: str | None = Field(
+        None, description="Text that replaces the rubric, as in `prompt_file`."
+    )
     anchors: dict[DimensionName, dict[Level, str]] = Field(
-        default_factory=dict, description="Own words for single levels, e.g. `helpfulness: {3: …}`."
+        default_factory=dict,
+        description="Your own descriptions of single levels, e.g. `helpfulness: {3: …}`.",
     )
     examples: tuple[str, ...] = Field((), description="Worked examples, shown after the scales.")
     jury: JuryRule | dict[DimensionName | OtherScore, JuryRule] = Field(
         "median",
-        description="How the scores of `models.judges` become one, for all of them or by dimension, `adherence`, "
-        "`metrics` and `pairs` (median for those not named): the median (of two levels the lower), the minimum, or "
-        "the level that most judges give. Of probabilities a vote is the mean.",
+        description="How the scores of `models.judges` are combined: one rule for all scores, or one each "
+        "by dimension, `adherence`, `metrics` and `pairs` (median where not named). `median` "
+        "(of two levels the lower), `minimum`, or `vote`: the level that most judges give; for"
+        " probabilities the mean.",
     )
     calibration: Annotated[
         Calibration | None,
@@ -143,20 +166,29 @@ class RubricConfig(Config):
         ),
     ] = Field(
         None,
-        description="File that `curate calibrate` wrote: scores become calibrated levels, which verdict and "
-        "weakest turn go by, and `p_good` is known where it was fitted. Refused for another judge. Costs no call.",
+        description="File written by `curate calibrate`: scores become calibrated levels, which decide the"
+        " verdict and the weakest turn, and `p_good` is filled in where it was fitted. Refused"
+        " for another judge. Makes no model calls.",
     )
     persona_check: int = Field(
         0,
         ge=0,
-        description="So many dialogues are judged again with another dialogue's scenario: a judge whose scores do "
-        "not fall then ignores the scenario (`persona_collapse`). At least 10 tell something; 20 to 50 are enough.",
+        description="Number of dialogues that are judged again with another dialogue's scenario. A judge "
+        "whose scores do not fall ignores the scenario (`persona_collapse`). At least 10 are "
+        "needed; 20 to 50 are enough.",
     )
     text_max_tokens: int = Field(
-        800, ge=16, description="Bound of the call for words; fewer lines have a smaller one."
+        800,
+        ge=16,
+        description="Longest reply of the call for explanations, in tokens; calls for fewer lines allow "
+        "less.",
     )
-    ledger_max_tokens: int = Field(320, ge=32, description="Bound of a ledger of earlier turns.")
-    issue_max_tokens: int = Field(96, ge=16, description="Bound of one description of an issue.")
+    ledger_max_tokens: int = Field(
+        320, ge=32, description="Longest running summary of earlier turns, in tokens."
+    )
+    issue_max_tokens: int = Field(
+        96, ge=16, description="Longest description of one issue, in tokens."
+    )
 
     _prompt_text: str | None = PrivateAttr(None)
 
@@ -168,7 +200,7 @@ class RubricConfig(Config):
                 raise ValueError(f"{name} must not end with a space or newline")
         if self.mode == "tokens" and self.samples > 1:
             raise ValueError(
-                "samples are of JSON replies, and mode: tokens reads each score's distribution by itself: "
+                "samples applies to mode: json only, since mode: tokens reads each score's distribution directly: "
                 "leave samples out, or set mode: json"
             )
         if self.prompt_file is not None:

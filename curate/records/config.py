@@ -1,11 +1,10 @@
-"""The base of every section of a recipe: how something is switched off is the same in all of them.
+"""The base of every section of a recipe, with one way to switch things off.
 
-`false` and `null` mean off wherever something can be off: a stage, a check, a bound, a list. Where a key
-cannot be off, `null` is as if it were not there, so that a recipe that extends another one can take back
-what the other says, a condition of `select.where` for one. Records are not configs: what is read back is
-checked as it stands.
+`false` and `null` mean off wherever something can be off: a stage, a check, a limit, a list. Where a key cannot be
+off, `null` is the same as leaving the key out, so that a recipe that extends another one can take back what the
+other sets, such as a condition of `select.where`. Records are not configs: they are validated as they are.
 
-`MinGood`, from which score on a turn is good enough, is one rule that forking, loss masks and labels share.
+`MinGood`, the lowest levels of a good turn, is one rule that forking, loss masks and labels share.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ _OFF_SCHEMAS: tuple[JsonSchemaValue, ...] = ({"const": False, "type": "boolean"}
 
 
 class Config(Frozen):
-    """A section of a recipe: immutable, unknown keys refused, `false` and `null` alike for off.
+    """A section of a recipe: immutable, unknown keys refused, `false` and `null` both mean off.
 
     Attributes:
-        off: what the section is when it is switched off; None where it has no such state of its own.
-        gone: keys that it had once, and what to write in their place.
+        off: the section's content when it is switched off; None where it has no such state of its own.
+        gone: removed keys, and what to write instead.
     """
 
     off: ClassVar[Mapping[str, Any] | None] = None
@@ -63,7 +62,7 @@ class Config(Frozen):
 
 
 def _settle(value: Any, annotation: Any) -> Any:
-    """The value as the annotation has it; `_ABSENT` for a null where the key cannot be off."""
+    """Return the value in the annotation's terms; `_ABSENT` for a null where the key cannot be off."""
     branches = _branches(annotation)
     if value is None or value is False:
         return _off(value, branches)
@@ -97,7 +96,7 @@ def _off(value: bool | None, branches: tuple[Any, ...]) -> Any:
 
 
 def _branches(annotation: Any) -> tuple[Any, ...]:
-    """List the parts of a union, all the way down; of a Literal its values."""
+    """Return the parts of a union, all the way down; for a Literal its values."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return _branches(get_args(annotation)[0])
@@ -109,7 +108,7 @@ def _branches(annotation: Any) -> tuple[Any, ...]:
 
 
 def _with_off(schema: JsonSchemaValue) -> JsonSchemaValue:
-    """The schema of a key, which takes `false` and `null` as well."""
+    """Return the schema of a key extended by `false` and `null`."""
     told: JsonSchemaValue = {
         key: schema[key] for key in ("default", "description", "title") if key in schema
     }
@@ -122,17 +121,21 @@ def _with_off(schema: JsonSchemaValue) -> JsonSchemaValue:
 
 
 class MinGood(Config):
-    """From which level on a turn score is no flaw, 1-5 per dimension.
+    """Lowest levels (1-5) at which a turn has no flaw, by dimension.
 
-    The defaults are those of the weakest-turn rule: a turn is bad when its safety is below 5, or its
-    helpfulness or context_use below 4. A mean over wordings counts as its nearest level, halves upwards.
+    The defaults are those of the weakest-turn rule: a turn is bad when its safety is below 5, or its helpfulness or
+    context_use below 4. A mean over wordings counts as its nearest level, halves rounded up.
     """
 
-    context_use: int = Field(4, ge=1, le=5)
-    helpfulness: int = Field(4, ge=1, le=5)
-    safety: int = Field(5, ge=1, le=5)
+    context_use: int = Field(
+        4, ge=1, le=5, description="Lowest level of context_use without a flaw."
+    )
+    helpfulness: int = Field(
+        4, ge=1, le=5, description="Lowest level of helpfulness without a flaw."
+    )
+    safety: int = Field(5, ge=1, le=5, description="Lowest level of safety without a flaw.")
 
     def flaws(self, values: Mapping[str, float]) -> list[str]:
-        """The dimensions of `values` whose nearest level lies below the least good one, in fixed order."""
+        """Return the dimensions of `values` whose nearest level is below the lowest good one, in fixed order."""
         levels: dict[str, int] = self.model_dump()
         return [name for name in TURN_DIMENSIONS if int(values[name] + 0.5) < levels[name]]

@@ -1,7 +1,7 @@
-"""What the recipe says about selection: conditions, duplicates, eval sets, the split, sets for humans.
+"""The section `select` of a recipe: conditions, duplicates, eval sets, the split, sets for people.
 
-Conditions are checked when the config is made, so a recipe with a misspelt column is refused before any
-model is asked.
+Conditions are checked when the config is made, so a recipe with a misspelt column is refused before any model
+call.
 """
 
 from __future__ import annotations
@@ -35,96 +35,132 @@ RESERVED = frozenset(
         *get_args(Removal),
     }
 )
-"""Reason codes and set names of our own; a condition of that name could not be told from them."""
+"""Built-in reason codes and set names; a condition may not use them."""
 
 
 class Share(Config):
-    """A share of the dialogues, by a score. Dialogues without that score are not in it."""
+    """The dialogues with the highest or lowest values of an expression. Dialogues where it is null are not included."""
 
-    fraction: float = Field(gt=0, le=1, description="Share taken, rounded up to whole dialogues.")
-    by: str = Field(description="SQL expression to rank by, as `mean_score`.")
-    descending: bool = Field(True, description="Take the highest; false takes the lowest.")
+    fraction: float = Field(
+        gt=0, le=1, description="Share of the dialogues (0-1), rounded up to whole dialogues."
+    )
+    by: str = Field(
+        description="SQL expression over the score table to rank by, such as `mean_score`."
+    )
+    descending: bool = Field(True, description="true: take the highest values; false: the lowest.")
     within: tuple[str, ...] = Field(
-        (), description="Columns; the share is taken of each group of equal values, as [role]."
+        (), description="Columns to group by, such as `[role]`; the share is taken from each group."
     )
 
 
 View = Literal["dialogue", "first_user"]
-"""What of a dialogue is compared: all messages but system ones, or the first user message."""
+"""Which text of a dialogue is compared: all messages but system ones, or the first user message."""
 
 
 class NearConfig(Config):
     """Near-duplicates: Jaccard similarity of the sets of shingles (runs of words)."""
 
-    threshold: float = Field(0.8, gt=0, le=1, description="Jaccard similarity that is too much.")
-    of: tuple[View, ...] = Field(("dialogue",), min_length=1, description="What is compared.")
-    shingle: int = Field(3, ge=1, description="Words a shingle.")
+    threshold: float = Field(
+        0.8,
+        gt=0,
+        le=1,
+        description="Jaccard similarity (0-1) from which on two texts are near-duplicates.",
+    )
+    of: tuple[View, ...] = Field(
+        ("dialogue",),
+        min_length=1,
+        description="What is compared. `dialogue`: all messages but system ones. `first_user`: the first "
+        "user message.",
+    )
+    shingle: int = Field(3, ge=1, description="Words in a shingle.")
     min_words: int = Field(
-        8, ge=0, description="First user messages of fewer words are not compared, as `hello`."
+        8,
+        ge=0,
+        description="First user messages with fewer words (such as `hello`) are not compared.",
     )
     permutations: int = Field(
-        128, ge=16, description="Of MinHash; more find more of what is just above the threshold."
+        128,
+        ge=16,
+        description="MinHash permutations; more of them find more pairs just above the threshold.",
     )
-    seed: int = Field(0, ge=0, description="Of the permutations.")
+    seed: int = Field(0, ge=0, description="Random seed of the permutations.")
 
 
 class EmbeddingConfig(Config):
-    """Duplicates by meaning: cosine of sentence embeddings of the whole dialogue."""
+    """Duplicates by meaning: cosine similarity of sentence embeddings."""
 
     model: str = Field(description="sentence-transformers model: Hub id or folder.")
-    threshold: float = Field(0.95, gt=0, le=1, description="Cosine similarity that is too much.")
-    of: View = Field("dialogue", description="What is embedded.")
+    threshold: float = Field(
+        0.95, gt=0, le=1, description="Cosine similarity from which on two texts are duplicates."
+    )
+    of: View = Field(
+        "dialogue",
+        description="What is embedded. `dialogue`: all messages but system ones. `first_user`: the first "
+        "user message.",
+    )
 
 
 class DedupConfig(Config):
-    """Of dialogues that say the same, one is kept. Compared are those that meet all conditions."""
+    """Removal of duplicates among the dialogues that meet all conditions: one of each group is kept."""
 
     exact: bool = Field(
-        True, description="The same messages and tools, but for spaces at the ends of texts."
+        True,
+        description="Remove dialogues with the same messages and tools; spaces at the ends of texts are "
+        "ignored.",
     )
-    near: NearConfig | None = Field(NearConfig(), description="null: not looked for.")
-    embedding: EmbeddingConfig | None = None
+    near: NearConfig | None = Field(
+        NearConfig(), description="Remove near-duplicates by shared runs of words; null: off."
+    )
+    embedding: EmbeddingConfig | None = Field(
+        None, description="Remove duplicates by meaning; null: off."
+    )
     keep: str = Field(
         "first",
-        description="Which one stays: `first` read, or the highest by an SQL expression over the score "
-        "table, as mean_score.",
+        description="Which dialogue of a group is kept: `first` (in reading order), or the one with the "
+        "highest value of an SQL expression over the score table, such as `mean_score`.",
     )
 
     @property
     def ranking(self) -> str | None:
-        """The expression to rank by; None where the first is kept."""
+        """Return the expression to rank by; None where the first is kept."""
         return None if self.keep == "first" else self.keep
 
 
 class EvalSet(Config):
-    """Texts of an evaluation, which must not be trained on."""
+    """Texts of an evaluation set, which must not be trained on."""
 
     path: str = Field(min_length=1, description="File, folder, glob or Hub dataset id.")
     field: str | tuple[str, ...] | None = Field(
         None,
-        description="Columns that hold the text; nested ones with dots. null: every text in a row, "
-        "whatever its shape. A .txt file has one text a line.",
+        description="Columns that hold the text; dots for nested ones. null: every text in a row. A .txt "
+        "file has one text per line.",
     )
-    name: str | None = Field(None, description="In reports; defaults to the path's last part.")
+    name: str | None = Field(
+        None, description="Name in reports; by default the last part of the path."
+    )
     config: str | None = Field(None, description="Hub: the dataset's configuration.")
     split: str | None = Field(None, description="Hub: the split.")
     revision: str | None = Field(None, description="Hub: branch, tag or commit.")
-    ngram: int = Field(13, ge=2, description="Words in a row that may not be shared.")
+    ngram: int = Field(
+        13,
+        ge=2,
+        description="Length in words of a run that a dialogue may not share with this set.",
+    )
     common: int | None = Field(
         10,
         ge=1,
-        description="n-grams in more texts of this set than that are its template and do not count; null: "
-        "all count.",
+        description="Runs of words found in more than this many texts of the set are taken for its "
+        "template and ignored; null: none are ignored.",
     )
 
     @property
     def label(self) -> str:
-        """How reports call it."""
+        """Return the set's name in reports."""
         return self.name or self.path.rstrip("/").rpartition("/")[2] or self.path
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The columns as a tuple; empty where none is named."""
+        """Return the columns as a tuple; empty where none is named."""
         return (self.field,) if isinstance(self.field, str) else (self.field or ())
 
 
@@ -132,28 +168,35 @@ Tie = Literal["group", "conversation", "prompt", "near_duplicates"]
 
 
 class SplitConfig(Config):
-    """Train and validation, with nothing of one in the other."""
+    """Division into train and validation sets, with nothing of one in the other."""
 
-    validation: float = Field(0.05, gt=0, lt=1, description="Share of the dialogues.")
+    validation: float = Field(
+        0.05, gt=0, lt=1, description="Share of the dialogues in the validation set."
+    )
     by: tuple[Tie, ...] = Field(
         ("group", "conversation", "prompt", "near_duplicates"),
-        description="What stays on one side: the same group, rows of the source in common, the same beginning "
-        "up to some user message, near-duplicates (of the dialogue or its first user message).",
+        description="Dialogues that stay on the same side. `group`: the same group. `conversation`: rows "
+        "of the source in common. `prompt`: the same beginning up to some user message. "
+        "`near_duplicates`: near-duplicate dialogues or first user messages.",
     )
     threshold: float | None = Field(
-        None, gt=0, le=1, description="Of near-duplicates; null: that of dedup.near, else 0.8."
+        None,
+        gt=0,
+        le=1,
+        description="Jaccard similarity of near-duplicates; null: that of `dedup.near`, else 0.8.",
     )
-    seed: int = Field(0, ge=0, description="Other seeds give other splits.")
+    seed: int = Field(0, ge=0, description="Random seed; another seed gives another split.")
 
 
 class SelectConfig(Config):
-    """Which dialogues train, and which a human should see."""
+    """Which dialogues are trained on, and which a person should look at."""
 
     where: dict[str, str] | Literal["auto"] = Field(
         "auto",
-        description="Named SQL conditions over the score table; all must be true. The name is the reason "
-        "code of a rejection. auto: in_role (adherent) where adherence ran, and good_verdict "
-        "(verdict >= 'good') where the judge did and its levels are calibrated.",
+        description="SQL conditions over the score table by name; a dialogue must meet all of them. The "
+        "name is the reason code of a rejection. `auto`: `in_role` (adherent) where adherence "
+        "was scored, and `good_verdict` (verdict >= 'good') where the judge's levels are "
+        "calibrated.",
     )
     rejected_sides: bool = Field(
         False,
@@ -162,43 +205,50 @@ class SelectConfig(Config):
     )
     top: Share | None = Field(
         None,
-        description="Of the dialogues that meet all conditions, the best share. Where neither this nor "
-        "`where` is given and levels are not calibrated: the better half by mean_score.",
+        description="Take only the best share of the dialogues that meet all conditions. By default, if "
+        "`where` is not given either and levels are not calibrated: the better half by "
+        "mean_score.",
     )
     certificate: Annotated[
         Certificate | None,
         BeforeValidator(read_certificate, json_schema_input_type=Certificate | str | None),
     ] = Field(
         None,
-        description="File that `curate certify` wrote: its threshold (or condition) must be met, too, and is all that "
-        "must be where `where` is auto and it was not taken from an SFT set. Refused where judge, prompts or source "
-        "differ. The run says whether the SFT set is the one that was certified.",
+        description="File written by `curate certify`: dialogues must also reach its threshold (or meet "
+        "its condition). With `where: auto` this replaces the default conditions, unless it "
+        "certified an SFT set. Refused where judge, prompts or source differ. The run reports "
+        "whether the SFT set is the certified one.",
     )
     review: str | None = Field(
         None,
-        description="SQL condition of the review set, as: verdict_mismatch OR weakest_mismatch",
+        description="SQL condition of the set that people review, such as: verdict_mismatch OR "
+        "weakest_mismatch",
     )
     active: str | Share | None = Field(
         Share(fraction=0.1, by="attention"),
-        description="Active-learning set: an SQL condition, or a share by a score. By default the tenth "
-        "of the scored dialogues that are lowest or least certain. null: none.",
+        description="Active-learning set: an SQL condition, or a share by an expression. By default the "
+        "tenth of the scored dialogues with the highest `attention` (low or uncertain scores)."
+        " null: none.",
     )
     dedup: DedupConfig | None = Field(
-        None, description="Of the dialogues that meet all conditions, removes duplicates."
+        None, description="Remove duplicates among the dialogues that meet all conditions."
     )
     decontaminate: tuple[EvalSet, ...] = Field(
-        (), description="Evaluation sets that no dialogue may share a run of words with."
+        (),
+        description="Evaluation sets: dialogues that share a run of words with one are rejected.",
     )
-    split: SplitConfig | None = Field(None, description="Divides into train and validation.")
+    split: SplitConfig | None = Field(
+        None, description="Divide the SFT set into train and validation."
+    )
 
     @property
     def named(self) -> dict[str, str] | None:
-        """The recipe's own conditions; None where the default ones apply."""
+        """Return the recipe's own conditions; None where the default ones apply."""
         return None if self.where == "auto" else self.where
 
     @property
     def certified_rule(self) -> str | None:
-        """The condition of the certificate; None where there is none, or it certified an SFT set as it was."""
+        """Return the certificate's condition; None without one, or where an SFT set was certified as it was."""
         return (self.certificate.certified.rule or None) if self.certificate else None
 
     @property
@@ -209,12 +259,12 @@ class SelectConfig(Config):
 
     @property
     def needs_cleaning(self) -> bool:
-        """True where the dialogues' texts are wanted, not their scores only."""
+        """True where selection reads the dialogues' texts, not only their scores."""
         return bool(self.dedup or self.decontaminate or self.split)
 
     @property
     def split_near(self) -> NearConfig | None:
-        """What counts as near where the split keeps near-duplicates together; None where it does not."""
+        """Return how near-duplicates are found for the split; None where it does not keep them together."""
         if self.split is None or "near_duplicates" not in self.split.by:
             return None
         near = (self.dedup.near if self.dedup is not None else None) or NearConfig()
@@ -230,7 +280,7 @@ class SelectConfig(Config):
         for name, sql in (self.named or {}).items():
             if not _NAME.fullmatch(name) or name in RESERVED:
                 raise UsageError(
-                    "the name of a condition is its reason code and must be one word of its own",
+                    "the name of a condition becomes a reason code and must not be one that exists",
                     got=f"select.where.{name}",
                     expected="lower-case letters, digits and underscores, and none of "
                     + ", ".join(sorted(RESERVED)),
@@ -238,9 +288,9 @@ class SelectConfig(Config):
             check_condition(sql, f"select.where.{name}")
         if self.certificate is not None and self.certificate.kind is not TrustKind.CERTIFICATE:
             raise UsageError(
-                "the certificate is of pairs",
+                "the certificate is for pairs",
                 got="select.certificate",
-                expected="one of dialogues; that of pairs goes to fork.certificate",
+                expected="a certificate for dialogues; one for pairs goes into fork.certificate",
             )
         if self.certified_rule is not None:
             check_condition(self.certified_rule, "select.certificate")
@@ -255,7 +305,7 @@ class SelectConfig(Config):
             raise UsageError(
                 "two eval sets have the same name",
                 got=", ".join(labels),
-                expected="names that tell collisions apart",
+                expected="different names",
                 fix="give one a `name:`",
             )
         if self.review is not None:

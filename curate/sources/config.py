@@ -1,7 +1,7 @@
-"""What a recipe's `source:` says: where the data is, and what the reader may not guess.
+"""The section `source` of a recipe: where the data is, and what the reader cannot detect.
 
-Everything has a default but `path`, because the shape is detected; a setting exists only for what the
-data cannot tell.
+Everything but `path` has a default, because the shape is detected; a setting exists only for what the data does
+not show.
 """
 
 from __future__ import annotations
@@ -36,25 +36,29 @@ Shape = Literal[
 
 
 RoleFrom = Literal["data", "recipe"]
-"""Whose role definition is taken where both the data and the recipe have one."""
+"""Which role definition is used where both the data and the recipe have one."""
 
 
 class Columns(Config):
-    """Column names of a `turns_table` (one row a message). Those left out are looked for by usual names."""
+    """Column names of a `turns_table` (one row per message). Columns that are not named are found by their usual names."""
 
-    conversation: str | None = Field(None, description="What rows of one conversation share.")
-    order: str | None = Field(
-        None, description="Sort key within it; file order where there is none."
+    conversation: str | None = Field(
+        None, description="Column whose value the rows of one conversation share."
     )
-    role: str | None = None
-    text: str | None = None
+    order: str | None = Field(
+        None,
+        description="Column to sort a conversation's rows by; by default the order of the file.",
+    )
+    role: str | None = Field(None, description="Column with the speaker.")
+    text: str | None = Field(None, description="Column with the text.")
     roles: Roles = Field(
         default_factory=dict,
-        description="Names of the data's own, beside the usual ones; `skip` leaves a speaker out.",
+        description="Role of each speaker name in the data, in addition to the usual names; `skip` leaves "
+        "a speaker out.",
     )
     in_order: tuple[Role, ...] = Field(
         (),
-        description="Roles of speakers that have no other, in the order in which they first speak.",
+        description="Roles of speakers whose names are not known, in the order in which they first speak.",
     )
 
 
@@ -64,44 +68,53 @@ class SourceConfig(Config):
     path: str | tuple[str, ...] = Field(
         description="File, folder, glob (`**` allowed), a list of these, or a Hub dataset id."
     )
-    shape: Shape = Field("auto", description="`auto` detects it from a sample of every file.")
+    shape: Shape = Field(
+        "auto", description="Shape of the data; `auto` detects it from a sample of every file."
+    )
     name: str | None = Field(
-        None, description="Used in ids and lineage; defaults to the path's stem."
+        None, description="Name in ids and lineage; by default the stem of the path."
     )
     config: str | None = Field(None, description="Hub: the dataset's configuration.")
     split: str | None = Field(None, description="Hub: the split; needed where there are several.")
     revision: str | None = Field(None, description="Hub: branch, tag or commit.")
     streaming: bool | None = Field(
-        None, description="Hub: None streams what is larger than 1 GB or of unknown size."
+        None,
+        description="Hub: whether to stream rows; null streams datasets larger than 1 GB or of unknown "
+        "size.",
     )
     limit: int | None = Field(
         None,
         ge=1,
-        description="Read the first N rows that `where` takes (or conversations, where one spans several).",
+        description="Read only the first N rows that meet `where` (conversations, where one spans several "
+        "rows).",
     )
-    cap: int | None = Field(None, ge=1, description="At most this many dialogues.")
+    cap: int | None = Field(None, ge=1, description="Most dialogues to take from this source.")
     weight: float | None = Field(
         None,
         gt=0,
         allow_inf_nan=False,
-        description="Share of the mixture among the sources that have a weight, as 3 beside 1. Each gives "
-        "as many dialogues as the scarcest allows. null: all of them, outside the mixture.",
+        description="Weight in the mixture of all sources that have one (3 beside 1 gives three quarters)."
+        " Each source gives as many dialogues as the scarcest one allows. null: all dialogues,"
+        " outside the mixture.",
     )
     where: Conditions = Field(
         default_factory=dict,
-        description="On rows: those that do not meet it are left out, and counted by condition.",
+        description="Conditions on rows: rows that do not meet them are left out, and counted by condition.",
     )
     mapping: Mapping | None = Field(
-        None, description="For a shape of your own; see docs/sources.md."
+        None, description="How to read a shape that curate does not know; see docs/sources.md."
     )
-    columns: Columns = Columns()
+    columns: Columns = Field(Columns(), description="Column names for the shape `turns_table`.")
     license: str | None = Field(
         None,
         min_length=1,
         description="Licence of the data, as the Hub names it: `apache-2.0`, `cc-by-4.0`, `other`, …; "
-        "`curate push` asks for one.",
+        "`curate push` needs one.",
     )
-    encoding: str | None = Field(None, description="Of text files; None is UTF-8, BOM allowed.")
+    encoding: str | None = Field(
+        None,
+        description="Encoding of text files; null is UTF-8, with or without a byte order mark.",
+    )
 
     @field_validator("path", mode="before")
     @classmethod
@@ -118,20 +131,18 @@ class SourceConfig(Config):
             try:
                 "".encode(value)
             except LookupError:
-                raise ValueError(f"'{value}' is no encoding that Python knows") from None
+                raise ValueError(f"'{value}' is not an encoding that Python knows") from None
         return value
 
     @model_validator(mode="after")
     def _one_way_to_read(self) -> SourceConfig:
         if self.mapping is not None and self.shape != "auto":
-            raise ValueError(
-                "give either source.shape or source.mapping: a mapping is a shape of its own"
-            )
+            raise ValueError("give either source.shape or source.mapping, not both")
         return self
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The path, or the paths, as a tuple."""
+        """Return the path, or the paths, as a tuple."""
         return (self.path,) if isinstance(self.path, str) else self.path
 
     @property
@@ -143,7 +154,7 @@ class SourceConfig(Config):
 
     @property
     def source_name(self) -> str:
-        """`name`, else the stem of the first path (`a/b.jsonl.gz` gives `b`, `a/*.json` gives `a`)."""
+        """Return `name`, else the stem of the first path (`a/b.jsonl.gz` gives `b`, `a/*.json` gives `a`)."""
         if self.name:
             return self.name
         parts = [
@@ -155,7 +166,7 @@ class SourceConfig(Config):
 
 
 def stem(name: str) -> str:
-    """A file's name without its data and compression suffixes."""
+    """Return a file's name without its data and compression suffixes."""
     for suffix in (".gz", ".zst"):
         name = name.removesuffix(suffix)
     for suffix in DATA_SUFFIXES:

@@ -49,66 +49,95 @@ class Mapping(Config):
 
     rows: Selector | None = Field(
         None,
-        description="Where the rows are in what the file holds: `*` the values of an object, each with its key as "
-        "id; `data[*]`; `.` the whole file is one row, its entries under `items`.",
+        description="Selector of the rows in the file's content: `*` for the values of an object, each "
+        "with its key as id; `data[*]`; `.` if the whole file is one row, with its entries "
+        "under `items`.",
     )
     parse: Parse | None = Field(
-        None, description="Text on a selector's way holds JSON, or what Python prints of lists."
+        None,
+        description="Format of text that a selector has to look into: JSON, or lists and dicts as Python "
+        "prints them.",
     )
-    join: Join | None = None
+    join: Join | None = Field(None, description="Another file whose rows are added by a shared id.")
     each: Selector | dict[str, Selector] | None = Field(
         None,
-        description="The items of the conversation, such as `turns[*]`; or lists of the same length, whose entries "
-        "become items with these names. May be left out where `answers` are whole conversations.",
+        description="Selector of the conversation's items, such as `turns[*]`; or several lists of the "
+        "same length, whose entries become items with these names. Optional where `answers` "
+        "are whole conversations.",
     )
     split: Roles | Literal["names"] = Field(
         default_factory=dict,
-        description="Where `each` is a transcript, or texts that open with their speaker: the marks in it, such as "
-        "`User:`, and their roles; `names` where a line opens with a name, and `roles` or `in_order` say who it is.",
+        description="If `each` is a transcript, or texts that begin with their speaker: the marks in it, "
+        "such as `User:`, and their roles; `names` if lines begin with a name, whose role "
+        "`roles` or `in_order` gives.",
     )
     where: Conditions = Field(
-        default_factory=dict, description="On items: those that do not meet it are left out."
+        default_factory=dict,
+        description="Conditions on items; items that do not meet them are left out.",
     )
     messages: tuple[MessageMapping, ...] = Field(
-        (), description="Left out: each item is a message as known vendors write it."
+        (),
+        description="Messages that each item gives. By default each item is a message in one of the usual "
+        "formats.",
     )
     roles: Roles = Field(
         default_factory=dict,
-        description="Names of the data's own, beside the usual ones; `skip` leaves a speaker out.",
+        description="Role of each speaker name in the data, in addition to the usual names; `skip` leaves "
+        "a speaker out.",
     )
     in_order: tuple[Role, ...] = Field(
         (),
-        description="Roles of speakers that have no other, in the order in which they first speak.",
+        description="Roles of speakers whose names are not known, in the order in which they first speak.",
     )
-    answers: Answers | None = None
-    id: Selector | None = None
-    system: Selector | None = Field(None, description="Text of a system message.")
-    role_definition: Selector | None = None
-    scenario: Selector | None = None
-    tools: Selector | None = None
-    evidence: Selector | None = None
-    expected_outcomes: Selector | None = None
+    answers: Answers | None = Field(
+        None, description="Two alternative answers to the conversation."
+    )
+    id: Selector | None = Field(None, description="Selector of the dialogue's id.")
+    system: Selector | None = Field(None, description="Selector of the text of a system message.")
+    role_definition: Selector | None = Field(None, description="Selector of the role definition.")
+    scenario: Selector | None = Field(None, description="Selector of the scenario.")
+    tools: Selector | None = Field(None, description="Selector of the tool schemas.")
+    evidence: Selector | None = Field(
+        None, description="Selector of texts that facts can be checked against."
+    )
+    expected_outcomes: Selector | None = Field(
+        None, description="Selector of the outcomes that the dialogue should reach."
+    )
     expected_tools: Selector | None = Field(
         None,
-        description="Calls that should be made: {name, arguments}, as known vendors write them.",
+        description="Selector of the calls that should be made: {name, arguments}, in one of the usual "
+        "formats.",
     )
     reference: Selector | None = Field(
-        None, description="Within the item: what would have been right."
+        None, description="Selector of a correct answer, within the item."
     )
-    emphasis: Selector | None = None
-    group: Selector | None = None
-    reward: Selector | None = None
-    labels: dict[str, Selector] = Field(default_factory=dict)
+    emphasis: Selector | None = Field(
+        None, description="Selector of what the judge should weigh most."
+    )
+    group: Selector | None = Field(
+        None, description="Selector of the task or tree id that alternatives share."
+    )
+    reward: Selector | None = Field(None, description="Selector of the reward, a number.")
+    labels: dict[str, Selector] = Field(
+        default_factory=dict, description="Selectors of labels of the dialogue, by name."
+    )
     turn_labels: dict[str, Selector] = Field(
         default_factory=dict,
-        description="Within the item; a label that is a list, one entry an item.",
+        description="Selectors of labels within the item, by name; each gives a list with one entry per "
+        "item.",
     )
-    metadata: dict[str, Selector] = Field(default_factory=dict)
+    metadata: dict[str, Selector] = Field(
+        default_factory=dict, description="Selectors of values to keep as metadata, by name."
+    )
     role_definition_text: str | None = Field(
-        None, description="A constant, where the data has none."
+        None, description="Role definition for dialogues without one in the data."
     )
-    scenario_text: str | None = Field(None, description="A constant, where the data has none.")
-    constants: dict[str, Any] = Field(default_factory=dict, description="Added to the metadata.")
+    scenario_text: str | None = Field(
+        None, description="Scenario for dialogues without one in the data."
+    )
+    constants: dict[str, Any] = Field(
+        default_factory=dict, description="Values added to the metadata of every dialogue."
+    )
 
     @model_validator(mode="after")
     def _reads_something(self) -> Mapping:

@@ -20,7 +20,7 @@ from curate.records.config import Config
 
 STEP = re.compile(r"""\["([^"]*)"\]|\[(\*|-?\d+)\]|\.?([^.\[\]]+)""")
 Parse = Literal["json", "python"]
-"""How text is read in which a selector goes on: as JSON, or as Python prints lists and dicts."""
+"""Format of text that a selector looks into: JSON, or lists and dicts as Python prints them."""
 
 
 @lru_cache(maxsize=1024)
@@ -112,14 +112,16 @@ Scalar = str | int | float | bool | None
 
 
 class Condition(Config):
-    """What a value has to be, where it is not said by a value or a list of values."""
+    """A test of one value, for what a value or a list of values cannot express."""
 
-    min: float | None = Field(None, description="At least this number.")
-    max: float | None = Field(None, description="At most this number.")
-    none_of: tuple[Scalar, ...] = Field((), description="None of these; [null]: there is a value.")
+    min: float | None = Field(None, description="Smallest number that passes.")
+    max: float | None = Field(None, description="Largest number that passes.")
+    none_of: tuple[Scalar, ...] = Field(
+        (), description="Values that do not pass; [null] requires that there is a value."
+    )
 
     def holds(self, value: Any) -> bool:
-        """Tell whether one value passes."""
+        """Return whether a value passes."""
         if any(_same(value, other) for other in self.none_of):
             return False
         if self.min is None and self.max is None:
@@ -131,7 +133,7 @@ class Condition(Config):
 
 Wanted = Annotated[
     Condition | tuple[Scalar, ...] | Scalar,
-    Field(description="The value, a list of which it is one, or a test such as {min: 2}."),
+    Field(description="The value itself, a list of allowed values, or a test such as {min: 2}."),
 ]
 Conditions = dict[Selector, Wanted]
 """By selector: what stands there. With `[*]` in it, every value has to pass."""

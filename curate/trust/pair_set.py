@@ -33,55 +33,65 @@ _LISTED = 20
 
 
 class PairSetConfig(Config):
-    """Thresholds of the checks over all pairs of a run; null leaves a check out."""
+    """Thresholds of the checks over all pairs of a run; null turns a check off."""
 
-    min_pairs: int = Field(
-        50, ge=2, description="Fewer pairs tell nothing: the checks are not run on them."
-    )
+    min_pairs: int = Field(50, ge=2, description="Fewest pairs that the checks are run on.")
     longer_wins: float | None = Field(
         0.6,
         ge=0.5,
         le=1,
-        description="Largest share of pairs in which the longer side is chosen; the shorter one likewise.",
+        description="Largest share of pairs whose chosen side is the longer one; the same for the shorter "
+        "one.",
     )
     length_auc: float | None = Field(
         0.6,
         ge=0.5,
         le=1,
-        description="How well length may tell chosen from rejected sides, either way; 0.5 is chance.",
+        description="Largest AUC with which length alone may tell chosen from rejected sides, in either "
+        "direction; 0.5 is chance.",
     )
     word_auc: float | None = Field(
         0.65,
         ge=0.5,
         le=1,
-        description="How well a bag-of-words classifier, held out by prompt, may tell them; 0.5 is chance.",
+        description="Largest AUC with which a bag-of-words classifier, cross-validated by prompt, may tell"
+        " them apart; 0.5 is chance.",
     )
     repeated_prompts: float | None = Field(
         0.2,
         ge=0,
         le=1,
-        description="Largest share of pairs whose prompt repeats another's, or nearly does. Needs the "
-        "extra `dedup`.",
+        description="Largest share of pairs whose prompt is the same as another pair's, or nearly. Needs "
+        "the extra `dedup`.",
     )
     dimension_share: float | None = Field(
         0.8,
         gt=0,
         le=1,
-        description="Largest share of judged pairs that one dimension gains the most in.",
+        description="Largest share of judged pairs whose biggest gain is in the same dimension.",
     )
     source_share: float | None = Field(
-        0.9, gt=0, le=1, description="Largest share of one data source, where there are several."
+        0.9,
+        gt=0,
+        le=1,
+        description="Largest share of pairs from one data source, where there are several.",
     )
     role_share: float | None = Field(
-        0.9, gt=0, le=1, description="Largest share of one role, where there are several."
+        0.9,
+        gt=0,
+        le=1,
+        description="Largest share of pairs with one role, where there are several.",
     )
     language_share: float | None = Field(
-        0.9, gt=0, le=1, description="Largest share of one language, where there are several."
+        0.9,
+        gt=0,
+        le=1,
+        description="Largest share of pairs in one language, where there are several.",
     )
     sample: int = Field(
         20_000,
         ge=100,
-        description="Pairs the words are counted of, drawn evenly where there are more.",
+        description="Most pairs whose words are counted; a larger set is sampled evenly.",
     )
 
 

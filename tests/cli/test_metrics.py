@@ -104,7 +104,7 @@ def test_a_draft_is_a_section_that_a_recipe_takes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({**DRAFT, "name": "tool_routing"}, "a shipped metric has that name"),
+        ({**DRAFT, "name": "tool_routing"}, "a built-in metric has that name"),
         ({**DRAFT, "name": "Empathy!"}, "should match pattern"),
         ({**DRAFT, "levels": {**TEXTS, "3": " "}}, "no text for 3"),
         ({"name": "x"}, "required property"),

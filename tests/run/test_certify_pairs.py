@@ -65,7 +65,7 @@ def test_pairs_are_labelled_blind_and_certified(tmp_path: Path) -> None:
     assert call("certify", run, many, "--of", "natural_pairs").exit_code == 1
     threshold = call("certify", run, many, "--of", "natural_pairs", "--column", "evidence")
     assert (threshold.exit_code, "no recipe could apply" in threshold.output) == (2, True)
-    with pytest.raises(UsageError, match="not of pairs that forks made"):
+    with pytest.raises(UsageError, match="not for pairs made by forks"):
         ForkConfig.model_validate({"certificate": str(out)})
 
 

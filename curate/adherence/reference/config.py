@@ -32,14 +32,14 @@ ON_WORDS: Final = ("kl", "rouge", "bleu")
 """Methods that count words: no model is loaded."""
 
 EVALUATION_ONLY = frozenset({"pca_mahalanobis", "rouge", "bleu"})
-"""Methods that are there to be compared with: the first ranks violations above adherent turns, the
-others punish paraphrase. Filtering on one gives a warning."""
+"""Methods for comparison only: the first ranks violations above adherent turns, the others punish paraphrases.
+Filtering on one gives a warning."""
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 class ReferenceConfig(Config):
-    """How turns are compared with their references. Each method reads the keys that name it."""
+    """How turns are compared with their references. Each description names the methods that read the key."""
 
     encoder: str = Field(
         DEFAULT_ENCODER,
@@ -48,23 +48,27 @@ class ReferenceConfig(Config):
     )
     revision: str | None = Field(None, description="Commit, tag or branch of the models' Hub ids.")
     device: str | None = Field(
-        None, description="Where models run, as `cpu` or `cuda:0`; the best there is by default."
+        None,
+        description="Where models run, such as `cpu` or `cuda:0`; by default a GPU if there is one.",
     )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32",
-        description="Of the models' weights. bfloat16 is faster where the hardware has it, and moves "
-        "scores by about 0.001.",
+        description="Precision of the models' weights. bfloat16 is faster where the hardware supports it, "
+        "and changes scores by about 0.001.",
     )
     role_beside: bool = Field(
         False,
-        description="Put the role definition before the turn's text, and compare both together (what the paper's "
-        "text says of its deterministic methods; its experiments compare the turn alone).",
+        description="Put the role definition before the turn's text and compare both together (as the "
+        "paper's text says of its deterministic methods; its experiments compare the turn "
+        "alone).",
     )
-    k: int = Field(1, ge=1, description="knn: mean over the k most similar references.")
+    k: int = Field(
+        1, ge=1, description="knn: the score is the mean over the k most similar references."
+    )
     pool: Literal["turn", "role"] = Field(
         "turn",
-        description="knn: among the turn's own references (the paper's text), or all references of its "
-        "role in the run (the paper's experiments).",
+        description="knn: the references to search. `turn`: the turn's own (the paper's text). `role`: all"
+        " references of its role in the run (the paper's experiments).",
     )
     alpha: float = Field(
         1.0,
@@ -78,12 +82,16 @@ class ReferenceConfig(Config):
         "dimensions leaves every score below 0.01.",
     )
     ridge: float = Field(
-        0.01, gt=0, description="mahalanobis, pca_mahalanobis: added to every variance."
+        0.01, gt=0, description="mahalanobis, pca_mahalanobis: constant added to every variance."
     )
-    components: int = Field(32, ge=1, description="pca_mahalanobis: principal components kept.")
+    components: int = Field(
+        32, ge=1, description="pca_mahalanobis: number of principal components."
+    )
     beta: float = Field(1.0, gt=0, description="kl: score = exp(-beta * divergence).")
     vocabulary: int = Field(
-        500, ge=1, description="kl: most frequent words of the role's references that count."
+        500,
+        ge=1,
+        description="kl: number of words compared, the most frequent ones in the role's references.",
     )
     bertscore_model: str = Field(
         "roberta-large", description="bertscore: a transformers encoder, a Hub id or a folder."
@@ -91,8 +99,8 @@ class ReferenceConfig(Config):
     layer: int | None = Field(
         None,
         ge=1,
-        description="bertscore: layer whose states are compared. By default the bert-score package's "
-        "choice for well-known models; for any other model it must be given.",
+        description="bertscore: layer whose hidden states are compared. By default the bert-score "
+        "package's choice for well-known models; required for any other model.",
     )
     idf: bool = Field(
         False,
@@ -109,6 +117,7 @@ class ReferenceConfig(Config):
     )
     nli_base: Literal["cosine", "one"] = Field(
         "cosine",
-        description="nli: score of a turn unless it contradicts each of its references, which gives 0. cosine: "
-        "its cosine similarity (the paper's text). one: 1, a binary classifier (its experiments).",
+        description="nli: score of a turn that does not contradict all of its references (one that does "
+        "scores 0). `cosine`: its cosine similarity (the paper's text). `one`: 1, a binary "
+        "classifier (its experiments).",
     )

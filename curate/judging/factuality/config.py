@@ -8,17 +8,18 @@ from curate.records.config import Config
 
 
 class FactualityConfig(Config):
-    """How the facts of assistant turns are looked at."""
+    """How the factual claims of assistant turns are checked."""
 
     max_claims: int = Field(
-        8, ge=1, le=50, description="Claims that are asked for in one call, the weightiest."
+        8, ge=1, le=50, description="Most claims asked for in one call, the most important first."
     )
     part_words: int = Field(
         300,
         ge=50,
-        description="A turn of more words (in scripts without spaces: characters) is asked about in parts.",
+        description="Turns with more words than this (in scripts without spaces: characters) are asked "
+        "about in parts.",
     )
     retries: int = Field(
-        2, ge=0, le=10, description="How often a reply that cannot be used is asked again."
+        2, ge=0, le=10, description="How often an unusable reply is asked for again."
     )
-    show_reasoning: bool = Field(False, description="Show parsed-off thinking to the judge.")
+    show_reasoning: bool = Field(False, description="Show the assistant's thinking to the judge.")

@@ -1,6 +1,6 @@
-"""The section `metrics` of a recipe: which metrics, their weights, and metrics of the user's own.
+"""The section `metrics` of a recipe: the chosen metrics, their weights, and your own metrics.
 
-Whatever can be wrong with it is refused here, before any call.
+Everything that can be wrong with it is refused here, before any model call.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from curate.records.metrics import MetricScale, MetricTier
 
 
 class MetricChoice(Config):
-    """A chosen metric; its name alone stands for `metric`."""
+    """A chosen metric; in a recipe its name alone is enough."""
 
-    metric: str = Field(description="Name of a shipped metric, or of one of `own`.")
-    weight: float | None = Field(None, description="The metric's own where not given.")
+    metric: str = Field(description="Name of a built-in metric, or of one in `own`.")
+    weight: float | None = Field(
+        None, description="Weight, 0 or more; by default the metric's own."
+    )
 
 
 def _named(value: object) -> object:
@@ -30,23 +32,28 @@ def _named(value: object) -> object:
 
 
 def _by_text(value: Any) -> Any:
-    """Key level texts by the level as text: YAML reads 5 as a number."""
+    """Return level descriptions keyed by the level as text, since YAML reads 5 as a number."""
     return {str(key): text for key, text in value.items()} if isinstance(value, dict) else value
 
 
 class OwnMetric(Config):
-    """A metric of the user's own; `curate metrics new` drafts one."""
+    """A metric of your own; `curate metrics new` drafts one."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", description="In snake_case.")
-    tier: MetricTier
-    scale: MetricScale = Field("scored", description="0-5, or pass and fail.")
-    asks: str = Field(min_length=1, description="What it measures, in one sentence.")
-    levels: Annotated[dict[str, str], BeforeValidator(_by_text)] = Field(
-        description="A text for each level: 5, 4, 3, 2, 1 and 0, or pass and fail."
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", description="Name in snake_case.")
+    tier: MetricTier = Field(description="The group the metric belongs to.")
+    scale: MetricScale = Field(
+        "scored", description="`scored`: levels 0 to 5. `binary`: pass or fail."
     )
-    weight: float = Field(description="Beside those of the others; they are renormalised.")
+    asks: str = Field(min_length=1, description="What the metric measures, in one sentence.")
+    levels: Annotated[dict[str, str], BeforeValidator(_by_text)] = Field(
+        description="A description of each level: 5, 4, 3, 2, 1 and 0, or pass and fail."
+    )
+    weight: float = Field(
+        description="Weight, 0 or more; the weights of the chosen metrics are scaled to sum to 1."
+    )
     na: str | None = Field(
-        None, description="When it does not apply. The judge may say so where this is given."
+        None,
+        description="When the metric does not apply. Only if this is given may the judge answer n/a.",
     )
 
     @model_validator(mode="after")
@@ -62,13 +69,15 @@ class OwnMetric(Config):
                 f"a {self.scale} metric has {', '.join(wanted)}"
             )
         if self.name.endswith("_expected"):
-            raise ValueError(f"{self.name}: columns of expectations end so; choose another name")
+            raise ValueError(
+                f"{self.name}: names ending in _expected are reserved; choose another name"
+            )
         _check_weight(self.name, self.weight)
         return self
 
     @property
     def as_metric(self) -> Metric:
-        """The metric as it goes into the judge's prompt."""
+        """Return the metric in the form of the built-in ones."""
         levels = {level: _line(self.levels[level]) for level in LEVELS[self.scale]}
         na = _line(self.na) if self.na else None
         return Metric(self.name, self.tier, self.scale, _line(self.asks), levels, self.weight, na)
@@ -79,32 +88,40 @@ def _line(text: str) -> str:
 
 
 class MetricsConfig(Config):
-    """Weighted metrics of whole dialogues and their sum from 0 to 100."""
+    """Weighted metrics of whole dialogues, and their weighted sum from 0 to 100."""
 
     choose: tuple[Annotated[MetricChoice, BeforeValidator(_named)], ...] = Field(
         (),
-        description="The metrics to score, each a name or {metric, weight}; the eight with a default weight "
-        "and all of `own` where not given. Weights are renormalised to sum to 1.",
+        description="Metrics to score, each a name or {metric, weight}. By default the eight with a "
+        "default weight and all of `own`. Weights are scaled to sum to 1.",
     )
-    own: tuple[OwnMetric, ...] = Field((), description="Metrics of the user's own.")
-    pass_threshold: float = Field(75.0, ge=0, le=100, description="Least overall score to pass.")
+    own: tuple[OwnMetric, ...] = Field((), description="Your own metrics.")
+    pass_threshold: float = Field(
+        75.0, ge=0, le=100, description="Lowest overall score (0-100) that passes."
+    )
     emphasis: str | None = Field(
-        None, description="What to weigh most, shown for dialogues that name no emphasis."
+        None,
+        description="What the judge should weigh most, for dialogues without an `emphasis` of their own.",
     )
     mode: Literal["auto", "json", "tokens"] = Field(
-        "auto", description="`auto`: tokens where the engine gives log-probabilities, else json."
+        "auto",
+        description="`tokens`: read each score from the log-probabilities of its labels. `json`: ask for "
+        "all scores in one JSON reply. `auto`: tokens where the engine gives "
+        "log-probabilities, else json.",
     )
     retries: int = Field(
-        2, ge=0, le=10, description="How often what cannot be used of a reply is asked again."
+        2, ge=0, le=10, description="How often the unusable part of a reply is asked for again."
     )
     min_coverage: float = Field(
         0.1,
         ge=0,
         le=1,
-        description="Least mass the labels must have for a score to count (tokens mode).",
+        description="tokens mode: lowest probability (0-1) that the labels of a score must have together.",
     )
     answer_prefix: str = Field(
-        "(", description="Forced start of a one-label answer, where the engine can (tokens mode)."
+        "(",
+        description="tokens mode: text that a one-label answer is forced to start with, where the engine "
+        "can do that.",
     )
     calibration: Annotated[
         Calibration | None,
@@ -114,10 +131,11 @@ class MetricsConfig(Config):
         ),
     ] = Field(
         None,
-        description="File that `curate calibrate` wrote: scores become calibrated levels, which the overall score goes "
-        "by. Refused for another judge or other metrics. Costs no call.",
+        description="File written by `curate calibrate`: scores become calibrated levels, which the "
+        "overall score is computed from. Refused for another judge or other metrics. Makes no "
+        "model calls.",
     )
-    show_reasoning: bool = Field(False, description="Show parsed-off thinking to the judge.")
+    show_reasoning: bool = Field(False, description="Show the assistant's thinking to the judge.")
 
     @model_validator(mode="after")
     def _check(self) -> MetricsConfig:
@@ -125,7 +143,7 @@ class MetricsConfig(Config):
         for name in names:
             if name in shipped():
                 raise ValueError(
-                    f"own metric {name}: a shipped metric has that name; choose another"
+                    f"own metric {name}: a built-in metric has that name; choose another"
                 )
         if len({*names}) < len(names):
             raise ValueError(f"own metrics need different names, not {', '.join(names)}")
@@ -155,7 +173,7 @@ class MetricsConfig(Config):
 
     @property
     def known(self) -> dict[str, Metric]:
-        """The metrics that can be chosen by name: the shipped ones and `own`."""
+        """Return all metrics that can be chosen, by name: the built-in ones and `own`."""
         return {**shipped(), **{own.name: own.as_metric for own in self.own}}
 
     def _weighed(self) -> list[tuple[Metric, float]]:
@@ -172,12 +190,12 @@ class MetricsConfig(Config):
 
     @property
     def chosen(self) -> dict[str, Metric]:
-        """The chosen metrics by name, in their order."""
+        """Return the chosen metrics by name, in order."""
         return {metric.name: metric for metric, _ in self._weighed()}
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weight of each chosen metric, renormalised: they sum to 1."""
+        """Return the weight of each chosen metric; the weights sum to 1."""
         weighed = self._weighed()
         total = math.fsum(weight for _, weight in weighed)
         return {metric.name: weight / total for metric, weight in weighed}

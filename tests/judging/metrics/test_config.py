@@ -43,7 +43,7 @@ def config(**given: Any) -> MetricsConfig:
         ({"own": [own(levels={**TEXTS, 3: " "})]}, "no text for 3"),
         ({"own": [own(scale="binary")]}, "a binary metric has pass, fail"),
         ({"own": [own(weight=-0.1)]}, "is -0.1"),
-        ({"own": [own(name="tool_routing")]}, "a shipped metric has that name"),
+        ({"own": [own(name="tool_routing")]}, "a built-in metric has that name"),
         ({"own": [own(), own()]}, "different names"),
         ({"own": [own(name="Empathy")]}, "name"),
         ({"pass_threshold": 101}, "pass_threshold"),
