@@ -98,8 +98,10 @@ def describe_levels(calibration: Calibration | None, identity: JudgeIdentity) ->
             "most likely digits" if cuts is None else "by stated shares" if stated else "calibrated"
         )
         parts[how].append(name)
-    said = "; ".join(f"{how}: {', '.join(held)}" for how, held in parts.items() if held)
-    return f"levels are {said}."
+    clauses = "; ".join(
+        f"{how}: {', '.join(dimensions)}" for how, dimensions in parts.items() if dimensions
+    )
+    return f"levels are {clauses}."
 
 
 def with_levels(
@@ -125,14 +127,14 @@ def with_levels(
         }
     )
     verdict, weakest = rule_verdict(per_turn, conversation), weakest_turn(per_turn)
-    own = judgment.judge_verdict
-    if reject_mismatch and own is not None and own != verdict:
+    judge_verdict = judgment.judge_verdict
+    if reject_mismatch and judge_verdict is not None and judge_verdict != verdict:
         return Unscored(
             dialogue_id=judgment.dialogue_id,
             content_hash=judgment.content_hash,
             stage=STAGE,
             reason=UnscoredReason.REJECTED_MISMATCH,
-            detail=f"the judge said {own}, its calibrated levels give {verdict}",
+            detail=f"the judge said {judge_verdict}, its calibrated levels give {verdict}",
             requests=judgment.requests,
         )
     was_asked = judgment.weakest_mismatch is not None
@@ -142,7 +144,7 @@ def with_levels(
             "per_turn": per_turn,
             "conversation_level": conversation,
             "verdict": verdict,
-            "verdict_mismatch": None if own is None else own != verdict,
+            "verdict_mismatch": None if judge_verdict is None else judge_verdict != verdict,
             "weakest_turn": weakest,
             "weakest_mismatch": judgment.judge_weakest_turn != weakest if was_asked else None,
         }
@@ -160,11 +162,11 @@ def _turn(turn: TurnScores, levels: Mapping[str, CutPoints]) -> TurnScores:
     return turn.model_copy(update={"scores": RubricScores(**scores), "digits": digits})
 
 
-def _conversation(held: ConversationScore, cuts: CutPoints | None) -> ConversationScore:
-    digit = held.score if held.digit is None else held.digit
+def _conversation(original: ConversationScore, cuts: CutPoints | None) -> ConversationScore:
+    digit = original.score if original.digit is None else original.digit
     if cuts is None:
-        return held.model_copy(update={"score": digit, "digit": digit})
-    reading = held.reading
+        return original.model_copy(update={"score": digit, "digit": digit})
+    reading = original.reading
     if cuts.na_cut is None:
         is_na = digit == "n/a"
     elif reading is None:
@@ -173,4 +175,4 @@ def _conversation(held: ConversationScore, cuts: CutPoints | None) -> Conversati
         is_na = reading.probabilities.get("n/a", 0.0) >= cuts.na_cut
     value = digit if reading is None or reading.mean is None else reading.mean
     score = "n/a" if is_na or value == "n/a" else cuts.level(float(value))
-    return held.model_copy(update={"score": score, "digit": digit})
+    return original.model_copy(update={"score": score, "digit": digit})

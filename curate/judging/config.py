@@ -210,17 +210,17 @@ class RubricConfig(Config):
                 self._prompt_text = self.prompt_file.read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise ValueError(f"prompt_file cannot be read: {error}") from error
-        own = self.own_rubric
-        if own is not None and not own.strip():
+        own_rubric = self.own_rubric
+        if own_rubric is not None and not own_rubric.strip():
             raise ValueError("the rubric is empty")
         return self
 
     @property
     def jury_rules(self) -> dict[str, JuryRule]:
         """The jury's rule of each dimension, of `adherence`, `metrics` and `pairs`."""
-        given = self.jury
+        jury = self.jury
         return {
-            name: given.get(name, "median") if isinstance(given, dict) else given
+            name: jury.get(name, "median") if isinstance(jury, dict) else jury
             for name in (*get_args(DimensionName), *get_args(OtherScore))
         }
 
@@ -282,7 +282,7 @@ def resolve_mode(config: RubricConfig, capabilities: frozenset[Capability]) -> S
 
 
 def scoring_mode(
-    asked: Literal["auto", "json", "tokens"], capabilities: frozenset[Capability], section: str
+    requested: Literal["auto", "json", "tokens"], capabilities: frozenset[Capability], section: str
 ) -> ScoringMode:
     """Return the mode on an engine: `auto` becomes `tokens` where it gives log-probabilities, else `json`.
 
@@ -293,13 +293,13 @@ def scoring_mode(
         UsageError: `tokens` is asked for and the engine has no log-probabilities.
     """
     can_read = bool(capabilities & {Capability.TOP_LOGPROBS, Capability.LABEL_LOGPROBS})
-    if asked == "tokens" and not can_read:
+    if requested == "tokens" and not can_read:
         raise UsageError(
             "scoring mode 'tokens' needs an engine that gives log-probabilities",
             got=", ".join(sorted(capabilities)) or "an engine without any such capability",
             expected="top_logprobs or label_logprobs",
             fix=f"set {section}.mode to 'json' or 'auto', or choose another engine",
         )
-    if asked != "auto":
-        return asked
+    if requested != "auto":
+        return requested
     return "tokens" if can_read else "json"

@@ -87,14 +87,14 @@ def turn_key(turn: int) -> str:
 
 def question(scope: Scope, texts: RubricTexts, *, wording: int = 0) -> str:
     """Return the question, with the form to fill in, for a model whose reply no schema constrains."""
-    what = []
+    subjects = []
     if scope.turns:
         noun = "turn" if len(scope.turns) == 1 else "turns"
-        what.append(f"what the assistant did in {noun} {listed(scope.turns)}")
+        subjects.append(f"what the assistant did in {noun} {listed(scope.turns)}")
     if scope.conversation:
-        what.append("the conversation as a whole")
+        subjects.append("the conversation as a whole")
     form: dict[str, Any] = {turn_key(turn): ["#"] * len(TURN_DIMENSIONS) for turn in scope.turns}
-    lines = [texts.question(f"json.{wording}", what=" and ".join(what))]
+    lines = [texts.question(f"json.{wording}", what=" and ".join(subjects))]
     rules = []
     if scope.turns:
         rules.append(texts.question("json.turns", dimensions=listed(TURN_DIMENSIONS)))
@@ -199,8 +199,8 @@ def _from_card(reply: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
             is_digit = isinstance(score, str) and score in ("1", "2", "3", "4", "5")
             wire[name] = int(score) if is_digit and score is not None else score
             wire["notes"][name] = part.get("note", "")
-    asked = {"verdict": scope.verdict, "weakest_turn": bool(scope.weakest)}
-    wire |= {key: reply[key] for key, is_asked in asked.items() if is_asked and key in reply}
+    requested = {"verdict": scope.verdict, "weakest_turn": bool(scope.weakest)}
+    wire |= {key: reply[key] for key, is_asked in requested.items() if is_asked and key in reply}
     wire["decision_basis"] = reply.get("decision_basis", "")
     return wire
 
@@ -324,7 +324,7 @@ async def ask_json(
             session.remark(f"samples_lost: {failures[0].reason}")
         return pool_readings(readings, scope, config.samples)
     # A prompt that does not fit can be split, whatever became of other samples.
-    failure = next((one for one in failures if one.is_overflow), failures[0])
+    failure = next((each for each in failures if each.is_overflow), failures[0])
     detail = f"{len(readings)} of {config.samples} samples could be used: {failure.detail}"
     return replace(failure, detail=detail.rstrip(": "))
 
@@ -356,7 +356,7 @@ def _take(
     draw.amendment = "\n" + session.texts.question("mismatch", got=reading.verdict, rule=mismatch)
 
 
-def pool_readings(readings: Sequence[PageReading], scope: Scope, asked: int) -> PageReading:
+def pool_readings(readings: Sequence[PageReading], scope: Scope, samples: int) -> PageReading:
     """Join several samples into one reading: the shares of the replies are the probabilities of each answer.
 
     The most frequent answer is the digit, the verdict and the weakest turn; of equally frequent ones the
@@ -364,9 +364,9 @@ def pool_readings(readings: Sequence[PageReading], scope: Scope, asked: int) -> 
 
     Args:
         readings: of one scope, at least one.
-        asked: how many replies were asked for; what share of them could be used is the coverage.
+        samples: how many replies were sampled; the share of them that could be used is the coverage.
     """
-    coverage = len(readings) / asked
+    coverage = len(readings) / samples
 
     def pooled(answers: Iterable[ConversationScoreValue]) -> tuple[str, LabelReading]:
         shares = _shares(map(str, answers), (*DIGITS, "n/a"))
@@ -375,15 +375,19 @@ def pool_readings(readings: Sequence[PageReading], scope: Scope, asked: int) -> 
     turns = []
     for number, turn in enumerate(scope.turns):
         each = [reading.turns[number].scores for reading in readings]
-        found = {name: pooled(getattr(one, name) for one in each) for name in TURN_DIMENSIONS}
+        answers_by_name = {
+            name: pooled(getattr(sample, name) for sample in each) for name in TURN_DIMENSIONS
+        }
         turns.append(
             TurnScores(
                 turn=turn,
-                scores=RubricScores(**{name: int(best) for name, (best, _) in found.items()}),
-                readings={name: reading for name, (_, reading) in found.items()},
+                scores=RubricScores(
+                    **{name: int(best) for name, (best, _) in answers_by_name.items()}
+                ),
+                readings={name: reading for name, (_, reading) in answers_by_name.items()},
             )
         )
-    levels = [one.conversation for one in readings if one.conversation is not None]
+    levels = [sample.conversation for sample in readings if sample.conversation is not None]
     conversation = None
     if levels:
         scores: dict[str, ConversationScore] = {}
@@ -392,9 +396,11 @@ def pool_readings(readings: Sequence[PageReading], scope: Scope, asked: int) -> 
             score: ConversationScoreValue = "n/a" if best == "n/a" else int(best)
             scores[name] = ConversationScore(score=score, reading=reading)
         conversation = ConversationLevel(**scores)
-    verdicts = _shares((one.verdict for one in readings if one.verdict is not None), VERDICTS)
+    verdicts = _shares(
+        (sample.verdict for sample in readings if sample.verdict is not None), VERDICTS
+    )
     weakest = _shares(
-        (str(one.weakest or "none") for one in readings if one.has_weakest),
+        (str(sample.weakest or "none") for sample in readings if sample.has_weakest),
         [*map(str, scope.weakest), "none"],
     )
     worst = _most_frequent(weakest) if weakest else "none"

@@ -64,9 +64,9 @@ def combine(
     of_turns = [{turn.turn: turn for turn in row.per_turn} for row in rows]
     numbers = [turn.turn for turn in first.per_turn if turn.turn not in missing]
     per_turn = tuple(_turn([turns[number] for turns in of_turns], rules) for number in numbers)
-    asked, unscored = len(numbers) + len(missing), [missing[turn] for turn in sorted(missing)]
-    if unscored and (not per_turn or len(per_turn) / asked < (min_scored_share or 1)):
-        failure = shared_reason(unscored, asked)
+    total, unscored = len(numbers) + len(missing), [missing[turn] for turn in sorted(missing)]
+    if unscored and (not per_turn or len(per_turn) / total < (min_scored_share or 1)):
+        failure = shared_reason(unscored, total)
         return Unscored(
             dialogue_id=first.dialogue_id,
             content_hash=first.content_hash,
@@ -112,7 +112,7 @@ def combine_metrics(rows: Sequence[MetricsScore], rule: JuryRule) -> MetricsScor
     Unscored where every metric that has a weight is n/a to more than half of the judges.
     """
     first = rows[0]
-    metrics = [_metric(held, rule) for held in zip(*(row.metrics for row in rows), strict=True)]
+    metrics = [_metric(scores, rule) for scores in zip(*(row.metrics for row in rows), strict=True)]
     weights = {metric.name: metric.weight for metric in metrics}
     parts = shares(weights, [metric.name for metric in metrics if metric.score is None])
     if parts is None:
@@ -135,20 +135,22 @@ def combine_metrics(rows: Sequence[MetricsScore], rule: JuryRule) -> MetricsScor
     )
 
 
-def _metric(held: Sequence[MetricScore], rule: JuryRule) -> MetricScore:
+def _metric(scores: Sequence[MetricScore], rule: JuryRule) -> MetricScore:
     """Join one metric's scores: n/a where more than half of the judges say so, as for conversation scores."""
-    digits = [metric.score for metric in held if metric.score is not None]
-    if 2 * len(digits) < len(held) or not digits:
-        return next(metric for metric in held if metric.score is None)
+    digits = [metric.score for metric in scores if metric.score is not None]
+    if 2 * len(digits) < len(scores) or not digits:
+        return next(metric for metric in scores if metric.score is None)
     score = combine_digits(digits, rule)
     reading = None
-    if any(one.reading for one in held):
-        named = {0: "fail", 1: "pass"} if held[0].scale == "binary" else {}
-        values = {named.get(at, str(at)): at for at in range(HIGHEST[held[0].scale] + 1)}
-        said: list[int | Literal["n/a"]] = [NA if one.score is None else one.score for one in held]
-        reading = _reading(said, [one.reading for one in held], rule, values)
+    if any(each.reading for each in scores):
+        labels = {0: "fail", 1: "pass"} if scores[0].scale == "binary" else {}
+        values = {labels.get(at, str(at)): at for at in range(HIGHEST[scores[0].scale] + 1)}
+        digits_or_na: list[int | Literal["n/a"]] = [
+            NA if each.score is None else each.score for each in scores
+        ]
+        reading = _reading(digits_or_na, [each.reading for each in scores], rule, values)
     # The level lies at a judge's own, whatever the rule.
-    agreeing = next(one for one in held if one.score == score)
+    agreeing = next(each for each in scores if each.score == score)
     return agreeing.model_copy(update={"reading": reading})
 
 
@@ -178,31 +180,31 @@ def _turn(turns: Sequence[TurnScores], rules: Mapping[str, JuryRule]) -> TurnSco
     for name in TURN_DIMENSIONS:
         digits = [getattr(turn.scores, name) for turn in turns]
         scores[name] = combine_digits(digits, rules[name])
-        held = [turn.readings.get(name) for turn in turns]
-        readings[name] = _reading(digits, held, rules[name])
+        held_readings = [turn.readings.get(name) for turn in turns]
+        readings[name] = _reading(digits, held_readings, rules[name])
     issues = dict.fromkeys(issue for turn in turns for issue in turn.issues)
     return TurnScores(
         turn=turns[0].turn, scores=RubricScores(**scores), issues=tuple(issues), readings=readings
     )
 
 
-def _conversation(held: Sequence[ConversationScore], rule: JuryRule) -> ConversationScore:
+def _conversation(scores: Sequence[ConversationScore], rule: JuryRule) -> ConversationScore:
     """Join conversation scores: n/a where more than half of the judges say so; else by those that gave a level."""
-    digits = [one.score for one in held if one.score != NA]
+    digits = [each.score for each in scores if each.score != NA]
     score: ConversationScoreValue = "n/a"
-    if 2 * len(digits) >= len(held):
+    if 2 * len(digits) >= len(scores):
         score = combine_digits([int(digit) for digit in digits], rule)
-    notes = (one.note for one in held if one.note and one.score == score)
+    notes = (each.note for each in scores if each.note and each.score == score)
     return ConversationScore(
         score=score,
         note=next(notes, ""),
-        reading=_reading([one.score for one in held], [one.reading for one in held], rule),
+        reading=_reading([each.score for each in scores], [each.reading for each in scores], rule),
     )
 
 
 def _reading(
     digits: Sequence[int | Literal["n/a"]],
-    held: Sequence[LabelReading | None],
+    readings: Sequence[LabelReading | None],
     rule: JuryRule,
     values: Mapping[str, int] = DIGIT_VALUES,
 ) -> LabelReading:
@@ -215,20 +217,22 @@ def _reading(
     labels = {value: label for label, value in values.items()}
     distributions: list[Mapping[str, float]] = []
     means: list[float] = []
-    for digit, reading in zip(digits, held, strict=True):
+    for digit, reading in zip(digits, readings, strict=True):
         certain = {NA if digit == NA else labels[digit]: 1.0}
         distributions.append((reading.probabilities if reading else {}) or certain)
         mean = (None if digit == NA else float(digit)) if reading is None else reading.mean
         means += [] if mean is None else [mean]
-    coverage = min(1.0 if reading is None else reading.coverage for reading in held)
+    coverage = min(1.0 if reading is None else reading.coverage for reading in readings)
     mixture = share_reading(_mixed(distributions), coverage, values)
     return mixture.model_copy(update={"mean": of_several(means, rule) if means else None})
 
 
 def _mixed(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean of the distributions that are not empty."""
-    known = [held for held in shares if held]
-    labels = dict.fromkeys(label for held in known for label in held)
+    distributions = [distribution for distribution in shares if distribution]
+    labels = dict.fromkeys(label for distribution in distributions for label in distribution)
     return {
-        label: math.fsum(held.get(label, 0.0) for held in known) / len(known) for label in labels
+        label: math.fsum(distribution.get(label, 0.0) for distribution in distributions)
+        / len(distributions)
+        for label in labels
     }

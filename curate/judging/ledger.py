@@ -32,12 +32,12 @@ class Ledger:
         self.text: str | None = None
         self.covered = 0
 
-    async def cover(self, stop: int, *, shown: int | None = None) -> Failure | None:
+    async def cover(self, stop: int, *, shown_stop: int | None = None) -> Failure | None:
         """Grow the ledger to speak of the turns before index `stop`.
 
         Args:
             stop: index into `dialogue.turns`.
-            shown: index after the last turn of the trunk that was asked before, which starts where
+            shown_stop: index after the last turn of the trunk that was asked before, which starts where
                 this ledger ends; showing the same turns again makes the engine's cache hit.
 
         Returns:
@@ -47,14 +47,16 @@ class Ledger:
         step = self._session.config.window_turns
         while self.covered < stop:
             # Reuse the last trunk where there is one, else take as many turns as a window has.
-            end = stop if shown is not None else min(stop, self.covered + step)
-            failure = await self._add(turns[self.covered : end], turns[self.covered : shown or end])
+            end = stop if shown_stop is not None else min(stop, self.covered + step)
+            failure = await self._add(
+                turns[self.covered : end], turns[self.covered : shown_stop or end]
+            )
             if failure is not None:
                 return failure
         return None
 
-    async def _add(self, turns: Sequence[Turn], shown: Sequence[Turn]) -> Failure | None:
-        completion = await self._session.ask_with_retries(self._request(turns, shown))
+    async def _add(self, turns: Sequence[Turn], shown_turns: Sequence[Turn]) -> Failure | None:
+        completion = await self._session.ask_with_retries(self._request(turns, shown_turns))
         fault = fault_of(completion)
         if fault is None:
             text = split_thinking(completion.text)[0].strip()
@@ -68,7 +70,7 @@ class Ledger:
             return None
         if not fault.is_overflow:
             return fault
-        if len(shown) > len(turns):
+        if len(shown_turns) > len(turns):
             return await self._add(turns, turns)
         if len(turns) > 1:
             middle = (len(turns) + 1) // 2
@@ -82,7 +84,7 @@ class Ledger:
         self.covered += 1
         return None
 
-    def _request(self, turns: Sequence[Turn], shown: Sequence[Turn]) -> Request:
+    def _request(self, turns: Sequence[Turn], shown_turns: Sequence[Turn]) -> Request:
         session = self._session
         previous = session.texts.question("ledger.previous") if self.text else ""
         question = session.texts.question(
@@ -92,7 +94,7 @@ class Ledger:
             words=session.config.ledger_max_tokens // _TOKENS_A_WORD,
         )
         return Request(
-            session.trunk(Page(tuple(shown), self.text)),
+            session.trunk(Page(tuple(shown_turns), self.text)),
             question,
             max_tokens=session.config.ledger_max_tokens,
             purpose="judge.ledger",

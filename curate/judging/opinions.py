@@ -130,15 +130,15 @@ def together(
     identity: JudgeIdentity,
 ) -> Record | Unscored:
     """Join several judges' records, their opinions beside; unscored where one judge could not score."""
-    requests = sum(one.used.requests for one in heard)
+    requests = sum(each.used.requests for each in heard)
     rows: list[Record] = []
-    for one in heard:
-        if isinstance(one.row, Unscored):
-            return one.named(one.row, requests)
-        rows.append(one.row)
+    for each in heard:
+        if isinstance(each.row, Unscored):
+            return each.named(each.row, requests)
+        rows.append(each.row)
     row = combine(rows)
     if isinstance(row, Unscored):
         return row.model_copy(update={"requests": requests})
-    opinions = tuple(one.opinion() for one in heard)
+    opinions = tuple(each.opinion() for each in heard)
     update = {"identity": identity, "requests": requests, "opinions": opinions}
     return row.model_copy(update=update | {"disagreement": disagreement(opinions)})

@@ -95,7 +95,7 @@ class CascadeTally:
         """Count a judgment, as it is stored."""
         names = [judge["model"] for judge in record["identity"]["sampling"]["judges"]]
         self.judges = (names[0], names[1])
-        first, *more = (JudgeOpinion.model_validate(held) for held in record["opinions"])
+        first, *more = (JudgeOpinion.model_validate(opinion) for opinion in record["opinions"])
         self.dialogues += 1
         if not more:
             self._first_alone.add(first, self.prices[0])
@@ -129,7 +129,7 @@ class CascadeTally:
             saved = round(ratio * self._second.tokens)
             alone = self._second.cost * (1 + ratio)
         has_prices = None not in self.prices
-        made = CascadeReport(
+        report = CascadeReport(
             judges=self.judges,
             dialogues=self.dialogues,
             escalated=self.escalated,
@@ -144,7 +144,7 @@ class CascadeTally:
             cost_alone=alone if has_prices else None,
             sentence="",
         )
-        return made.model_copy(update={"sentence": _sentence(made)})
+        return report.model_copy(update={"sentence": _sentence(report)})
 
 
 def drift_warning(report: CascadeReport, fit: CascadeFit | None) -> str | None:
@@ -158,29 +158,29 @@ def drift_warning(report: CascadeReport, fit: CascadeFit | None) -> str | None:
     )
 
 
-def _sentence(made: CascadeReport) -> str:
-    if made.share == 1:
+def _sentence(report: CascadeReport) -> str:
+    if report.share == 1:
         return (
-            f"the second judge decided all {made.dialogues} dialogues; `curate calibrate RUN --cascade` fits when it "
+            f"the second judge decided all {report.dialogues} dialogues; `curate calibrate RUN --cascade` fits when it "
             "is to be asked."
         )
-    said = [
-        f"the second judge decided {made.escalated} of {made.dialogues} dialogues ({made.share:.0%})"
+    clauses = [
+        f"the second judge decided {report.escalated} of {report.dialogues} dialogues ({report.share:.0%})"
     ]
-    if made.lost_share is None:
-        said.append("what it would have changed of the others is not known, as none was checked")
-    elif made.lost_interval is not None:
-        low, high = made.lost_interval
-        said.append(
-            f"it gave {made.lost} of {made.checked} others that were checked another verdict, which is "
-            f"{made.lost_share:.1%} of all ({low:.1%} to {high:.1%})"
+    if report.lost_share is None:
+        clauses.append("what it would have changed of the others is not known, as none was checked")
+    elif report.lost_interval is not None:
+        low, high = report.lost_interval
+        clauses.append(
+            f"it gave {report.lost} of {report.checked} others that were checked another verdict, which is "
+            f"{report.lost_share:.1%} of all ({low:.1%} to {high:.1%})"
         )
-    if made.tokens_saved is not None and made.tokens_saved + made.tokens[1] > 0:
-        of = made.tokens_saved + made.tokens[1]
-        said.append(
-            f"about {made.tokens_saved:,} of its {of:,} tokens ({made.tokens_saved / of:.0%}) were saved, for "
-            f"{made.tokens[0]:,} of the first judge"
+    if report.tokens_saved is not None and report.tokens_saved + report.tokens[1] > 0:
+        of = report.tokens_saved + report.tokens[1]
+        clauses.append(
+            f"about {report.tokens_saved:,} of its {of:,} tokens ({report.tokens_saved / of:.0%}) were saved, for "
+            f"{report.tokens[0]:,} of the first judge"
         )
-    if made.cost is not None and made.cost_alone is not None:
-        said.append(f"cost {made.cost:.4g} in place of about {made.cost_alone:.4g}")
-    return "; ".join(said) + "."
+    if report.cost is not None and report.cost_alone is not None:
+        clauses.append(f"cost {report.cost:.4g} in place of about {report.cost_alone:.4g}")
+    return "; ".join(clauses) + "."

@@ -96,22 +96,22 @@ def _single(reading: PageReading, page: Page) -> Outcome:
 
 
 def conclude(
-    session: Session, identity: JudgeIdentity, asked: int, outcome: Outcome
+    session: Session, identity: JudgeIdentity, turns_to_score: int, outcome: Outcome
 ) -> Judgment | Unscored:
     """Put the record together: stitched scores, rules, what the judge said, what is missing.
 
     Args:
-        asked: how many turns were to be scored.
+        turns_to_score: how many turns were to be scored.
     """
     stitched = stitch(outcome.windows)
     per_turn = stitched.per_turn
-    done = {turn.turn for turn in per_turn}
+    scored_numbers = {turn.turn for turn in per_turn}
     unscored = list(
-        {turn.turn: turn for turn in outcome.unscored if turn.turn not in done}.values()
+        {turn.turn: turn for turn in outcome.unscored if turn.turn not in scored_numbers}.values()
     )
     least = session.config.min_scored_share
-    if unscored and (least is None or not per_turn or len(per_turn) / asked < least):
-        return session.unscored(shared_reason(unscored, asked))
+    if unscored and (least is None or not per_turn or len(per_turn) / turns_to_score < least):
+        return session.unscored(shared_reason(unscored, turns_to_score))
     level = outcome.conversation
     if level is None:
         fault = outcome.conversation_fault or Failure(
@@ -124,9 +124,9 @@ def conclude(
         detail = f"the judge said {final.verdict}, its scores give {verdict}"
         return session.unscored(Failure(UnscoredReason.REJECTED_MISMATCH, detail))
     dialogue = session.dialogue
-    for what, count in session.thoughts.items():
+    for name, count in session.thoughts.items():
         if count:
-            session.remark(f"{what}: {count}")
+            session.remark(f"{name}: {count}")
     return Judgment(
         dialogue_id=dialogue.id,
         content_hash=dialogue.content_hash,

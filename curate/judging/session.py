@@ -218,15 +218,15 @@ def refuse(dialogue: Dialogue, config: RubricConfig) -> Failure | None:
     return None
 
 
-def shared_reason(unscored: Sequence[UnscoredTurn], asked: int) -> Failure:
+def shared_reason(unscored: Sequence[UnscoredTurn], turns_to_score: int) -> Failure:
     """Return why a dialogue with unscored turns is unscored: their reason where they share one."""
     reasons = {turn.reason for turn in unscored}
     reason = reasons.pop() if len(reasons) == 1 else UnscoredReason.UNSCORED_TURNS
-    named = "; ".join(f"turn {turn.turn}: {turn.detail or turn.reason}" for turn in unscored[:5])
-    return Failure(reason, f"{len(unscored)} of {asked} turns unscored: {named}")
+    details = "; ".join(f"turn {turn.turn}: {turn.detail or turn.reason}" for turn in unscored[:5])
+    return Failure(reason, f"{len(unscored)} of {turns_to_score} turns unscored: {details}")
 
 
 def clip_words(text: str, words: int) -> str:
     """Cut a text to at most `words` words on one line; an ellipsis marks what was left out."""
-    found = text.split()
-    return " ".join(found) if len(found) <= words else " ".join(found[:words]) + " …"
+    parts = text.split()
+    return " ".join(parts) if len(parts) <= words else " ".join(parts[:words]) + " …"

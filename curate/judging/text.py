@@ -59,7 +59,7 @@ class Remarks:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TextScope:
     """What one call asks for.
 
     Attributes:
@@ -85,23 +85,25 @@ class Asked:
             properties["basis"] = _words(BASIS_WORDS)
         return closed_object(properties)
 
-    def lost(self, said: Remarks) -> bool:
+    def lost(self, remarks: Remarks) -> bool:
         """True when a reply lacks a turn's issues or the decision basis."""
-        return any(turn not in said.issues for turn in self.weak) or (self.whole and not said.basis)
+        return any(turn not in remarks.issues for turn in self.weak) or (
+            self.whole and not remarks.basis
+        )
 
 
 def _words(most: int) -> dict[str, Any]:
     return {"type": "string", "pattern": f"^{_WORD}( {_WORD}){{0,{most - 1}}}$"}
 
 
-def text_lines(judgment: Judgment, asked: Asked, texts: RubricTexts) -> list[str]:
+def text_lines(judgment: Judgment, scope: TextScope, texts: RubricTexts) -> list[str]:
     """Return the lines of a reply: each weak turn, then every note and the basis. Empty: nothing to say."""
     lines = []
     for turn in judgment.per_turn:
-        if turn.turn in asked.weak:
+        if turn.turn in scope.weak:
             scores = ", ".join(f"{name} {getattr(turn.scores, name)}" for name in TURN_DIMENSIONS)
             lines.append(texts.question("text.turn", turn=turn.turn, scores=scores))
-    if asked.whole:
+    if scope.whole:
         for name in CONVERSATION_DIMENSIONS:
             score = getattr(judgment.conversation_level, name).score
             lines.append(texts.question("text.note", dimension=name, score=score))
@@ -155,43 +157,43 @@ async def add_words(session: Session, page: Page, judgment: Judgment) -> Judgmen
         page: what the judge was shown of the conversation; the issues of turns that are not on it are not asked for.
     """
     text = session.config.text
-    shown = {turn.number for turn in page.turns}
+    shown_turns = {turn.number for turn in page.turns}
     weak = [turn.turn for turn in judgment.per_turn if is_weak(turn)]
-    asked = Asked(
-        tuple(turn for turn in weak if turn in shown),
+    scope = TextScope(
+        tuple(turn for turn in weak if turn in shown_turns),
         text == "all" or judgment.verdict != "excellent",
     )
-    lines = [] if text == "off" else text_lines(judgment, asked, session.texts)
+    lines = [] if text == "off" else text_lines(judgment, scope, session.texts)
     if not lines:
         return judgment
-    if not shown.issuperset(weak):
+    if not shown_turns.issuperset(weak):
         session.remark("text_lost: not_shown")
     request = Request(
         session.trunk(page),
         session.texts.question("text", lines="\n".join(lines)),
-        max_tokens=min(session.config.text_max_tokens, asked.tokens),
-        schema=asked.schema,
+        max_tokens=min(session.config.text_max_tokens, scope.tokens),
+        schema=scope.schema,
         purpose="judge.text",
     )
     (completion,) = await session.ask([request])
-    said = Remarks({}, {}, "")
+    remarks = Remarks({}, {}, "")
     if (fault := fault_of(completion)) is not None:
         session.remark(f"text_lost: {fault.reason}")
     else:
         cut = completion.finish == "length"
-        said = read_text(split_thinking(completion.text)[0], cut=cut)
-        if asked.lost(said):
+        remarks = read_text(split_thinking(completion.text)[0], cut=cut)
+        if scope.lost(remarks):
             session.remark("text_lost: reply_cut" if cut else "text_lost: incomplete")
     return judgment.model_copy(
         update={
             "per_turn": tuple(
-                turn.model_copy(update={"issues": said.issues[turn.turn]})
-                if turn.turn in weak and said.issues.get(turn.turn)
+                turn.model_copy(update={"issues": remarks.issues[turn.turn]})
+                if turn.turn in weak and remarks.issues.get(turn.turn)
                 else turn
                 for turn in judgment.per_turn
             ),
-            "conversation_level": _with_notes(judgment.conversation_level, said.notes),
-            "decision_basis": said.basis or judgment.decision_basis,
+            "conversation_level": _with_notes(judgment.conversation_level, remarks.notes),
+            "decision_basis": remarks.basis or judgment.decision_basis,
             "remarks": tuple(session.remarks),
             "requests": session.requests,
         }

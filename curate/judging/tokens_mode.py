@@ -194,17 +194,19 @@ def share_reading(
     Args:
         shares: probability of each label seen, summing to 1.
     """
-    counted = {values[label]: share for label, share in shares.items() if label in values}
-    total = sum(counted.values())
+    share_of_value = {values[label]: share for label, share in shares.items() if label in values}
+    total = sum(share_of_value.values())
     mean = spread = None
     if total > 0:
-        mean = sum(value * share for value, share in counted.items()) / total
-        variance = sum((value - mean) ** 2 * share for value, share in counted.items()) / total
+        mean = sum(value * share for value, share in share_of_value.items()) / total
+        variance = (
+            sum((value - mean) ** 2 * share for value, share in share_of_value.items()) / total
+        )
         # Rounding must not push an expectation over the scale's end.
         mean = min(float(max(values.values())), max(float(min(values.values())), mean))
         spread = math.sqrt(variance)
-    named = {names.get(label, label): share for label, share in shares.items()}
-    return LabelReading(mean=mean, spread=spread, coverage=coverage, probabilities=named)
+    probabilities = {names.get(label, label): share for label, share in shares.items()}
+    return LabelReading(mean=mean, spread=spread, coverage=coverage, probabilities=probabilities)
 
 
 async def ask_tokens(
@@ -222,18 +224,18 @@ async def ask_tokens(
     """
     config = session.config
     wordings = range(config.paraphrases) if wording is None else range(wording, wording + 1)
-    found = await _ask_items(session, page, scope, wordings)
+    readings = await _ask_items(session, page, scope, wordings)
     attempts = config.retries if wording is None else 0
     for spare in range(wordings.stop, min(wordings.stop + attempts, len(WORDINGS))):
-        failed = {key: part for key, part in found.items() if isinstance(part, Failure)}
+        failed = {key: part for key, part in readings.items() if isinstance(part, Failure)}
         again = {key for key in failed if failed[key].reason == LOW_COVERAGE and key[1] in SCORED}
         if not again:
             break
-        found |= await _ask_items(session, page, scope, range(spare, spare + 1), again=again)
-    for part in found.values():
+        readings |= await _ask_items(session, page, scope, range(spare, spare + 1), again=again)
+    for part in readings.values():
         if isinstance(part, Failure) and part.is_overflow:
             return part
-    reading = assemble(found, scope)
+    reading = assemble(readings, scope)
     if reading.verdict is not None and config.on_mismatch == "retry":
         item = next(item for item in items_of(scope, session.texts) if item.name == "verdict")
         return await _ask_verdict_again(session, session.trunk(page), scope, item, reading)
@@ -251,36 +253,36 @@ async def _ask_items(
     """Ask the scope's items in each wording (verdict and weakest turn have only one), or some items again."""
     config = session.config
     prefix = config.answer_prefix if again is None else config.retry_prefix
-    asked: dict[Key, list[LabelQuestion]] = {}
+    wordings_of_item: dict[Key, list[LabelQuestion]] = {}
     for wording in wordings:
         for item in items_of(scope, session.texts, wording=wording):
             key = (item.turn, item.name)
-            wanted = again is None or key in again
-            if wanted and (wording == wordings.start or item.name in SCORED):
-                asked.setdefault(key, []).append(item)
+            is_due = again is None or key in again
+            if is_due and (wording == wordings.start or item.name in SCORED):
+                wordings_of_item.setdefault(key, []).append(item)
     so_far = session.nested_trunks(page) if scope.turns else {}
     # The last of the nested trunks is that of the page.
     whole = so_far[page.turns[-1].number] if so_far else session.trunk(page)
     requests = [
         request_of(item, whole if item.turn is None else so_far[item.turn], prefix)
-        for items in asked.values()
+        for items in wordings_of_item.values()
         for item in items
     ]
     replies = iter(await session.ask(requests))
     return {
         key: read_item([next(replies) for _ in items], items[0], config.min_coverage)
-        for key, items in asked.items()
+        for key, items in wordings_of_item.items()
     }
 
 
-def assemble(found: LabelReadings, scope: Scope) -> PageReading:
-    """Put item readings together. Every item of the scope must be in `found`."""
+def assemble(readings: LabelReadings, scope: Scope) -> PageReading:
+    """Put item readings together. Every item of the scope must be in `readings`."""
     turns: list[TurnScores] = []
     unscored: list[UnscoredTurn] = []
     for turn in scope.turns:
-        one = {name: found[turn, name] for name in TURN_DIMENSIONS}
-        read = {name: part for name, part in one.items() if isinstance(part, ItemReading)}
-        failed = [part for part in one.values() if isinstance(part, Failure)]
+        parts = {name: readings[turn, name] for name in TURN_DIMENSIONS}
+        items = {name: part for name, part in parts.items() if isinstance(part, ItemReading)}
+        failed = [part for part in parts.values() if isinstance(part, Failure)]
         if failed:
             unscored.append(
                 UnscoredTurn(turn=turn, reason=failed[0].reason, detail=failed[0].detail)
@@ -289,13 +291,13 @@ def assemble(found: LabelReadings, scope: Scope) -> PageReading:
         turns.append(
             TurnScores(
                 turn=turn,
-                scores=RubricScores(**{name: int(part.best) for name, part in read.items()}),
-                readings={name: label_reading(part.mass) for name, part in read.items()},
+                scores=RubricScores(**{name: int(part.best) for name, part in items.items()}),
+                readings={name: label_reading(part.mass) for name, part in items.items()},
             )
         )
-    conversation, fault = _conversation(found) if scope.conversation else (None, None)
-    verdict = found.get((None, "verdict"))
-    weakest = found.get((None, "weakest"))
+    conversation, fault = _conversation(readings) if scope.conversation else (None, None)
+    verdict = readings.get((None, "verdict"))
+    weakest = readings.get((None, "weakest"))
     reading = PageReading(
         turns=tuple(turns),
         unscored=tuple(unscored),
@@ -317,11 +319,11 @@ def assemble(found: LabelReadings, scope: Scope) -> PageReading:
 
 
 def _conversation(
-    found: LabelReadings,
+    readings: LabelReadings,
 ) -> tuple[ConversationLevel | None, Failure | None]:
     scores: dict[str, ConversationScore] = {}
     for name in CONVERSATION_DIMENSIONS:
-        part = found[None, name]
+        part = readings[None, name]
         if isinstance(part, Failure):
             return None, part
         score = "n/a" if part.best == NA_LABEL else int(part.best)
@@ -338,8 +340,8 @@ async def _ask_verdict_again(
         if by_rule is None:
             break
         amendment = session.texts.question("mismatch", got=reading.verdict, rule=by_rule)
-        asked = replace(item, question=f"{item.question}\n{amendment}")
-        request = request_of(asked, trunk, session.config.answer_prefix)
+        amended = replace(item, question=f"{item.question}\n{amendment}")
+        request = request_of(amended, trunk, session.config.answer_prefix)
         (completion,) = await session.ask([replace(request, sample=attempt)])
         again = read_item([completion], item, session.config.min_coverage)
         if isinstance(again, ItemReading):

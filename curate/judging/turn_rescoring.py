@@ -73,10 +73,10 @@ async def score_turn(
         reading = await ask_scope(session, Page(turns[start:], ledger.text), scope, wording=wording)
         if isinstance(reading, PageReading):
             break
-        left = len(turns) - start
-        if not reading.is_overflow or left == 1:
+        remaining = len(turns) - start
+        if not reading.is_overflow or remaining == 1:
             return session.unscored(reading)
-        start = len(turns) - min(left - 1, max(1, left // 2))
+        start = len(turns) - min(remaining - 1, max(1, remaining // 2))
         failure = await ledger.cover(start)
         if failure is not None:
             return session.unscored(failure)

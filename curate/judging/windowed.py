@@ -75,14 +75,14 @@ async def judge_windows(
     queue, last_stop = deque(windows), None
     while queue:
         window = queue.popleft()
-        shown = shown_of(turns, window)
+        span = shown_of(turns, window)
         if is_full:
-            page = Page(turns[: shown.stop])
+            page = Page(turns[: span.stop])
         else:
-            failure = await ledger.cover(shown.start, shown=last_stop)
+            failure = await ledger.cover(span.start, shown_stop=last_stop)
             if failure is not None:
                 return failure
-            page = Page(turns[shown.start : shown.stop], ledger.text)
+            page = Page(turns[span.start : span.stop], ledger.text)
         scope = Scope(window.turns, per_window, True, window.turns)
         reading = await ask_scope(session, page, scope)
         if isinstance(reading, Failure) and reading.is_overflow and is_full:
@@ -95,7 +95,7 @@ async def judge_windows(
             session.remark("split: context_overflow")
             queue.extendleft(reversed(halves(window)))
             continue
-        last_stop = None if is_full else shown.stop
+        last_stop = None if is_full else span.stop
         outcome.page = page
         if isinstance(reading, Failure):
             if config.min_scored_share is None:
@@ -148,8 +148,8 @@ async def judge_conversation(
     Only over the whole text is the judge asked for the weakest turn; it cannot name one it cannot see.
     """
     turns = session.dialogue.turns
-    given = stitch(outcome.windows).per_turn
-    scope = Scope((), True, True, tuple(turn.turn for turn in given), given, is_final=True)
+    per_turn = stitch(outcome.windows).per_turn
+    scope = Scope((), True, True, tuple(turn.turn for turn in per_turn), per_turn, is_final=True)
     if not whole_overflows:
         reading = await ask_scope(session, outcome.page, scope)
         if not (isinstance(reading, Failure) and reading.is_overflow):
@@ -159,8 +159,8 @@ async def judge_conversation(
     scope = replace(scope, weakest=())
     window = last
     while True:
-        shown = shown_of(turns, window)
-        start = max(shown.start, ledger.covered)
+        span = shown_of(turns, window)
+        start = max(span.start, ledger.covered)
         failure = await ledger.cover(start)
         if failure is not None:
             _settle(outcome, failure)

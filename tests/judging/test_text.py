@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.engines.structured import for_grammar
-from curate.judging.text import Asked, read_text
+from curate.judging.text import TextScope, read_text
 from tests.growth import growth
 
 KEYS = ("turn_1", "turn_12", "coherence", "task_completion", "repair_handling", "basis")
@@ -51,7 +51,7 @@ def test_what_an_object_holds_before_it_is_cut_is_read(texts: dict[str, str], en
 
 
 def test_the_schema_ends_every_text_at_its_bound() -> None:
-    schema = Asked((3,), whole=True).schema
+    schema = TextScope((3,), whole=True).schema
     texts = {
         "turn_3": " ".join(["word"] * 20),
         "coherence": "a b, c; 3.5 (d) isn't... " + " ".join(["x"] * 9),
@@ -68,7 +68,7 @@ def test_the_schema_ends_every_text_at_its_bound() -> None:
         {"coherence": "a,b,c,d,e"},  # a model's way round the bound
     ):
         assert not is_valid(texts | wrong)
-    assert "basis" not in Asked((3,), whole=False).schema["properties"]
+    assert "basis" not in TextScope((3,), whole=False).schema["properties"]
 
 
 @pytest.mark.parametrize(

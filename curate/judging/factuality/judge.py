@@ -48,23 +48,23 @@ async def score_factuality(
     if not turns:
         failure = Failure(UnscoredReason.NO_ASSISTANT_TURN, "there is nothing to check")
         return failure.unscored(dialogue, STAGE)
-    shown = trunks(dialogue, config)
+    trunk_of = trunks(dialogue, config)
     per_turn: list[TurnClaims] = []
     requests = 0
     for turn in turns:
-        found, asked = await _ask_turn(dialogue, turn, shown[turn.number], ask, config)
-        requests += asked
-        if isinstance(found, Failure):
-            failure = Failure(found.reason, f"turn {turn.number}: {found.detail}".rstrip(": "))
+        outcome, calls = await _ask_turn(dialogue, turn, trunk_of[turn.number], ask, config)
+        requests += calls
+        if isinstance(outcome, Failure):
+            failure = Failure(outcome.reason, f"turn {turn.number}: {outcome.detail}".rstrip(": "))
             return failure.unscored(dialogue, STAGE, requests)
-        per_turn.append(found)
+        per_turn.append(outcome)
     return FactualityScore(
         dialogue_id=dialogue.id,
         content_hash=dialogue.content_hash,
         identity=identity,
         per_turn=tuple(per_turn),
         precision=precision(claim for turn in per_turn for claim in turn.claims),
-        neutralised=shown[dialogue.turns[-1].number].neutralised,
+        neutralised=trunk_of[dialogue.turns[-1].number].neutralised,
         requests=requests,
     )
 
@@ -81,8 +81,8 @@ async def claims_of_turn(
     if number not in turns:
         raise UsageError(f"dialogue {dialogue.id} has no turn {number}", expected=[*turns])
     trunk = trunks(dialogue, config)[number]
-    found, requests = await _ask_turn(dialogue, turns[number], trunk, ask, config)
-    return found.unscored(dialogue, STAGE, requests) if isinstance(found, Failure) else found
+    outcome, requests = await _ask_turn(dialogue, turns[number], trunk, ask, config)
+    return outcome.unscored(dialogue, STAGE, requests) if isinstance(outcome, Failure) else outcome
 
 
 def precision(claims: Iterable[FactualClaim]) -> float | None:
@@ -100,17 +100,17 @@ async def _ask_turn(
     parts = split(text, config.part_words)
     claims: list[FactualClaim] = []
     for part in parts:
-        found, asked = await _ask_part(
+        outcome, calls = await _ask_part(
             trunk, turn.number, part, len(parts) == 1, ask, config, evidence
         )
-        requests += asked
-        if isinstance(found, Failure):
-            return found, requests
-        claims += found
-    kept = TurnClaims(
+        requests += calls
+        if isinstance(outcome, Failure):
+            return outcome, requests
+        claims += outcome
+    turn_claims = TurnClaims(
         turn=turn.number, claims=tuple(claims), parts=len(parts), precision=precision(claims)
     )
-    return kept, requests
+    return turn_claims, requests
 
 
 async def _ask_part(
@@ -125,7 +125,7 @@ async def _ask_part(
     problem: str | None = None
     failure = Failure(UnscoredReason.BAD_REPLY)
     for attempt in range(config.retries + 1):
-        asked = request(
+        message = request(
             trunk,
             turn,
             None if is_whole else part,
@@ -134,7 +134,7 @@ async def _ask_part(
             problem=problem,
             sample=attempt,
         )
-        (completion,) = await ask([asked])
+        (completion,) = await ask([message])
         if (fault := fault_of(completion)) is not None:
             return fault, attempt + 1
         reply = read_object(completion, schema(config, evidence))
@@ -152,22 +152,24 @@ async def _ask_part(
 
 
 def read_claims(
-    given: Iterable[dict[str, Any]], text: str
+    entries: Iterable[dict[str, Any]], text: str
 ) -> tuple[list[FactualClaim], str | None]:
     """Return the claims of a reply in the order they stand in the text, each once; or why they cannot be used."""
-    found: dict[str, tuple[int, FactualClaim]] = {}
+    by_words: dict[str, tuple[int, FactualClaim]] = {}
     flat = _flat(text)
-    for claim in given:
+    for claim in entries:
         words = _flat(claim["words"])
         at = flat.find(words) if words else -1
         if at < 0:
             return [], f"{clip_words(claim['words'], 12)!r} does not stand in the assistant's text"
         evidence = None if claim["label"] == "not_factual" else claim["evidence"]
-        held = FactualClaim(
+        factual_claim = FactualClaim(
             words=" ".join(claim["words"].split()), label=claim["label"], evidence=evidence
         )
-        found.setdefault(words, (at, held))
-    return [held for _, held in sorted(found.values(), key=lambda one: one[0])], None
+        by_words.setdefault(words, (at, factual_claim))
+    return [
+        factual_claim for _, factual_claim in sorted(by_words.values(), key=lambda one: one[0])
+    ], None
 
 
 def _flat(text: str) -> str:

@@ -45,8 +45,8 @@ def trunks(dialogue: Dialogue, config: FactualityConfig) -> dict[int, Trunk]:
         ("evidence", "\n\n".join(dialogue.evidence)),
     ]
     bare = lay_out(prompt_file("judging", "factuality_instructions"), parts, Defused("", 0))
-    made = nested(bare, dialogue.turns, show_reasoning=config.show_reasoning)
-    return {turn.number: trunk for turn, trunk in zip(dialogue.turns, made, strict=True)}
+    nested_trunks = nested(bare, dialogue.turns, show_reasoning=config.show_reasoning)
+    return {turn.number: trunk for turn, trunk in zip(dialogue.turns, nested_trunks, strict=True)}
 
 
 def said_in(turn: Turn) -> str:
@@ -86,16 +86,16 @@ def _words(text: str) -> int:
 
 def evidence_of(dialogue: Dialogue, turn: Turn) -> tuple[Evidence, ...]:
     """Return the evidence that claims of a turn are checked against, the judge's own knowledge last."""
-    seen = [other for other in dialogue.turns if other.number <= turn.number]
-    found: list[Evidence] = []
-    if any(message.role == "tool" for other in seen for message in other.messages):
-        found.append("tool_result")
+    turns_so_far = [other for other in dialogue.turns if other.number <= turn.number]
+    kinds: list[Evidence] = []
+    if any(message.role == "tool" for other in turns_so_far for message in other.messages):
+        kinds.append("tool_result")
     if any(text.strip() for text in dialogue.evidence):
-        found.append("document")
+        kinds.append("document")
     # The user's message opens the turn, so what it says stands before the assistant's.
-    if any(message.role == "user" for other in seen for message in other.messages):
-        found.append("earlier_turn")
-    return (*found, "model_knowledge")
+    if any(message.role == "user" for other in turns_so_far for message in other.messages):
+        kinds.append("earlier_turn")
+    return (*kinds, "model_knowledge")
 
 
 def schema(config: FactualityConfig, evidence: Sequence[Evidence]) -> dict[str, Any]:
@@ -138,10 +138,10 @@ def request(
         evidence=", ".join(evidence),
     )
     again = [] if problem is None else [fill(sections["again"], reason=defuse(problem).text)]
-    shown = "" if part is None else fenced("part", part).text
+    part_text = "" if part is None else fenced("part", part).text
     return Request(
         trunk,
-        shown + "\n".join([text, *again]),
+        part_text + "\n".join([text, *again]),
         max_tokens=64 + _CLAIM_TOKENS * config.max_claims,
         schema=schema(config, evidence),
         sample=sample,

@@ -37,13 +37,13 @@ def compare_calls(dialogue: Dialogue) -> CallComparison | None:
         )
         for at, place in pairs
     )
-    found, used = {at for at, _ in pairs}, {place for _, place in pairs}
+    matched, used = {at for at, _ in pairs}, {place for _, place in pairs}
     places = [place for _, place in pairs]
     return CallComparison(
         expected=len(expected),
         made=len(made),
         matches=matches,
-        missing=tuple(call.name for at, call in enumerate(expected) if at not in found),
+        missing=tuple(call.name for at, call in enumerate(expected) if at not in matched),
         unexpected=tuple(call.name for place, (_, call) in enumerate(made) if place not in used),
         in_order=places == sorted(places),
     )
@@ -57,11 +57,11 @@ def _matched(expected: Sequence[ToolCall], made: Sequence[ToolCall]) -> list[tup
     from scipy.optimize import linear_sum_assignment
 
     gain = np.zeros((len(expected), len(made)))
-    for at, one in enumerate(expected):
+    for at, call in enumerate(expected):
         for place, other in enumerate(made):
-            if one.name == other.name:
+            if call.name == other.name:
                 nearness = 1 / (1 + abs(at - place))
-                gain[at, place] = 1 + _agreement(one.arguments, other.arguments) + nearness * 1e-6
+                gain[at, place] = 1 + _agreement(call.arguments, other.arguments) + nearness * 1e-6
     rows, columns = linear_sum_assignment(gain, maximize=True)
     return [
         (int(at), int(place))
@@ -110,7 +110,7 @@ def _without_fractions(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def told(comparison: CallComparison) -> str:
+def describe_comparison(comparison: CallComparison) -> str:
     """Return the comparison as the lines that a judge is shown."""
     matches = comparison.matches
     exact = sum(match.is_exact for match in matches)
@@ -128,7 +128,7 @@ def told(comparison: CallComparison) -> str:
         comparison.unexpected
     )
     for match in matches:
-        said = [
+        clauses = [
             f"{how}: {', '.join(names)}"
             for how, names in (
                 ("other value of", match.different),
@@ -137,6 +137,6 @@ def told(comparison: CallComparison) -> str:
             )
             if names
         ]
-        arguments = "arguments as expected" if match.is_exact else "; ".join(said)
+        arguments = "arguments as expected" if match.is_exact else "; ".join(clauses)
         lines.append(f"{match.name} in turn {match.turn}: {arguments}")
     return "\n".join(lines)

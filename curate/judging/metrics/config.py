@@ -58,15 +58,15 @@ class OwnMetric(Config):
 
     @model_validator(mode="after")
     def _covers_its_scale(self) -> OwnMetric:
-        wanted = LEVELS[self.scale]
-        missing = [level for level in wanted if not self.levels.get(level, "").strip()]
-        unknown = [level for level in self.levels if level not in wanted]
+        levels = LEVELS[self.scale]
+        missing = [level for level in levels if not self.levels.get(level, "").strip()]
+        unknown = [level for level in self.levels if level not in levels]
         if missing or unknown:
-            said = [f"no text for {', '.join(missing)}"] if missing else []
-            said += [f"no such level: {', '.join(unknown)}"] if unknown else []
+            problems = [f"no text for {', '.join(missing)}"] if missing else []
+            problems += [f"no such level: {', '.join(unknown)}"] if unknown else []
             raise ValueError(
-                f"the level texts of {self.name} do not cover its scale ({'; '.join(said)}); "
-                f"a {self.scale} metric has {', '.join(wanted)}"
+                f"the level texts of {self.name} do not cover its scale ({'; '.join(problems)}); "
+                f"a {self.scale} metric has {', '.join(levels)}"
             )
         if self.name.endswith("_expected"):
             raise ValueError(
@@ -149,12 +149,12 @@ class MetricsConfig(Config):
             raise ValueError(f"own metrics need different names, not {', '.join(names)}")
         if self.answer_prefix != self.answer_prefix.rstrip():
             raise ValueError("answer_prefix must not end with a space or newline")
-        known = self.known
+        metrics = self.known
         for choice in self.choose:
-            metric = known.get(choice.metric)
+            metric = metrics.get(choice.metric)
             if metric is None:
-                close = difflib.get_close_matches(choice.metric, known, n=1)
-                hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(known)}"
+                close = difflib.get_close_matches(choice.metric, metrics, n=1)
+                hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(metrics)}"
                 raise ValueError(f"no metric is called '{choice.metric}'; {hint}")
             if choice.weight is None and metric.weight is None:
                 raise ValueError(
@@ -177,15 +177,15 @@ class MetricsConfig(Config):
         return {**shipped(), **{own.name: own.as_metric for own in self.own}}
 
     def _weighed(self) -> list[tuple[Metric, float]]:
-        known = self.known
+        metrics = self.known
         if not self.choose:
             return [
-                (metric, metric.weight) for metric in known.values() if metric.weight is not None
+                (metric, metric.weight) for metric in metrics.values() if metric.weight is not None
             ]
         return [
             (metric, (metric.weight or 0.0) if choice.weight is None else choice.weight)
             for choice in self.choose
-            for metric in (known[choice.metric],)
+            for metric in (metrics[choice.metric],)
         ]
 
     @property

@@ -73,12 +73,12 @@ async def draft_metric(wish: str, ask: Ask) -> OwnMetric:
 
 def as_yaml(metric: OwnMetric) -> str:
     """Return the metric as it stands in a recipe."""
-    told = metric.model_dump(exclude_none=True)
-    told["levels"] = {
+    fields = metric.model_dump(exclude_none=True)
+    fields["levels"] = {
         int(level) if level.isdigit() else level: text for level, text in metric.levels.items()
     }
     text = yaml.safe_dump(
-        {"metrics": {"own": [told]}}, sort_keys=False, allow_unicode=True, width=100
+        {"metrics": {"own": [fields]}}, sort_keys=False, allow_unicode=True, width=100
     )
     return str(text)
 
@@ -89,7 +89,7 @@ def _request(wish: str, problem: str) -> Request:
     example = shipped()["information_gathering"].levels
     text = fill(
         prompt_file("judging", "metric_draft"),
-        example="\n".join(f"{level} = {said}" for level, said in example.items()),
+        example="\n".join(f"{level} = {level_text}" for level, level_text in example.items()),
         form=json.dumps(form),
         wish=defuse(" ".join(wish.split())).text,
     )

@@ -74,7 +74,7 @@ _LABEL_NAMES = {**NAMES, **dict(zip(BINARY_LABELS, ("pass", "fail"), strict=True
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Scoring:
     """One dialogue being scored.
 
     Attributes:
@@ -127,20 +127,20 @@ async def score_metrics(
         failure = Failure(UnscoredReason.NOTHING_APPLIES, f"n/a: {', '.join(na)}")
         return failure.unscored(dialogue, STAGE)
     calls = compare_calls(dialogue)
-    asked = _Asked(metrics_trunk(dialogue, config, calls), turns, ask, config)
+    scoring = _Scoring(metrics_trunk(dialogue, config, calls), turns, ask, config)
     metrics = [metric for metric in config.chosen.values() if metric.name not in na]
-    await (_ask_json if config.mode == "json" else _ask_tokens)(asked, metrics)
-    if asked.failures:
-        name, failure = next(iter(asked.failures.items()))
-        detail = f"{len(asked.failures)} of {len(metrics)} metrics: {name}: {failure.detail}"
-        return replace(failure, detail=detail).unscored(dialogue, STAGE, asked.requests)
-    na |= {name: "judge" for name, entry in asked.entries.items() if entry.score is None}
+    await (_ask_json if config.mode == "json" else _ask_tokens)(scoring, metrics)
+    if scoring.failures:
+        name, failure = next(iter(scoring.failures.items()))
+        detail = f"{len(scoring.failures)} of {len(metrics)} metrics: {name}: {failure.detail}"
+        return replace(failure, detail=detail).unscored(dialogue, STAGE, scoring.requests)
+    na |= {name: "judge" for name, entry in scoring.entries.items() if entry.score is None}
     parts = shares(config.weights, [*na])
     if parts is None:
         failure = Failure(UnscoredReason.NOTHING_APPLIES, f"n/a: {', '.join(na)}")
-        return failure.unscored(dialogue, STAGE, asked.requests)
+        return failure.unscored(dialogue, STAGE, scoring.requests)
     scores = [
-        _metric_score(metric, config.weights[name], parts[name], na.get(name), asked)
+        _metric_score(metric, config.weights[name], parts[name], na.get(name), scoring)
         for name, metric in config.chosen.items()
     ]
     total = overall(scores)
@@ -155,15 +155,15 @@ async def score_metrics(
         weights_key=weights_key(config.weights),
         overall_range=overall_range(scores),
         calls=calls,
-        neutralised=asked.trunk.neutralised,
-        requests=asked.requests,
+        neutralised=scoring.trunk.neutralised,
+        requests=scoring.requests,
     )
 
 
 def _metric_score(
-    metric: Metric, weight: float, share: float, na: NoMetricReason | None, asked: _Asked
+    metric: Metric, weight: float, share: float, na: NoMetricReason | None, scoring: _Scoring
 ) -> MetricScore:
-    entry = asked.entries.get(metric.name, Entry(None))
+    entry = scoring.entries.get(metric.name, Entry(None))
     return MetricScore(
         name=metric.name,
         tier=metric.tier,
@@ -175,20 +175,20 @@ def _metric_score(
         failure_code=entry.diagnosis.failure_code,
         turns=entry.diagnosis.turns,
         flags=entry.diagnosis.flags,
-        reading=asked.readings.get(metric.name),
+        reading=scoring.readings.get(metric.name),
     )
 
 
-async def _ask_json(asked: _Asked, metrics: Sequence[Metric]) -> None:
+async def _ask_json(scoring: _Scoring, metrics: Sequence[Metric]) -> None:
     """Ask for one reply about all metrics; then again, one by one, for each that cannot be used, with the reason."""
     owed: list[tuple[list[Metric], str | None]] = [([*metrics], None)]
-    for attempt in range(asked.config.retries + 1):
+    for attempt in range(scoring.config.retries + 1):
         requests = [
             Request(
-                asked.trunk,
-                joint_question(group, asked.turns, problem),
-                max_tokens=reply_tokens(len(group), len(asked.turns)),
-                schema=reply_schema(group, asked.turns),
+                scoring.trunk,
+                joint_question(group, scoring.turns, problem),
+                max_tokens=reply_tokens(len(group), len(scoring.turns)),
+                schema=reply_schema(group, scoring.turns),
                 sample=attempt,
                 purpose=PURPOSE,
             )
@@ -197,12 +197,14 @@ async def _ask_json(asked: _Asked, metrics: Sequence[Metric]) -> None:
         if not requests:
             return
         problems: dict[str, str] = {}
-        for (group, _), completion in zip(owed, await asked.send(requests), strict=True):
-            problems |= _take_entries(asked, group, completion)
+        for (group, _), completion in zip(owed, await scoring.send(requests), strict=True):
+            problems |= _take_entries(scoring, group, completion)
         owed = [([metric], problems[metric.name]) for metric in metrics if metric.name in problems]
 
 
-def _take_entries(asked: _Asked, group: Sequence[Metric], completion: Completion) -> dict[str, str]:
+def _take_entries(
+    scoring: _Scoring, group: Sequence[Metric], completion: Completion
+) -> dict[str, str]:
     """Keep what can be used of a reply; why each of the other metrics is to be asked again.
 
     A fault is not asked again: the client below has done so already.
@@ -216,91 +218,91 @@ def _take_entries(asked: _Asked, group: Sequence[Metric], completion: Completion
         except NoScoreError as error:
             failure, problem = Failure(UnscoredReason.BAD_REPLY, str(error)), str(error)
         else:
-            return _take_reply(asked, group, reply)
+            return _take_reply(scoring, group, reply)
     else:
         failure, problem = fault, ""
     for metric in group:
-        if metric.name not in asked.entries:
-            asked.failures[metric.name] = failure
+        if metric.name not in scoring.entries:
+            scoring.failures[metric.name] = failure
     return {metric.name: problem for metric in group if problem}
 
 
 def _take_reply(
-    asked: _Asked, group: Sequence[Metric], reply: Mapping[str, object]
+    scoring: _Scoring, group: Sequence[Metric], reply: Mapping[str, object]
 ) -> dict[str, str]:
     problems: dict[str, str] = {}
     for metric in group:
         try:
-            entry = read_entry(reply, metric, asked.turns)
+            entry = read_entry(reply, metric, scoring.turns)
         except NoScoreError as error:
             problems[metric.name] = str(error)
-            if metric.name not in asked.entries:
-                asked.failures[metric.name] = Failure(UnscoredReason.BAD_REPLY, str(error))
+            if metric.name not in scoring.entries:
+                scoring.failures[metric.name] = Failure(UnscoredReason.BAD_REPLY, str(error))
             continue
-        asked.entries[metric.name] = entry
-        asked.failures.pop(metric.name, None)
+        scoring.entries[metric.name] = entry
+        scoring.failures.pop(metric.name, None)
         if entry.problem is not None:
             problems[metric.name] = entry.problem
     return problems
 
 
-async def _ask_tokens(asked: _Asked, metrics: Sequence[Metric]) -> None:
+async def _ask_tokens(scoring: _Scoring, metrics: Sequence[Metric]) -> None:
     """Ask all scores in one call, those with too little label mass again; then what is wrong in the poor ones."""
-    config = asked.config
+    config = scoring.config
     owed = [*metrics]
     for wording in range(min(WORDINGS, config.retries + 1)):
         prefix = RETRY_PREFIX if wording else config.answer_prefix
         items = [item_of(metric, wording) for metric in owed]
-        completions = await asked.send(
-            [request_of(item, asked.trunk, prefix) for item in items] if items else []
+        completions = await scoring.send(
+            [request_of(item, scoring.trunk, prefix) for item in items] if items else []
         )
         again: list[Metric] = []
         for metric, item, completion in zip(owed, items, completions, strict=True):
-            found = read_item([completion], item, config.min_coverage)
-            if isinstance(found, ItemReading):
-                _take_reading(asked, metric, found)
+            reading = read_item([completion], item, config.min_coverage)
+            if isinstance(reading, ItemReading):
+                _take_reading(scoring, metric, reading)
                 continue
-            asked.failures[metric.name] = found
-            if found.reason == LOW_COVERAGE:
+            scoring.failures[metric.name] = reading
+            if reading.reason == LOW_COVERAGE:
                 again.append(metric)
         owed = again
         if not owed:
             break
-    if not asked.failures:
-        await _diagnose(asked, metrics)
+    if not scoring.failures:
+        await _diagnose(scoring, metrics)
 
 
-def _take_reading(asked: _Asked, metric: Metric, found: ItemReading) -> None:
+def _take_reading(scoring: _Scoring, metric: Metric, reading: ItemReading) -> None:
     values = {label: _VALUES[label] for label in LABELS[metric.scale]}
-    asked.readings[metric.name] = label_reading(found.mass, values, _LABEL_NAMES)
-    score = None if found.best == NA_LABEL else _VALUES[found.best]
-    asked.entries[metric.name] = Entry(score)
-    asked.failures.pop(metric.name, None)
+    scoring.readings[metric.name] = label_reading(reading.mass, values, _LABEL_NAMES)
+    score = None if reading.best == NA_LABEL else _VALUES[reading.best]
+    scoring.entries[metric.name] = Entry(score)
+    scoring.failures.pop(metric.name, None)
 
 
-async def _diagnose(asked: _Asked, metrics: Sequence[Metric]) -> None:
+async def _diagnose(scoring: _Scoring, metrics: Sequence[Metric]) -> None:
     """Ask what is wrong in the poor metrics; a call that fails costs the diagnosis, no score."""
     owed = {
         metric.name: metric
         for metric in metrics
-        if is_poor(asked.entries[metric.name].score, metric.scale)
+        if is_poor(scoring.entries[metric.name].score, metric.scale)
     }
     for name in owed:
-        asked.entries[name] = replace(asked.entries[name], diagnosis=_UNDIAGNOSED)
+        scoring.entries[name] = replace(scoring.entries[name], diagnosis=_UNDIAGNOSED)
     problem: str | None = None
-    for attempt in range(asked.config.retries + 1):
+    for attempt in range(scoring.config.retries + 1):
         if not owed:
             return
-        scores = {name: _called(asked.entries[name].score, of) for name, of in owed.items()}
+        scores = {name: _level_name(scoring.entries[name].score, of) for name, of in owed.items()}
         request = Request(
-            asked.trunk,
-            diagnosis_question(scores, asked.turns, problem),
-            max_tokens=reply_tokens(len(owed), len(asked.turns)),
-            schema=reply_schema(owed.values(), asked.turns, with_scores=False),
+            scoring.trunk,
+            diagnosis_question(scores, scoring.turns, problem),
+            max_tokens=reply_tokens(len(owed), len(scoring.turns)),
+            schema=reply_schema(owed.values(), scoring.turns, with_scores=False),
             sample=attempt,
             purpose=DIAGNOSIS,
         )
-        (completion,) = await asked.send([request])
+        (completion,) = await scoring.send([request])
         if fault_of(completion) is not None:
             return
         if completion.finish == "length":
@@ -313,15 +315,17 @@ async def _diagnose(asked: _Asked, metrics: Sequence[Metric]) -> None:
             continue
         problems: dict[str, str] = {}
         for name, metric in owed.items():
-            entry = asked.entries[name]
-            found, wrong = read_diagnosis(part_of(reply, name), metric, entry.score, asked.turns)
-            asked.entries[name] = replace(entry, diagnosis=found)
-            if wrong is not None:
-                problems[name] = wrong
+            entry = scoring.entries[name]
+            diagnosis, wrong_part = read_diagnosis(
+                part_of(reply, name), metric, entry.score, scoring.turns
+            )
+            scoring.entries[name] = replace(entry, diagnosis=diagnosis)
+            if wrong_part is not None:
+                problems[name] = wrong_part
         owed = {name: owed[name] for name in problems}
         problem = "; ".join(problems.values())
 
 
-def _called(score: int | None, metric: Metric) -> str:
+def _level_name(score: int | None, metric: Metric) -> str:
     """Return a score by the name of its level."""
     return str(score) if metric.scale == "scored" else ("fail", "pass")[score or 0]

@@ -17,7 +17,7 @@ from curate.dialogue import Dialogue, function_tool
 from curate.engines.layout import Trunk, defuse, lay_out, render_turns, rendered_call
 from curate.engines.prompt_files import fill, listed, prompt_file, prompt_sections
 from curate.engines.structured import closed_object
-from curate.judging.metrics.call_comparison import told
+from curate.judging.metrics.call_comparison import describe_comparison
 from curate.judging.metrics.catalogue import LEVELS, Metric
 from curate.judging.metrics.config import MetricsConfig
 from curate.judging.tokens_mode import NA_LABEL, LabelQuestion
@@ -62,7 +62,7 @@ def metrics_trunk(dialogue: Dialogue, config: MetricsConfig, calls: CallComparis
         ("evidence", "\n\n".join(dialogue.evidence)),
         ("expected_outcomes", "\n".join(dialogue.expected_outcomes)),
         ("expected_calls", "\n".join(rendered_call(call) for call in dialogue.expected_tools)),
-        ("calls_compared", None if calls is None else told(calls)),
+        ("calls_compared", None if calls is None else describe_comparison(calls)),
     ]
     turns = render_turns(dialogue.turns, show_reasoning=config.show_reasoning, show_ids=True)
     return lay_out(rubric, parts, turns)
@@ -89,7 +89,7 @@ def joint_question(
         metric.name: {"score": "#", "failure_code": "...", "turns": ["#"]} for metric in metrics
     }
     lines = [_text("json", metrics=_names(metrics)), _form(form)]
-    by_scale = {scale: [held for held in metrics if held.scale == scale] for scale in LEVELS}
+    by_scale = {scale: [metric for metric in metrics if metric.scale == scale] for scale in LEVELS}
     lines += [_text(f"json.{scale}", metrics=_names(of)) for scale, of in by_scale.items() if of]
     lines += [_text("json.na", metric=metric.name, na=metric.na) for metric in metrics if metric.na]
     lines.append(_text("json.diagnosis", turns=listed(turns)))

@@ -103,7 +103,7 @@ def read_diagnosis(
     A poor metric has a failure code and names turns that exist; any other has no failure code.
     """
     poor = is_poor(score, metric.scale)
-    code, named = entry.get("failure_code"), entry.get("turns", [])
+    code, entries = entry.get("failure_code"), entry.get("turns", [])
     flags: list[DiagnosisFlag] = []
     problems: list[str] = []
     if code == "null":
@@ -119,20 +119,20 @@ def read_diagnosis(
         flags.append("failure_code_dropped")
         problems.append(f"the failure_code {as_shown(code)} of {metric.name} is not in snake_case")
         code = None
-    known = []
-    wrong = named
-    if isinstance(named, list):
-        known = [turn for turn in named if type(turn) is int and turn in turns]
-        wrong = [turn for turn in named if turn not in known]
-    if not isinstance(named, list) or len(known) < len(named):
+    valid = []
+    wrong = entries
+    if isinstance(entries, list):
+        valid = [turn for turn in entries if type(turn) is int and turn in turns]
+        wrong = [turn for turn in entries if turn not in valid]
+    if not isinstance(entries, list) or len(valid) < len(entries):
         flags.append("turns_dropped")
         problems.append(
             f"turns of {metric.name} names {as_shown(wrong)}, which is no turn of the dialogue"
         )
-    elif poor and not known:
+    elif poor and not valid:
         flags.append("turns_missing")
         problems.append(f"{metric.name} is poor and names no turn")
-    diagnosis = Diagnosis(code, tuple(sorted({*known})), tuple(flags))
+    diagnosis = Diagnosis(code, tuple(sorted({*valid})), tuple(flags))
     return diagnosis, "; ".join(problems) or None
 
 

@@ -72,5 +72,5 @@ class MetricsTally:
             passed=self.passed,
             flippable=self.flippable,
             weights_key=self.weights_key,
-            metrics={name: one.figures() for name, one in self.metrics.items()},
+            metrics={name: counts.figures() for name, counts in self.metrics.items()},
         )

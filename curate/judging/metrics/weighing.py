@@ -80,8 +80,8 @@ def overall_range(metrics: Sequence[MetricScore]) -> tuple[float, float]:
 
 def weights_key(weights: Mapping[str, float]) -> str:
     """Hash the chosen metrics and their renormalised weights, in any order, to 8 hex digits."""
-    told = ",".join(f"{name}={weight:.12g}" for name, weight in sorted(weights.items()))
-    return hashlib.blake2b(told.encode(), digest_size=4).hexdigest()
+    text = ",".join(f"{name}={weight:.12g}" for name, weight in sorted(weights.items()))
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
 def _height(metric: MetricScore) -> float:

@@ -1,7 +1,7 @@
 from typing import Any
 
 from curate.dialogue import Dialogue, Message, ToolCall
-from curate.judging.metrics.call_comparison import compare_calls, told
+from curate.judging.metrics.call_comparison import compare_calls, describe_comparison
 from curate.records import CallComparison
 
 Call = tuple[str, Any]
@@ -37,7 +37,7 @@ def test_calls_as_expected_are_exact_and_in_order() -> None:
     assert [match.is_exact for match in held.matches] == [True, True]
     assert [match.turn for match in held.matches] == [1, 2]
     assert (held.missing, held.unexpected, held.in_order) == ((), (), True)
-    assert told(held) == (
+    assert describe_comparison(held) == (
         "2 calls expected, 2 made; 2 of the expected were made (2 with exactly the expected arguments), "
         "in the expected order.\nfind in turn 1: arguments as expected\ncancel in turn 2: arguments as expected"
     )
@@ -53,7 +53,7 @@ def test_missing_and_unexpected_calls_are_named_as_often_as_they_are() -> None:
 def test_order_is_that_of_the_expected_calls() -> None:
     held = compared([("a", {}), ("b", {})], [("b", {}), ("a", {})])
     assert not held.in_order
-    assert "not in the expected order" in told(held)
+    assert "not in the expected order" in describe_comparison(held)
 
 
 def test_of_equal_names_those_with_the_same_arguments_belong_together() -> None:
@@ -67,7 +67,9 @@ def test_arguments_that_differ_are_named() -> None:
     held = compared([("a", {"n": 1, "s": "x", "t": True})], [("a", {"n": 2, "s": "x", "u": None})])
     (match,) = held.matches
     assert (match.different, match.missing, match.extra) == (("n",), ("t",), ("u",))
-    assert told(held).endswith("a in turn 1: other value of: n; left out: t; added: u")
+    assert describe_comparison(held).endswith(
+        "a in turn 1: other value of: n; left out: t; added: u"
+    )
 
 
 def test_numbers_are_equal_by_value_and_true_is_no_number() -> None:
