@@ -12,11 +12,14 @@ import hashlib
 import itertools
 import time
 import urllib.request
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+from aiohttp.connector import Connection
 from yarl import URL
 
 from curate.engines.base import Completion
@@ -38,6 +41,30 @@ class BrokenReplyError(Exception):
     """The server began a reply and did not end it within bounds, or sent something that is no HTTP."""
 
 
+class _CleanConnections(aiohttp.TCPConnector):
+    """Connections that are not used again once the server has sent something nobody asked for.
+
+    A reply that comes a second time, while its connection is idle, would be taken for the answer to the next call.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._used: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    async def connect(self, *arguments: Any, **options: Any) -> Connection:
+        """Return an idle connection on which nothing has come, or a new one."""
+        while True:
+            connection = await super().connect(*arguments, **options)
+            protocol = connection.protocol
+            if protocol is None:
+                return connection
+            # A new connection is returned as it is: what comes on it first is read, and said in the error.
+            if protocol not in self._used or not protocol.should_close:
+                self._used.add(protocol)
+                return connection
+            connection.close()
+
+
 class Endpoint:
     """One address: its connections, its limiter, and whether it answers.
 
@@ -55,7 +82,7 @@ class Endpoint:
         self._root = f"{parts.scheme}://{parts.netloc}{parts.path}"
         proxies = urllib.request.getproxies() if use_proxy else {}
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
+            connector=_CleanConnections(limit=0, keepalive_timeout=IDLE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=headers,
             skip_auto_headers=("Accept-Encoding", "User-Agent"),

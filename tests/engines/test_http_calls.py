@@ -24,7 +24,8 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\no
 class Bytes:
     """Answers the n-th request on all connections together with the n-th script entry.
 
-    An entry is a list of pieces, sent with a pause between; None hangs up, `...` never answers.
+    An entry is a list of pieces, sent with a pause between; None hangs up, `...` never answers, an event is waited
+    for.
     """
 
     def __init__(self, *script):
@@ -58,6 +59,9 @@ class Bytes:
                         return
                     if piece is ...:
                         await asyncio.sleep(60)
+                    if isinstance(piece, asyncio.Event):
+                        await piece.wait()
+                        continue
                     writer.write(piece)
                     await asyncio.sleep(0.005)
         except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
@@ -271,6 +275,16 @@ async def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch
 async def test_a_second_reply_to_one_call_ends_the_connection():
     async with Bytes([OK + OK], [OK.replace(b"ok", b"2!")]) as server:
         assert (await server.call())[2] == b"ok"
+        assert (await server.call())[2] == b"2!"
+        assert server.connections == 2
+
+
+async def test_a_second_reply_while_the_connection_is_idle_is_not_the_next_calls_answer():
+    returned = asyncio.Event()
+    async with Bytes([OK, returned, OK], [OK.replace(b"ok", b"2!")]) as server:
+        assert (await server.call())[2] == b"ok"
+        returned.set()
+        await asyncio.sleep(0.05)
         assert (await server.call())[2] == b"2!"
         assert server.connections == 2
 
