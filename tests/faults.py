@@ -154,7 +154,9 @@ FAULTS: dict[str, Callable[[Body], Any]] = {
     "the server's own failure": _changed("choices", 0, "finish_reason", to="abort"),
     "tool calls of another type": _changed("choices", 0, "message", "tool_calls", to="none"),
     "a tool call of another type": _changed("choices", 0, "message", "tool_calls", to=["find"]),
-    "a tool call without a function": _changed("choices", 0, "message", "tool_calls", to=[{"id": 7}]),
+    "a tool call without a function": _changed(
+        "choices", 0, "message", "tool_calls", to=[{"id": 7}]
+    ),
 }
 OF_LABELS: dict[str, Callable[[Body], Any]] = {
     "logprobs missing": _changed("choices", 0, "logprobs", to=None),
@@ -235,8 +237,7 @@ class Plan:
         if not oddity:
             return answer_by_hash(body)
         self.faults[oddity] += 1
-        answer = HARMLESS[oddity](body)
-        return answer  # type: ignore[no-any-return]
+        return HARMLESS[oddity](body)
 
     def _draw(self, draw: random.Random, names: list[str], count: int) -> list[str]:
         """Draw kinds: those that have not been drawn before first, slow ones rarely."""

@@ -236,9 +236,7 @@ def read_list(
     """A completion for each prompt of a call; one fault for all where it is no such reply."""
     try:
         read = _COMPLETIONS.validate_python(reply)
-        choices = sorted(read["choices"], key=lambda choice: choice.get("index", 0))
-        if len(choices) != len(group):
-            raise ValueError(f"{len(choices)} choices for {len(group)} prompts")
+        choices = _in_order(read["choices"], len(group))
         # Servers report what was cached for one prompt of a list at most: a lower bound.
         cached = read_usage(read.get("usage")).cached_tokens
         named = dialect.label_lists == "exact" and any(labels)
@@ -255,6 +253,16 @@ def read_list(
         replace(completion, usage=usage)
         for completion, usage in zip(completions, usages, strict=True)
     ]
+
+
+def _in_order(choices: list[_CompletionChoice], count: int) -> list[_CompletionChoice]:
+    """Return the choices by index, one a prompt; as they stand where none has an index."""
+    indices = [choice["index"] for choice in choices if "index" in choice]
+    if not indices and len(choices) == count:
+        return choices
+    if len(indices) < len(choices) or sorted(indices) != list(range(count)):
+        raise ValueError(f"{len(choices)} choices, numbered {indices}, for {count} prompts")
+    return sorted(choices, key=lambda choice: choice["index"])
 
 
 def _read_choice(

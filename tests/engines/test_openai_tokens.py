@@ -247,3 +247,19 @@ async def test_a_server_that_is_busy_fails_all_at_once_and_is_not_asked_one_by_o
 def test_a_reply_that_is_something_else_is_a_fault(prompts, reply):
     [completion] = read_alone(prompts, reply)
     assert completion.fault.kind == "malformed_reply"
+
+
+@pytest.mark.parametrize(
+    "indices", [(0, 0), (1, 1), (1, 2), (0, None), (0, -1), (0, 1, 1), (None, None)]
+)
+def test_replies_of_a_list_that_say_to_which_prompt_they_belong_answer_each_prompt_once(
+    prompts, indices
+):
+    first = {"text": "", "logprobs": {"top_logprobs": [{"yes": -0.1, "no": -3.0}]}}
+    choices = [first if index is None else {**first, "index": index} for index in indices]
+    pair = [label_read("a?"), label_read("b?")]
+    ids, labels = map(prompts.prompt_ids, pair), map(prompts.label_ids, pair)
+    replies = read_list({"choices": choices}, pair, list(ids), list(labels), Dialect())
+    # Servers of one's own that number nothing answer in the order of the prompts.
+    is_whole = indices == (None, None)
+    assert [reply.fault is None for reply in replies] == [is_whole] * 2
