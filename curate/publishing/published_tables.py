@@ -268,6 +268,7 @@ def _rows(side: Path, config: Exported, shards: Sequence[Path], form: _Form) -> 
     for path in shards:
         with readable(path), pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_BATCH):
+                batch.validate(full=True)  # else a damaged text would go out as it is
                 with readable(told):
                     known = sidecar.slice(start + row, batch.num_rows).collect()
                 if not _tells_of(known, config, range(row, row + batch.num_rows)):

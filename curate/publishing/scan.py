@@ -24,6 +24,7 @@ import orjson
 from curate.engines.personal_data import REGIONS, PersonalData, find_personal_data
 from curate.errors import UsageError, missing_extra
 from curate.report.page import unpacked_rows
+from curate.storage.parquet_files import readable
 from curate.wording import plural
 
 Kind = Literal["secret"] | PersonalData
@@ -249,7 +250,7 @@ def _said(found: ScanFinding) -> dict[str, object]:
 def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
+    with readable(path), pq.ParquetFile(path) as file:
         for batch in file.iter_batches(_BATCH):
             yield from batch.to_pylist()
 

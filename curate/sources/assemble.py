@@ -15,8 +15,7 @@ import orjson
 from curate.dialogue import Dialogue, Lineage, Message, RoleOrigin, leading_system_text
 from curate.records import QuarantinedRow
 from curate.sources.config import RoleFrom, SourceConfig
-from curate.sources.raw_rows import RawRow
-from curate.sources.unit_result import Draft, RowFault, Unit, UnitResult
+from curate.sources.unit_result import Draft, RawRow, RowFault, Unit, UnitResult
 
 
 @dataclass(frozen=True, slots=True)

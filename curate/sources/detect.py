@@ -15,8 +15,8 @@ from curate.sources.config import Columns
 from curate.sources.formats import NAMES, fitting, is_flat_message
 from curate.sources.mapping import Mapping
 from curate.sources.preferences import is_transcript
-from curate.sources.raw_rows import RawRow, is_message_list
-from curate.sources.unit_result import Row
+from curate.sources.raw_rows import is_message_list
+from curate.sources.unit_result import RawRow, Row
 from curate.wording import plural
 
 SAMPLE = 200

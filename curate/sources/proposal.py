@@ -20,11 +20,10 @@ from curate.sources.detect import SAMPLE, Abstention, Detection, as_mapped_row
 from curate.sources.fields import ID_KEYS, SCENARIO_KEYS
 from curate.sources.formats import NAMES
 from curate.sources.mapping import Mapping
-from curate.sources.raw_rows import RawRow
 from curate.sources.row_layout import laid_out
 from curate.sources.structure import candidates, row_selectors
 from curate.sources.structure_objects import ProposedMapping
-from curate.sources.unit_result import Draft, Row, UnreadableError, scalar_id
+from curate.sources.unit_result import Draft, RawRow, Row, UnreadableError, scalar_id
 
 CERTAIN = 0.95
 LEAST = 0.5

@@ -16,7 +16,6 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, cast
@@ -27,6 +26,7 @@ import zstandard
 from curate.errors import SourceError
 from curate.sources.input_files import kind_of
 from curate.sources.tabular import arrow_rows
+from curate.sources.unit_result import RawRow
 from curate.storage.csv_text import csv_delimiter
 from curate.wording import plural
 
@@ -42,21 +42,6 @@ _PIECE = re.compile(rb"(?:[ \t\r\v\f]*+\n)++|[^\n]*+\n|[^\n]++")
 _BLANKS = re.compile(r"[ \t\r\n]*+")
 
 
-@dataclass(frozen=True, slots=True)
-class RawRow:
-    """One row as it came. `number` counts from 1: lines of a text file, entries of anything else.
-
-    Where the row could not even be parsed, `fault` is the reason code and `value` the raw text. `key` is what the row
-    stands under where it is a value of an object.
-    """
-
-    number: int
-    value: Any
-    fault: str | None = None
-    detail: str = ""
-    key: str | None = None
-
-
 def read_rows(path: Path, encoding: str | None = None) -> Iterator[RawRow]:
     """The rows of a file of any kind.
 
@@ -65,8 +50,7 @@ def read_rows(path: Path, encoding: str | None = None) -> Iterator[RawRow]:
     """
     kind = kind_of(path) or ".json"
     if kind in (".parquet", ".arrow", ".feather", ".ipc"):
-        for number, value in enumerate(arrow_rows(path, kind), start=1):
-            yield RawRow(number, value)
+        yield from arrow_rows(path, kind)
         return
     try:
         stream = _opened(path)

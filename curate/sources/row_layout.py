@@ -11,9 +11,9 @@ from curate.sources.config import SourceConfig
 from curate.sources.input_files import list_files
 from curate.sources.mapping import Mapping
 from curate.sources.mapping_parts import Join
-from curate.sources.raw_rows import RawRow, read_rows
+from curate.sources.raw_rows import read_rows
 from curate.sources.selectors import parse_selector, select
-from curate.sources.unit_result import Row, UnitResult, UnreadableError, scalar_id
+from curate.sources.unit_result import RawRow, Row, UnitResult, UnreadableError, scalar_id
 from curate.wording import plural
 
 

@@ -43,12 +43,13 @@ from curate.sources.proposal import (
     refuse_shape,
     share_read,
 )
-from curate.sources.raw_rows import RawRow, read_rows
+from curate.sources.raw_rows import read_rows
 from curate.sources.row_layout import Joined, join_rows, laid_out
 from curate.sources.selectors import first_failing
 from curate.sources.trees import read_flat
 from curate.sources.turns_table import read_table
 from curate.sources.unit_result import (
+    RawRow,
     Reader,
     Row,
     RowCounts,

@@ -5,41 +5,90 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from curate.errors import SourceError
+from curate.sources.unit_result import RawRow
+from curate.storage.parquet_files import readable
 
 BATCH = 1_000
+_BAD_CELL = (ValueError, OverflowError, KeyError)
+"""What Arrow raises on a cell that is no value of Python: a damaged text, a time out of range, a key twice in a map."""
 
 
-def arrow_rows(path: Path, kind: str) -> Iterator[dict[str, Any]]:
-    """The rows of a Parquet or Arrow file, a batch in memory at a time.
+def arrow_rows(path: Path, kind: str) -> Iterator[RawRow]:
+    """Yield the rows of a Parquet or Arrow file, a batch in memory at a time.
 
-    Arrow files in the stream format, which `datasets` writes, are read whole: they have no index.
+    A row with a cell that cannot be read, such as a damaged text or a date after the year 9999, has a fault.
 
     Raises:
-        SourceError: the file is not what its name says.
+        SourceError: the file is not what its name says, or is damaged where no single row can be told.
     """
-    try:
-        frame = pl.scan_parquet(path) if kind == ".parquet" else _arrow_frame(path)
-        batches = frame.collect_batches(chunk_size=BATCH, maintain_order=True)
-        for batch in batches:
-            for row in batch.iter_rows(named=True):
-                yield plain_row(row)
-    except (pl.exceptions.PolarsError, OSError) as problem:
-        raise SourceError(
-            f"{path} cannot be read as {kind[1:]}", got=problem, fix="check the file"
-        ) from None
+    number = 0
+    with readable(path, partial(_unreadable, kind=kind)):
+        for batch in _parquet_batches(path) if kind == ".parquet" else _arrow_batches(path):
+            for row in _batch_rows(batch):
+                number += 1
+                yield replace(row, number=number)
 
 
-def _arrow_frame(path: Path) -> pl.LazyFrame:
+def _unreadable(path: Path, problem: BaseException, kind: str) -> SourceError:
+    return SourceError(f"{path} cannot be read as {kind[1:]}", got=problem, fix="check the file")
+
+
+def _parquet_batches(path: Path) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches(BATCH)
+
+
+def _arrow_batches(path: Path) -> Iterator[Any]:
+    """Yield the batches of an Arrow file, or of a stream, which `datasets` writes."""
+    from pyarrow import ipc
+
     with path.open("rb") as file:
         indexed = file.read(6) == b"ARROW1"
-    return pl.scan_ipc(path) if indexed else pl.read_ipc_stream(path).lazy()
+        file.seek(0)
+        reader = ipc.open_file(file) if indexed else ipc.open_stream(file)
+        with reader:
+            batches = map(reader.get_batch, range(reader.num_record_batches)) if indexed else reader
+            for batch in batches:
+                # Its offsets are taken from the file as they are: a damaged one would read other memory.
+                batch.validate(full=True)
+                for start in range(0, batch.num_rows, BATCH):
+                    yield batch.slice(start, BATCH)
+
+
+def _batch_rows(batch: Any) -> Iterator[RawRow]:
+    try:
+        rows = batch.to_pylist(maps_as_pydicts="strict")
+    except _BAD_CELL:
+        for at in range(batch.num_rows):
+            yield _cell_by_cell(batch.slice(at, 1))
+    else:
+        for row in rows:
+            yield RawRow(0, plain_row(row))
+
+
+def _cell_by_cell(batch: Any) -> RawRow:
+    """Return the one row of a batch; of one that cannot be read, the cells that can, and the first fault."""
+    row: dict[str, Any] = {}
+    fault, detail = None, ""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            [row[name]] = column.to_pylist(maps_as_pydicts="strict")
+        except _BAD_CELL as problem:
+            row[name] = None
+            if fault is None:
+                fault = "bad_encoding" if isinstance(problem, UnicodeError) else "unreadable"
+                detail = f"column {name}: {problem}"
+    return RawRow(0, plain_row(row), fault, detail)
 
 
 def plain_row(row: Mapping[str, Any]) -> dict[str, Any]:

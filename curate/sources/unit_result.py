@@ -21,6 +21,21 @@ from curate.wording import plural
 Row = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class RawRow:
+    """One row as it came. `number` counts from 1: lines of a text file, entries of anything else.
+
+    Where the row could not even be parsed, `fault` is the reason code and `value` the raw text, or the cells that
+    could be read. `key` is what the row stands under where it is a value of an object.
+    """
+
+    number: int
+    value: Any
+    fault: str | None = None
+    detail: str = ""
+    key: str | None = None
+
+
 class UnreadableError(Exception):
     """A row, or a part of one, that cannot be read. Never leaves `curate.sources`."""
 

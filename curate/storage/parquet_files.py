@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from curate.errors import CurateError
 from curate.storage.whole_files import damaged, disk_error, make_file, make_folder, replacing
 
 _ROW_GROUP = 10_000  # rows of a row group in a table
@@ -108,15 +109,27 @@ def read_frames(path: Path, rows: int) -> Iterator[pl.DataFrame]:
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """A Parquet file is read within; what polars or Arrow can make nothing of is a CurateError that names it."""
+def readable(
+    path: Path, refusal: Callable[[Path, BaseException], CurateError] = damaged
+) -> Iterator[None]:
+    """Read a Parquet or Arrow file within the block; what polars or Arrow cannot read is an error that names it.
+
+    Args:
+        refusal: makes the error.
+
+    Raises:
+        CurateError: the file, or a cell of it, cannot be read.
+        OSError: the file cannot be opened; nothing need be wrong with it.
+    """
     import pyarrow as pa
 
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException) as error:
-        raise damaged(path, error) from error
+        raise refusal(path, error) from error
+    except (ValueError, OverflowError) as error:  # a text that is no UTF-8, a time out of range
+        raise refusal(path, error) from error
     except OSError as error:
         if error.errno is not None:
             raise  # no permission, no disk: nothing is wrong with the file
-        raise damaged(path, error) from error
+        raise refusal(path, error) from error

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from typing import Any, Final
 import orjson
 
 from curate.errors import SourceError
+from curate.storage.parquet_files import readable
 from curate.trainer_check.findings import Problem
 
 Row = Mapping[str, Any]
@@ -57,7 +57,7 @@ class CheckedFile:
         if self.kind == "parquet":
             import pyarrow.parquet as pq
 
-            with _readable(self.path):
+            with readable(self.path, _not_parquet):
                 return tuple(pq.read_schema(self.path).names)
         names: dict[str, None] = {}
         for row in self.rows():
@@ -121,7 +121,7 @@ def _is_empty(path: Path, kind: str) -> bool:
         return path.stat().st_size == 0
     import pyarrow.parquet as pq
 
-    with _readable(path):
+    with readable(path, _not_parquet):
         return bool(pq.read_metadata(path).num_rows == 0)
 
 
@@ -167,7 +167,7 @@ def _row_of(line: bytes) -> Row | Problem:
 def _parquet_rows(path: Path) -> Iterator[Row]:
     import pyarrow.parquet as pq
 
-    with _readable(path), pq.ParquetFile(path) as file:
+    with readable(path, _not_parquet), pq.ParquetFile(path) as file:
         decoders = {field.name: _decoder(field.type) for field in file.schema_arrow}
         for batch in file.iter_batches(_BATCH):
             for row in batch.to_pylist():
@@ -177,19 +177,12 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
                 }
 
 
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turns pyarrow's errors into ours."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except pa.ArrowException as error:
-        raise SourceError(
-            "not a Parquet file",
-            got=f"{path}: {error}",
-            fix="write it again, or give the JSONL file",
-        ) from error
+def _not_parquet(path: Path, error: BaseException) -> SourceError:
+    return SourceError(
+        "not a Parquet file",
+        got=f"{path}: {error}",
+        fix="write it again, or give the JSONL file",
+    )
 
 
 def _decoder(kind: Any) -> Callable[[Any], Any] | None:

@@ -346,6 +346,20 @@ def test_a_damaged_export_is_an_error_and_not_pushed(run: Path, name: str) -> No
         prepare_push(run, REPO)
 
 
+@pytest.mark.parametrize("options", [PushOptions(), PushOptions(redact=("email",))])
+def test_a_damaged_byte_in_a_text_is_an_error_and_not_pushed(
+    run: Path, options: PushOptions
+) -> None:
+    path = run / "export/trl/sft.parquet"
+    pq.write_table(pq.read_table(path), path, use_dictionary=False, compression="none")
+    whole = path.read_bytes()
+    word = rows_of(prepare_push(run, REPO), "sft", "train")[1]["messages"][0]["content"].encode()
+    path.write_bytes(whole.replace(word, b"\xff" + word[1:]))
+    assert path.read_bytes() != whole
+    with pytest.raises(CurateError, match=r"export/trl/sft\.parquet is damaged"):
+        prepare_push(run, REPO, options)
+
+
 def test_a_run_that_did_not_split_has_no_validation(tmp_path: Path) -> None:
     run = make_run(tmp_path, select={"where": {"all": "1 = 1"}}, fork=False, adherence=False)
     prepared = prepare_push(run, REPO)

@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
+from pyarrow import feather
 
 from curate.errors import SourceError, UsageError
 from curate.sources import SourceConfig
 from curate.sources.config import DATA_SUFFIXES
-from curate.sources.raw_rows import CHUNK, RawRow, read_rows
+from curate.sources.raw_rows import CHUNK, read_rows
+from curate.sources.unit_result import RawRow
 from tests.growth import lines_run
 from tests.sources.conftest import Loaded, load, said
 
@@ -92,6 +96,87 @@ def test_arrow_streams_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     pl.DataFrame([ROW] * 3).write_ipc_stream(path)
     assert at(path).tally.dialogues == 3
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_map_of_a_table_is_an_object(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    meta = pa.array(
+        [[{"of": [("k", 1)]}], None], pa.list_(pa.struct([("of", pa.map_("str", "i8"))]))
+    )
+    write_table(pa.table({"meta": meta}), path)
+    assert [row.value for row in read_rows(path)] == [
+        {"meta": [{"of": {"k": 1}}]},
+        {"meta": None},
+    ]
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write a table whose texts lie in the file as they are."""
+    if path.suffix == ".parquet":
+        pq.write_table(table, path, use_dictionary=False, compression="none")
+    else:
+        feather.write_feather(table, path, compression="uncompressed")
+
+
+def test_a_damaged_text_of_a_parquet_file_costs_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    rows = [{"instruction": f"ask {n:06d}", "output": f"say {n:06d}"} for n in range(3000)]
+    write_table(pa.Table.from_pylist(rows), path)
+    path.write_bytes(path.read_bytes().replace(b"say 002017", b"say \xff02017"))
+    loaded = at(path)
+    assert loaded.tally.dialogues == 2999
+    [bad] = loaded.quarantined
+    assert (bad.row, bad.reason) == (2018, "bad_encoding")
+    assert bad.detail.startswith("column output: ")
+    assert bad.raw == {"instruction": "ask 002017", "output": None}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_damaged_arrow_file_is_refused(tmp_path: Path, stream: bool) -> None:
+    """A damaged offset would read other memory, so nothing of a batch is read that is not valid."""
+    path = tmp_path / "a.arrow"
+    rows = [{"instruction": f"ask {n:03d}", "output": f"say {n:03d}"} for n in range(300)]
+    table = pa.Table.from_pylist(rows)
+    with pa.OSFile(str(path), "wb") as file:
+        new = pa.ipc.new_stream if stream else pa.ipc.new_file
+        with new(file, table.schema) as writer:
+            writer.write_table(table)
+    whole = path.read_bytes()
+    for old, new_bytes in (
+        (b"say 170", b"say \xff70"),
+        (b"\x07\x00\x00\x00\x0e\x00\x00\x00", b"\x07\x00\x00\x7f\x0e\x00\x00\x00"),
+    ):
+        assert old in whole
+        path.write_bytes(whole.replace(old, new_bytes))
+        with pytest.raises(SourceError, match=r"a\.arrow cannot be read as arrow"):
+            at(path)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.date32(), pa.date64(), pa.timestamp("us"), pa.time64("us")], ids=str
+)
+def test_a_time_that_is_none_costs_its_row(tmp_path: Path, kind: pa.DataType) -> None:
+    path = tmp_path / "a.parquet"
+    far = 2**31 - 1 if kind == pa.date32() else 2**62
+    times = pa.array([0, far, 0], kind)
+    words = pa.array(["a", "b", "c"])
+    write_table(pa.table({"instruction": words, "output": words, "time": times}), path)
+    loaded = at(path)
+    assert [said(dialogue)[0][1] for dialogue in loaded.dialogues] == ["a", "c"]
+    [bad] = loaded.quarantined
+    assert (bad.row, bad.reason) == (2, "unreadable")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_table_with_times_of_an_unknown_zone_loses_no_row(tmp_path: Path, suffix: str) -> None:
+    """In polars 1.43 a thread of its own failed on such a zone, and the table had no rows."""
+    path = tmp_path / f"a.{suffix}"
+    times = pa.array([0, 0], pa.timestamp("us", "No/Where"))
+    words = pa.array(["a", "b"])
+    write_table(pa.table({"instruction": words, "output": words, "time": times}), path)
+    with pytest.raises(UsageError, match="none of 2 rows can be parsed: unreadable, column time"):
+        at(path)
 
 
 @pytest.mark.parametrize(("suffix", "delimiter"), [("csv", ","), ("csv", ";"), ("tsv", "\t")])

@@ -18,7 +18,7 @@ from curate.sources import FORMATS, RowCounts, SourceConfig, open_rows, open_sou
 from curate.sources.config import Columns
 from curate.sources.detect import Detection, detect
 from curate.sources.proposal import Proposal, UnknownShapeError
-from curate.sources.raw_rows import RawRow
+from curate.sources.unit_result import RawRow
 from tests.sources.conftest import Loaded, load, said
 
 Rows = Callable[..., Loaded]

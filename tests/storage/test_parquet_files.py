@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from curate.errors import CurateError
-from curate.storage.parquet_files import FrameFile, read_frames, write_table
+from curate.storage.parquet_files import FrameFile, read_frames, readable, write_table
 
 
 def test_frames_become_one_table_with_the_types_that_hold_them_all(tmp_path: Path) -> None:
@@ -70,3 +72,25 @@ def test_a_disk_that_refuses_a_table_is_an_error_with_a_name(tmp_path: Path) -> 
     table._parts = Path("/dev/null")
     with pytest.raises(CurateError, match="cannot write"):
         table.append(frame)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.date32(), pa.date64(), pa.timestamp("us"), pa.time64("us"), pa.timestamp("us", "No/Where")]
+)  # fmt: skip
+@pytest.mark.parametrize("reader", ["polars", "arrow"])
+def test_a_time_that_is_none_is_damage_that_is_named(
+    tmp_path: Path, kind: pa.DataType, reader: str
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table({"a": pa.array([2**31 - 1 if kind == pa.date32() else 2**62], kind)}), path
+    )
+    refused = False
+    try:
+        with readable(path):
+            rows = pq.read_table(path) if reader == "arrow" else pl.scan_parquet(path).collect()
+            rows.to_pylist() if reader == "arrow" else list(rows.iter_rows())
+    except CurateError as error:
+        refused = "a.parquet is damaged" in str(error)
+    # polars reads such a time of day as null, and pyarrow a zone that it does not know as one that it cannot find
+    assert refused or (reader, kind) == ("polars", pa.time64("us"))

@@ -437,6 +437,27 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
         check_path(tmp_path / "a.parquet", "trl")
 
 
+@pytest.mark.parametrize("damage", ["a byte of a text", "a byte of JSON", "a date that is none"])
+def test_a_table_with_a_cell_that_cannot_be_read_is_named(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "a.parquet"
+    says: dict[str, Any] = {name: pa.array([f"the {name}"] * 3) for name in p.TRL_DPO}
+    if damage == "a date that is none":
+        says["day"] = pa.array([0, 0, 2**31 - 1], pa.date32())
+    elif damage == "a byte of JSON":
+        says["meta"] = pa.array(['{"the chosen": 1}'] * 3, pa.json_())
+    pq.write_table(pa.table(says), path, use_dictionary=False, compression="none")
+    check_path(path, "trl") if "byte" in damage else None  # read as long as it is whole
+    if "byte" in damage:
+        old, new = {
+            "a byte of a text": (b"the chosen", b"the \xff"),
+            "a byte of JSON": (b'{"the', b"{}the"),
+        }[damage]
+        path.write_bytes(path.read_bytes().replace(old, new.ljust(len(old), b"-")))
+    with pytest.raises(SourceError, match=r"a\.parquet") as raised:
+        check_path(path, "trl")
+    assert raised.value.fix
+
+
 def test_the_docs_list_every_code() -> None:
     text = (Path(__file__).parents[2] / "docs" / "checking.md").read_text("utf-8")
     listed = text[text.index("## Codes") :]
