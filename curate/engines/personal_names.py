@@ -7,13 +7,17 @@ else they stand in the text. A name that nothing introduces is not found; docs/r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-_WORD = r"[^\W\d_a-zß-öø-ÿ][^\W\d_]*(?:['’-][^\W\d_]+)*\.?"
+_MOST_PARTS = 6  # of a word such as `Jean-Luc`
+_WORD = rf"[^\W\d_a-zß-öø-ÿ][^\W\d_]*(?:['’-][^\W\d_]+){{0,{_MOST_PARTS - 1}}}\.?"
+_PART = re.compile(r"\w+")
+_JOINED_PART = re.compile(r"['’-]\w+")
 _PARTICLE = r"(?:van|von|der|den|de|del|della|da|das|do|dos|di|du|la|le|bin|ibn|el|al|ter|af|av|y)"
 _NAME = re.compile(
     rf"(?:{_PARTICLE}[ \u00a0]){{0,2}}{_WORD}(?:[ \u00a0](?:{_PARTICLE}[ \u00a0]){{0,2}}{_WORD}){{0,3}}"
 )
+_GAP = re.compile(rf"[ \u00a0](?:{_PARTICLE}[ \u00a0]){{0,2}}")
 _INTRODUCTIONS = (
     *(
         "my name is",
@@ -76,6 +80,7 @@ _MARK = re.compile(
 )
 _NOT_NAMES = frozenset(
     [
+        *_TITLES,
         "All",
         "Sir",
         "Madam",
@@ -112,18 +117,46 @@ _NOT_NAMES = frozenset(
 
 
 def find_names(text: str) -> Iterator[tuple[int, int]]:
-    """Start and end of each name that is marked as one, and of the same words elsewhere."""
-    words: dict[str, None] = {}
+    """Start and end of each name that the text marks as one, and of the same words elsewhere in it.
+
+    Words one blank or a particle apart are one name. Linear in the text, however many names it marks.
+    """
+    words = _marked_words(text)
+    firsts = {_PART.match(word)[0] for word in words}  # type: ignore[index]
+    start = end = -1
+    for part in _PART.finditer(text) if words else ():
+        if part.start() < end or part[0] not in firsts:
+            continue
+        word_end = _longest_word(text, part, words)
+        if word_end is None:
+            continue
+        if start < 0 or not _GAP.fullmatch(text, end, part.start()):
+            if start >= 0:
+                yield start, end
+            start = part.start()
+        end = word_end
+    if start >= 0:
+        yield start, end
+
+
+def _marked_words(text: str) -> set[str]:
+    """The words of all names that stand behind a mark, without titles and what is no name."""
+    words: set[str] = set()
     for mark in _MARK.finditer(text):
         name = _NAME.match(text, mark.end())
-        if name is None:
-            continue
-        for word in re.findall(_WORD, name[0]):
-            if len(word.rstrip(".")) > 1 and word.rstrip(".") not in _NOT_NAMES:
-                words[re.escape(word.rstrip("."))] = None
-    if not words:
-        return
-    word = rf"(?<!\w)(?:{'|'.join(words)})(?!\w)"
-    joined = rf"{word}(?:[ \u00a0](?:{_PARTICLE}[ \u00a0]){{0,2}}{word})*"
-    for found in re.finditer(joined, text):
-        yield found.span()
+        if name is not None:
+            words.update(word.rstrip(".") for word in re.findall(_WORD, name[0]))
+    return {word for word in words if len(word) > 1} - _NOT_NAMES
+
+
+def _longest_word(text: str, first: re.Match[str], words: Collection[str]) -> int | None:
+    """End of the longest of the words that begins with a part."""
+    longest, end = None, first.end()
+    for _ in range(_MOST_PARTS):
+        if text[first.start() : end] in words:
+            longest = end
+        joined = _JOINED_PART.match(text, end)
+        if joined is None:
+            break
+        end = joined.end()
+    return longest

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import string
 from typing import get_args
 
 import pytest
 
 from curate.engines.national_ids import passes_luhn
-from curate.engines.personal_data import PersonalData, find_personal_data
+from curate.engines.personal_data import Found, PersonalData, find_personal_data
 from tests.engines.personal_corpus import IDS
 from tests.growth import growth
 
@@ -156,6 +158,28 @@ def test_ids_and_names_are_looked_for_where_they_are_asked_for() -> None:
 )
 def test_a_name_is_found_where_the_text_says_that_it_is_one(text: str, names: list[str]) -> None:
     assert [text[one.start : one.end] for one in find_personal_data(text, ["name"])] == names
+
+
+def test_a_name_of_several_parts_is_found_whole_and_in_other_forms() -> None:
+    text = "Mr. Jean-Luc Picard writes. Jean-Luc's ship, Jean's, O'Picard, Picards, Jean-Luc van Picard-Luc"
+    found = [text[one.start : one.end] for one in find_personal_data(text, ["name"])]
+    assert found == ["Jean-Luc Picard", "Jean-Luc", "Picard", "Jean-Luc van Picard"]
+    assert find_personal_data("My name is Dr. Ann, the Dr. said", ["name"]) == [(15, 18, "name")]
+
+
+def test_many_names_cost_no_more_than_few() -> None:
+    """Each word of a text is looked up once, not held against each name that the text marks."""
+    letters = (string.ascii_lowercase,) * 5
+    names = [
+        "".join(name).capitalize() for name in itertools.islice(itertools.product(*letters), 4_000)
+    ]
+
+    def search(count: int) -> list[Found]:
+        marked = "".join(f"name: {name}\n" for name in names[:count])
+        return find_personal_data(marked + "Aabb " * 20_000, ["name"])
+
+    assert len(search(4_000)) == 4_000
+    assert growth(search, 500) < 4
 
 
 def test_the_check_digit() -> None:
