@@ -268,7 +268,10 @@ _RULES = (
         r"(?i)\bbsn\b|burgerservicenummer|sofinummer",
     ),
     # BE
-    _Rule(r"\d\d\.\d\d\.\d\d[ -]\d{3}[.-]\d\d|\d{11}", _rijksregister),
+    _Rule(
+        r"\d\d\.\d\d\.\d\d[ -]\d{3}[.-]\d\d|\d{6}[ -]\d{3}[. -]\d\d|\d\d[ -]\d\d[ -]\d\d[ -]\d{3}[. -]\d\d|\d{11}",
+        _rijksregister,
+    ),
     # PL
     _Rule(r"\d{11}", _pesel),
     # SE

@@ -94,30 +94,64 @@ def _apart(found: list[Found]) -> list[Found]:
 
 # ---- e-mail addresses ---------------------------------------------------------------------------
 
+_AT_SIGN = r"[@\uff20]|\\u0040|\\uff20|%40|&#64;"
 _AT = re.compile(
-    r"(?:@|\\u0040)(?:[^\W_][\w-]{0,62}\.){1,10}(?:xn--[a-zA-Z0-9-]{2,59}|[^\W\d_]{2,63})"
+    rf"(?:{_AT_SIGN})(?:[^\W_][\w-]{{0,62}}[.\uff0e]){{1,10}}(?:xn--[a-zA-Z0-9-]{{2,59}}|[^\W\d_]{{2,63}})"
 )
+_SPELLED_AT = r"[ ]?[\[({]\s?(?:[aA][tT]|ät|@)\s?[\])}][ ]?"
+_SPELLED_DOT = r"[ ]?[\[({]\s?(?:[dD][oO][tT]|punkt|\.)\s?[\])}][ ]?"
 _SPELLED = re.compile(
-    r"[ ]?[\[(]\s?(?:at|AT|ät)\s?[\])][ ]?"
-    r"[^\W_][\w-]{0,62}(?:(?:\.|[ ]?[\[(]\s?(?:dot|DOT|punkt)\s?[\])][ ]?)[^\W_][\w-]{1,62}){1,4}"
+    rf"{_SPELLED_AT}[^\W_][\w-]{{0,62}}(?:(?:\.|{_SPELLED_DOT})[^\W_][\w-]{{1,62}}){{1,4}}"
 )
 """What follows the name in an address that its writer hides from programs: `ann [at] shop [dot] org`."""
-_LOCAL = frozenset(".+%'-_\"")
+_SHOUTED = re.compile(r"[ ]AT[ ][^\W_][\w-]{0,62}(?:[ ]DOT[ ][^\W_][\w-]{1,62}){1,4}")
+"""The same without brackets: `ann AT shop DOT org`."""
+_DOT_BEFORE = re.compile(rf"(?:{_SPELLED_DOT}|[ ]DOT[ ])\Z")
+_LOCAL = frozenset(".+%'-_\"\uff0e")
 _LONGEST_LOCAL = 128
+_MOST_SPELLED_DOTS = 3
 
 
 def _emails(text: str) -> Iterator[Found]:
     for match in itertools.chain(_SPELLED.finditer(text), _AT.finditer(text)):
-        start = match.start()
-        least = max(0, start - _LONGEST_LOCAL)
-        while start > least and (text[start - 1].isalnum() or text[start - 1] in _LOCAL):
-            start -= 1
-        if _ESCAPE.match(text, start - 1) and start > 0:
-            start += 1  # the letter of `\n` or `\t` is not part of the address
-        while start < match.start() and not (text[start].isalnum() or text[start] == "_"):
-            start += 1
+        start = _local_start(text, match.start())
         if start < match.start():
-            yield Found(start, match.end(), "email")
+            yield Found(_first_local(text, start), match.end(), "email")
+    for match in _SHOUTED.finditer(text):
+        start = _local_start(text, match.start())
+        # Among words that are all capitals, AT and DOT are words: `LOOK AT AMAZON DOT COM`.
+        words = text[start : match.start()] + match[0].replace(" AT ", "").replace(" DOT ", "")
+        if start < match.start() and not words.isupper():
+            yield Found(_first_local(text, start), match.end(), "email")
+
+
+def _local_start(text: str, end: int) -> int:
+    """Where the name before an `@` begins; `end` where there is none."""
+    start, least = end, max(0, end - _LONGEST_LOCAL)
+    while start > least and (text[start - 1].isalnum() or text[start - 1] in _LOCAL):
+        start -= 1
+    if _ESCAPE.match(text, start - 1) and start > 0:
+        start += 1  # the letter of `\n` or `\t` is not part of the address
+    while start < end and not (text[start].isalnum() or text[start] == "_"):
+        start += 1
+    return start
+
+
+def _first_local(text: str, start: int) -> int:
+    """Where a name begins whose dots are spelled: `ann [dot] lee` of `ann [dot] lee [at] shop.org`."""
+    for _ in range(_MOST_SPELLED_DOTS):
+        dot = _DOT_BEFORE.search(text, max(0, start - 12), start)
+        before = start if dot is None else _local_start(text, dot.start())
+        if dot is None or before == dot.start():
+            break
+        start = before
+    return start
+
+
+def plain_address(address: str) -> str:
+    """An e-mail address as it was found, with `@` and dots for whatever stands for them."""
+    plain = re.sub(rf"{_SPELLED_AT}|[ ]AT[ ]|{_AT_SIGN}", "@", address)
+    return re.sub(rf"{_SPELLED_DOT}|[ ]DOT[ ]|\uff0e", ".", plain)
 
 
 # ---- groups of digits ---------------------------------------------------------------------------
@@ -182,6 +216,8 @@ _ISSUED = re.compile(
     r"|(?:5018|5020|5038|5893|6304|6759|676[1-3])\d{9,15}|220[0-4]\d{12,15}"
 )
 _SHORTEST_CARD, _LONGEST_CARD = 13, 19
+_CARD_LABEL = re.compile(r"(?i:cv[vcn]2?|csc|cid|exp|valid|pin)(?![^\W\d_])")
+"""What may follow a card without a blank, and its digits after it: `cvv123`."""
 
 
 def _cards(text: str, chain: Sequence[_Group]) -> Iterator[Found]:
@@ -212,7 +248,10 @@ def _card_from(text: str, chain: Sequence[_Group], first: int) -> int | None:
             and _is_written_as_card(text, chain[first : last + 1])
         )
         best = last if is_card else best
-    if best is None or _is_within_a_word(text, chain[first].start, chain[best].end):
+    if best is None:
+        return None
+    end = chain[best].end
+    if _is_within_a_word(text, chain[first].start, end) and not _CARD_LABEL.match(text, end):
         return None
     return None if best == first and _is_fraction(text, chain[first].start) else best
 
@@ -289,6 +328,24 @@ def _without(
         yield part
 
 
+# Spellings that are common beside the country's own (libphonenumber's "alternate formats", and mobile numbers without
+# a leading 0): the region, the type of number, the lengths of its groups, and what keeps them apart.
+_ALSO_WRITTEN = (
+    ("CN", "mobile", (3, 4, 4), " -"),
+    ("ES", "mobile", (3, 3, 3), " "),
+    ("ES", "fixed_line", (3, 3, 3), " "),
+    ("ES", "fixed_line", (2, 3, 2, 2), " "),
+    ("IN", "mobile", (5, 5), " -"),
+    ("IT", "mobile", (3, 7), " "),
+)
+_MONEY = r"[$€£¥₹%]|\b(?:EUR|USD|GBP|JPY|INR|CHF|PLN|SEK|NOK|DKK|CZK|BRL|MXN|CLP|CNY|CAD|AUD|Rs\.?)"
+_MONEY_BEFORE = re.compile(rf"(?:{_MONEY})[ \u00a0]?\Z")
+_AMOUNT_AFTER = re.compile(
+    rf"[.,]\d|[ \u00a0]?(?:{_MONEY}|(?i:\b(?:euros?|dollars?|pounds?|rupees|yen|zł|kr|[kmg]?b|bytes|tokens|rows|"
+    r"people|inhabitants|users|km|kg|m)\b))"
+)
+
+
 class _Telephones:
     """Numbers that exist, by their numbering plans."""
 
@@ -296,6 +353,7 @@ class _Telephones:
         import phonenumbers
 
         with_zero: list[str] = []
+        also: dict[tuple[tuple[int, ...], str], list[str]] = {}
         self._others: list[tuple[str, str, re.Pattern[str]]] = []
         for region in regions:
             plan = phonenumbers.PhoneMetadata.metadata_for_region(region)
@@ -306,6 +364,11 @@ class _Telephones:
             else:
                 prefix = plan.national_prefix or ""
                 self._others.append((region, prefix, re.compile(_numbers_of(region))))
+            for other, kind, lengths, signs in _ALSO_WRITTEN:
+                if other == region:
+                    pattern = getattr(plan, kind).national_number_pattern
+                    also.setdefault((lengths, signs), []).append(pattern)
+        self._also = {key: re.compile("|".join(patterns)) for key, patterns in also.items()}
         self._with_zero = re.compile("0(?:" + "|".join(with_zero) + ")") if with_zero else None
 
     def find(self, text: str, chain: Sequence[_Group], taken: Collection[int]) -> Iterator[Found]:
@@ -335,7 +398,9 @@ class _Telephones:
             if len(digits) < 7:
                 continue
             count = last - first + 1
-            if self._is_number(digits, chain, first, count, is_international=is_international):
+            if self._is_number(
+                text, digits, chain, first, count, is_international=is_international
+            ):
                 best = last
         if best is None or _is_within_a_word(text, start, chain[best].end):
             return None
@@ -345,6 +410,7 @@ class _Telephones:
 
     def _is_number(
         self,
+        text: str,
         digits: str,
         chain: Sequence[_Group],
         first: int,
@@ -364,9 +430,27 @@ class _Telephones:
         groups = chain[first : first + count]
         if digits[0] == "0" and self._with_zero is not None and self._with_zero.fullmatch(digits):
             return min(len(group.digits) for group in groups) > 1
-        return any(
+        if _is_amount(text, chain, first, count):
+            return False
+        return self._is_also_written(text, digits, chain, first, count) or any(
             self._is_written_so(region, prefix, pattern, digits, groups)
             for region, prefix, pattern in self._others
+        )
+
+    def _is_also_written(
+        self, text: str, digits: str, chain: Sequence[_Group], first: int, count: int
+    ) -> bool:
+        """True in one of `_ALSO_WRITTEN`, and by itself: not among other groups kept apart alike."""
+        lengths = tuple(len(group.digits) for group in chain[first : first + count])
+        patterns = [(signs, one) for (key, signs), one in self._also.items() if key == lengths]
+        if not patterns:
+            return False
+        around = chain[max(0, first - 1) : first + count + 1]
+        gaps = [text[one.end : other.start] for one, other in itertools.pairwise(around)]
+        gap = text[chain[first].end : chain[first + 1].start]
+        sign = " " if _BLANKS.fullmatch(gap) else gap
+        return gaps.count(gap) == count - 1 and any(
+            sign in signs and pattern.fullmatch(digits) for signs, pattern in patterns
         )
 
     def _is_written_so(
@@ -382,6 +466,21 @@ class _Telephones:
         if len(groups) > _MOST_WRITTEN or not pattern.fullmatch(digits):
             return False
         return [len(group.digits) for group in groups] == _written(region, digits)
+
+
+def _is_amount(text: str, chain: Sequence[_Group], first: int, count: int) -> bool:
+    """True for groups of three digits with more of them, money, a unit or decimals beside: `512 345 678 EUR`."""
+    groups = chain[first : first + count]
+    if any(len(group.digits) != 3 for group in groups[1:]):
+        return False
+    start, end = groups[0].start, groups[-1].end
+    gap = text[groups[0].end : groups[1].start]
+    beside = [*chain[max(0, first - 1) : first], *groups, *chain[first + count : first + count + 1]]
+    gaps = [text[one.end : other.start] for one, other in itertools.pairwise(beside)]
+    before = text[max(0, start - 6) : start]
+    return gaps.count(gap) >= count or bool(
+        _MONEY_BEFORE.search(before) or _AMOUNT_AFTER.match(text, end)
+    )
 
 
 def _is_written_with_zero(region: str) -> bool:

@@ -1,7 +1,7 @@
 """Names that a text itself marks as names: by an introduction, a title, a greeting, a signature or a form's field.
 
 No list of names and no model: a name is a capitalised word or several behind such a mark, and the same words wherever
-else they stand in the text. A name that nothing introduces is not found; docs/reliability.md has the share.
+else they stand in the text. A name that nothing marks is not found (docs/reliability.md).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import IO, Any, Literal, NamedTuple
 
 import orjson
 
-from curate.engines.personal_data import REGIONS, PersonalData, find_personal_data
+from curate.engines.personal_data import REGIONS, PersonalData, find_personal_data, plain_address
 from curate.errors import UsageError, missing_extra
 from curate.report.page import unpacked_rows
 from curate.storage.parquet_files import readable
@@ -38,7 +38,7 @@ _BATCH = 1_000  # rows of a Parquet file held at once
 _NOBODY = re.compile(r"(?:@|\.)example\.(?:com|net|org|edu)$|\.(?:example|invalid|test|localhost)$")
 
 
-_MAY_BE_PERSONAL = re.compile(r"@|(?:\d\D{0,4}){7}")
+_MAY_BE_PERSONAL = re.compile(r"[@\uff20]|%40|&#64;|(?i:\bat\b)|(?:\d\D{0,4}){7}")
 
 
 class Match(NamedTuple):
@@ -150,7 +150,7 @@ class Detector:
             if found.visible:
                 yield Match("secret", found.rule_id, found.secret)
         for start, end, kind in find_personal_data(text, _PERSONAL, self._regions):
-            if kind != "email" or not _NOBODY.search(text[start:end].lower()):
+            if kind != "email" or not _NOBODY.search(plain_address(text[start:end]).lower()):
                 yield Match(kind, kind, text[start:end])
 
     def find_in_row(self, row: Mapping[str, Any]) -> tuple[int, list[Match]]:
@@ -235,7 +235,7 @@ def mask(kind: Kind, text: str) -> str:
     """What may be shown of a finding: enough to find it again in its row, too little to use it."""
     flat = " ".join(text.split())
     if kind == "email":
-        name, _, domain = flat.partition("@")
+        name, _, domain = plain_address(flat).partition("@")
         return f"{name[0]}…@{domain[0]}….{domain.rsplit('.', 1)[-1]}"
     if kind in ("phone", "card", "id"):
         return re.sub(r"\d", "•", flat[:-2]) + flat[-2:]

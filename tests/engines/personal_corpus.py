@@ -1,4 +1,4 @@
-"""500 e-mail addresses, telephone numbers, cards and national ids as people write them in 22 countries, and 300 look-alikes.
+"""500 e-mail addresses, telephone numbers, cards and national ids as people write them in 22 countries, and 360 look-alikes.
 
 `python -m tests.engines.personal_corpus` prints what is found of them. Numbers of telephones come from the numbering plans,
 varied and spelled here; ids are published examples of their issuers, so that a check digit that is computed wrongly is seen.
@@ -7,6 +7,7 @@ varied and spelled here; ids are published examples of their issuers, so that a 
 from __future__ import annotations
 
 import random
+import re
 import string
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -108,6 +109,14 @@ HARD: tuple[tuple[PersonalData, str, str], ...] = (
     ("email", "ann@mail.shop.co.uk", "<mailto:{}>"),
     ("email", '"ann"@shop.org', "{}"),
     ("email", "ann@münchen.de", "{}."),
+    ("email", "ann＠shop.org", "{}です"),
+    ("email", "ann%40shop.org", "https://shop.org/?to={}&lang=en"),
+    ("email", "ann(@)shop.org", "it is {}, ok"),
+    ("email", "ann [@] shop.org", "it is {}, ok"),
+    ("email", "ann AT shop DOT org", "write to {} please"),
+    ("email", "ann.lee [dot] b [at] shop [dot] org", "it is {}"),
+    ("email", "ann&#64;shop.org", "<p>{}</p>"),
+    ("email", "ann at shop dot org", "write to {} please"),
     ("email", "ann@192.168.10.12", "{}"),
     ("phone", "0171/5512345", "Tel. {}"),
     ("phone", "06.12.34.56.78", "{}."),
@@ -115,13 +124,23 @@ HARD: tuple[tuple[PersonalData, str, str], ...] = (
     ("phone", "+1-708-340-0190", "tel:{}"),
     ("phone", "708.340.0190", "{} ext. 12"),
     ("phone", "０９０-１２３４-５６７８", "{}"),
+    ("phone", "612 345 678", "Mi móvil: {}, gracias"),
+    ("phone", "91 234 56 78", "Llame al {}."),
+    ("phone", "98765 43210", "my number is {}"),
+    ("phone", "98765-43210", "{}"),
+    ("phone", "131 2345 6789", "我的手机 {}"),
+    ("phone", "333 1234567", "Il mio numero è {}."),
     ("phone", "40 61 70 60", "Ring {}"),
     ("phone", "five five five, 340-0190", "{}"),
     ("card", "4111 1111 1111 1111", "{} exp 12/27 cvv 123"),
+    ("card", "4111 1111 1111 1111", "{}cvv123"),
+    ("card", "4111111111111111", "{}CVC123"),
     ("card", "4111_1111_1111_1111", "{}"),
     ("card", "4111/1111/1111/1111", "{}"),
     ("id", "123-45-6789", "my number {}"),
     ("id", "DE 89 3704 0044 0532 0130 00", "{}"),
+    ("id", "850730-033-28", "{}, merci"),
+    ("id", "85 07 30 033 28", "Mijn nummer: {}"),
 )
 """What people write to be clever, or programs do not expect; each told by itself."""
 
@@ -133,6 +152,11 @@ class Case(NamedTuple):
     country: str
     text: str
     sentence: str
+
+
+def hard_cases() -> list[Case]:
+    """Those of `HARD`, of no country."""
+    return [Case(kind, "hard", text, sentence) for kind, text, sentence in HARD]
 
 
 def cases(seed: int = 0) -> list[Case]:
@@ -204,7 +228,7 @@ def _ids(country: str, number: int, _: random.Random) -> str:
 
 
 def look_alikes(seed: int = 0) -> Iterator[str]:
-    """Sentences with numbers and signs that are nobody's data: 300 of twenty sorts."""
+    """Sentences with numbers and signs that are nobody's data: 360 of 24 sorts."""
     draw = random.Random(seed)
 
     def digits(count: int) -> str:
@@ -232,12 +256,23 @@ def look_alikes(seed: int = 0) -> Iterator[str]:
         yield f"part {digits(4)}-{digits(4)}, SKU {digits(5)}-{digits(3)}, lot {digits(6)}"
         yield f"size {digits(4)} x {digits(4)}, {digits(7)} bytes, 1 of {digits(5)}"
         yield f"see §{day}.{month}.{digits(2)} and @app.route, user@host, a@b"
+    for _ in range(15):
+        three = [digits(3) for _ in range(5)]
+        yield f"a total of {' '.join(three[:3])} EUR, {' '.join(three)} bytes, €{' '.join(three[:3])}, {' '.join(three[2:])}.50"
+        yield f"column {' '.join(digits(5) for _ in range(3))}, lot {digits(5)}-{digits(5)}-{digits(2)}"
+        yield f"npm i %40angular/core.js, {digits(2)}%40, LOOK AT AMAZON DOT COM, met AT NOON, a (@) b, a@b%40c"
+        yield f"commit 4111111111111111abc{digits(3)}, batch {digits(6)}-{digits(3)}-00, {digits(6)} {digits(3)} 00"
 
 
 def is_found(case: Case, line: str) -> bool:
     """Whether nothing of it is left in a line that its sentence became: no digit, no address."""
     around = sum(sign.isdigit() for sign in case.sentence)
-    return "[" in line and "@" not in line and sum(sign.isdigit() for sign in line) <= around
+    return (
+        re.search(r"\[(?:email|phone|card|id)\]", line) is not None
+        and case.text not in line
+        and "@" not in line
+        and sum(sign.isdigit() for sign in line) <= around
+    )
 
 
 ALL: tuple[PersonalData, ...] = ("email", "phone", "card", "id")
@@ -245,7 +280,7 @@ ALL: tuple[PersonalData, ...] = ("email", "phone", "card", "id")
 
 def main() -> None:
     """Print recall and false alarms, and each that is missed."""
-    made = [*cases(), *(Case(kind, "hard", text, sentence) for kind, text, sentence in HARD)]
+    made = [*cases(), *hard_cases()]
     groups: dict[str, list[Case]] = {}
     for case in made:
         groups.setdefault("hard" if case.country == "hard" else case.kind, []).append(case)

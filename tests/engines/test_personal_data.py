@@ -21,6 +21,16 @@ FOUND = {
         "o'neill@b.org",
         f"{'a' * 100}@b.org",
         r"ann\u0040b.org",
+        "ann＠b.org",
+        "ａｎｎ＠ｂ．ｏｒｇ",
+        "ann%40b.org",
+        "ann&#64;b.org",
+        "ann(@)b.org",
+        "ann [@] b [dot] org",
+        "ann {at} b {dot} org",
+        "ann [dot] lee (At) b.org",
+        "ann AT shop DOT org",
+        "ann DOT lee AT shop DOT co DOT uk",
     ],
     "card": [
         "4111111111111111",
@@ -51,6 +61,13 @@ FOUND = {
         "06-12345678",
         "01 42 68 53 00",
         "+33 1 42 68 53 00",
+        "612 345 678",
+        "912\u00a0345\u00a0678",
+        "91 234 56 78",
+        "98765 43210",
+        "98765-43210",
+        "131 2345 6789",
+        "333 1234567",
     ],
 }
 AROUND = [
@@ -86,6 +103,14 @@ def test_an_expiry_date_does_not_hide_a_card(after: str) -> None:
     assert (found.start, found.end) == (0, 16)
 
 
+@pytest.mark.parametrize("after", ["cvv123", "CVC123", "cvv2123", "exp1227", "cid1234"])
+def test_a_label_without_a_blank_does_not_hide_a_card(after: str) -> None:
+    for card in ("4111 1111 1111 1111", "4111111111111111"):
+        (found,) = find_personal_data(card + after)
+        assert (found.start, found.end, found.kind) == (0, len(card), "card")
+    assert find_personal_data("4111111111111111abc123, 4111111111111111cvvv123") == []
+
+
 def test_a_number_before_a_card_does_not_hide_it() -> None:
     (found,) = find_personal_data("55 4111 1111 1111 1111")
     assert (found.start, found.kind) == (3, "card")
@@ -107,6 +132,11 @@ def test_a_number_before_a_card_does_not_hide_it() -> None:
         "192.168.0.1, 10.0.17.255, v01.02.03",
         "@app.route and a@b",
         "EUR 12 345 678.90, 1 000 000, 12-345-678",
+        "612 345 678 EUR, 612 345 678€, $ 612 345 678, Rs. 612 345 678, 612 345 678,50, 612 345 678.5",
+        "512 345 678 bytes, 612 345 678 people, 512 345 678 901, 12 512 345 678",
+        "98765 43210 12345, 12345 98765 43210, 98765 / 43210, 98765.43210, 333-1234567, 612-345-678",
+        "LOOK AT AMAZON DOT COM, met AT noon, at shop dot org, a AT b",
+        "npm i %40angular/core.js, 50%40.5, a%40b, x (@) y, &#64;media.print",
     ],
 )
 def test_what_is_none_is_left_alone(text: str) -> None:
@@ -136,6 +166,17 @@ def test_a_published_id_is_found_and_none_with_another_check_digit(country: str,
         other = f"{text[:at]}{(int(text[at]) + 1) % 10}{text[at + 1 :]}"
     if country != "GB" or "NHS" in text:  # a National Insurance number has none
         assert find_personal_data(f"It is {other}, please.", ["id"]) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["850730-033-28", "850730 033 28", "85-07-30-033.28", "85 07 30 033 28", "850730-033.28"],
+)
+def test_a_belgian_number_is_found_in_its_common_spellings(text: str) -> None:
+    (found,) = find_personal_data(f"It is {text}.", ["id"])
+    assert (found.start, found.end) == (6, 6 + len(text))
+    for other in (f"{text[:-1]}9", f"8513{text[4:]}"):
+        assert find_personal_data(f"It is {other}.", ["id"]) == []
 
 
 def test_ids_and_names_are_looked_for_where_they_are_asked_for() -> None:
@@ -214,6 +255,15 @@ def test_the_check_digit() -> None:
         "My name is ",
         "Ann van der ",
         "a [at] ",
+        "a AT ",
+        "a AT b DOT ",
+        " DOT a AT b DOT org",
+        "ann [dot] ",
+        "%40",
+        "%40a.",
+        "612 345 678 ",
+        "98765 43210 ",
+        "612 345 678 / ",
         "A",
     ],
 )

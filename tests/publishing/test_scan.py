@@ -212,6 +212,20 @@ def test_findings_are_counted_masked_and_say_where(detector: Detector, tmp_path:
     assert lines[0]["masked"] == "a…@l….org"
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["ada@lovelace.org", "ada%40lovelace.org", "ada＠lovelace．org", "ada [at] lovelace [dot] org",
+     "ada AT lovelace DOT org", "ada(@)lovelace.org"],
+)  # fmt: skip
+def test_an_address_is_masked_and_is_nobodys_however_it_is_spelled(
+    detector: Detector, address: str
+) -> None:
+    (match,) = detector.find(f"Ask {address} today")
+    assert (match.kind, match.text) == ("email", address)
+    assert mask("email", address) == "a…@l….org"
+    assert kinds(detector, f"Ask {address.replace('lovelace', 'example')} today") == {}
+
+
 @given(st.from_regex(r"[0-9 -]{8,19}[0-9]{2}", fullmatch=True))
 def test_a_masked_number_keeps_two_digits(number: str) -> None:
     assert sum(sign.isdigit() for sign in mask("phone", number)) <= 2
