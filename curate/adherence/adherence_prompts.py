@@ -74,10 +74,14 @@ def nested_trunks(
     Args:
         rubric: what is asked, in place of the definition's question about a turn.
     """
-    asked = rubric or prompt(config.definition)
-    bare = trunk(asked, dialogue, (), show_scenario=False)
+    instructions = rubric or prompt(config.definition)
+    bare = trunk(instructions, dialogue, (), show_scenario=False)
     trunks = nested(bare, dialogue.turns, show_reasoning=config.show_reasoning, headings=_HEADINGS)
-    return [found for turn, found in zip(dialogue.turns, trunks, strict=True) if turn.has_assistant]
+    return [
+        turn_trunk
+        for turn, turn_trunk in zip(dialogue.turns, trunks, strict=True)
+        if turn.has_assistant
+    ]
 
 
 def answer_request(on: Trunk, config: AdherenceConfig, problem: str | None = None) -> Request:
@@ -89,11 +93,15 @@ def answer_request(on: Trunk, config: AdherenceConfig, problem: str | None = Non
     """
     continuous = config.output_mode == "continuous"
     if problem is None:
-        step, asked, question = str(config.evaluation_granularity), on.ending_with_dialogue(), ""
+        step, trunk_to_ask, question = (
+            str(config.evaluation_granularity),
+            on.ending_with_dialogue(),
+            "",
+        )
     else:
-        step, asked, question = "retry", on, fill(prompt("retry"), problem=problem)
+        step, trunk_to_ask, question = "retry", on, fill(prompt("retry"), problem=problem)
     return Request(
-        asked,
+        trunk_to_ask,
         question,
         max_tokens=1 if continuous else config.max_reply_tokens,
         prefill=config.answer_prefix or "",

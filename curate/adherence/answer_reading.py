@@ -185,8 +185,8 @@ def passage(quoted: str, text: str) -> str | None:
     if not words:
         return None
     pattern = r"\s+".join(_ANY_QUOTE.sub(_QUOTE_PATTERN, re.escape(word)) for word in words)
-    found = re.search(rf"(?<!\w){pattern}(?!\w)", text, re.IGNORECASE)
-    return found.group(0) if found else None
+    match = re.search(rf"(?<!\w){pattern}(?!\w)", text, re.IGNORECASE)
+    return match.group(0) if match else None
 
 
 def _fault(completion: Completion) -> AdherenceAnswer:

@@ -29,8 +29,8 @@ _DISTRIBUTIONS = frozenset({Capability.TOP_LOGPROBS, Capability.LABEL_LOGPROBS})
 
 def _of_adherence(value: Any) -> JudgeCalibration | None:
     """Return the part about role adherence of a calibration file."""
-    read = read_calibration(value, "adherence.calibration", "adherence")
-    return None if read is None else read.adherence
+    calibration = read_calibration(value, "adherence.calibration", "adherence")
+    return None if calibration is None else calibration.adherence
 
 
 class AdherenceConfig(Config):
@@ -221,10 +221,10 @@ def settle_calibration(
     calibration = config.calibration
     if calibration is None:
         return config, identity, None
-    asked = ("scoring_method", "evaluation_granularity", "definition")
+    options = ("scoring_method", "evaluation_granularity", "definition")
     other = OtherJudge.between(
-        described(calibration.identity) | {name: getattr(calibration, name) for name in asked},
-        described(identity) | {name: getattr(config, name) for name in asked},
+        described(calibration.identity) | {name: getattr(calibration, name) for name in options},
+        described(identity) | {name: getattr(config, name) for name in options},
     )
     if other is not None:
         warning = (

@@ -65,27 +65,27 @@ class AdherenceTally:
         while len(self._positions) < len(turns):
             self._positions.append(_Position())
         in_role = True
-        for held, turn in zip(self._positions, turns, strict=False):
+        for position, turn in zip(self._positions, turns, strict=False):
             if turn["score"] is not None and not turn["imputed"]:
-                held.scored += 1
-                held.total += turn["score"]
+                position.scored += 1
+                position.total += turn["score"]
             in_role = in_role and turn["adherent"] is not None
             if in_role:
-                held.at_risk += 1
-                held.violations += not turn["adherent"]
+                position.at_risk += 1
+                position.violations += not turn["adherent"]
                 in_role = turn["adherent"]
 
     def _add_slope(self, turns: Sequence[Turn]) -> None:
-        known = [
+        points = [
             (place, turn["score"])
             for place, turn in enumerate(turns)
             if turn["score"] is not None and not turn["imputed"]
         ]
-        if len(known) < 2:
+        if len(points) < 2:
             return
-        centre = sum(place for place, _ in known) / len(known)
-        spread = sum((place - centre) ** 2 for place, _ in known)
-        moved = sum((place - centre) * score for place, score in known)
+        centre = sum(place for place, _ in points) / len(points)
+        spread = sum((place - centre) ** 2 for place, _ in points)
+        moved = sum((place - centre) * score for place, score in points)
         for at, term in enumerate(
             (1, moved, spread, moved * moved, moved * spread, spread * spread)
         ):
@@ -109,30 +109,30 @@ class AdherenceTally:
         """Kaplan-Meier (1958) with Greenwood's variance, as Rothman's interval (1978): Wilson's, with the
         number of dialogues that would give that variance without censoring.
         """
-        found: list[AdherencePosition] = []
+        positions: list[AdherencePosition] = []
         survival, variance, at_risk = 1.0, 0.0, 0
-        for position, held in enumerate(self._positions, start=1):
-            at_risk = held.at_risk or at_risk
-            if held.violations:
-                left = held.at_risk - held.violations
-                survival *= left / held.at_risk
-                variance += held.violations / (held.at_risk * left) if left else 0.0
+        for position, counts in enumerate(self._positions, start=1):
+            at_risk = counts.at_risk or at_risk
+            if counts.violations:
+                survivors = counts.at_risk - counts.violations
+                survival *= survivors / counts.at_risk
+                variance += counts.violations / (counts.at_risk * survivors) if survivors else 0.0
             spread = survival * survival * variance
             n = survival * (1 - survival) / spread if spread else at_risk
-            mean = held.total / held.scored if held.scored else None
-            found.append(
+            mean = counts.total / counts.scored if counts.scored else None
+            positions.append(
                 AdherencePosition(
                     position=position,
-                    scored=held.scored,
+                    scored=counts.scored,
                     mean=mean,
-                    interval=None if mean is None else wilson(mean, held.scored),
-                    at_risk=held.at_risk,
-                    violations=held.violations,
+                    interval=None if mean is None else wilson(mean, counts.scored),
+                    at_risk=counts.at_risk,
+                    violations=counts.violations,
                     survival=survival,
                     survival_interval=wilson(survival, max(n, 1), Z_95),
                 )
             )
-        return found
+        return positions
 
     def _slope(self) -> tuple[float | None, tuple[float, float] | None]:
         """Return the slope within dialogues (each its own level), and its interval by the spread between them."""
@@ -149,17 +149,17 @@ class AdherenceTally:
 
     def warnings(self) -> list[str]:
         """Describe what was given for want of more, and reasons that were not had."""
-        said = []
+        messages = []
         if self.imputed:
-            said.append(
+            messages.append(
                 f"adherence: {self.imputed} of {self.answers} answers are 0.5 for want of evidence "
                 "(on_missing: half): the judge opened with neither yes nor no. See answer_prefix, or leave "
                 "them unscored."
             )
         if self.reason_faults:
             listed = ", ".join(f"{code} {n}" for code, n in sorted(self.reason_faults.items()))
-            said.append(
+            messages.append(
                 f"adherence: {sum(self.reason_faults.values())} of {self.answers} reasons are missing, or "
                 f"quote words that are not in the role ({listed}); the scores beside them stand."
             )
-        return said
+        return messages

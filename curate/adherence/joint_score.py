@@ -57,8 +57,8 @@ def combine_scores(
         "adherent": session.adherent,
     }
     if first.conversation is not None:
-        said = turns[0].model_dump(include={"coverage", "raw_score", "imputed"})
-        update["conversation"] = ConversationAdherence(**said, reason=turns[0].reason)
+        fields = turns[0].model_dump(include={"coverage", "raw_score", "imputed"})
+        update["conversation"] = ConversationAdherence(**fields, reason=turns[0].reason)
     else:
         update["per_turn"] = tuple(turns)
         update |= {"trend": trend_of(turns), "turns_in_role": turns_in_role(turns)}
@@ -76,13 +76,13 @@ def combine_turns(
     for turn in turns:
         if turn.score is None:
             return turn
-    known = [turn for turn in turns if not turn.imputed] or turns
-    raw = of_several([turn.score for turn in known if turn.score is not None], rule)
+    with_evidence = [turn for turn in turns if not turn.imputed] or turns
+    raw = of_several([turn.score for turn in with_evidence if turn.score is not None], rule)
     score = raw
     adherent: bool | None = raw >= config.turn_threshold
     if config.output_mode == "binary":
         adherent = raw > 0.5
-    if known[0].imputed:
+    if with_evidence[0].imputed:
         adherent = None
     elif config.calibration is not None:
         score, adherent = config.calibration.probability(raw), raw >= config.calibration.threshold
@@ -93,6 +93,6 @@ def combine_turns(
         adherent=adherent,
         coverage=min(coverages, default=None),
         raw_score=None if score is raw else raw,
-        imputed=known[0].imputed,
-        reason=next((turn.reason for turn in known if turn.adherent is adherent), None),
+        imputed=with_evidence[0].imputed,
+        reason=next((turn.reason for turn in with_evidence if turn.adherent is adherent), None),
     )

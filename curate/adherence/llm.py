@@ -88,21 +88,21 @@ async def score_adherence(
         assert isinstance(refusal, NoSession)
         return Unscored.of(dialogue, STAGE, refusal.reason, refusal.detail)
     by_turn = config.evaluation_granularity == "turn"
-    asked_at_once = None if by_turn else prompt(f"conversation_{config.definition}")
-    trunks = nested_trunks(dialogue, config, asked_at_once)[0 if by_turn else -1 :]
+    question_at_once = None if by_turn else prompt(f"conversation_{config.definition}")
+    trunks = nested_trunks(dialogue, config, question_at_once)[0 if by_turn else -1 :]
     numbers = [turn.number for turn in turns] if by_turn else [turns[-1].number]
     answers, requests = await ask_answers(trunks, ask, config, numbers)
     session = aggregate(
         [turn_of(number, answer) for number, answer in zip(numbers, answers, strict=True)], config
     )
     if isinstance(session, NoSession):
-        said = next((answer.detail for answer in answers if answer.detail), "")
-        detail = f"{session.detail}; {said}" if said else session.detail
+        reply_detail = next((answer.detail for answer in answers if answer.detail), "")
+        detail = f"{session.detail}; {reply_detail}" if reply_detail else session.detail
         return Unscored.of(dialogue, STAGE, session.reason, detail, requests)
     reasons: Mapping[int, AdherenceReason] = {}
     if config.include_reason:
-        reasons, asked = await _ask_reasons(dialogue, trunks, answers, ask, config)
-        requests += asked
+        reasons, sent = await _ask_reasons(dialogue, trunks, answers, ask, config)
+        requests += sent
     per_turn = [
         turn_of(number, answer, reasons.get(place))
         for place, (number, answer) in enumerate(zip(numbers, answers, strict=True))
@@ -196,11 +196,11 @@ async def _ask_reasons(
         return reason_request(trunks[place], config, adherent=verdicts[place], problem=problem)
 
     def read(place: int, completion: Completion) -> tuple[ReasonRead, str | None]:
-        found = read_reason(completion, config, adherent=verdicts[place], role=role)
-        return found, found.problem
+        reasons = read_reason(completion, config, adherent=verdicts[place], role=role)
+        return reasons, reasons.problem
 
-    found, sent = await _ask_until_read(verdicts, request, read, ask, config)
-    return {place: held.reason for place, held in found.items()}, sent
+    reasons, sent = await _ask_until_read(verdicts, request, read, ask, config)
+    return {place: reason_read.reason for place, reason_read in reasons.items()}, sent
 
 
 async def _ask_until_read(
@@ -214,7 +214,7 @@ async def _ask_until_read(
 
     The sample index is raised, or the reply log would answer a second retry with the reply to the first.
     """
-    found: dict[int, R] = {}
+    results: dict[int, R] = {}
     problems: dict[int, str | None] = dict.fromkeys(places)
     sent = 0
     for attempt in range(config.retries + 1):
@@ -227,11 +227,11 @@ async def _ask_until_read(
         completions = await ask(requests)
         again: dict[int, str | None] = {}
         for place, completion in zip(problems, completions, strict=True):
-            found[place], problem = read(place, completion)
+            results[place], problem = read(place, completion)
             if problem is not None:
                 again[place] = problem
         problems = again
-    return found, sent
+    return results, sent
 
 
 def turn_of(

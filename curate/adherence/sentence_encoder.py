@@ -90,14 +90,14 @@ class SentenceEncoder:
         if limit:
             tokens = model.tokenizer(list(texts), truncation=True, max_length=limit + 1)
             self.cut += sum(len(ids) > limit for ids in tokens["input_ids"])
-        found: Vectors = model.encode(
+        vectors: Vectors = model.encode(
             list(texts),
             batch_size=_BATCH,
             normalize_embeddings=True,
             convert_to_numpy=True,
             show_progress_bar=False,
         )
-        return found.astype("float32")
+        return vectors.astype("float32")
 
 
 class Embedder:
@@ -133,11 +133,11 @@ class Embedder:
         import numpy as np
 
         keys = [key_of(self._name, text) for text in texts]
-        kept = self._store.get(list(dict.fromkeys(keys)))
-        if any(key not in kept for key in keys):
+        stored = self._store.get(list(dict.fromkeys(keys)))
+        if any(key not in stored for key in keys):
             self.warm(texts)
-            kept = self._store.get(list(dict.fromkeys(keys)))
-        rows = np.frombuffer(b"".join(kept[key] for key in keys), dtype=np.float32)
+            stored = self._store.get(list(dict.fromkeys(keys)))
+        rows = np.frombuffer(b"".join(stored[key] for key in keys), dtype=np.float32)
         return rows.reshape(len(texts), -1).astype(np.float64)
 
 

@@ -103,8 +103,8 @@ def interval_of(
             else (wilson(score, n), "wilson")
         )
     if len(scores) == 1:
-        one = "one turn" if config.evaluation_granularity == "turn" else "one answer"
-        return (0.0, 1.0), f"none ({one})"
+        unit = "one turn" if config.evaluation_granularity == "turn" else "one answer"
+        return (0.0, 1.0), f"none ({unit})"
     if bayesian:
         return bayesian_bootstrap_mean(scores, weights), "bayesian bootstrap"
     return bootstrap_mean(scores, weights), "bootstrap"
@@ -121,10 +121,10 @@ def trend_of(turns: Sequence[AdherenceTurn]) -> AdherenceTrend | None:
         for place, turn in enumerate(turns, start=1)
         if turn.score is not None and not turn.imputed
     ]
-    found = trend([place for place, _ in scored], [score for _, score in scored])
-    if found is None:
+    fitted = trend([place for place, _ in scored], [score for _, score in scored])
+    if fitted is None:
         return None
-    return AdherenceTrend(slope=found.slope, interval=found.interval, p_value=found.p_value)
+    return AdherenceTrend(slope=fitted.slope, interval=fitted.interval, p_value=fitted.p_value)
 
 
 def turns_in_role(turns: Sequence[AdherenceTurn]) -> int:

@@ -75,21 +75,21 @@ async def resample(
         original: the message that a reply would stand in place of.
         samples: which of the `config.resamples`; all by default.
     """
-    drawn = {
+    sampling = {
         "temperature": config.temperature,
         "top_p": config.top_p,
         "max_tokens": config.max_tokens,
     }
-    asked = resample_request(prompt, config)
+    plain = resample_request(prompt, config)
     requests = [
-        replace(asked, sample=sample)
+        replace(plain, sample=sample)
         for sample in (range(config.resamples) if samples is None else samples)
     ]
     completions = await asks.policy(requests) if requests else []
     return [
         _read(
             Candidate(
-                "resample", request.sample, None, sampling={**drawn, "sample": request.sample}
+                "resample", request.sample, None, sampling={**sampling, "sample": request.sample}
             ),
             completion,
             original,
@@ -118,20 +118,20 @@ def resample_request(prompt: Dialogue, config: ForkConfig) -> Request:
 async def revise(
     prompt: Dialogue, original: Message, issue: str, asks: ForkAsks, config: ForkConfig
 ) -> Candidate:
-    """Ask the reviser to mend `original`, told the issue, and to change nothing else.
+    """Ask the reviser to fix `original`, told the issue, and to change nothing else.
 
     An original that holds strings the prompt layout must defuse is not revised: the defused spelling
     would come back in the revision and end up in training data.
     """
-    drawn = {"temperature": 0.0, "max_tokens": config.max_tokens}
-    candidate = Candidate("revision", 0, None, sampling=drawn, issue=issue.strip())
+    sampling = {"temperature": 0.0, "max_tokens": config.max_tokens}
+    candidate = Candidate("revision", 0, None, sampling=sampling, issue=issue.strip())
     if not issue.strip():
         return _without(candidate, DropReason.NO_CANDIDATE, "the judge names no issue to fix")
     if defuse(said_text(original)).count:
         detail = "the original holds control strings, not shown as is"
         return _without(candidate, DropReason.NO_CANDIDATE, detail)
-    asked = revision(prompt, original, issue, config.principles)
-    request = Request(*asked, max_tokens=config.max_tokens, purpose="pairs.revise")
+    trunk_and_question = revision(prompt, original, issue, config.principles)
+    request = Request(*trunk_and_question, max_tokens=config.max_tokens, purpose="pairs.revise")
     [completion] = await asks.reviser([request])
     return _read(candidate, completion, original, prompt.tools)
 
@@ -170,20 +170,20 @@ def _read(
         text = _ECHOED_FENCE.sub(r"\1", text).strip()
     is_call = bool(original.tool_calls)
     original_names = (call.name for call in original.tool_calls)
-    read = read_calls(completion, text, {*tool_names(tools), *original_names})
-    if read.problem:
-        return _without(candidate, DropReason.NO_CANDIDATE, read.problem)
-    if is_call and not read.calls:
+    reply = read_calls(completion, text, {*tool_names(tools), *original_names})
+    if reply.problem:
+        return _without(candidate, DropReason.NO_CANDIDATE, reply.problem)
+    if is_call and not reply.calls:
         return _without(candidate, DropReason.NO_CANDIDATE, "answers instead of calling a tool")
-    if not is_call and read.calls:
+    if not is_call and reply.calls:
         return _without(candidate, DropReason.NO_CANDIDATE, "calls a tool instead of answering")
-    if tools and (unfit := misfit(read.calls, tools)) is not None:
+    if tools and (unfit := misfit(reply.calls, tools)) is not None:
         return _without(candidate, DropReason.NO_CANDIDATE, unfit)
-    if not read.text and not read.calls:
+    if not reply.text and not reply.calls:
         return _without(candidate, DropReason.NO_CANDIDATE, "empty reply")
     # What the original says beside its calls is not what is fixed.
-    text = original.content if is_call and candidate.source == "revision" else read.text
-    calls = with_ids_of(read.calls, original)
+    text = original.content if is_call and candidate.source == "revision" else reply.text
+    calls = with_ids_of(reply.calls, original)
     message = Message(role="assistant", content=text, tool_calls=calls, reasoning=reasoning)
     return replace(candidate, message=message)
 
@@ -224,8 +224,8 @@ def read_calls(completion: Completion, text: str, offered: Collection[str]) -> R
         return _calls_of(text, [call.get("function", call) for call in completion.tool_calls])
     if blocks := _BLOCK.findall(text):
         return _parsed(_BLOCK.sub("", text).strip(), [block.strip() for block in blocks])
-    if found := _LIST.search(text):
-        return _parsed(text[: found.start()].strip(), [found[1]])
+    if list_match := _LIST.search(text):
+        return _parsed(text[: list_match.start()].strip(), [list_match[1]])
     fenced = _FENCE.match(text)
     objects = only_values(fenced[1] if fenced else text)
     if objects and all(
@@ -242,15 +242,17 @@ def tool_names(tools: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 def misfit(calls: Sequence[ToolCall], tools: Sequence[Mapping[str, Any]]) -> str | None:
     """Return why calls do not fit the tools offered: another name, or arguments against its schema; else None."""
-    known = {
+    definitions = {
         name: definition
         for tool in tools
         if isinstance(name := (definition := _definition(tool)).get("name"), str)
     }
     for call in calls:
-        if call.name not in known:
+        if call.name not in definitions:
             return f"calls {call.name!r}, which is not offered"
-        schema = known[call.name].get("parameters", known[call.name].get("input_schema"))
+        schema = definitions[call.name].get(
+            "parameters", definitions[call.name].get("input_schema")
+        )
         if not isinstance(schema, Mapping):
             continue
         try:
@@ -280,13 +282,13 @@ def _definition(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _parsed(text: str, bodies: Sequence[str]) -> ReadCalls:
-    found: list[Any] = []
+    values: list[Any] = []
     for body in bodies:
         objects = only_values(body)
         if objects is None:
             return ReadCalls(text, problem=f"a tool call is no JSON: {body[:80]!r}")
-        found.extend(objects)
-    return _calls_of(text, found)
+        values.extend(objects)
+    return _calls_of(text, values)
 
 
 def _calls_of(text: str, values: Sequence[Any]) -> ReadCalls:

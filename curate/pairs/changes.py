@@ -34,23 +34,23 @@ def describe_changes(rejected: Message, chosen: Message) -> tuple[Change, ...]:
     links) and negations as sets; sentences in order and by their substance, so that one that is only put
     more politely is no change. Texts are clipped to 200 characters.
     """
-    found = [*_calls(rejected.tool_calls, chosen.tool_calls)]
+    changes = [*_calls(rejected.tool_calls, chosen.tool_calls)]
     before, after = specifics(rejected.content), specifics(chosen.content)
     for kind in get_args(SpecificKind):
         old = [item.text for item in before if item.kind == kind]
         new = [item.text for item in after if item.kind == kind]
-        found.append(_change(kind, _without(old, new), _without(new, old)))
+        changes.append(_change(kind, _without(old, new), _without(new, old)))
     words = [Counter(substance(side.content)) for side in (rejected, chosen)]
-    gone, come = words[0] - words[1], words[1] - words[0]
-    found.append(
+    lost_words, new_words = words[0] - words[1], words[1] - words[0]
+    changes.append(
         _change(
             "negation",
-            [word for word in gone if word in _NEGATIONS],
-            [word for word in come if word in _NEGATIONS],
+            [word for word in lost_words if word in _NEGATIONS],
+            [word for word in new_words if word in _NEGATIONS],
         )
     )
-    found.append(_change("sentence", *_sentences(rejected.content, chosen.content)))
-    return tuple(change for change in found if change.removed or change.added)
+    changes.append(_change("sentence", *_sentences(rejected.content, chosen.content)))
+    return tuple(change for change in changes if change.removed or change.added)
 
 
 def _change(kind: ChangeKind, removed: Sequence[str], added: Sequence[str]) -> Change:

@@ -200,8 +200,8 @@ def _ranks(depth: int, through: Sequence[Dialogue]) -> list[float]:
 
 
 def _labels(depth: int, through: Sequence[Dialogue], name: str) -> list[float]:
-    said = _said_of_message("message_labels", depth, through)
-    return _numbers(labels.get(name) for labels in said if isinstance(labels, dict))
+    labels_of_messages = _said_of_message("message_labels", depth, through)
+    return _numbers(labels.get(name) for labels in labels_of_messages if isinstance(labels, dict))
 
 
 def _said_of_message(name: str, depth: int, through: Sequence[Dialogue]) -> Iterator[Any]:

@@ -59,23 +59,23 @@ async def _one_by_one(fork: Fork) -> Message | None:
     compared: list[Candidate] = []
     passed = None
     for sample in range(config.resamples):
-        made = await resample(fork.prompt, fork.rejected, asks, config, [sample])
-        passed = await _compare(fork, made, compared) or passed
+        candidates = await resample(fork.prompt, fork.rejected, asks, config, [sample])
+        passed = await _compare(fork, candidates, compared) or passed
     if config.guided_revision:
         issue = await whole_issue(fork)
-        made = [await revise(fork.prompt, fork.rejected, issue, asks, config)]
-        passed = await _compare(fork, made, compared) or passed
+        candidates = [await revise(fork.prompt, fork.rejected, issue, asks, config)]
+        passed = await _compare(fork, candidates, compared) or passed
     return passed
 
 
 async def _all_at_once(fork: Fork) -> Message | None:
     asks, config = fork.asks, fork.config
     issue = await whole_issue(fork) if config.guided_revision else ""
-    made = await resample(fork.prompt, fork.rejected, asks, config)
+    candidates = await resample(fork.prompt, fork.rejected, asks, config)
     if config.guided_revision:
-        made.append(await revise(fork.prompt, fork.rejected, issue, asks, config))
+        candidates.append(await revise(fork.prompt, fork.rejected, issue, asks, config))
     compared: list[Candidate] = []
-    await _compare(fork, made, compared)
+    await _compare(fork, candidates, compared)
     ranked = [candidate.message for candidate in compared if candidate.message is not None]
     ranked.sort(key=lambda message: abs(token_ratio(message, fork.rejected) - 1))
     if len(ranked) > 1:
@@ -84,10 +84,12 @@ async def _all_at_once(fork: Fork) -> Message | None:
     return ranked[0] if ranked else None
 
 
-async def _compare(fork: Fork, made: list[Candidate], compared: list[Candidate]) -> Message | None:
+async def _compare(
+    fork: Fork, candidates: list[Candidate], compared: list[Candidate]
+) -> Message | None:
     """Score candidates and hold each against the original; adds them to `compared`, returns the last."""
     last = None
-    for candidate in made:
+    for candidate in candidates:
         drop_reason, _ = unusable(fork.rejected, candidate, compared)
         message = candidate.message
         if drop_reason is not None or message is None:

@@ -166,9 +166,9 @@ async def fork_dialogue(
         if point.drop_reason is not None:
             records.append(_dropped(dialogue, point, config, asks))
             continue
-        made = await _fork_at(dialogue, judgment, point, asks, config, faults)
-        forked += any(record.source != "none" for record in made)
-        records.extend(made)
+        fork_records = await _fork_at(dialogue, judgment, point, asks, config, faults)
+        forked += any(record.source != "none" for record in fork_records)
+        records.extend(fork_records)
     return records
 
 
@@ -218,10 +218,10 @@ async def _fork_at(
     finding = await repair_suffices(dialogue, judgment, point, asks, config)
     if finding.drop_reason is not None:
         return fork.dropped(finding)
-    named = await failed_message(dialogue, point, asks, config)
-    if isinstance(named, CheckOutcome):
-        return fork.dropped(named)
-    point, how = named
+    failed = await failed_message(dialogue, point, asks, config)
+    if isinstance(failed, CheckOutcome):
+        return fork.dropped(failed)
+    point, how = failed
     fork = open_fork(dialogue, point, config, asks)
     if point.drop_reason is not None:
         return fork.dropped(CheckOutcome(PairCheck(), point.drop_reason, point.detail))

@@ -79,10 +79,10 @@ class Funnel:
         Without a judge there is no stage of verified ones.
         """
         if kind == "natural":
-            asked = [
+            stages = [
                 stage for stage in _NATURAL_STAGES if stage[0] != _VERIFIED or self._has_verified
             ]
-            return _waterfall("natural candidates", self._natural, tuple(asked))
+            return _waterfall("natural candidates", self._natural, tuple(stages))
         if not self._dialogues:
             return ()
         return (
@@ -105,17 +105,17 @@ def _waterfall(
     entered = sum(outcomes.values())
     if not entered:
         return ()
-    named = frozenset().union(*(codes for _, codes in stages))
-    found: list[FunnelStage] = []
+    all_codes = frozenset().union(*(codes for _, codes in stages))
+    stages_so_far: list[FunnelStage] = []
     for name, codes in stages:
         is_last = name == stages[-1][0]
         dropped: Counter[str] = Counter()
         for (where, code), number in outcomes.items():
-            if code and (where in codes or (is_last and where not in named)):
+            if code and (where in codes or (is_last and where not in all_codes)):
                 dropped[code] += number
-        found.append(_stage(name, unit, entered, dropped))
-        entered = found[-1].passed
-    return tuple(found)
+        stages_so_far.append(_stage(name, unit, entered, dropped))
+        entered = stages_so_far[-1].passed
+    return tuple(stages_so_far)
 
 
 def _stage(name: str, unit: str, entered: int, dropped: Counter[str]) -> FunnelStage:

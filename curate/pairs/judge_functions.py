@@ -80,9 +80,9 @@ def joint_asks(
         return readings[0].model_copy(update={"values": values})
 
     async def score_role(part: Dialogue, turn: int) -> AdherenceTurn:
-        asked = [judge.score_role for judge in judges if judge.score_role is not None]
+        scorers = [judge.score_role for judge in judges if judge.score_role is not None]
         assert join_role is not None
-        return join_role([await ask(part, turn) for ask in asked])
+        return join_role([await ask(part, turn) for ask in scorers])
 
     return replace(
         judges[0],

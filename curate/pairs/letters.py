@@ -175,9 +175,9 @@ def _pick_label(completion: Completion, question: ClosedQuestion, min_coverage: 
         detail = f"the letters hold {mass.coverage:.2f} of the mass"
         return Pick(None, question.neutralised, UnscoredReason.LOW_COVERAGE, detail)
     unseen = _most_of_the_unlisted(completion)
-    found = {label: mass.logprobs.get(label, unseen) for label in question.labels}
-    total = logsumexp(list(found.values()))
-    shares = {label: value - total for label, value in found.items()}
+    logprobs = {label: mass.logprobs.get(label, unseen) for label in question.labels}
+    total = logsumexp(list(logprobs.values()))
+    shares = {label: value - total for label, value in logprobs.items()}
     return Pick(mass.best, question.neutralised, logprobs=shares)
 
 
@@ -185,8 +185,8 @@ def _most_of_the_unlisted(completion: Completion) -> float:
     """The most that the log-probability of a token can be that the engine did not list: no more than the
     least that it listed, nor than the mass that is left."""
     listed = [value for _, value in completion.first_token if value > -math.inf]
-    left = 1 - sum(math.exp(value) for value in listed)
-    return min(*listed, math.log(max(left, _LEAST_SHARE)))
+    remaining = 1 - sum(math.exp(value) for value in listed)
+    return min(*listed, math.log(max(remaining, _LEAST_SHARE)))
 
 
 def _pick_json(completion: Completion, question: ClosedQuestion) -> Pick:

@@ -62,20 +62,20 @@ def natural_candidates(
     """Yield pairs as `iter_natural_pairs` does, each with the dialogue that it is named after."""
     if not config.enabled:
         return
-    done: set[int] = set()
-    seen: set[int] = set()
+    groups_done: set[int] = set()
+    pair_ids: set[int] = set()
     for key, members in groupby(dialogues, _group_key):
         if key is None:
             continue
-        if hash(key) in done:
+        if hash(key) in groups_done:
             raise UsageError(
                 "the dialogues of a group do not stand together",
                 got=f"group {key!r} twice, with other groups between",
                 expected="dialogues ordered by group",
                 fix="sort by group, or pass them through gather_groups (in memory)",
             )
-        done.add(hash(key))
-        yield from _pairs_of_group(list(members), config, seen)
+        groups_done.add(hash(key))
+        yield from _pairs_of_group(list(members), config, pair_ids)
 
 
 def _group_key(dialogue: Dialogue) -> tuple[str, str] | None:
@@ -85,20 +85,20 @@ def _group_key(dialogue: Dialogue) -> tuple[str, str] | None:
 
 
 def _pairs_of_group(
-    members: list[Dialogue], config: NaturalConfig, seen: set[int]
+    members: list[Dialogue], config: NaturalConfig, pair_ids: set[int]
 ) -> Iterator[tuple[PreferencePair, Dialogue]]:
     """Yield the group's records: passed and dropped ones are each bounded by `max_per_group`.
 
-    `seen` holds the ids of all records so far, half of each.
+    `pair_ids` holds the ids of all records so far, half of each.
     """
     counts = {"passed": 0, "dropped": 0}
     over_limit: tuple[PreferencePair, Dialogue] | None = None
     left_out = 0
     for couple in find_couples(members, config):
         record = _record(couple, config)
-        if (half := int(record.pair_id[:16], 16)) in seen:
+        if (half := int(record.pair_id[:16], 16)) in pair_ids:
             record = _record(couple, config, duplicate=True)
-        seen.add(half)
+        pair_ids.add(half)
         kind = "passed" if record.drop_reason is None else "dropped"
         counts[kind] += 1
         if counts[kind] <= config.max_per_group:

@@ -107,9 +107,9 @@ def specifics_questions(
     A detail's meaning is the detail itself; `NONE` says that none is.
     """
     body = fenced_message("candidate", message)
-    shown = {detail: defuse(" ".join(detail.split())) for detail in details}
-    count = body.count + sum(detail.count for detail in shown.values())
-    texts = {detail: text.text for detail, text in shown.items()}
+    defused = {detail: defuse(" ".join(detail.split())) for detail in details}
+    count = body.count + sum(detail.count for detail in defused.values())
+    texts = {detail: text.text for detail, text in defused.items()}
     texts[NONE] = "none of them is made up"
     return _in_every_order(prompt, "specifics", texts, count, candidate=body.text)
 
@@ -120,8 +120,8 @@ def suffices_questions(dialogue: Dialogue, turn: int, later: Sequence[int]) -> l
         "yes": "yes, its later faults follow from it",
         "no": "no, at least one of them is a fault of its own",
     }
-    named = f"turn{'s' if len(later) > 1 else ''} {listed(later)}"
-    return _in_every_order(dialogue, "suffices", texts, 0, turn=str(turn), later=named)
+    later_turns = f"turn{'s' if len(later) > 1 else ''} {listed(later)}"
+    return _in_every_order(dialogue, "suffices", texts, 0, turn=str(turn), later=later_turns)
 
 
 def failed_questions(
@@ -137,8 +137,10 @@ def failed_questions(
     texts = {**options, NONE: "none of them can be named"}
     tools = fenced_tools(dialogue)
     count = tools.count + sum(body.count for body in bodies)
-    shown = "".join(f"Message {at}\n{body.text}" for at, body in enumerate(bodies, start=1))
-    values = {"tools": tools.text, "turn": str(turn), "messages": shown}
+    numbered_messages = "".join(
+        f"Message {at}\n{body.text}" for at, body in enumerate(bodies, start=1)
+    )
+    values = {"tools": tools.text, "turn": str(turn), "messages": numbered_messages}
     return _in_every_order(dialogue, "failed", texts, count, **values)
 
 
@@ -157,15 +159,15 @@ def revision(
 ) -> tuple[Trunk, str]:
     """Return trunk and question that ask for a minimal revision of `original`, told the issue.
 
-    Of a message that calls tools the calls are mended, and asked for as JSON objects.
+    Where a message calls tools its calls are revised, and asked for as JSON objects.
     """
     is_call = bool(original.tool_calls)
-    shown = trunk(REVISE_CALL if is_call else REVISE, prompt, prompt.turns)
-    given = fenced_tools(prompt).text if is_call else ""
-    kept = f"Principles it must hold to:\n{_numbered(principles)}\n" if principles else ""
-    return shown, (
-        f"{given}The message to mend\n{fenced_message('reply', original).text}"
-        f"{kept}Issue: {defuse(' '.join(issue.split())).text}\n"
+    start = trunk(REVISE_CALL if is_call else REVISE, prompt, prompt.turns)
+    tools = fenced_tools(prompt).text if is_call else ""
+    rules = f"Principles it must hold to:\n{_numbered(principles)}\n" if principles else ""
+    return start, (
+        f"{tools}The message to mend\n{fenced_message('reply', original).text}"
+        f"{rules}Issue: {defuse(' '.join(issue.split())).text}\n"
         f"Write the mended {'calls' if is_call else 'message'}.\n"
     )
 
@@ -214,14 +216,14 @@ def closed(
     dialogue: Dialogue, text: str, letters: Mapping[str, str], purpose: str, count: int
 ) -> ClosedQuestion:
     """Return a question behind the dialogue, its letters with their meanings, strings defused in its text."""
-    shown = examined(dialogue)
+    start = examined(dialogue)
     return ClosedQuestion(
-        shown,
+        start,
         f"{text}\n",
         tuple(letters),
         tuple(letters.values()),
         purpose,
-        shown.neutralised + count,
+        start.neutralised + count,
     )
 
 

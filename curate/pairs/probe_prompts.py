@@ -65,10 +65,10 @@ async def rewritten(
     text = message.content.strip()
     least, most = (round(len(text) * (1 + way * slack)) for way in (-1, 1))
     sections = prompt_sections("pairs", "probe")
-    shown = {"message": fenced_message("reply", message).text, "least": least, "most": most}
-    question = fill(sections["reword"], **shown)
+    values = {"message": fenced_message("reply", message).text, "least": least, "most": most}
+    question = fill(sections["reword"], **values)
     if fault is not None:
-        question = fill(sections["plant"], fault=fault, **shown)
+        question = fill(sections["plant"], fault=fault, **values)
     reason = ""
     for sample in range(_TRIES):
         request = Request(

@@ -38,8 +38,8 @@ async def repair_suffices(
     if choice.best is None:
         return unscored(nothing, choice.reason, f"does it suffice: {choice.detail}")
     if choice.best != "yes":
-        named = ", ".join(map(str, later))
-        detail = f"the judge says that a fault of turn {named} would stay"
+        later_turns = ", ".join(map(str, later))
+        detail = f"the judge says that a fault of turn {later_turns} would stay"
         return CheckOutcome(nothing, DropReason.DOES_NOT_SUFFICE, detail)
     return CheckOutcome(nothing)
 

@@ -104,10 +104,10 @@ class Survey:
 
 def survey(pairs: Iterable[PreferencePair]) -> Survey:
     """Summarise what these pairs show of their judge."""
-    found = Survey()
+    totals = Survey()
     for pair in pairs:
-        found.add(pair)
-    return found
+        totals.add(pair)
+    return totals
 
 
 def pull_of(check: PairCheck) -> float | None:
@@ -136,12 +136,12 @@ def hold_by_itself(check: PairCheck, config: VerifyConfig) -> CheckOutcome:
     return hold(check, config, abs(pull_of(check) or 0.0))
 
 
-def settle(pair: PreferencePair, found: Survey, config: VerifyConfig) -> PreferencePair:
+def settle(pair: PreferencePair, totals: Survey, config: VerifyConfig) -> PreferencePair:
     """Return the pair as decided: one that was left open for want of a curve passes or is dropped."""
     check = pair.check
     if pair.drop_reason is not None or check is None or check.decided_by != "uncalibrated":
         return pair
-    finding = hold(check, config, found.required(check))
+    finding = hold(check, config, totals.required(check))
     detail = "; ".join(part for part in (pair.detail, finding.detail) if part)
     return pair.model_copy(
         update={"check": finding.check, "drop_reason": finding.drop_reason, "detail": detail}
@@ -150,15 +150,15 @@ def settle(pair: PreferencePair, found: Survey, config: VerifyConfig) -> Prefere
 
 def hold_to_certificate(pair: PreferencePair, certificate: Certificate) -> PreferencePair:
     """Drop a pair that passed if its score is missing or below the certified threshold; return the pair."""
-    held = certificate.certified
-    if pair.drop_reason is not None or held.column is None or held.threshold is None:
+    limit = certificate.certified
+    if pair.drop_reason is not None or limit.column is None or limit.threshold is None:
         return pair
-    score = None if pair.check is None else getattr(pair.check, held.column)
-    if score is not None and score >= held.threshold:
+    score = None if pair.check is None else getattr(pair.check, limit.column)
+    if score is not None and score >= limit.threshold:
         return pair
-    detail = f"{held.column} {'none' if score is None else f'{score:.4g}'}, certified from {held.threshold:.4g} on"
-    said = "; ".join(part for part in (pair.detail, detail) if part)
-    return pair.model_copy(update={"drop_reason": DropReason.BELOW_CERTIFICATE, "detail": said})
+    detail = f"{limit.column} {'none' if score is None else f'{score:.4g}'}, certified from {limit.threshold:.4g} on"
+    details = "; ".join(part for part in (pair.detail, detail) if part)
+    return pair.model_copy(update={"drop_reason": DropReason.BELOW_CERTIFICATE, "detail": details})
 
 
 def agreement_warning(agreement: LabelAgreement) -> str:
@@ -170,7 +170,7 @@ def agreement_warning(agreement: LabelAgreement) -> str:
 
 
 def describe_decisions(
-    decided: Mapping[str, int], config: VerifyConfig | None, found: Survey
+    decided: Mapping[str, int], config: VerifyConfig | None, totals: Survey
 ) -> str:
     """Describe what decided about pairs that passed, with its figures.
 
@@ -178,15 +178,15 @@ def describe_decisions(
         decided: pairs by `PairCheck.decided_by`.
     """
     curve = None if config is None else config.curve
-    said = {
+    descriptions = {
         "uncalibrated": "the judge's preference alone, held against the spread of its taste for a position "
-        f"({found.spread or 0:.2f} in log-odds); not calibrated",
+        f"({totals.spread or 0:.2f} in log-odds); not calibrated",
         "letters": "the judge's choice in both orders, without log-probabilities; not calibrated",
         "data": "the data alone, with which the judge is not shown to agree",
     }
     if curve is not None:
-        said[curve.fitted_on] = curve.described
-    return "; ".join(f"{number} by {said[by]}" for by, number in decided.items())
+        descriptions[curve.fitted_on] = curve.described
+    return "; ".join(f"{number} by {descriptions[by]}" for by, number in decided.items())
 
 
 def leave_to_the_data(pair: PreferencePair) -> PreferencePair:

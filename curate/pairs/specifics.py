@@ -84,16 +84,16 @@ def specifics(text: str) -> list[Specific]:
     """Return the details a text states, each spelling once, in order; code blocks and list marks left out."""
     rest = _plain(_CODE.sub(" ", text))
     rest = _LIST_MARK.sub(lambda match: " " * len(match.group(0)), rest)
-    found: list[tuple[int, Specific]] = []
+    placed: list[tuple[int, Specific]] = []
     for kind, pattern in _PATTERNS:
-        found.extend(
+        placed.extend(
             (match.start(), Specific(kind, match.group(0).rstrip(".,;:!?'\"").strip()))
             for match in pattern.finditer(rest)
         )
         rest = pattern.sub(lambda match: "\x00" * len(match.group(0)), rest)
-    found.extend(_names(rest))
-    found.sort(key=lambda entry: entry[0])
-    return list(dict.fromkeys(specific for _, specific in found))
+    placed.extend(_names(rest))
+    placed.sort(key=lambda entry: entry[0])
+    return list(dict.fromkeys(specific for _, specific in placed))
 
 
 def message_text(message: Message) -> str:
@@ -120,7 +120,7 @@ class Support:
         self._numbers |= {str(_WORDED[word]) for word in self._words if word in _WORDED}
         self._squeezed = {_squeezed(word) for word in folded.split()}
         self._dates = [
-            _date_parts(found.text) for found in specifics(whole) if found.kind == "date"
+            _date_parts(detail.text) for detail in specifics(whole) if detail.kind == "date"
         ]
 
     def holds(self, specific: Specific) -> bool:
@@ -133,7 +133,7 @@ class Support:
                 return self._words.issuperset(_name_parts(specific.text))
             case "date":
                 parts = _date_parts(folded)
-                return any(parts <= known for known in self._dates)
+                return any(parts <= date for date in self._dates)
             case "number" | "amount":
                 if folded in _WORDED:
                     return str(_WORDED[folded]) in self._numbers
@@ -150,14 +150,14 @@ def unsupported(prompt: Dialogue, chosen: Message, rejected: Message) -> list[st
     Args:
         prompt: the dialogue up to the two sides.
     """
-    given = [message_text(message) for message in (*prompt.messages, rejected)]
-    given += [call.name for message in prompt.messages for call in message.tool_calls]
-    given += [json.dumps(tool, ensure_ascii=False) for tool in prompt.tools]
-    given += [prompt.role_definition or "", prompt.scenario or "", *prompt.evidence]
+    sources = [message_text(message) for message in (*prompt.messages, rejected)]
+    sources += [call.name for message in prompt.messages for call in message.tool_calls]
+    sources += [json.dumps(tool, ensure_ascii=False) for tool in prompt.tools]
+    sources += [prompt.role_definition or "", prompt.scenario or "", *prompt.evidence]
     stated = specifics(message_text(chosen))
     if not stated:
         return []
-    support = Support(given)
+    support = Support(sources)
     return list(dict.fromkeys(item.text for item in stated if not support.holds(item)))
 
 

@@ -134,16 +134,16 @@ def weigh(
     rejected: SideScores,
     token_ratio: float,
     config: VerifyConfig,
-    known: PairCheck = _NOTHING,
+    so_far: PairCheck = _NOTHING,
 ) -> CheckOutcome:
     """Hold the scores of both sides against each other; pure.
 
-    `known` is what was found before; the figures are added to it. Drop reason: `other_dimension_fell`.
+    `so_far` holds the figures of earlier checks; these are added to it. Drop reason: `other_dimension_fell`.
     """
     differences = tuple(
         ours - theirs for ours, theirs in zip(chosen.compared, rejected.compared, strict=True)
     )
-    check = known.model_copy(
+    check = so_far.model_copy(
         update={
             "chosen_scores": chosen.means,
             "rejected_scores": rejected.means,
@@ -196,8 +196,8 @@ def hold(check: PairCheck, config: VerifyConfig, required: float) -> CheckOutcom
     evidence = check.evidence or 0.0
     low, high = config.length_ratio
     ratio = check.token_ratio or 1.0
-    asked = required if low <= ratio <= high else required * config.length_margin_factor
-    check = check.model_copy(update={"required": asked})
+    needed = required if low <= ratio <= high else required * config.length_margin_factor
+    check = check.model_copy(update={"required": needed})
     if evidence <= 0:
         return CheckOutcome(
             check, DropReason.REJECTED_PREFERRED, f"evidence {evidence:.2f}, above 0 required"
@@ -206,8 +206,8 @@ def hold(check: PairCheck, config: VerifyConfig, required: float) -> CheckOutcom
         return CheckOutcome(
             check, DropReason.BELOW_MARGIN, f"evidence {evidence:.2f}, required {required:.2f}"
         )
-    if evidence < asked - _EPSILON:
-        detail = f"token ratio {ratio:.2f}: evidence {evidence:.2f}, required {asked:.2f}"
+    if evidence < needed - _EPSILON:
+        detail = f"token ratio {ratio:.2f}: evidence {evidence:.2f}, required {needed:.2f}"
         return CheckOutcome(check, DropReason.LENGTH_ONLY, detail)
     return CheckOutcome(check)
 
@@ -220,9 +220,9 @@ def _decide_by_letters(check: PairCheck) -> CheckOutcome:
             check, DropReason.REJECTED_PREFERRED, "the judge prefers the original in both orders"
         )
     if not all(preferred):
-        shown = "first" if check.preferred_first else "second"
+        place = "first" if check.preferred_first else "second"
         return CheckOutcome(
-            check, DropReason.ORDER_FLIP, f"chosen is preferred only when shown {shown}"
+            check, DropReason.ORDER_FLIP, f"chosen is preferred only when shown {place}"
         )
     if (check.margin or 0.0) <= 0:
         return CheckOutcome(check, DropReason.BELOW_MARGIN, f"margin {check.margin or 0.0:.2f}")
@@ -240,7 +240,9 @@ async def compare_orders(
     if asks.jury:
         each = [await compare_orders(sides, check, judge, config) for judge in asks.jury]
         unread_by = next((outcome for outcome in each if outcome.drop_reason is not None), None)
-        return unread_by or CheckOutcome(joint_preference([one.check for one in each], asks.rule))
+        return unread_by or CheckOutcome(
+            joint_preference([outcome.check for outcome in each], asks.rule)
+        )
     chosen, rejected = sides.chosen, sides.rejected
     orders = ((chosen, rejected), (rejected, chosen))
     questions = [comparison(sides.prompt, *order) for order in orders]
@@ -276,26 +278,26 @@ def joint_preference(checks: Sequence[PairCheck], rule: JuryRule) -> PairCheck:
     """
 
     def odds(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return of_several(known, rule) if len(known) == len(values) else None
+        values_given = [value for value in values if value is not None]
+        return of_several(values_given, rule) if len(values_given) == len(values) else None
 
     def preferred(answers: Sequence[bool | None]) -> bool:
         return all(answers) if rule == "minimum" else 2 * sum(map(bool, answers)) > len(answers)
 
     shares = [
-        sigmoid(held.preference)
-        if held.preference is not None
-        else fmean(map(float, (held.preferred_first or False, held.preferred_second or False)))
-        for held in checks
+        sigmoid(check.preference)
+        if check.preference is not None
+        else fmean(map(float, (check.preferred_first or False, check.preferred_second or False)))
+        for check in checks
     ]
     return checks[0].model_copy(
         update={
-            "preferred_first": preferred([held.preferred_first for held in checks]),
-            "preferred_second": preferred([held.preferred_second for held in checks]),
-            "log_odds_first": odds([held.log_odds_first for held in checks]),
-            "log_odds_second": odds([held.log_odds_second for held in checks]),
-            "preference": odds([held.preference for held in checks]),
-            "disagreement": fmean(abs(one - other) for one, other in combinations(shares, 2)),
+            "preferred_first": preferred([check.preferred_first for check in checks]),
+            "preferred_second": preferred([check.preferred_second for check in checks]),
+            "log_odds_first": odds([check.log_odds_first for check in checks]),
+            "log_odds_second": odds([check.log_odds_second for check in checks]),
+            "preference": odds([check.preference for check in checks]),
+            "disagreement": fmean(abs(share - other) for share, other in combinations(shares, 2)),
         }
     )
 
@@ -363,10 +365,10 @@ async def _check_facts(sides: Sides, check: PairCheck, asks: JudgeAsks) -> Check
         return CheckOutcome(check)
     values: list[float] = []
     for part in sides.parts:
-        found = await asks.score_facts(part, sides.turn)
-        if isinstance(found, Unscored):
-            return unscored(check, found.reason, f"facts: {found.reason} {found.detail}".strip())
-        values.append(1.0 if found.precision is None else found.precision)
+        claims = await asks.score_facts(part, sides.turn)
+        if isinstance(claims, Unscored):
+            return unscored(check, claims.reason, f"facts: {claims.reason} {claims.detail}".strip())
+        values.append(1.0 if claims.precision is None else claims.precision)
     chosen, rejected = values
     check = check.model_copy(update={"chosen_facts": chosen, "rejected_facts": rejected})
     if chosen < rejected - _EPSILON:
@@ -395,7 +397,7 @@ async def score_rejected(
     has no flaw by `config.min_good` (by calibrated levels where there are any), or no drop reason.
     """
     part = cut_after(prompt, rejected)
-    if not any(found.number == turn and found.in_rubric for found in part.turns):
+    if not any(scored_turn.number == turn and scored_turn.in_rubric for scored_turn in part.turns):
         detail = f"the rubric does not score turn {turn}"
         return None, unscored(PairCheck(), UnscoredReason.NO_ASSISTANT_TURN, detail)
     scores = await score_side(part, turn, asks, config.wordings)
@@ -460,9 +462,9 @@ async def verify_sides(
     if compared.drop_reason is not None:
         return compared
     decided = decide(compared.check, config)
-    for found in (original, weighed, decided):
-        if found.drop_reason is not None and not (may_be_fine and found is original):
-            return CheckOutcome(decided.check, found.drop_reason, found.detail)
+    for step in (original, weighed, decided):
+        if step.drop_reason is not None and not (may_be_fine and step is original):
+            return CheckOutcome(decided.check, step.drop_reason, step.detail)
     finding = await check_specifics(sides, decided.check, asks, config)
     if finding.drop_reason is None:
         finding = await check_role_and_facts(sides, finding.check, asks, config)

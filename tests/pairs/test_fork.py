@@ -518,7 +518,7 @@ async def test_every_candidate_gives_one_record() -> None:
 
 
 def test_a_fork_without_any_candidate_is_refused_by_the_config() -> None:
-    with pytest.raises(ValueError, match="no candidate"):
+    with pytest.raises(ValueError, match="a fork needs candidates"):
         ForkConfig(resamples=0, guided_revision=False)
     with pytest.raises(ValueError, match="length_ratio"):
         ForkConfig(length_ratio=(1.1, 1.2))

@@ -138,17 +138,17 @@ class TokenEncoder:
         limit = token_limit(tokenizer, model)
         # The package asks byte-level BPE tokenizers to treat the first word like any other.
         gap = " " if type(tokenizer).__name__.startswith(("Roberta", "GPT2")) else ""
-        found: list[list[int]] = tokenizer(
+        token_ids: list[list[int]] = tokenizer(
             [gap + text.strip() for text in texts], truncation=True, max_length=limit + 1
         )["input_ids"]
-        over = [place for place, ids in enumerate(found) if len(ids) > limit]
+        over = [place for place, ids in enumerate(token_ids) if len(ids) > limit]
         if over:
             self.cut += len(over)
             again = [gap + texts[place].strip() for place in over]
             cut = tokenizer(again, truncation=True, max_length=limit)["input_ids"]
             for place, ids in zip(over, cut, strict=True):
-                found[place] = ids
-        return found
+                token_ids[place] = ids
+        return token_ids
 
     def encode(self, texts: Sequence[str]) -> list[tuple[list[int], Any]]:
         """Return ids and states (tokens, dimensions; float32, each row of length 1) of each text, in order."""
@@ -206,8 +206,8 @@ class BertScore(ComparisonMethod):
         """Return F1, or with a baseline what is left of it above the baseline (then it can be below 0)."""
         if not case.references:
             return NO_REFERENCE
-        found = self.pairs([(case.candidate, text) for text in case.references])
-        best = max(f1 for _, _, f1 in found)
+        triples = self.pairs([(case.candidate, text) for text in case.references])
+        best = max(f1 for _, _, f1 in triples)
         if self._baseline is not None:
             best = (best - self._baseline[2]) / (1 - self._baseline[2])
         return CaseReading(best)
@@ -217,10 +217,13 @@ class BertScore(ComparisonMethod):
 
         def match(owed: Sequence[tuple[str, str]]) -> list[Triple]:
             states = self._states_of([text for pair in owed for text in pair])
-            return [_match(states[one], states[other], self._weight) for one, other in owed]
+            return [
+                _match(states[candidate], states[reference], self._weight)
+                for candidate, reference in owed
+            ]
 
-        kept = kept_pairs(self._store, self._name, _TRIPLE, pairs, match)
-        return [(precision, recall, f1) for precision, recall, f1 in kept]
+        triples = kept_pairs(self._store, self._name, _TRIPLE, pairs, match)
+        return [(precision, recall, f1) for precision, recall, f1 in triples]
 
     def describe(self) -> dict[str, Any]:
         """Return what the identity records."""
@@ -248,9 +251,9 @@ class BertScore(ComparisonMethod):
         """Return states of the unique texts; those least recently used are let go beyond a bound of memory."""
         needed = dict.fromkeys(texts)
         fresh = [text for text in needed if text not in self._states]
-        for text, found in zip(fresh, self.encoder.encode(fresh) if fresh else (), strict=True):
-            self._states[text] = found
-            self._held += found[1].nbytes
+        for text, state in zip(fresh, self.encoder.encode(fresh) if fresh else (), strict=True):
+            self._states[text] = state
+            self._held += state[1].nbytes
         result = {text: self._states[text] for text in needed}
         for text in needed:
             self._states.move_to_end(text)

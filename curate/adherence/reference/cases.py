@@ -88,10 +88,10 @@ def cases_of(dialogue: Dialogue) -> list[Case] | None:
     assistant turns, since nobody can say then which belongs to which.
     """
     turns = [turn for turn in dialogue.turns if turn.has_assistant]
-    given = dialogue.references
-    if len(given) > len(turns):
+    references = dialogue.references
+    if len(references) > len(turns):
         return None
-    padded = (*given, *((),) * (len(turns) - len(given)))
+    padded = (*references, *((),) * (len(turns) - len(references)))
     role = (dialogue.role_definition or "").strip()
     return [
         Case(turn.number, _text(turn), tuple(t for t in texts if t.strip()), role)
@@ -130,15 +130,15 @@ def kept_pairs(
         name: of all that determines them beside the texts.
     """
     keys = [key_of(name, *pair) for pair in pairs]
-    kept = {key: form.unpack(figures) for key, figures in store.get(keys).items()}
-    owed = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in kept}
+    stored = {key: form.unpack(figures) for key, figures in store.get(keys).items()}
+    owed = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in stored}
     if owed:
         fresh = dict(zip(owed, compute(list(owed.values())), strict=True))
         store.put((key, form.pack(*figures)) for key, figures in fresh.items())
-        kept |= fresh
-    return [kept[key] for key in keys]
+        stored |= fresh
+    return [stored[key] for key in keys]
 
 
 def _text(turn: Turn) -> str:
-    said = (m.content.strip() for m in turn.messages if m.role == "assistant")
-    return "\n\n".join(text for text in said if text)
+    contents = (m.content.strip() for m in turn.messages if m.role == "assistant")
+    return "\n\n".join(text for text in contents if text)

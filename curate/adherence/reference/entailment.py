@@ -48,14 +48,16 @@ class PairClassifier:
         auto = "AutoModelForSequenceClassification"
         tokenizer, model = load_model(auto, config.nli_model, config)
         labels = {int(index): str(name) for index, name in model.config.id2label.items()}
-        found = [index for index, name in labels.items() if name.lower().startswith("contradict")]
-        if len(found) != 1:
+        contradiction_labels = [
+            index for index, name in labels.items() if name.lower().startswith("contradict")
+        ]
+        if len(contradiction_labels) != 1:
             raise UsageError(
                 "this model is no NLI classifier",
                 got=f"{config.nli_model} with labels {', '.join(labels.values())}",
                 expected="one label named contradiction",
             )
-        return tokenizer, model.to(device_of(config)), found[0]
+        return tokenizer, model.to(device_of(config)), contradiction_labels[0]
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -72,7 +74,7 @@ class PairClassifier:
 
         tokenizer, model, label = self._loaded
         limit = token_limit(tokenizer, model)
-        found = [False] * len(pairs)
+        contradicted = [False] * len(pairs)
         order = sorted(range(len(pairs)), key=lambda at: -sum(map(len, pairs[at])))
         for start in range(0, len(order), _BATCH):
             places = order[start : start + _BATCH]
@@ -85,9 +87,9 @@ class PairClassifier:
             with torch.inference_mode():
                 best = model(**batch).logits.argmax(dim=-1)
             for place, index in zip(places, best.tolist(), strict=True):
-                found[place] = index == label
+                contradicted[place] = index == label
         self.classified += len(pairs)
-        return found
+        return contradicted
 
 
 class Entailment(ComparisonMethod):

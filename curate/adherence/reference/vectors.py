@@ -141,14 +141,14 @@ class Distance(ComparisonMethod):
 
     def describe(self) -> dict[str, Any]:
         """Return what the identity records."""
-        kept = {} if self._components is None else {"components": self._components}
+        reduction = {} if self._components is None else {"components": self._components}
         config = self._config
         return {
             **self._embedder.encoder.identity,
             "alpha": config.alpha,
             "scale": config.scale,
             "ridge": config.ridge,
-            **kept,
+            **reduction,
             "fit": self._digest.hexdigest(),
         }
 
