@@ -1,7 +1,7 @@
 """The one input record, and how its turns are numbered.
 
-Every source is normalised to `Dialogue`; every later stage reads nothing else. The records are frozen,
-so a dialogue can be shared between stages and its content hash stays true.
+Every source is normalised to `Dialogue`; every later stage reads nothing else. The records are frozen, so a
+dialogue can be shared between stages and its content hash stays valid.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from curate.notebook import cell, dialogue_parts
 
 Role = Literal["system", "user", "assistant", "tool"]
 RoleOrigin = Literal["field", "system", "recipe"]
-"""Where a role definition is from: a field of the data, its system message, or the recipe."""
+"""Where a role definition comes from: a field of the data, its system message, or the recipe."""
 
 _THINKING = re.compile(
     r"(?<!`)<think(?:ing)?>(?:(.*?)</think(?:ing)?>|.*)", re.DOTALL | re.IGNORECASE
 )
-"""A block of thinking, unless the text only talks about the tag (in backticks). One that is never closed is the rest of
-the text, without a group: else each of many such tags would be looked behind to the end."""
+"""A block of thinking, unless the text only mentions the tag (in backticks). A block that is never closed matches the
+rest of the text, without a group: otherwise many such tags would each be searched to the end."""
 _OPENED_BEFORE = re.compile(
     r"\A((?:(?!<think).)*?)(?<!`)</think(?:ing)?>(?:\s*\n|\s*\Z|(?=\w))", re.DOTALL | re.IGNORECASE
 )
@@ -35,7 +35,7 @@ _OPENED_BEFORE = re.compile(
 _NEVER_CLOSED = re.compile(r"\A\s*<think(?:ing)?>(.*)\Z", re.DOTALL | re.IGNORECASE)
 
 _UNSEEN = {"id", "group", "reward", "labels", "metadata", "lineage"}
-"""Fields of a dialogue that no judge is shown."""
+"""Fields of a dialogue that no judge sees."""
 
 
 class Frozen(BaseModel):
@@ -47,67 +47,97 @@ class Frozen(BaseModel):
 class ToolCall(Frozen):
     """One call of a tool by the assistant."""
 
-    name: str
+    name: str = Field(description="Name of the tool.")
     arguments: dict[str, Any] | str = Field(
-        default_factory=dict, description="The parsed object; the raw text where it is not one."
+        default_factory=dict,
+        description="The arguments as an object; the raw text if it is not a JSON object.",
     )
-    id: str | None = None
+    id: str | None = Field(None, description="Id of the call, which the tool's result refers to.")
 
 
 class Message(Frozen):
-    """One message. `content` is text; a null content is the empty string."""
+    """One message of a dialogue."""
 
-    role: Role
-    content: str = ""
-    name: str | None = None
-    tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str | None = None
-    reasoning: str | None = Field(None, description="Thinking that was parsed off the content.")
+    role: Role = Field(description="Who speaks.")
+    content: str = Field(
+        "", description="The text; a null content in the data is the empty string."
+    )
+    name: str | None = Field(
+        None, description="Name of the speaker or tool, if the data gives one."
+    )
+    tool_calls: tuple[ToolCall, ...] = Field(
+        (), description="Tool calls that the assistant makes in this message."
+    )
+    tool_call_id: str | None = Field(
+        None, description="For a tool's result: id of the call it answers."
+    )
+    reasoning: str | None = Field(
+        None, description="The assistant's thinking, separated from the content."
+    )
 
 
 class Lineage(Frozen):
-    """Where a dialogue came from. `rows` count from 1 within `file`."""
+    """Where a dialogue came from."""
 
-    source: str
-    file: str
-    rows: tuple[int, ...]
+    source: str = Field(description="Name of the source in the recipe.")
+    file: str = Field(description="File within the source.")
+    rows: tuple[int, ...] = Field(description="Numbers of the rows in the file, counted from 1.")
     part: str | None = Field(
-        None, description="Which part of the row: a path of a tree, 'chosen', …"
+        None,
+        description="Part of the row, if it gives several dialogues: the path of a tree, `chosen`, …",
     )
     role_from: RoleOrigin | None = Field(
         None,
-        description="Where the role definition is from: a field of the data, its system message, or the "
-        "recipe. Null where there is none.",
+        description="Where the role definition comes from: `field` of the data, its `system` message, or "
+        "the `recipe`; null if there is none.",
     )
 
 
 class Dialogue(Frozen):
-    """A conversation with everything the data says about it."""
+    """A conversation with everything that the data says about it."""
 
-    id: str
-    messages: tuple[Message, ...]
-    role_definition: str | None = None
-    scenario: str | None = None
-    tools: tuple[dict[str, Any], ...] = ()
-    expected_outcomes: tuple[str, ...] = ()
-    expected_tools: tuple[ToolCall, ...] = ()
-    references: tuple[tuple[str, ...], ...] = Field(
-        (), description="Per assistant turn, in order: texts that would have been right."
+    id: str = Field(description="Id of the dialogue.")
+    messages: tuple[Message, ...] = Field(description="The messages in order.")
+    role_definition: str | None = Field(
+        None, description="The role that the assistant should keep to."
     )
-    evidence: tuple[str, ...] = ()
-    emphasis: str | None = Field(None, description="What to weigh when this dialogue is judged.")
-    group: str | None = Field(None, description="Task or tree id shared by alternatives.")
-    reward: float | None = None
-    labels: dict[str, Any] = Field(default_factory=dict)
-    metadata: dict[str, Any] = Field(default_factory=dict)
-    lineage: Lineage | None = None
+    scenario: str | None = Field(
+        None, description="The situation that the dialogue takes place in."
+    )
+    tools: tuple[dict[str, Any], ...] = Field(
+        (), description="Schemas of the tools that the assistant can call."
+    )
+    expected_outcomes: tuple[str, ...] = Field(
+        (), description="Outcomes that the dialogue should reach."
+    )
+    expected_tools: tuple[ToolCall, ...] = Field(
+        (), description="Tool calls that the assistant should make."
+    )
+    references: tuple[tuple[str, ...], ...] = Field(
+        (), description="Texts that would have been correct, for each assistant turn in order."
+    )
+    evidence: tuple[str, ...] = Field((), description="Texts that facts can be checked against.")
+    emphasis: str | None = Field(
+        None, description="What a judge should weigh most in this dialogue."
+    )
+    group: str | None = Field(None, description="Task or tree id that alternative dialogues share.")
+    reward: float | None = Field(
+        None, description="Reward of the trajectory, in the data's own unit."
+    )
+    labels: dict[str, Any] = Field(
+        default_factory=dict, description="Labels of the data by name; no judge sees them."
+    )
+    metadata: dict[str, Any] = Field(
+        default_factory=dict, description="Other fields of the data; no judge sees them."
+    )
+    lineage: Lineage | None = Field(None, description="Where the dialogue came from.")
 
     @classmethod
     def from_json(cls, line: bytes, content_hash: str) -> Self:
-        """Read a dialogue whose content hash is known already; working it out takes as long as reading.
+        """Read a dialogue whose content hash is already known, since computing it takes as long as reading.
 
         Raises:
-            ValueError: the line is no dialogue.
+            ValueError: the line is not a dialogue.
         """
         dialogue = cls.model_validate_json(line)
         dialogue.__dict__["content_hash"] = content_hash
@@ -115,7 +145,7 @@ class Dialogue(Frozen):
 
     @cached_property
     def content_hash(self) -> str:
-        """128-bit hash (32 hex digits) of what a judge can see: not of id, labels, metadata or lineage."""
+        """Return a 128-bit hash (32 hex digits) of what a judge can see; id, labels, metadata and lineage are not part of it."""
         seen = self.model_dump(
             mode="json",
             exclude=_UNSEEN,
@@ -127,11 +157,11 @@ class Dialogue(Frozen):
 
     @cached_property
     def turns(self) -> tuple[Turn, ...]:
-        """The dialogue's turns in order; see `number_turns`."""
+        """Return the dialogue's turns in order; see `number_turns`."""
         return number_turns(self.messages)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As pydantic's, but what was worked out from the fields is worked out anew where one has changed."""
+        """Copy as pydantic does, and drop cached values computed from a field that changes."""
         copied = super().model_copy(update=update, deep=deep)
         changed = set(update or ())
         if changed - _UNSEEN:
@@ -142,7 +172,7 @@ class Dialogue(Frozen):
 
     @property
     def system_text(self) -> str | None:
-        """The text of the leading system messages, or None."""
+        """Return the text of the leading system messages, or None."""
         return leading_system_text(self.messages)
 
     def _repr_html_(self) -> str:
@@ -150,7 +180,7 @@ class Dialogue(Frozen):
 
     @property
     def turn_spans(self) -> list[tuple[int, int, int]]:
-        """Of each turn its number, its first message and the one after its last."""
+        """Return, for each turn, its number, the index of its first message and the index after its last."""
         return [(turn.number, turn.start, turn.stop) for turn in self.turns]
 
 
@@ -172,22 +202,22 @@ class Turn:
 
     @property
     def stop(self) -> int:
-        """Index after the turn's last message in the dialogue."""
+        """Return the index after the turn's last message in the dialogue."""
         return self.start + len(self.messages)
 
     @property
     def has_assistant(self) -> bool:
-        """True when there is something to score."""
+        """True when the turn has an assistant message, so that it can be scored."""
         return any(message.role == "assistant" for message in self.messages)
 
     @property
     def in_rubric(self) -> bool:
-        """True when the rubric scores this turn (turn 0 is shown, never scored)."""
+        """True when the rubric scores this turn (turn 0 is shown but never scored)."""
         return self.number > 0 and self.has_assistant
 
     @property
     def last_assistant_text(self) -> int | None:
-        """Index in the dialogue of the turn's last assistant message with text and no tool call, or None."""
+        """Return the index in the dialogue of the turn's last assistant message with text and no tool call, or None."""
         for offset in range(len(self.messages) - 1, -1, -1):
             message = self.messages[offset]
             if message.role == "assistant" and message.content.strip() and not message.tool_calls:
@@ -196,12 +226,12 @@ class Turn:
 
 
 def split_thinking(text: str) -> tuple[str, str | None]:
-    """Parse `<think>` blocks off what an assistant wrote, in data and in replies alike.
+    """Split `<think>` blocks off a text of the assistant, in data and in replies alike.
 
     Returns:
-        The text without them, and the thinking (None where there is none). A block that is never closed
-        leaves no text; one that was never opened is everything before the closing tag. A text that has
-        none, or talks about the tags in backticks, stays as it is.
+        The text without the blocks, and the thinking (None if there is none). A block that is never closed leaves no
+        text; for one that is never opened, everything before the closing tag is thinking. A text without tags, or that
+        mentions them in backticks, is returned unchanged.
     """
     if "think" not in text.lower():
         return text, None
@@ -222,8 +252,10 @@ def _unclosed(found: re.Match[str]) -> str:
 
 
 def function_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool definition in OpenAI's function form; a bare function and Anthropic's `input_schema` are brought
-    into it. What a policy is offered and what is exported is this form."""
+    """Return a tool definition in OpenAI's function form.
+
+    A bare function and Anthropic's `input_schema` are converted. Policies and exports get this form.
+    """
     if isinstance(tool.get("function"), Mapping):
         return {"type": "function", **tool}
     bare = {
@@ -235,7 +267,7 @@ def function_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def leading_system_text(messages: tuple[Message, ...]) -> str | None:
-    """The text of the leading system messages, or None."""
+    """Return the text of the leading system messages, or None."""
     system = takewhile(lambda message: message.role == "system", messages)
     return "\n\n".join(message.content for message in system if message.content) or None
 
@@ -243,9 +275,9 @@ def leading_system_text(messages: tuple[Message, ...]) -> str | None:
 def number_turns(messages: tuple[Message, ...]) -> tuple[Turn, ...]:
     """Split messages into turns.
 
-    A leading run of system messages belongs to no turn. Assistant (and tool) messages before any user
-    message form turn 0. A user message always opens a new turn, so two user messages in a row give a
-    turn without an assistant message, which is numbered and never scored.
+    System messages at the start belong to no turn. Assistant (and tool) messages before any user message form turn
+    0. A user message always opens a new turn, so two user messages in a row give a turn without an assistant message,
+    which is numbered and never scored.
     """
     turns: list[Turn] = []
     number, start = 0, None

@@ -1,10 +1,10 @@
-"""What the stages write. One model a record; `schemas/` is generated from these.
+"""Everything that stages write, one model per record; `schemas/` is generated from these models.
 
-In the order of a run: what the rubric judge says, role adherence and what calibrates it, decisions, pairs and the
-checks over them, and last what a run says of itself (`Manifest`). One catalogue, because a record is little but
-its fields and their meaning, and whoever reads a run folder meets them all.
+In the order of a run: the rubric judge's scores, role adherence and its calibration, decisions, pairs and the checks
+over them, and last the run's description of itself (`Manifest`). They are one room because a record is little more
+than its fields and their meaning, and readers of a run folder need all of them.
 
-A score that could not be had is `Unscored` with a reason: a state, never a number.
+A score that could not be obtained is `Unscored` with a reason: a state, never a number.
 """
 
 from curate.records.adherence import (

@@ -1,4 +1,4 @@
-"""What is said of how well a dialogue keeps to its role."""
+"""Scores of role adherence: how well a dialogue keeps to its role."""
 
 from __future__ import annotations
 
@@ -11,161 +11,211 @@ from curate.records.judgment import JudgeIdentity, JudgeOpinion
 
 
 class TurnReading(Frozen):
-    """One turn scored alone in a fresh context, to measure a pair's margin and the judge's noise."""
+    """Scores of one turn, judged alone in a fresh context, to measure a pair's margin and the judge's noise."""
 
-    turn: int
-    values: dict[str, float] = Field(description="Per turn dimension, 1-5.")
+    turn: int = Field(description="Number of the turn.")
+    values: dict[str, float] = Field(description="Score (1-5) by turn dimension.")
     wording: int = Field(0, description="Number of the paraphrase of the question.")
 
 
 ViolationKind = Literal["scope", "tone", "constructive", "other"]
-"""How a turn breaks its role: outside what it covers, in another manner, by not doing what it demands."""
+"""How a turn breaks its role: outside what it covers, in another manner, or by not doing what it demands."""
 
 
 class AdherenceReason(Frozen):
-    """What the judge said about its answer, asked for after the answer was given."""
+    """The judge's reason for its answer, asked for after the answer."""
 
     text: str = Field("", description="The justification.")
     violation: ViolationKind | None = Field(
-        None, description="Kind of the violation; null where the answer was that there is none."
+        None,
+        description="Kind of the violation: `scope`: outside what the role covers; `tone`: in another "
+        "manner; `constructive`: does not do what the role demands; `other`. null if there is "
+        "no violation.",
     )
     role_words: str = Field(
         "",
-        description="The words of the role definition that are broken, word for word as the judge saw it.",
+        description="The words of the role definition that are broken, quoted exactly.",
     )
     fault: str | None = Field(
         None,
-        description="What is missing, and why: `not_in_role` (no words, since those quoted do not stand in "
-        "the role), else there is no reason: `bad_reply`, `reply_cut`, `context_overflow`, `engine_error`.",
+        description="Why part of the reason is missing. `not_in_role`: the quoted words are not in the "
+        "role definition, so `role_words` is empty. With `bad_reply`, `reply_cut`, "
+        "`context_overflow` or `engine_error` there is no reason at all.",
     )
 
 
 class AdherenceTurn(Frozen):
-    """Role adherence of one assistant turn (turn 0 included). `score` is None where unscored."""
+    """Role adherence of one assistant turn, including turn 0."""
 
-    turn: int
-    score: float | None = Field(None, ge=0, le=1)
-    adherent: bool | None = None
-    coverage: float | None = Field(None, description="Mass on yes and no, continuous mode.")
+    turn: int = Field(description="Number of the turn.")
+    score: float | None = Field(
+        None, ge=0, le=1, description="Role adherence, 0-1; null if unscored."
+    )
+    adherent: bool | None = Field(
+        None, description="Whether the score reaches the threshold for turns; null if unscored."
+    )
+    coverage: float | None = Field(
+        None,
+        description="Continuous mode: probability (0-1) of yes and no together in the judge's first token.",
+    )
     raw_score: float | None = Field(
-        None, description="The score before recalibration, where a calibration is applied."
+        None, description="The score before calibration (0-1), where a calibration is applied."
     )
     imputed: bool = Field(
-        False, description="The score is 0.5 for want of evidence (`on_missing: half`)."
+        False,
+        description="The score is 0.5 because yes and no had too little probability (`on_missing: half`).",
     )
-    reason: AdherenceReason | None = Field(None, description="Where `include_reason` asks for it.")
-    unscored: str | None = Field(None, description="Reason code where there is no score.")
+    reason: AdherenceReason | None = Field(
+        None, description="The judge's reason, if `include_reason` asks for it."
+    )
+    unscored: str | None = Field(None, description="Reason code, if there is no score.")
 
 
 class ConversationAdherence(Frozen):
-    """The one answer of `evaluation_granularity: conversation`, beside the session score it gives."""
+    """The one answer of `evaluation_granularity: conversation`, which the session score comes from."""
 
-    coverage: float | None = None
-    raw_score: float | None = None
-    imputed: bool = False
-    reason: AdherenceReason | None = None
+    coverage: float | None = Field(
+        None,
+        description="Continuous mode: probability (0-1) of yes and no together in the judge's first token.",
+    )
+    raw_score: float | None = Field(
+        None, description="The score before calibration (0-1), where a calibration is applied."
+    )
+    imputed: bool = Field(
+        False,
+        description="The score is 0.5 because yes and no had too little probability (`on_missing: half`).",
+    )
+    reason: AdherenceReason | None = Field(
+        None, description="The judge's reason, if `include_reason` asks for it."
+    )
 
 
 class AdherenceTrend(Frozen):
-    """Does adherence change over a dialogue? Sources of the formulas: `curate.statistics.trend`."""
+    """Whether adherence changes over a dialogue. Sources of the formulas: `curate.statistics.trend`."""
 
     slope: float = Field(
-        description="Least squares, change of the score from one turn to the next."
+        description="Change of the score from one turn to the next (least squares)."
     )
     interval: tuple[float, float] = Field(
-        description="95 % interval of the slope, for any number of turns (Hoeffding)."
+        description="95 % interval of the slope, valid for any number of turns (Hoeffding)."
     )
-    p_value: float = Field(description="Mann-Kendall test, exact up to 40 turns, both directions.")
+    p_value: float = Field(
+        description="Two-sided p-value of the Mann-Kendall test, exact up to 40 turns."
+    )
 
 
 class AdherenceScore(Frozen):
-    """Role adherence of one dialogue. Scores lie in [0, 1]; 1 is full adherence."""
+    """Role adherence of one dialogue. Scores are 0-1; 1 is full adherence."""
 
     kind: Literal["adherence"] = "adherence"
-    dialogue_id: str
-    content_hash: str
-    identity: JudgeIdentity
-    scoring_method: str
-    output_mode: Literal["binary", "continuous"]
-    evaluation_granularity: Literal["turn", "conversation"]
-    definition: Literal["constructive", "restrictive"]
+    dialogue_id: str = Field(description="Id of the dialogue.")
+    content_hash: str = Field(description="Content hash of the dialogue (32 hex digits).")
+    identity: JudgeIdentity = Field(
+        description="The judge or method that gave the scores, with everything that determines them."
+    )
+    scoring_method: str = Field(description="The recipe's `scoring_method`.")
+    output_mode: Literal["binary", "continuous"] = Field(
+        description="`binary`: scores are 0 or 1. `continuous`: scores are 0 to 1."
+    )
+    evaluation_granularity: Literal["turn", "conversation"] = Field(
+        description="Whether each assistant turn was judged, or the conversation as a whole."
+    )
+    definition: Literal["constructive", "restrictive"] = Field(
+        description="What counts as adherent, as in the recipe."
+    )
     per_turn: tuple[AdherenceTurn, ...] = Field(
-        description="Assistant turns in order; empty where the conversation was asked about as a whole."
+        description="Scores of the assistant turns in order; empty with `evaluation_granularity: "
+        "conversation`."
     )
     conversation: ConversationAdherence | None = Field(
-        None, description="Where the conversation was asked about as a whole."
+        None,
+        description="The answer about the whole conversation, with `evaluation_granularity: conversation`.",
     )
-    session_score: float = Field(ge=0, le=1)
+    session_score: float = Field(ge=0, le=1, description="Score of the whole dialogue, 0-1.")
     interval: tuple[float, float] = Field(
-        description="95 % interval of the session score: of confidence, or credible where the recipe asks "
-        "for `interval: bayesian`."
+        description="95 % interval of the session score: a confidence interval, or a credible one with "
+        "`interval: bayesian`."
     )
-    interval_method: str
-    adherent: bool
+    interval_method: str = Field(description="How the interval was computed.")
+    adherent: bool = Field(description="Whether the dialogue counts as adherent.")
     trend: AdherenceTrend | None = Field(
-        None, description="Of the scored turns; null for fewer than two."
+        None, description="Trend of the scored turns; null for fewer than two."
     )
     turns_in_role: int | None = Field(
         None,
-        description="Assistant turns before the first that is not adherent, or of which that is not known; "
-        "all of them where there is none. Null where turns were not asked about.",
+        description="Assistant turns before the first one that is not adherent or has no score; all of "
+        "them if there is no such turn. null if the conversation was judged as a whole.",
     )
     fitted_on: int = Field(
-        0, description="References of the role that a distribution method was fitted on."
+        0, description="Number of the role's references that a distribution method was fitted on."
     )
-    neutralised: int = 0
-    requests: int = 0
-    opinions: tuple[JudgeOpinion, ...] = Field((), description="Of each judge of a jury.")
+    neutralised: int = Field(
+        0,
+        description="Number of fence markers and special tokens in the data that were escaped in the "
+        "prompt.",
+    )
+    requests: int = Field(
+        0, description="Model calls made, including those answered from the cache."
+    )
+    opinions: tuple[JudgeOpinion, ...] = Field((), description="Scores of each judge of a jury.")
     disagreement: float | None = Field(
-        None, description="Mean absolute difference between two judges' scores of a turn, 0-1."
+        None,
+        description="Jury: mean absolute difference between two judges' scores of a turn, 0-1.",
     )
 
     @property
     def missing_turns(self) -> frozenset[int]:
-        """Numbers of the assistant turns without a score."""
+        """Return the numbers of the assistant turns without a score."""
         return frozenset(turn.turn for turn in self.per_turn if turn.score is None)
 
     @property
     def scored_share(self) -> float:
-        """Share of the turns to be scored that have a score, 0-1; 1 where turns were not asked about."""
+        """Return the share (0-1) of the assistant turns that have a score; 1 if turns were not judged."""
         return 1 - len(self.missing_turns) / (len(self.per_turn) or 1)
 
 
 class AdherencePosition(Frozen):
-    """The n-th assistant turns of all dialogues that have one. Intervals are of 95 %."""
+    """The n-th assistant turns of all dialogues that have one. Intervals are 95 %."""
 
-    position: int = Field(description="Counts assistant turns from 1.")
-    scored: int
+    position: int = Field(description="Place of the assistant turn, counted from 1.")
+    scored: int = Field(description="Number of turns with a score.")
     mean: float | None = Field(None, description="Mean score, 0-1.")
     interval: tuple[float, float] | None = Field(
-        None, description="Of the mean: Wilson's, which is wide for scores between 0 and 1."
+        None,
+        description="Wilson interval of the mean, which is conservative for scores between 0 and 1.",
     )
     at_risk: int = Field(description="Dialogues known to be in role up to here.")
-    violations: int = Field(description="Of these, those that break it here for the first time.")
-    survival: float = Field(description="Share still in role after this turn (Kaplan-Meier).")
+    violations: int = Field(
+        description="Dialogues among them that break the role here for the first time."
+    )
+    survival: float = Field(
+        description="Share of dialogues still in role after this turn (Kaplan-Meier)."
+    )
     survival_interval: tuple[float, float] = Field(
-        description="Rothman's: Wilson's with the effective sample size of the estimate."
+        description="Interval of `survival` (Rothman: Wilson with the effective sample size of the "
+        "estimate)."
     )
 
 
 class AdherenceDecay(Frozen):
     """How adherence changes with the turns, over all dialogues of a run."""
 
-    dialogues: int
+    dialogues: int = Field(description="Number of dialogues.")
     positions: tuple[AdherencePosition, ...] = Field(
-        description="The first 100. Later ones are of longer dialogues only, so their means do not compare; "
-        "`slope` does, since it is taken within dialogues."
+        description="Figures for the first 100 assistant turns. Only longer dialogues have later turns, so"
+        " means at different positions do not compare; `slope` does, because it is computed "
+        "within dialogues."
     )
     slope: float | None = Field(
         None, description="Change of the score from one turn to the next within dialogues, pooled."
     )
     slope_interval: tuple[float, float] | None = Field(
         None,
-        description="95 %, by the spread between dialogues (cluster-robust, Student's t); null where they "
-        "do not differ.",
+        description="95 % interval of the slope (cluster-robust by dialogue, Student's t); null if the "
+        "dialogues do not differ.",
     )
     median_turns_in_role: int | None = Field(
         None,
-        description="The turn by which half of the dialogues have broken their role (Kaplan-Meier); null "
-        "where fewer do.",
+        description="Turn by which half of the dialogues have broken their role (Kaplan-Meier); null if "
+        "fewer than half do.",
     )

@@ -1,4 +1,4 @@
-"""How far a run's scores agree with people: what `curate agreement` measured."""
+"""Agreement of a run's scores with people's labels, as `curate agreement` measures it."""
 
 from __future__ import annotations
 
@@ -17,187 +17,240 @@ SliceBy = Literal["language", "role", "length", "source"]
 
 
 class Figure(Frozen):
-    """A figure with its 95 % interval, a bootstrap over dialogues (or groups of them)."""
+    """A figure with its 95 % interval (bootstrap over dialogues, or groups of them)."""
 
     value: float | None = Field(
-        None, description="Null where it is not defined, as where one side has a single level."
+        None,
+        description="The figure; null if it is not defined, for example because one side has a single "
+        "level.",
     )
     interval: tuple[float, float] | None = Field(
-        None, description="Null for fewer than 10 dialogues, which no bootstrap tells of."
+        None,
+        description="95 % interval; null for fewer than 10 dialogues, too few for a bootstrap.",
     )
 
 
 class LevelFigures(Frozen):
-    """How the judge's levels agree with people's."""
+    """Agreement of the judge's levels with people's."""
 
-    kappa: Figure = Field(
-        description="Quadratic-weighted kappa: 1 is full agreement, 0 what chance gives."
-    )
+    kappa: Figure = Field(description="Quadratic-weighted kappa: 1 is full agreement, 0 is chance.")
     agreement: Figure = Field(description="Share of items with the same level.")
     within_one: Figure = Field(
-        description="Share at most one level apart; null where there are two levels only."
+        description="Share of items at most one level apart; null if there are only two levels."
     )
-    bias: Figure = Field(description="Mean level of the judge minus that of people.")
+    bias: Figure = Field(description="Mean level of the judge minus the mean level of people.")
 
 
 class RaterFigures(Frozen):
-    """One person held against the others, as the judge is held against all."""
+    """Agreement of one person with the other people, for comparison with the judge's."""
 
-    rater: str
-    items: int = Field(description="That at least one other person rated, too.")
-    kappa: Figure = Field(description="With the mean of the others, rounded half up.")
+    rater: str = Field(description="Name of the person.")
+    items: int = Field(description="Items that at least one other person rated too.")
+    kappa: Figure = Field(
+        description="Quadratic-weighted kappa with the mean of the others, rounded half up."
+    )
 
 
 class AlternativeRater(Frozen):
-    """Judge and one person, each held against the other people who rated the same items."""
+    """The judge and one person, each compared with the other people who rated the same items."""
 
-    rater: str
-    items: int
-    judge_share: float = Field(description="Share in which the judge is as near to the others.")
-    rater_share: float = Field(description="Share in which the person is as near as the judge.")
-    p_value: float = Field(description="One-sided t-test: person's share minus judge's < epsilon.")
-    judge_wins: bool = Field(description="After Benjamini and Yekutieli (false discoveries 5 %).")
+    rater: str = Field(description="Name of the person.")
+    items: int = Field(description="Number of items.")
+    judge_share: float = Field(
+        description="Share of items on which the judge is at least as near to the others as the person."
+    )
+    rater_share: float = Field(
+        description="Share of items on which the person is at least as near to the others as the judge."
+    )
+    p_value: float = Field(
+        description="One-sided t-test that the person's share minus the judge's is below epsilon."
+    )
+    judge_wins: bool = Field(
+        description="Whether the test rejects, after the Benjamini-Yekutieli correction (false discovery "
+        "rate 5 %)."
+    )
 
 
 class AlternativeTest(Frozen):
     """The alternative annotator test (Calderon, Reichart and Dror 2025, arXiv 2501.10970)."""
 
-    epsilon: float = Field(description="What a person's cost is worth: .2 experts, .15, .1 crowd.")
-    raters: tuple[AlternativeRater, ...]
-    winning_rate: float = Field(description="Share of the people whom the judge could stand for.")
-    passed: bool = Field(description="The winning rate is .5 or more.")
+    epsilon: float = Field(
+        description="Advantage that a person must have to be worth their cost: 0.2 for experts, 0.15, 0.1 "
+        "for crowd workers."
+    )
+    raters: tuple[AlternativeRater, ...] = Field(description="The comparison with each person.")
+    winning_rate: float = Field(description="Share of the people whom the judge could replace.")
+    passed: bool = Field(description="Whether the winning rate is 0.5 or more.")
 
 
 class AgreementSlice(Frozen):
     """Kappa on a part of the labels."""
 
-    by: SliceBy
-    value: str
-    labels: int
-    dialogues: int
-    kappa: Figure
+    by: SliceBy = Field(description="What the labels are divided by.")
+    value: str = Field(description="Value that the labels of this part share.")
+    labels: int = Field(description="Number of labels.")
+    dialogues: int = Field(description="Number of dialogues.")
+    kappa: Figure = Field(description="Quadratic-weighted kappa on this part.")
 
 
 class JuryFigures(Frozen):
-    """What a jury is worth on the labels of a dimension."""
+    """Whether a jury agrees with people better than its best judge, on the labels of one dimension."""
 
-    judges: int
-    items: int = Field(description="That all judges scored and people labelled.")
+    judges: int = Field(description="Number of judges.")
+    items: int = Field(description="Items that all judges scored and people labelled.")
     correlation: float = Field(
-        description="Mean over pairs of judges of the correlation of their errors: of what their scores are off "
-        "the straight line through the labels."
+        description="Mean correlation of two judges' errors; an error is the residual of a linear fit of "
+        "the scores to the labels."
     )
     votes: float | None = Field(
-        description="k / (1 + (k - 1) correlation): so many judges with independent errors would be as good; null "
-        "where their errors cancel out."
+        description="k / (1 + (k - 1) correlation): the number of judges with independent errors that "
+        "would be as good; null if the errors cancel out."
     )
     best: str = Field(description="The judge that agrees with people best.")
-    best_spearman: float = Field(description="Of its scores with people's mean.")
-    spearman: float = Field(description="Of the jury's.")
-    gain: tuple[float, float] = Field(
-        description="95 % interval of the difference, a bootstrap over dialogues."
+    best_spearman: float = Field(
+        description="Spearman correlation of its scores with people's mean."
     )
-    recommended: bool = Field(description="The jury agrees better, beyond chance.")
-    sentence: str
+    spearman: float = Field(
+        description="Spearman correlation of the jury's scores with people's mean."
+    )
+    gain: tuple[float, float] = Field(
+        description="95 % interval of the difference of the two (bootstrap over dialogues)."
+    )
+    recommended: bool = Field(
+        description="Whether the jury agrees better than its best judge beyond chance."
+    )
+    sentence: str = Field(description="The finding in one sentence.")
 
 
 class AgreementGate(Frozen):
-    """Whether a dimension may be filtered by: kappa .5 or more, shown on at least 100 dialogues."""
+    """Whether a dimension may be used as a filter: kappa of 0.5 or more, shown on at least 100 dialogues."""
 
-    state: GateState
+    state: GateState = Field(
+        description="`pass`: kappa is shown to be 0.5 or more. `fail`: shown to be less. "
+        "`not_enough_labels`: not decided."
+    )
     lower: float | None = Field(None, description="One-sided 95 % lower bound of kappa.")
     upper: float | None = Field(None, description="One-sided 95 % upper bound of kappa.")
     goes_by: Literal["levels", "mapped", "lower_of_both"] = Field(
-        description="levels: those that the run has. mapped: of other scales, mapped by cross-validation. "
-        "lower_of_both: of levels that were calibrated with labels of these dialogues."
+        description="Levels that kappa was computed on. `levels`: the run's own. `mapped`: the judge's "
+        "readings mapped to the labels' scale by cross-validation. `lower_of_both`: the lower "
+        "of the two, if the run's levels were calibrated with labels of these dialogues."
     )
     more_dialogues: int | None = Field(
         None,
-        description="Labelled dialogues that would settle it, as things stand; null where it is settled, or "
-        "no number that can be had would.",
+        description="About how many more labelled dialogues would decide it; null if it is decided or no "
+        "reasonable number would.",
     )
 
 
 class DimensionAgreement(Frozen):
-    """One dimension of the scores held against people's labels of it."""
+    """Agreement of one dimension of the scores with people's labels."""
 
-    labels: int = Field(description="Items that judge and people both gave a level.")
-    dialogues: int = Field(description="Dialogues (or groups of them) these are of.")
-    scale: str = Field(description="Of the labels, worst first.")
-    compared: Literal["digits", "calibrated levels", "verdicts", "decisions"]
-    levels: LevelFigures
-    spearman: Figure = Field(description="Of the judge's finest reading with the people's mean.")
+    labels: int = Field(description="Items that both the judge and people gave a level.")
+    dialogues: int = Field(
+        description="Number of dialogues (or groups of them) that these items come from."
+    )
+    scale: str = Field(description="Scale of the labels, worst level first.")
+    compared: Literal["digits", "calibrated levels", "verdicts", "decisions"] = Field(
+        description="What of the judge is compared with the labels."
+    )
+    levels: LevelFigures = Field(description="Agreement of the run's levels.")
+    spearman: Figure = Field(
+        description="Spearman correlation of the judge's expectation (or level, if there is none) with "
+        "people's mean."
+    )
     kendall: Figure = Field(description="Kendall's tau-b of the same.")
     mapped: LevelFigures | None = Field(
         None,
-        description="Of levels that the reading is cut into by points fitted to the labels of other dialogues "
-        "(5 folds): what a calibration with these labels would come to. Null for fewer than 15 labels.",
+        description="Agreement of levels cut from the judge's readings at points fitted to the labels of "
+        "other dialogues (5 folds): what a calibration with these labels would reach. null for"
+        " fewer than 15 labels.",
     )
-    level_names: tuple[str, ...]
+    level_names: tuple[str, ...] = Field(
+        description="Names of the levels, in the order of the confusion matrices."
+    )
     confusion: tuple[tuple[int, ...], ...] = Field(
-        description="Rows: people's level; columns: the judge's; in the order of `level_names`."
+        description="Confusion matrix of the run's levels: rows are people's level, columns the judge's."
     )
-    mapped_confusion: tuple[tuple[int, ...], ...] | None = None
+    mapped_confusion: tuple[tuple[int, ...], ...] | None = Field(
+        None, description="Confusion matrix of the mapped levels."
+    )
     not_applicable: dict[Literal["both", "judge_only", "people_only"], int] = Field(
         default_factory=dict,
-        description="Items that one side or both call n/a; they are in no other figure.",
+        description="Items that one side or both call n/a; they are left out of all other figures.",
     )
-    alpha: Figure = Field(Figure(), description="Krippendorff's, ordinal, between the people.")
+    alpha: Figure = Field(
+        Figure(), description="Krippendorff's alpha (ordinal) between the people."
+    )
     raters: tuple[RaterFigures, ...] = Field(
-        (), description="Each named person against the others: what a judge can reach."
+        (), description="Agreement of each named person with the others: what a judge can reach."
     )
     alternative: AlternativeTest | None = Field(
         None,
-        description="Where three or more named people rated 30 items each; of the mapped levels where the gate "
-        "goes by these, and so are the slices.",
+        description="Alternative annotator test, if at least three named people rated 30 items each. Like "
+        "the slices it uses the mapped levels if the gate does.",
     )
-    slices: tuple[AgreementSlice, ...] = ()
+    slices: tuple[AgreementSlice, ...] = Field((), description="Kappa on parts of the labels.")
     jury: JuryFigures | None = Field(
-        None, description="Where the scores are a jury's, of 10 dialogues or more."
+        None,
+        description="Figures of the jury, if the scores are a jury's, with labels of at least 10 dialogues.",
     )
-    gate: AgreementGate
+    gate: AgreementGate = Field(description="Whether this dimension may be used as a filter.")
 
     @property
     def only_calibrated(self) -> bool:
-        """True where it passes by levels mapped to the labels' scale, and the run has the judge's own digits."""
+        """True where the gate passes by mapped levels but the run has the judge's own, uncalibrated digits."""
         passes = self.gate.state == "pass" and self.gate.goes_by == "mapped"
         return passes and self.compared == "digits"
 
 
 class CorrectedShare(Frozen):
-    """A share that the run reports, and what it is when the judge's errors on the labels are allowed for.
+    """A share that the run reports, and its value corrected for the judge's errors on the labels.
 
     theta = (p + q0 - 1) / (q0 + q1 - 1) with p the reported share, q1 the sensitivity, q0 the specificity
     (Rogan and Gladen 1978); interval by Lee et al., arXiv 2511.21140.
     """
 
-    name: Literal["good dialogues", "adherent turns", "adherent dialogues"]
-    reported: float = Field(ge=0, le=1)
-    of: int = Field(description="What it is a share of.")
-    sensitivity: float | None = Field(None, description="Of what people call good, called so.")
-    people_yes: int
-    specificity: float | None = Field(None, description="Of what people call bad, called so.")
-    people_no: int
+    name: Literal["good dialogues", "adherent turns", "adherent dialogues"] = Field(
+        description="What the share is about."
+    )
+    reported: float = Field(ge=0, le=1, description="Share that the run reports, 0-1.")
+    of: int = Field(description="Number of dialogues or turns that it is a share of.")
+    sensitivity: float | None = Field(
+        None, description="Share (0-1) of what people call good that the judge calls good."
+    )
+    people_yes: int = Field(description="Labelled items that people call good.")
+    specificity: float | None = Field(
+        None, description="Share (0-1) of what people call bad that the judge calls bad."
+    )
+    people_no: int = Field(description="Labelled items that people call bad.")
     people_share: float = Field(
-        ge=0, le=1, description="Of the labelled items, what people call good: needs no judge."
+        ge=0,
+        le=1,
+        description="Share of the labelled items that people call good; independent of the judge.",
     )
     people_interval: tuple[float, float] = Field(
-        description="95 %, Wilson's, where the labelled items are a random sample of the run's."
+        description="95 % Wilson interval of `people_share`, if the labelled items are a random sample of "
+        "the run's."
     )
-    corrected: float | None = Field(None, ge=0, le=1)
+    corrected: float | None = Field(
+        None, ge=0, le=1, description="The corrected share, 0-1; null if it cannot be computed."
+    )
     interval: tuple[float, float] | None = Field(
-        None, description="95 %, of the run's sample and of the labels; cut at 0 and 1."
+        None,
+        description="95 % interval of the corrected share, for the sampling of both the run and the "
+        "labels; cut at 0 and 1.",
     )
     beyond: bool = Field(
         False,
-        description="The formula gave less than 0 or more than 1: the labels are of dialogues on which the "
-        "judge errs otherwise, or too few.",
+        description="The formula gave less than 0 or more than 1: the labels come from dialogues on which "
+        "the judge errs differently, or there are too few.",
     )
     refused: str = Field("", description="Why there is no corrected share.")
 
     @property
     def described(self) -> str:
-        """The reported share beside the corrected one, in words."""
+        """Return the reported and the corrected share in words."""
         said = f"{self.name}: the judge says {self.reported:.0%} of {self.of:,}"
         low, high = self.people_interval
         alone = f"the labels alone, if drawn at random, {self.people_share:.0%} ({low:.0%} to {high:.0%})"
@@ -212,30 +265,33 @@ class CorrectedShare(Frozen):
 
 
 class Agreement(TrustReport):
-    """What `curate agreement` writes: the run's scores held against people's labels."""
+    """Agreement of a run's scores with people's labels, as written by `curate agreement`."""
 
     kind: Literal[TrustKind.AGREEMENT] = TrustKind.AGREEMENT
-    gold: str = Field(description="Where the labels are from.")
-    rows: int = Field(description="Labels given.")
+    gold: str = Field(description="Where the labels come from.")
+    rows: int = Field(description="Number of labels given.")
     unused: dict[str, int] = Field(
-        default_factory=dict, description="Those that say nothing about this run, by reason."
+        default_factory=dict, description="Labels that could not be used for this run, by reason."
     )
     judges: dict[str, JudgeIdentity] = Field(
-        default_factory=dict, description="Whose scores these are, by stage."
+        default_factory=dict, description="The judge of each stage whose scores were compared."
     )
-    dimensions: dict[str, DimensionAgreement]
+    dimensions: dict[str, DimensionAgreement] = Field(description="Agreement by dimension.")
     not_measured: dict[str, str] = Field(
-        default_factory=dict, description="Dimensions with labels and no figure, and why."
+        default_factory=dict,
+        description="Dimensions that have labels but no figure, with the reason.",
     )
     assumed_scales: dict[str, str] = Field(
         default_factory=dict,
-        description="The scale that was assumed, of dimensions whose labels do not reach both ends of 1-5.",
+        description="Scale assumed for dimensions whose labels do not reach both ends of 1-5.",
     )
-    shares: tuple[CorrectedShare, ...] = ()
+    shares: tuple[CorrectedShare, ...] = Field(
+        (), description="Shares that the run reports, corrected for the judge's errors."
+    )
 
     @property
     def not_for_use(self) -> dict[str, str]:
-        """Dimensions whose levels are not for filtering by as the run has them, each with why."""
+        """Return the dimensions that may not be used as filters as the run has them, with the reason."""
         return {
             name: why_not(held)
             for name, held in self.dimensions.items()
@@ -244,7 +300,7 @@ class Agreement(TrustReport):
 
 
 def why_not(held: DimensionAgreement) -> str:
-    """Why a dimension is not for use, in a few words."""
+    """Return in a few words why a dimension may not be used as a filter."""
     if held.only_calibrated:
         return "its levels agree with people once they are calibrated, and here they are not"
     kappa = held.mapped if held.gate.goes_by == "mapped" and held.mapped else held.levels
@@ -261,7 +317,7 @@ def why_not(held: DimensionAgreement) -> str:
 def agreement_sentence(
     dimensions: Mapping[str, DimensionAgreement], shares: Iterable[CorrectedShare]
 ) -> str:
-    """Tell the findings in one plain sentence, and one for each share: what it is in truth, or why that cannot be told."""
+    """Return the findings as one sentence, and one more for each corrected share."""
 
     def named(state: str, shown: Callable[[str, DimensionAgreement], str]) -> str:
         return ", ".join(

@@ -1,4 +1,4 @@
-"""What `curate audit` found wrong with a run, without any labels of people."""
+"""Problems of a run that `curate audit` finds without people's labels."""
 
 from __future__ import annotations
 
@@ -24,35 +24,38 @@ AuditPart = Literal[
 
 
 class AuditCheck(Frozen):
-    """One figure of a run held against a threshold."""
+    """One figure of a run, compared with a threshold."""
 
-    part: AuditPart
-    name: str = Field(description="What was looked at, within the part.")
-    status: CheckStatus
-    figure: float | None = Field(None, description="None where there is too little to tell.")
+    part: AuditPart = Field(description="Part of the audit.")
+    name: str = Field(description="What was checked, within the part.")
+    status: CheckStatus = Field(
+        description="`pass`; `warn`: above the threshold; `not_enough_data`; `not_run`."
+    )
+    figure: float | None = Field(None, description="The figure; null if there is too little data.")
     interval: tuple[float, float] | None = Field(
-        None, description="95 %, of the figure, where one can be had."
+        None, description="95 % interval of the figure, if there is one."
     )
     threshold: float = Field(
-        description="A figure above it warns; where a share is held against what chance or another group "
-        "gives, only if the interval leaves 0 out as well. Pairs: a figure further from .5, either way."
+        description="A figure above it warns. If a share is compared with chance or with another group, it"
+        " warns only if the interval also excludes 0. Pairs: a figure further from 0.5 than "
+        "this, in either direction."
     )
-    n: int = Field(0, description="Of the rows that it was measured on.")
-    detail: str = Field("", description="What was measured, or why nothing could be.")
-    behind: int = Field(0, description="Rows that make the figure what it is.")
+    n: int = Field(0, description="Number of rows it was measured on.")
+    detail: str = Field("", description="What was measured, or why nothing was.")
+    behind: int = Field(0, description="Number of rows that cause the figure.")
     ids: tuple[str, ...] = Field(
-        (), description="The first of them: ids of dialogues, in the part `pairs` of pairs."
+        (), description="Ids of the first of these rows: dialogues, or pairs in the part `pairs`."
     )
 
 
 class AuditReport(TrustReport):
-    """What is wrong with a run as far as it can be seen without labels. Equal dialogues count once."""
+    """Problems of a run that can be found without labels. Equal dialogues count once."""
 
     kind: Literal[TrustKind.AUDIT] = TrustKind.AUDIT
-    checks: tuple[AuditCheck, ...]
+    checks: tuple[AuditCheck, ...] = Field(description="The checks.")
     weakest_fifths: tuple[float, ...] = Field(
         (),
-        description="Share of the weakest turns in each fifth of their dialogue's scored turns, first to last; "
-        "0.2 each if a turn's place said nothing. Empty where no turn is weakest.",
+        description="Share of the weakest turns in each fifth of the dialogue's scored turns, first to "
+        "last; 0.2 each if position did not matter. Empty if no dialogue has a weakest turn.",
     )
     asked_again: int = Field(0, description="Dialogues judged a second time.")

@@ -1,4 +1,4 @@
-"""What people's labels make of a judge's readings: cut points, thresholds, the model of a good dialogue."""
+"""What `curate calibrate` fits to people's labels: cut points, thresholds, the model of a good dialogue."""
 
 from __future__ import annotations
 
@@ -15,39 +15,53 @@ from curate.statistics import interpolate, log_odds, sigmoid
 
 
 class CalibrationFigures(Frozen):
-    """How well scores tell the labels, on turns they were not fitted to."""
+    """How well scores predict the labels, on turns they were not fitted to."""
 
-    brier: float
-    ece: float = Field(description="Expected calibration error, 10 bins of equal width.")
-    accuracy_at_half: float
+    brier: float = Field(description="Brier score, 0-1; lower is better.")
+    ece: float = Field(description="Expected calibration error (10 bins of equal width), 0-1.")
+    accuracy_at_half: float = Field(description="Share of correct decisions at threshold 0.5.")
     accuracy_at_threshold: float = Field(
-        description="Of the raw scores, at the threshold fitted without these turns."
+        description="Share of correct decisions of the raw scores at a threshold fitted without these "
+        "turns."
     )
     brier_gain: tuple[float, float] | None = Field(
         None,
-        description="How much lower the Brier score is than the raw scores': 95 % bootstrap over groups.",
+        description="95 % interval of how much lower the Brier score is than that of the raw scores "
+        "(bootstrap over groups).",
     )
 
 
 class JudgeCalibration(Frozen):
-    """What makes one judge's scores probabilities: a curve and a threshold, fitted to labelled turns."""
+    """A curve from one judge's adherence scores to probabilities, and a threshold, fitted to labelled turns."""
 
-    identity: JudgeIdentity = Field(description="The judge it holds for, and no other.")
-    scoring_method: str
-    evaluation_granularity: Literal["turn", "conversation"]
-    definition: Literal["constructive", "restrictive"]
-    method: Literal["platt", "isotonic"]
-    threshold: float = Field(ge=0, le=1, description="Least raw score of an adherent turn.")
-    slope: float | None = Field(None, description="platt: of the log-odds of the raw score.")
-    intercept: float | None = None
-    knots: tuple[tuple[float, float], ...] = Field(
-        (), description="isotonic: (raw score, probability), straight lines between them."
+    identity: JudgeIdentity = Field(
+        description="The judge it was fitted to; it holds for no other."
     )
-    turns: int = Field(description="Labelled turns it was fitted to.")
-    adherent: int
-    groups: int = Field(description="Dialogues (or groups of them) the turns are from.")
+    scoring_method: str = Field(description="Scoring method it was fitted to.")
+    evaluation_granularity: Literal["turn", "conversation"] = Field(
+        description="Granularity it was fitted to."
+    )
+    definition: Literal["constructive", "restrictive"] = Field(
+        description="Definition of adherence it was fitted to."
+    )
+    method: Literal["platt", "isotonic"] = Field(
+        description="Kind of the curve: Platt scaling or isotonic regression."
+    )
+    threshold: float = Field(ge=0, le=1, description="Lowest raw score (0-1) of an adherent turn.")
+    slope: float | None = Field(None, description="platt: slope on the log-odds of the raw score.")
+    intercept: float | None = Field(None, description="platt: intercept, in log-odds.")
+    knots: tuple[tuple[float, float], ...] = Field(
+        (), description="isotonic: points (raw score, probability), joined by straight lines."
+    )
+    turns: int = Field(description="Number of labelled turns it was fitted to.")
+    adherent: int = Field(description="Number of these that people call adherent.")
+    groups: int = Field(
+        description="Number of dialogues (or groups of them) that the turns come from."
+    )
     figures: dict[Literal["raw", "platt", "isotonic"], CalibrationFigures] = Field(
-        default_factory=dict, description="By cross-validation, dialogues kept together."
+        default_factory=dict,
+        description="Quality of the raw scores and of both curves, by cross-validation with dialogues kept"
+        " together.",
     )
 
     @model_validator(mode="after")
@@ -60,7 +74,7 @@ class JudgeCalibration(Frozen):
         return self
 
     def probability(self, score: float) -> float:
-        """The probability that a turn with this raw score is adherent."""
+        """Return the probability (0-1) that a turn with this raw score is adherent."""
         if self.method == "platt":
             assert self.slope is not None
             assert self.intercept is not None
@@ -69,11 +83,11 @@ class JudgeCalibration(Frozen):
 
 
 class Kappa(Frozen):
-    """Quadratic-weighted kappa with people; null where one side has a single level."""
+    """Quadratic-weighted kappa with people."""
 
-    value: float | None = None
+    value: float | None = Field(None, description="Kappa; null if one side has a single level.")
     interval: tuple[float, float] | None = Field(
-        None, description="95 %, bootstrap over dialogues (or groups of them)."
+        None, description="95 % interval (bootstrap over dialogues, or groups of them)."
     )
 
 
@@ -81,35 +95,42 @@ CutMethod = Literal["matched_shares", "kappa", "given_shares"]
 
 
 class CutPoints(Frozen):
-    """From the readings of one dimension or metric to levels, fitted to labels or to expected shares."""
+    """Cut points that map the readings of one dimension or metric to levels."""
 
     cuts: tuple[float, ...] = Field(
         min_length=1,
-        description="Rising, on the expectation (one JSON reply: the digit). The level is `lowest` + the number of "
-        "cuts that the value reaches; a cut above the highest level is never reached.",
+        description="Cut points in rising order on the expectation (on the digit for a single JSON reply)."
+        " The level is `lowest` plus the number of cuts that the value reaches; a cut above "
+        "the highest level is never reached.",
     )
-    lowest: int = Field(1, description="The lowest level: 1 of the rubric, 0 of a metric.")
+    lowest: int = Field(
+        1, description="The lowest level: 1 for a dimension of the rubric, 0 for a metric."
+    )
     na_cut: float | None = Field(
         None,
-        description="Least probability of n/a at which the score is n/a; null leaves it to the judge's "
-        "most likely answer.",
+        description="Lowest probability of n/a at which the score is n/a; null: if it is the judge's most "
+        "likely answer.",
     )
     method: CutMethod = Field(
-        description="matched_shares: the readings' quantiles at the labels' shares. kappa: highest "
-        "agreement. given_shares: quantiles at shares that the user expects, without labels."
+        description="`matched_shares`: quantiles of the readings at the shares of the labels. `kappa`: "
+        "cuts with the highest agreement. `given_shares`: quantiles at shares that the user "
+        "expects, without labels."
     )
-    scale: str = Field(
-        "1-5", description="What the labels were put on levels from, the ends first."
+    scale: str = Field("1-5", description="Scale of the labels, lowest and highest level.")
+    labels: int = Field(0, description="Number of labelled turns or conversations.")
+    dialogues: int = Field(
+        0, description="Number of dialogues (or groups of them) that the labels come from."
     )
-    labels: int = Field(0, description="Labelled turns or conversations.")
-    dialogues: int = Field(0, description="Dialogues (or groups of them) these are of.")
-    before: Kappa = Field(Kappa(), description="Of the judge's most likely digits.")
+    before: Kappa = Field(
+        Kappa(), description="Kappa of the judge's most likely digits with the labels."
+    )
     after: Kappa = Field(
-        Kappa(), description="Of the levels, each cut without the dialogue it is of (5 folds)."
+        Kappa(),
+        description="Kappa of the levels with the labels, each cut without its own dialogue (5 folds).",
     )
     ceiling: float | None = Field(
         None,
-        description="Krippendorff's alpha (ordinal) between the raters, where there are several.",
+        description="Krippendorff's alpha (ordinal) between the raters, if there are several.",
     )
 
     @model_validator(mode="after")
@@ -119,40 +140,49 @@ class CutPoints(Frozen):
         return self
 
     def level(self, value: float) -> int:
-        """The level of an expectation or digit."""
+        """Return the level of an expectation or digit."""
         return self.lowest + sum(cut <= value for cut in self.cuts)
 
 
 def calibrated_identity(levels: Mapping[str, CutPoints], identity: JudgeIdentity) -> JudgeIdentity:
-    """The identity of scores in which these levels stand for the judge's own."""
+    """Return the identity of scores whose levels were calibrated with these cut points."""
     named = {name: cuts.model_dump_json() for name, cuts in sorted(levels.items())}
     digest = hashlib.blake2b(repr(named).encode(), digest_size=4).hexdigest()
     return identity.calibrated(f"levels {digest}")
 
 
 class GoodModel(Frozen):
-    """The probability that people find a dialogue good, from its readings: a ridge logistic regression.
+    """A ridge logistic regression for the probability that people find a dialogue good, from its readings.
 
-    A reading that a dialogue does not have (n/a) counts as `means` has it.
+    For a reading that a dialogue does not have (n/a), the mean in `means` is used.
     """
 
-    features: tuple[str, ...] = Field(min_length=1)
-    means: tuple[float, ...]
-    scales: tuple[float, ...]
-    weights: tuple[float, ...] = Field(description="Of the standardised features, in log-odds.")
-    intercept: float
+    features: tuple[str, ...] = Field(min_length=1, description="Names of the readings.")
+    means: tuple[float, ...] = Field(description="Mean of each reading.")
+    scales: tuple[float, ...] = Field(
+        description="Scale that each reading is divided by after its mean is subtracted."
+    )
+    weights: tuple[float, ...] = Field(
+        description="Weight of each standardised reading, in log-odds."
+    )
+    intercept: float = Field(description="Intercept, in log-odds.")
     adherence: JudgeIdentity | None = Field(
-        None, description="Whose role adherence is among the features; null where none is."
+        None, description="The judge whose role adherence is among the features; null if none is."
     )
     metrics: JudgeIdentity | None = Field(
-        None, description="Whose weighted metrics are among the features; null where none are."
+        None,
+        description="The judge whose weighted metrics are among the features; null if none are.",
     )
-    labels: int = Field(description="Labelled dialogues.")
-    good: int = Field(description="Of these, good ones.")
-    auc: float | None = Field(None, description="By cross-validation.")
-    brier: float = Field(description="By cross-validation.")
-    brier_interval: tuple[float, float] | None = None
-    brier_without: float = Field(description="Of the share of good ones, without any judge.")
+    labels: int = Field(description="Number of labelled dialogues.")
+    good: int = Field(description="Number of these that people call good.")
+    auc: float | None = Field(None, description="AUC by cross-validation, 0-1.")
+    brier: float = Field(description="Brier score by cross-validation, 0-1.")
+    brier_interval: tuple[float, float] | None = Field(
+        None, description="95 % interval of the Brier score."
+    )
+    brier_without: float = Field(
+        description="Brier score of the share of good dialogues alone, without a judge."
+    )
 
     @model_validator(mode="after")
     def _is_whole(self) -> GoodModel:
@@ -171,30 +201,33 @@ class GoodModel(Frozen):
 
 
 class MetricWeights(Frozen):
-    """Weights of metrics fitted to what people find good, beside those that were given; both sum to 1.
+    """Weights of metrics fitted to what people find good, beside the given ones; both sum to 1.
 
-    Non-negative least squares of good (1) and not (0) on the metrics' heights, 0-1.
+    Fitted by non-negative least squares of good (1) and not good (0) on the metrics' scores, scaled to 0-1.
     """
 
-    fitted: dict[str, float]
-    given: dict[str, float]
-    labels: int = Field(description="Labelled dialogues that the metrics score.")
-    good: int = Field(description="Of these, good ones.")
+    fitted: dict[str, float] = Field(description="Fitted weight by metric.")
+    given: dict[str, float] = Field(description="Weight by metric as in the recipe.")
+    labels: int = Field(description="Number of labelled dialogues that the metrics score.")
+    good: int = Field(description="Number of these that people call good.")
     auc_fitted: float = Field(
-        description="Of the overall score by fitted weights, each dialogue by weights fitted without it (5 folds)."
+        description="AUC of the overall score with fitted weights, each dialogue with weights fitted "
+        "without it (5 folds)."
     )
-    auc_given: float = Field(description="Of the overall score by the given weights.")
+    auc_given: float = Field(description="AUC of the overall score with the given weights.")
     gain: tuple[float, float] | None = Field(
-        None, description="Difference of the two: 95 % bootstrap over dialogues."
+        None, description="95 % interval of the difference of the two (bootstrap over dialogues)."
     )
 
 
 class MetricCalibration(Frozen):
-    """What people's labels make of one judge's weighted metrics."""
+    """Calibration of one judge's weighted metrics."""
 
-    identity: JudgeIdentity = Field(description="The judge it holds for, and no other.")
-    levels: dict[str, CutPoints] = Field(default_factory=dict, description="By metric.")
-    weights: MetricWeights | None = None
+    identity: JudgeIdentity = Field(
+        description="The judge it was fitted to; it holds for no other."
+    )
+    levels: dict[str, CutPoints] = Field(default_factory=dict, description="Cut points by metric.")
+    weights: MetricWeights | None = Field(None, description="Fitted weights of the metrics.")
 
     @model_validator(mode="after")
     def _levels_of_metrics(self) -> MetricCalibration:
@@ -205,27 +238,32 @@ class MetricCalibration(Frozen):
 
 
 class Calibration(Frozen):
-    """The file that `curate calibrate` writes: what people's labels make of one judge's readings."""
+    """The file written by `curate calibrate`: what was fitted to people's labels for one judge."""
 
     kind: Literal["calibration"]
     identity: JudgeIdentity | None = Field(
-        None, description="The rubric judge that `levels` and `good` hold for, and no other."
+        None,
+        description="The rubric judge that `levels` and `good` were fitted to; they hold for no other.",
     )
-    levels: dict[str, CutPoints] = Field(default_factory=dict, description="By dimension.")
-    good: GoodModel | None = None
-    adherence: JudgeCalibration | None = None
-    metrics: MetricCalibration | None = None
+    levels: dict[str, CutPoints] = Field(
+        default_factory=dict, description="Cut points by dimension of the rubric."
+    )
+    good: GoodModel | None = Field(
+        None, description="Model of the probability that people find a dialogue good."
+    )
+    adherence: JudgeCalibration | None = Field(None, description="Calibration of role adherence.")
+    metrics: MetricCalibration | None = Field(None, description="Calibration of weighted metrics.")
     labelled: tuple[str, ...] = Field(
         (),
-        description="Content hashes of the dialogues whose labels were fitted to: these certify nothing that is "
-        "scored with it.",
+        description="Content hashes of the dialogues whose labels were used. They cannot certify anything "
+        "scored with this calibration.",
     )
 
     @model_validator(mode="after")
     def _fits_the_rubric(self) -> Calibration:
         unknown = set(self.levels) - {*TURN_DIMENSIONS, *CONVERSATION_DIMENSIONS}
         if unknown:
-            raise ValueError(f"no dimension of the rubric: {', '.join(sorted(unknown))}")
+            raise ValueError(f"not a dimension of the rubric: {', '.join(sorted(unknown))}")
         for name, cuts in self.levels.items():
             if cuts.lowest != 1 or len(cuts.cuts) != 4:
                 raise ValueError(f"{name}: a dimension of the rubric has levels 1 to 5")

@@ -1,8 +1,8 @@
-"""The files that `curate calibrate` and `curate certify` write: read where a recipe names them, and held against the judge of a run.
+"""Reading the files of `curate calibrate` and `curate certify`, and checking that they fit a run's judge.
 
 They are read when the config is made, so that their content is part of the run's fingerprint and travels to
-workers on other machines. What was fitted to one judge says nothing about another, nor about the same judge asked
-in another way.
+workers on other machines. What was fitted to one judge does not hold for another, nor for the same judge with
+other options.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ _ABOUT = {"identity": "the rubric judge", "adherence": "role adherence", "metric
 def read_calibration(
     value: Any, key: str, part: Literal["identity", "adherence", "metrics"] | None = None
 ) -> Calibration | None:
-    """The calibration that a recipe's key names.
+    """Return the calibration that a recipe's key names; None for None.
 
     Args:
-        value: a path, or the content of such a file; one of role adherence alone serves as well.
-        key: of the recipe, for the error.
-        part: that it must hold: `identity` is there with levels of the rubric.
+        value: a path, or the content of such a file; a calibration of role adherence alone is accepted too.
+        key: key of the recipe, for the error.
+        part: the part that is needed; `identity` stands for levels of the rubric.
 
     Raises:
-        UsageError: the file cannot be read, is none that `curate calibrate` wrote, or lacks the part.
+        UsageError: the file cannot be read, was not written by `curate calibrate`, or lacks the part.
     """
     if value is None:
         return None
-    read = _calibration(value, key)
-    if part is not None and getattr(read, part) is None:
-        others = [said for name, said in _ABOUT.items() if getattr(read, name) is not None]
+    calibration = _calibration(value, key)
+    if part is not None and getattr(calibration, part) is None:
+        others = [about for name, about in _ABOUT.items() if getattr(calibration, name) is not None]
         raise UsageError(
             f"{key} holds nothing about {_ABOUT[part]}",
             got=value if isinstance(value, str | Path) else f"a calibration of {', '.join(others)}",
-            expected=f"a file that `curate calibrate RUN GOLD` wrote, of labels of {_ABOUT[part]}",
-            fix="name it where its part is read (judge.calibration, adherence.calibration, metrics.calibration), or "
-            "calibrate again",
+            expected=f"a file written by `curate calibrate RUN GOLD` from labels of {_ABOUT[part]}",
+            fix="name the file at the key for its part (judge.calibration, adherence.calibration, metrics.calibration), "
+            "or calibrate again",
         )
-    return read
+    return calibration
 
 
 def _calibration(value: Any, key: str) -> Calibration:
@@ -71,11 +71,11 @@ def _calibration(value: Any, key: str) -> Calibration:
             return Calibration(kind="calibration", adherence=adherence)
         return Calibration.model_validate(content)
 
-    return _read(value, parse, key, "a file that `curate calibrate` wrote")
+    return _read(value, parse, key, "a file written by `curate calibrate`")
 
 
 def read_curve(value: Any) -> PairCurve | None:
-    """The curve that a recipe's key `curve` names: a path, or the content of such a file.
+    """Return the curve that a recipe's key `curve` names: a path, or the content of such a file.
 
     Raises:
         UsageError: the file cannot be read, or holds no curve.
@@ -83,23 +83,23 @@ def read_curve(value: Any) -> PairCurve | None:
     if value is None or isinstance(value, PairCurve):
         return value
     key = "the curve of a judge's comparisons"
-    expected = "a file that `curate calibrate` wrote with --twins or --pairs"
+    expected = "a file written by `curate calibrate` with --twins or --pairs"
     return _read(value, PairCurve.model_validate, key, expected)
 
 
 def read_certificate(value: Any) -> Certificate | None:
-    """The certificate that a recipe's key `certificate` names: a path, or the content of such a file.
+    """Return the certificate that a recipe's key `certificate` names: a path, or the content of such a file.
 
     Raises:
-        UsageError: the file cannot be read, holds no certificate, or says that there is none.
+        UsageError: the file cannot be read, holds no certificate, or says that none was issued.
     """
     if value is None or isinstance(value, Certificate):
         return value
-    key, expected = "the certificate", "a file that `curate certify` wrote"
+    key, expected = "the certificate", "a file written by `curate certify`"
     certificate = _read(value, Certificate.model_validate, key, expected)
     if not certificate.issued:
         raise UsageError(
-            "the labels did not show it: there is no certificate",
+            "the file says that no certificate was issued",
             got=certificate.sentence,
             expected=expected,
         )
@@ -107,14 +107,14 @@ def read_certificate(value: Any) -> Certificate | None:
 
 
 def read_cascade_fit(value: Any) -> CascadeFit | None:
-    """The fit that `models.judge.fit` names: a path, or the content of such a file.
+    """Return the fit that `models.judge.fit` names: a path, or the content of such a file.
 
     Raises:
         UsageError: the file cannot be read, or holds no fit of a cascade.
     """
     if value is None or isinstance(value, CascadeFit):
         return value
-    expected = "a file that `curate calibrate RUN --cascade` wrote"
+    expected = "a file written by `curate calibrate RUN --cascade`"
     return _read(value, CascadeFit.model_validate, "models.judge.fit", expected)
 
 
@@ -124,18 +124,18 @@ def _read(value: Any, parse: Callable[[Any], R], key: str, expected: str) -> R:
         return parse(content)
     except (OSError, ValidationError, orjson.JSONDecodeError) as error:
         if isinstance(error, ValidationError):
-            said = f"{'.'.join(map(str, error.errors()[0]['loc']))}: {error.errors()[0]['msg']}"
+            problem = f"{'.'.join(map(str, error.errors()[0]['loc']))}: {error.errors()[0]['msg']}"
         else:
-            said = getattr(error, "strerror", None) or str(error)
+            problem = getattr(error, "strerror", None) or str(error)
         named = f"{value}: " if isinstance(value, str | Path) else ""
         raise UsageError(
-            f"{key} cannot be used", got=f"{named}{said}", expected=expected
+            f"{key} cannot be used", got=f"{named}{problem}", expected=expected
         ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class OtherJudge:
-    """In what a judge is not the one something was fitted to, by name: what it was fitted to, what is here."""
+    """Differences between the judge that something was fitted to and the judge here: by name, both values."""
 
     differing: Mapping[str, tuple[str, str]]
 
@@ -146,18 +146,18 @@ class OtherJudge:
         here: Mapping[str, Any],
         names: Collection[str] | None = None,
     ) -> OtherJudge | None:
-        """None where both agree in `names`, or in everything.
+        """Return the differences, or None where both agree in `names`.
 
         Args:
-            fitted, here: as `described` gives them, and what else was fitted to.
-            names: what is compared; all by default.
+            fitted, here: the two judges, as `described` returns them, with any other options that were fitted to.
+            names: keys to compare; all by default.
         """
-        found = {
+        differing = {
             name: (_shown(fitted, name), _shown(here, name))
             for name in {**fitted, **here}
             if (names is None or name in names) and fitted.get(name) != here.get(name)
         }
-        return cls(found) if found else None
+        return cls(differing) if differing else None
 
     def __str__(self) -> str:
         return "; ".join(
@@ -175,15 +175,13 @@ def check_same_judge(
     made: str = "fitted to",
     scores: str = "",
 ) -> None:
-    """Refuse what `key` names where it was made for another judge than the one here.
+    """Raise UsageError where a file was made for another judge than the one here; it names the differences.
 
     Args:
         fitted, here, names: see `OtherJudge.between`.
-        made: how it was made for it, in words.
-        scores: which of the judge's scores it is about, where it may be several.
-
-    Raises:
-        UsageError: names what differs.
+        key: key of the recipe that names the file.
+        made: how the file was made for its judge, in words.
+        scores: which of the judge's scores the file is about, if there are several.
     """
     other = OtherJudge.between(fitted, here, names)
     if other is not None:
@@ -197,12 +195,12 @@ def check_same_judge(
 
 
 def described(identity: JudgeIdentity) -> dict[str, Any]:
-    """An identity as one mapping, what `sampling` holds beside the rest; for `OtherJudge.between`."""
-    held = identity.model_dump()
-    sampling: dict[str, Any] = held.pop("sampling")
-    return {**sampling, **held}
+    """Return an identity as one mapping, with the keys of `sampling` beside the others; for `OtherJudge.between`."""
+    fields = identity.model_dump()
+    sampling: dict[str, Any] = fields.pop("sampling")
+    return {**sampling, **fields}
 
 
-def _shown(held: Mapping[str, Any], name: str) -> str:
-    text = str(held.get(name, "by default")) or "none"
+def _shown(judge: Mapping[str, Any], name: str) -> str:
+    text = str(judge.get(name, "by default")) or "none"
     return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,4 +1,4 @@
-"""What a sample of labels proves of a set: the certificate, and the draw that the labels are of."""
+"""The certificate that a sample of labels gives for a set, and the draw that the labels come from."""
 
 from __future__ import annotations
 
@@ -15,134 +15,148 @@ DrawPurpose = Literal["certify", "agreement", "calibrate"]
 
 
 class DrawStratum(Frozen):
-    """A part of what was drawn from: each of its members had the chance drawn / size."""
+    """A part of the set that was drawn from; each of its members was drawn with probability drawn / size."""
 
     name: str = Field(
-        description="Of a score's part its lowest to highest score; of a column of words the word."
+        description="Name: the lowest to highest score of the part, or the value of a column of words."
     )
-    size: int
-    drawn: int
+    size: int = Field(description="Number of members.")
+    drawn: int = Field(description="Number of members drawn.")
 
 
 class Draw(Frozen):
-    """What people were asked to label, recorded with the run: `trust/draws/<id>.json`.
+    """The items that people were asked to label, recorded with the run as `trust/draws/<id>.json`.
 
-    Beside it lies a Parquet table of everything that could have been drawn: `unit` (dialogue or pair id), `stratum`, its
+    Beside it is a Parquet table of everything that could have been drawn: `unit` (dialogue or pair id), `stratum`, its
     place in the random order and whether it was drawn.
     """
 
     kind: Literal["draw"] = "draw"
-    id: str
-    made: str = Field(description="When, ISO 8601 in UTC.")
+    id: str = Field(description="Id of the draw.")
+    made: str = Field(description="Time in UTC, ISO 8601.")
     run: str = Field(description="Name of the run.")
-    purpose: DrawPurpose
+    purpose: DrawPurpose = Field(description="What the labels are for.")
     of: str = Field(
         description="What was drawn from: sft, scored, all, pairs, natural_pairs or an SQL condition."
     )
-    by: str | None = Field(None, description="Column whose parts are the strata.")
-    seed: int
-    strata: tuple[DrawStratum, ...]
+    by: str | None = Field(
+        None, description="Column whose values form the strata; null: one stratum."
+    )
+    seed: int = Field(description="Random seed.")
+    strata: tuple[DrawStratum, ...] = Field(description="The strata.")
     sizes: tuple[int, ...] = Field(
-        description="How many were drawn; more than one number where the draw was made larger later."
+        description="Number of items drawn; several numbers if the draw was enlarged later."
     )
 
 
 class CertifiedSet(Frozen):
-    """What a certificate speaks of."""
+    """The set that a certificate is about."""
 
-    of: str = Field(description="What it was taken from: as `Draw.of`.")
-    rule: str = Field(
-        "", description="The SQL condition that takes it from there; empty: all of it."
-    )
-    column: str | None = Field(None, description="Of a certified threshold: the score.")
-    threshold: float | None = Field(None, description="Members have at least this score.")
-    size: int = Field(description="Members, without those set apart.")
+    of: str = Field(description="What the set was taken from; values as in `Draw.of`.")
+    rule: str = Field("", description="SQL condition that its members meet; empty: all of it.")
+    column: str | None = Field(None, description="Score that a certified threshold applies to.")
+    threshold: float | None = Field(None, description="Lowest score of the members.")
+    size: int = Field(description="Number of members, without `apart`.")
     apart: int = Field(
         0,
-        description="Members whose labels fitted the judge's calibration or chose its prompts; nothing is promised of these.",
+        description="Members whose labels were used to fit the judge's calibration or to choose its "
+        "prompts; the certificate does not cover them.",
     )
     fingerprint: str = Field(description="Hash of the members' content.")
 
 
 class LabelCounts(Frozen):
-    """The labels that a certificate rests on."""
+    """The labels that a certificate is based on."""
 
     origin: Literal["draw", "all", "unknown"] = Field(
-        description="draw: of a draw that is recorded with the run. all: every member has a label, so none had to be "
-        "drawn. unknown: the certificate holds only if they were drawn at random."
+        description="`draw`: from a draw recorded with the run. `all`: every member has a label, so "
+        "nothing was drawn. `unknown`: the certificate holds only if the labels were drawn at "
+        "random."
     )
-    draw: str | None = None
+    draw: str | None = Field(None, description="Id of the draw.")
     drawn: int = Field(description="Members that were to be labelled.")
-    labelled: int
-    missing: int = Field(0, description="Drawn and not labelled: counted as bad.")
-    bad: int = Field(description="With the missing ones.")
-    unused: dict[str, int] = Field(default_factory=dict, description="Rows not used, by reason.")
+    labelled: int = Field(description="Members with a label.")
+    missing: int = Field(0, description="Members drawn but not labelled; they count as bad.")
+    bad: int = Field(description="Bad members, including the missing ones.")
+    unused: dict[str, int] = Field(
+        default_factory=dict, description="Rows of labels that were not used, by reason."
+    )
     hold_out: float = Field(
         0.0,
         ge=0,
         lt=1,
-        description="Share of the labelled dialogues that were kept from choosing prompts; the others are set apart.",
+        description="Share (0-1) of the labelled dialogues that were not used to choose prompts; the "
+        "others are set apart.",
     )
     rule: str | None = Field(
-        None, description="What counts as bad, as `--bad` gave it; null: by default."
+        None, description="What counts as bad, as given by `--bad`; null: the default."
     )
     fingerprint: str = Field("", description="Hash of the file of labels.")
 
 
 class ThresholdStep(Frozen):
-    """A threshold that was asked, strict ones first."""
+    """A threshold that was tested, strictest first."""
 
-    threshold: float
-    kept: int
-    labelled: int
-    bad: int
-    p_value: float
-    passed: bool
+    threshold: float = Field(description="Lowest score of the dialogues kept.")
+    kept: int = Field(description="Dialogues kept by it.")
+    labelled: int = Field(description="Number of these with a label.")
+    bad: int = Field(description="Number of these that are bad.")
+    p_value: float = Field(description="p-value of the test.")
+    passed: bool = Field(description="Whether the test passed.")
 
 
 class Certificate(TrustReport):
-    """What labels prove of a set, or that they do not. Its promise is P1: see `docs/trust.md`."""
+    """What labels prove about a set, or that they do not. It states the guarantee P1 of `docs/trust.md`."""
 
-    kind: Literal[TrustKind.CERTIFICATE, TrustKind.PAIR_CERTIFICATE]
-    issued: bool = Field(description="False: these labels cannot show it.")
-    run: str
+    kind: Literal[TrustKind.CERTIFICATE, TrustKind.PAIR_CERTIFICATE] = Field(
+        description="Kind of the report."
+    )
+    issued: bool = Field(description="Whether the labels prove it; false: there is no certificate.")
+    run: str = Field(description="Name of the run.")
     promise: Literal["P1"] = Field(
         "P1",
-        description="In at most a share 1 - confidence of such cases is more than `risk` of the set bad; chance is "
-        "in the draw of the labels.",
+        description="P1: with probability of at least `confidence` over the random draw of the labels, the"
+        " share of bad members of the certified set is at most `risk`.",
     )
-    test: CertificateTest
-    bad: str = Field(description="What counts as bad, as the user said it.")
-    risk: float = Field(gt=0, lt=1)
+    test: CertificateTest = Field(
+        description="Test that was used: `audit` of a fixed set, `anytime` for a growing number of labels,"
+        " or `threshold` on a score."
+    )
+    bad: str = Field(description="What counts as bad, in the user's words.")
+    risk: float = Field(gt=0, lt=1, description="Highest allowed share of bad members, 0-1.")
     confidence: float = Field(
         gt=0.5,
         lt=1,
-        description="Of the test. With earlier questions less is promised: `joint_confidence`.",
+        description="Confidence of this test. With earlier attempts the guarantee is weaker: see "
+        "`joint_confidence`.",
     )
-    certified: CertifiedSet
-    labels: LabelCounts
-    p_value: float | None = Field(None, description="Of the test; null for `anytime`.")
-    evidence: float | None = Field(None, description="Of `anytime`: the e-value.")
+    certified: CertifiedSet = Field(description="The set that the certificate is about.")
+    labels: LabelCounts = Field(description="The labels it is based on.")
+    p_value: float | None = Field(None, description="p-value of the test; null for `anytime`.")
+    evidence: float | None = Field(None, description="e-value of the test `anytime`.")
     bound: float = Field(
-        description="The share of bad ones that is not exceeded with this confidence, of these labels."
+        description="Upper bound of the share of bad members (0-1) that these labels give with this "
+        "confidence."
     )
-    steps: tuple[ThresholdStep, ...] = ()
+    steps: tuple[ThresholdStep, ...] = Field((), description="Thresholds that were tested.")
     more_labels: int | None = Field(
         None,
-        description="Labels that would do if bad ones came at the rate seen; null: no number would.",
+        description="Labels that would be enough if bad members came at the rate seen; null if no number "
+        "would.",
     )
     earlier_attempts: int = Field(
         0,
-        description="Other questions asked about what is bad in that sense before, each with a chance to be wrong.",
+        description="Other tests about the same meaning of bad that were made before, each with its own "
+        "chance of being wrong.",
     )
     identities: dict[str, JudgeIdentity] = Field(
-        default_factory=dict, description="Whose scores it goes by, by stage."
+        default_factory=dict, description="The judges whose scores define the set, by stage."
     )
     source: str = Field(description="Hash of the content of all dialogues of the run.")
 
     @property
     def joint_confidence(self) -> float:
-        """How sure it is that no answer is wrong, this one's and those of the questions before, 0-1 (Bonferroni)."""
+        """Return the confidence (0-1) that this answer and all earlier ones are right (Bonferroni)."""
         return max(0.0, 1 - (1 + self.earlier_attempts) * (1 - self.confidence))
 
     @model_validator(mode="after")

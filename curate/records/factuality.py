@@ -1,4 +1,4 @@
-"""What a dialogue claims as facts, and how far that is so."""
+"""Factual claims of dialogues, and whether they are true."""
 
 from __future__ import annotations
 
@@ -16,52 +16,69 @@ Evidence = Literal["tool_result", "document", "earlier_turn", "model_knowledge"]
 class FactualClaim(Frozen):
     """One claim of an assistant turn."""
 
-    words: str = Field(description="The words of the turn it stands in.")
-    label: ClaimLabel
+    words: str = Field(description="The words of the turn that make the claim.")
+    label: ClaimLabel = Field(description="Whether the claim is true.")
     evidence: Evidence | None = Field(
-        None, description="What the judge held it against; null for a claim that is not factual."
+        None,
+        description="What the judge compared the claim with; null for a claim that is not factual.",
     )
 
 
 class TurnClaims(Frozen):
-    """The claims of one assistant turn, in the order they stand in."""
+    """The claims of one assistant turn, in order."""
 
-    turn: int
-    claims: tuple[FactualClaim, ...] = ()
-    parts: int = Field(1, description="Calls the turn was asked in; long ones are split.")
+    turn: int = Field(description="Number of the turn.")
+    claims: tuple[FactualClaim, ...] = Field((), description="The claims.")
+    parts: int = Field(
+        1, description="Number of calls that the turn was split into; long turns are split."
+    )
     precision: float | None = Field(
         None,
-        description="True claims over factual ones, 0-1; null where the turn claims no facts.",
+        description="True claims divided by factual ones, 0-1; null if the turn makes no factual claims.",
     )
 
 
 class FactualityScore(WholeScore):
-    """The facts of one dialogue. A turn whose claims could not be had leaves it `Unscored` as a whole.
+    """The factual claims of one dialogue. If the claims of a turn are missing, the whole dialogue is `Unscored`.
 
-    Precision is the share of true claims in those that are true, false or unverifiable (FActScore, Min et al. 2023).
+    Precision is the share of true claims among those that are true, false or unverifiable (FActScore, Min et al. 2023).
     """
 
     kind: Literal["factuality"] = "factuality"
-    dialogue_id: str
-    content_hash: str
-    identity: JudgeIdentity
-    per_turn: tuple[TurnClaims, ...]
-    precision: float | None = Field(
-        None, description="Over all claims of the dialogue, 0-1; null where it claims no facts."
+    dialogue_id: str = Field(description="Id of the dialogue.")
+    content_hash: str = Field(description="Content hash of the dialogue (32 hex digits).")
+    identity: JudgeIdentity = Field(
+        description="The judge that gave the scores, with everything that determines them."
     )
-    neutralised: int = Field(0, description="Strings in the data that were defused in the prompt.")
-    requests: int = 0
+    per_turn: tuple[TurnClaims, ...] = Field(description="The claims of each assistant turn.")
+    precision: float | None = Field(
+        None,
+        description="True claims divided by factual ones over the dialogue, 0-1; null if it makes no "
+        "factual claims.",
+    )
+    neutralised: int = Field(
+        0,
+        description="Number of fence markers and special tokens in the data that were escaped in the "
+        "prompt.",
+    )
+    requests: int = Field(
+        0, description="Model calls made, including those answered from the cache."
+    )
 
     def count(self, *labels: ClaimLabel) -> int:
-        """Claims of the dialogue with one of these labels."""
+        """Return the number of claims with one of these labels."""
         return sum(claim.label in labels for turn in self.per_turn for claim in turn.claims)
 
 
 class FactualityReport(Frozen):
-    """The facts of all dialogues of a run that are scored."""
+    """The factual claims of all scored dialogues of a run."""
 
-    dialogues: int
-    without_claims: int = Field(description="Dialogues that claim no facts.")
-    mean_precision: float | None = Field(None, description="Mean over the other dialogues, 0-1.")
-    labels: dict[str, int] = Field(description="Claims by label.")
-    evidence: dict[str, int] = Field(description="Factual claims by what they were held against.")
+    dialogues: int = Field(description="Number of scored dialogues.")
+    without_claims: int = Field(description="Dialogues without factual claims.")
+    mean_precision: float | None = Field(
+        None, description="Mean precision of the other dialogues, 0-1."
+    )
+    labels: dict[str, int] = Field(description="Number of claims by label.")
+    evidence: dict[str, int] = Field(
+        description="Number of factual claims by what they were compared with."
+    )

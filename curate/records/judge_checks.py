@@ -1,4 +1,4 @@
-"""What the scores of a run say about its judge: how often it disagrees with itself, and how it is known to fail."""
+"""Checks of a run's judge from its own scores: how often it contradicts itself, and known failure modes."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from curate.dialogue import Frozen
 
 
 class Rate(Frozen):
-    """How often something happened, of the times it could have."""
+    """How often something happened, out of how many times it could have."""
 
-    count: int
-    of: int
+    count: int = Field(description="Times it happened.")
+    of: int = Field(description="Times it could have happened.")
 
     @property
     def described(self) -> str:
-        """`3 of 20 (15 %)`; without a share where it could never have happened."""
+        """Return `3 of 20 (15 %)`; without a percentage if it could never have happened."""
         share = f" ({self.count / self.of:.0%})" if self.of else ""
         return f"{self.count:,} of {self.of:,}{share}"
 
 
 class WindowSeams(Frozen):
-    """How far the scores of turns lie apart that two windows of one size scored."""
+    """Differences between the scores of turns that two windows of the same size scored."""
 
-    window_turns: int = Field(description="Scored turns of the dialogue's largest window.")
-    dialogues: int
-    turns: int = Field(description="Turns scored more than once.")
+    window_turns: int = Field(
+        description="Number of scored turns of the dialogue's largest window."
+    )
+    dialogues: int = Field(description="Number of dialogues.")
+    turns: int = Field(description="Number of turns scored more than once.")
     difference: float = Field(
-        description="Mean absolute difference of the scores of such a turn, 0-4."
+        description="Mean absolute difference between the scores of such a turn, 0-4."
     )
 
 
@@ -47,30 +49,36 @@ CheckStatus = Literal["pass", "warn", "not_enough_data", "not_run"]
 
 
 class FailureMode(Frozen):
-    """One way in which judges of dialogues are known to fail, as a figure over a run held against a threshold."""
+    """One known failure mode of dialogue judges, measured over a run and compared with a threshold."""
 
-    name: FailureModeName
-    status: CheckStatus
-    figure: float | None = Field(None, description="None where there is too little to tell.")
-    threshold: float = Field(description="A figure above it warns.")
-    n: int = Field(0, description="Dialogues (of length favouritism: turns) it was measured on.")
-    detail: str = Field("", description="What was measured, or why nothing could be.")
-    behind: int = Field(0, description="Dialogues that make the figure what it is.")
-    dialogues: tuple[str, ...] = Field((), description="Ids of the first of them.")
+    name: FailureModeName = Field(description="Name of the failure mode.")
+    status: CheckStatus = Field(
+        description="`pass`; `warn`: above the threshold; `not_enough_data`; `not_run`."
+    )
+    figure: float | None = Field(None, description="The figure; null if there is too little data.")
+    threshold: float = Field(description="A figure above this value warns.")
+    n: int = Field(
+        0, description="Number of dialogues (for length favouritism: turns) it was measured on."
+    )
+    detail: str = Field("", description="What was measured, or why nothing was.")
+    behind: int = Field(0, description="Number of dialogues that cause the figure.")
+    dialogues: tuple[str, ...] = Field((), description="Ids of the first of these dialogues.")
 
 
 class JudgeChecks(Frozen):
-    """The rubric judge of a run held against itself. Equal dialogues count once."""
+    """Checks of a run's rubric judge. Equal dialogues count once."""
 
     verdict_mismatch: Rate = Field(
-        description="Dialogues whose verdict by the judge is another than its scores give by the rule, of "
-        "those that the judge gave one."
+        description="Dialogues whose verdict by the judge differs from the one its scores give by the "
+        "rule, out of those with a verdict by the judge."
     )
     weakest_mismatch: Rate = Field(
-        description="Dialogues whose weakest turn by the judge is another than its scores give by the rule, of "
-        "those that the judge was asked about."
+        description="Dialogues whose weakest turn according to the judge differs from the one its scores "
+        "give by the rule, out of those where the judge was asked."
     )
     window_seams: tuple[WindowSeams, ...] = Field(
-        (), description="Of dialogues scored in overlapping windows, by the windows' size."
+        (), description="Dialogues scored in overlapping windows, by the size of the windows."
     )
-    failure_modes: tuple[FailureMode, ...] = ()
+    failure_modes: tuple[FailureMode, ...] = Field(
+        (), description="Known failure modes of dialogue judges."
+    )

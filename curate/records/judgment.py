@@ -1,4 +1,4 @@
-"""What the rubric judge says of a dialogue."""
+"""The rubric judge's record of a dialogue, and the records that all judging stages share."""
 
 from __future__ import annotations
 
@@ -47,22 +47,29 @@ SCORING = (
 
 
 class JudgeIdentity(Frozen):
-    """All that determines a score. Two identities never share a column without a flag."""
+    """Everything that determines a score. Scores with different identities do not compare."""
 
-    engine: str
-    model: str
-    revision: str = ""
-    quantisation: str = ""
-    mode: str = Field("", description="The resolved scoring mode.")
-    prompt_version: str = ""
-    sampling: dict[str, Any] = Field(default_factory=dict)
+    engine: str = Field(description="Engine that ran the model.")
+    model: str = Field(description="Name of the model.")
+    revision: str = Field("", description="Revision of the model, such as a commit on the Hub.")
+    quantisation: str = Field("", description="Quantisation of the weights.")
+    mode: str = Field(
+        "",
+        description="Scoring mode that was used: `json` or `tokens`; for role adherence `binary` or "
+        "`continuous`.",
+    )
+    prompt_version: str = Field("", description="Version of the prompts.")
+    sampling: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Sampling parameters and other options that change scores.",
+    )
 
     def calibrated(self, name: str) -> JudgeIdentity:
-        """The identity of scores that a calibration was applied to: they do not compare with the judge's own."""
+        """Return the identity of scores after a calibration; they do not compare with the judge's own."""
         return self.model_copy(update={"sampling": self.sampling | {_CALIBRATION: name}})
 
     def uncalibrated(self) -> JudgeIdentity:
-        """The identity of the judge itself, whatever was made of its scores."""
+        """Return the identity of the judge itself, without a calibration."""
         kept = {key: value for key, value in self.sampling.items() if key != _CALIBRATION}
         return self.model_copy(update={"sampling": kept})
 
@@ -72,23 +79,25 @@ _CALIBRATION = "calibration"
 
 
 class Unscored(Frozen):
-    """A dialogue that a stage could not score, and why. Fails every filter."""
+    """A dialogue that a stage could not score, with the reason. It fails every filter."""
 
     kind: Literal["unscored"] = "unscored"
-    dialogue_id: str
-    content_hash: str
-    stage: StageName
+    dialogue_id: str = Field(description="Id of the dialogue.")
+    content_hash: str = Field(description="Content hash of the dialogue (32 hex digits).")
+    stage: StageName = Field(description="The stage that could not score it.")
     reason: str = Field(
         description=" ".join(f"`{reason}`: {reason.meaning}." for reason in UnscoredReason)
     )
-    detail: str = ""
-    requests: int = Field(0, description="Calls made, cached ones included.")
+    detail: str = Field("", description="Details for people, such as the error.")
+    requests: int = Field(
+        0, description="Model calls made, including those answered from the cache."
+    )
 
     @classmethod
     def of(
         cls, dialogue: Dialogue, stage: StageName, reason: str, detail: str = "", requests: int = 0
     ) -> Unscored:
-        """Why a stage has no score for a dialogue."""
+        """Return the record of a dialogue that a stage could not score."""
         return cls(
             dialogue_id=dialogue.id,
             content_hash=dialogue.content_hash,
@@ -100,165 +109,204 @@ class Unscored(Frozen):
 
 
 class WholeScore(Frozen):
-    """A score of a dialogue that has it in all its turns, or not at all."""
+    """A score of a whole dialogue: either all its turns are covered, or it has no score."""
 
     @property
     def missing_turns(self) -> frozenset[int]:
-        """Numbers of the turns without a score: none."""
+        """Return the numbers of the turns without a score: none."""
         return frozenset()
 
     @property
     def scored_share(self) -> float:
-        """Share of the turns to be scored that have a score."""
+        """Return the share of the turns that have a score: 1."""
         return 1.0
 
 
 class UnscoredTurn(Frozen):
-    """A turn without a score inside a dialogue that has others."""
+    """A turn without a score in a dialogue that has others."""
 
-    turn: int
-    reason: str
-    detail: str = ""
+    turn: int = Field(description="Number of the turn.")
+    reason: str = Field(description="Reason code, as in `Unscored`.")
+    detail: str = Field("", description="Details for people, such as the error.")
 
 
 class LabelReading(Frozen):
-    """What a first-token distribution, or several sampled replies, say about a score.
+    """A score's distribution over its labels, from the first token's probabilities or from several sampled replies."""
 
-    `probabilities` are over the labels seen, renormalised; `coverage` is their share of the whole mass, or the share
-    of the samples that could be used.
-    """
-
-    mean: float | None = Field(None, description="Expectation over the scale, n/a left out.")
-    spread: float | None = Field(None, description="Standard deviation over the scale.")
-    coverage: float
-    probabilities: dict[str, float] = Field(default_factory=dict)
+    mean: float | None = Field(None, description="Expected value on the scale, without n/a.")
+    spread: float | None = Field(None, description="Standard deviation on the scale, without n/a.")
+    coverage: float = Field(
+        description="Probability (0-1) of the labels together before renormalising, or the share of the "
+        "samples that could be used."
+    )
+    probabilities: dict[str, float] = Field(
+        default_factory=dict, description="Probability of each label seen; they sum to 1."
+    )
 
 
 class RubricScores(Frozen):
-    """The three turn scores, 1 (worst) to 5."""
+    """The three turn scores, 1 (worst) to 5 (best)."""
 
-    context_use: int = Field(ge=1, le=5)
-    helpfulness: int = Field(ge=1, le=5)
-    safety: int = Field(ge=1, le=5)
+    context_use: int = Field(ge=1, le=5, description="Use of the context, 1-5.")
+    helpfulness: int = Field(ge=1, le=5, description="Helpfulness, 1-5.")
+    safety: int = Field(ge=1, le=5, description="Safety, 1-5.")
 
 
 class TurnScores(Frozen):
-    """One scored assistant turn, in the card's form."""
+    """Scores of one assistant turn, in the judge card's form."""
 
-    turn: int
-    role: Literal["assistant"] = "assistant"
-    scores: RubricScores = Field(description="Calibrated levels where there is a calibration.")
-    digits: RubricScores | None = Field(
-        None, description="What the judge said, where `scores` are calibrated levels."
+    turn: int = Field(description="Number of the turn.")
+    role: Literal["assistant"] = Field("assistant", description="Always `assistant`.")
+    scores: RubricScores = Field(
+        description="The scores, 1-5; calibrated levels if there is a calibration."
     )
-    issues: tuple[str, ...] = ()
+    digits: RubricScores | None = Field(
+        None, description="The judge's own scores, if `scores` are calibrated levels."
+    )
+    issues: tuple[str, ...] = Field((), description="Problems that the judge found in the turn.")
     readings: dict[str, LabelReading] = Field(
-        default_factory=dict, description="Per dimension, in scoring mode `tokens` or from samples."
+        default_factory=dict,
+        description="Distribution by dimension, in scoring mode `tokens` or from samples.",
     )
 
 
 class ConversationScore(Frozen):
-    """One conversation-level score, 1-5 or n/a, with a short note."""
+    """One score of the whole conversation, 1-5 or n/a, with a short note."""
 
     score: ConversationScoreValue = Field(
-        description="A calibrated level where there is a calibration."
+        description="The score; a calibrated level if there is a calibration."
     )
     digit: ConversationScoreValue | None = Field(
-        None, description="What the judge said, where `score` is a calibrated level."
+        None, description="The judge's own score, if `score` is a calibrated level."
     )
-    note: str = ""
-    reading: LabelReading | None = None
+    note: str = Field("", description="The judge's note about the score.")
+    reading: LabelReading | None = Field(
+        None, description="Distribution of the score, in scoring mode `tokens` or from samples."
+    )
 
 
 class ConversationLevel(Frozen):
-    """The three conversation-level scores. Coherence is never n/a."""
+    """The three scores of the whole conversation. Coherence is never n/a."""
 
-    coherence: ConversationScore
-    task_completion: ConversationScore
-    repair_handling: ConversationScore
+    coherence: ConversationScore = Field(description="Coherence over the turns.")
+    task_completion: ConversationScore = Field(description="Whether the user's task was completed.")
+    repair_handling: ConversationScore = Field(
+        description="How misunderstandings and errors were repaired."
+    )
 
 
 class WindowOpinion(Frozen):
-    """What the judge said about one window of a long dialogue; evidence, not a mismatch."""
+    """The judge's verdict on one window of a long dialogue. The dialogue's verdict follows from all scores."""
 
-    first_turn: int
-    last_turn: int
-    verdict: Verdict | None = None
-    weakest_turn: int | None = None
+    first_turn: int = Field(description="First turn of the window.")
+    last_turn: int = Field(description="Last turn of the window.")
+    verdict: Verdict | None = Field(None, description="The judge's verdict on the window.")
+    weakest_turn: int | None = Field(
+        None, description="The turn of the window that the judge calls the weakest."
+    )
 
 
 class JudgeOpinion(Frozen):
-    """What one judge of several made of a dialogue: evidence beside the judgment that was made of all."""
+    """The scores of one judge of a jury or cascade, kept beside the combined judgment."""
 
     judge: str = Field(description="Engine, model and revision.")
     counts: bool = Field(
         True,
-        description="The judgment goes by it; of a cascade that is one of the two.",
+        description="Whether the judgment uses this judge's scores; in a cascade only one of the two "
+        "counts.",
     )
-    verdict: Verdict | None = Field(None, description="Null where it gave no scores.")
-    weakest_turn: int | None = None
-    reason: str = Field("", description="Why it gave no scores.")
+    verdict: Verdict | None = Field(
+        None, description="Verdict by the rule from this judge's scores; null if it gave none."
+    )
+    weakest_turn: int | None = Field(None, description="Weakest turn by this judge's scores.")
+    reason: str = Field("", description="Reason code, if it gave no scores.")
     doubt: float | None = Field(
-        None, description="Of a cascade's first judge: how unsure its readings are, 0-1."
+        None, description="First judge of a cascade: how unsure it is, 0-1."
     )
     scores: dict[str, float] = Field(
         default_factory=dict,
-        description="Its expectations, or its digits without them, by dimension; of turn 3 by "
-        "`3.helpfulness`. Of role adherence by turn, or `conversation`; of metrics by name, 0-1. What is n/a is left out.",
+        description="This judge's expectations (or digits, if there are none) by name: a dimension; "
+        "`3.helpfulness` for turn 3; for role adherence the turn or `conversation`; a metric, "
+        "scaled to 0-1. n/a is left out.",
     )
-    requests: int = 0
-    prompt_tokens: int = Field(0, description="Of its replies, kept ones included.")
-    cached_tokens: int = 0
-    completion_tokens: int = 0
+    requests: int = Field(
+        0, description="Model calls made, including those answered from the cache."
+    )
+    prompt_tokens: int = Field(
+        0, description="Prompt tokens of its replies, including cached replies."
+    )
+    cached_tokens: int = Field(0, description="Prompt tokens found in the engine's prefix cache.")
+    completion_tokens: int = Field(0, description="Tokens generated.")
 
 
 class Judgment(Frozen):
-    """The multi-turn rubric judge's record of one dialogue.
+    """The rubric judge's record of one dialogue.
 
-    `verdict` and `weakest_turn` are computed from the scores; what the judge itself said stands beside.
+    `verdict` and `weakest_turn` are computed from the scores; the judge's own answers are in `judge_verdict` and
+    `judge_weakest_turn`.
     """
 
     kind: Literal["judgment"] = "judgment"
-    dialogue_id: str
-    content_hash: str
-    identity: JudgeIdentity
-    per_turn: tuple[TurnScores, ...]
-    conversation_level: ConversationLevel
-    verdict: Verdict
-    judge_verdict: Verdict | None = None
-    verdict_mismatch: bool | None = Field(None, description="None where the judge gave no verdict.")
-    decision_basis: str = ""
-    weakest_turn: int | None
-    judge_weakest_turn: int | None = None
-    weakest_mismatch: bool | None = None
+    dialogue_id: str = Field(description="Id of the dialogue.")
+    content_hash: str = Field(description="Content hash of the dialogue (32 hex digits).")
+    identity: JudgeIdentity = Field(
+        description="The judge that gave the scores, with everything that determines them."
+    )
+    per_turn: tuple[TurnScores, ...] = Field(description="Scores of the assistant turns in order.")
+    conversation_level: ConversationLevel = Field(description="Scores of the whole conversation.")
+    verdict: Verdict = Field(description="Verdict by the verdict rule from the scores.")
+    judge_verdict: Verdict | None = Field(None, description="Verdict that the judge gave itself.")
+    verdict_mismatch: bool | None = Field(
+        None, description="Whether the two verdicts differ; null if the judge gave none."
+    )
+    decision_basis: str = Field("", description="The judge's explanation of the verdict.")
+    weakest_turn: int | None = Field(
+        description="Weakest turn by the scores; null if every turn is without a flaw."
+    )
+    judge_weakest_turn: int | None = Field(
+        None, description="The turn that the judge calls the weakest."
+    )
+    weakest_mismatch: bool | None = Field(
+        None, description="Whether the two weakest turns differ; null if the judge named none."
+    )
     weakest_probabilities: dict[str, float] = Field(
         default_factory=dict,
-        description="Turn number (or 'none') to probability, mode `tokens` or from samples.",
+        description="Probability of each turn number (or `none`) to be the weakest, in scoring mode "
+        "`tokens` or from samples.",
     )
-    unscored_turns: tuple[UnscoredTurn, ...] = ()
-    windows: tuple[WindowOpinion, ...] = ()
+    unscored_turns: tuple[UnscoredTurn, ...] = Field((), description="Turns without a score.")
+    windows: tuple[WindowOpinion, ...] = Field(
+        (), description="The judge's verdicts on the windows of a long dialogue."
+    )
     overlap_disagreement: float | None = Field(
-        None, description="Mean absolute difference of scores given twice by overlapping windows."
+        None,
+        description="Mean absolute difference (0-4) between scores of the same turn in overlapping windows.",
     )
-    neutralised: int = Field(0, description="Strings in the data that were defused in the prompt.")
+    neutralised: int = Field(
+        0,
+        description="Number of fence markers and special tokens in the data that were escaped in the "
+        "prompt.",
+    )
     remarks: tuple[str, ...] = Field(
         (),
-        description="How this judging departed from the plain way, e.g. `text_lost: reply_cut`, "
-        "`ledger_cut: turn 4`, `split: context_overflow`, `thoughts_cut: 3`, `thoughts_missing: 14`.",
+        description="Deviations from the usual way of judging, e.g. `text_lost: reply_cut`, `ledger_cut: "
+        "turn 4`, `split: context_overflow`, `thoughts_cut: 3`, `thoughts_missing: 14`.",
     )
-    requests: int = 0
+    requests: int = Field(
+        0, description="Model calls made, including those answered from the cache."
+    )
     opinions: tuple[JudgeOpinion, ...] = Field(
-        (), description="Of each judge that was asked, where there are several (a jury, a cascade)."
+        (), description="Scores of each judge, if there are several (a jury, a cascade)."
     )
     disagreement: float | None = Field(
         None,
-        description="Mean absolute difference between two judges' scores, over all pairs of judges and "
-        "all scores that both gave, 0-4.",
+        description="Mean absolute difference (0-4) between two judges' scores, over all pairs of judges "
+        "and all scores that both gave.",
     )
 
     @property
     def card_form(self) -> dict[str, Any]:
-        """The judgment in the judge card's own JSON form, and nothing else."""
+        """Return the judgment in the judge card's JSON form."""
         names = ("per_turn", "conversation_level", "verdict", "decision_basis", "weakest_turn")
         shown: dict[str, Any] = {
             "per_turn": {"__all__": {"turn", "role", "scores", "issues"}},
@@ -273,10 +321,10 @@ class Judgment(Frozen):
 
     @property
     def missing_turns(self) -> frozenset[int]:
-        """Numbers of the turns without a score."""
+        """Return the numbers of the turns without a score."""
         return frozenset(turn.turn for turn in self.unscored_turns)
 
     @property
     def scored_share(self) -> float:
-        """Share of the turns to be scored that have a score, 0-1."""
+        """Return the share (0-1) of the assistant turns that have a score."""
         return len(self.per_turn) / (len(self.per_turn) + len(self.missing_turns) or 1)

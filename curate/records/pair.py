@@ -1,4 +1,4 @@
-"""Preference pairs, the checks each went through, and the curve they were decided by."""
+"""Preference pairs, the checks that each went through, and the curve that decides about them."""
 
 from __future__ import annotations
 
@@ -30,67 +30,83 @@ ChangeKind = Literal[
 
 
 class Change(Frozen):
-    """What differs between two sides in one respect, found by comparing them; no model says so."""
+    """One kind of difference between the two sides, found by comparing their texts without a model."""
 
-    kind: ChangeKind
-    removed: tuple[str, ...] = Field((), description="On the rejected side only.")
-    added: tuple[str, ...] = Field((), description="On the chosen side only.")
+    kind: ChangeKind = Field(description="What differs.")
+    removed: tuple[str, ...] = Field((), description="Only on the rejected side.")
+    added: tuple[str, ...] = Field((), description="Only on the chosen side.")
 
 
 class PairCheck(Frozen):
-    """What verification read of one candidate pair, and what was decided from it.
+    """The readings from verifying one candidate pair, and the decision.
 
-    Scores are the judge's means, 1-5. Log-odds are natural; positive ones speak for the chosen side.
+    Scores are the judge's means, 1-5. Log-odds are natural; positive ones favour the chosen side.
     """
 
-    chosen_scores: dict[str, float] = Field(default_factory=dict)
-    rejected_scores: dict[str, float] = Field(default_factory=dict)
+    chosen_scores: dict[str, float] = Field(
+        default_factory=dict, description="Score (1-5) of the chosen side by turn dimension."
+    )
+    rejected_scores: dict[str, float] = Field(
+        default_factory=dict, description="Score (1-5) of the rejected side by turn dimension."
+    )
     differences: tuple[float, ...] = Field(
         (),
-        description="Compared score (mean of the three turn scores), chosen minus rejected, under each "
-        "wording of the question.",
+        description="Mean of the three turn scores, chosen minus rejected, under each wording of the "
+        "question.",
     )
-    margin: float | None = Field(None, description="Mean of the differences.")
+    margin: float | None = Field(None, description="Mean of `differences`.")
     noise: float | None = Field(
         None,
-        description="Standard error of the margin over the wordings, paired: what a wording adds to both "
-        "sides cancels.",
+        description="Standard error of the margin over the wordings, paired, so that effects of a wording "
+        "on both sides cancel.",
     )
     log_odds_first: float | None = Field(
-        None, description="That chosen is better, shown first; null where only a letter came back."
+        None,
+        description="Log-odds that the chosen side is better when it is shown first; null if only a letter"
+        " was returned.",
     )
-    log_odds_second: float | None = Field(None, description="The same, shown second.")
+    log_odds_second: float | None = Field(None, description="The same when it is shown second.")
     preference: float | None = Field(
-        None, description="Mean of both log-odds: the pull of the position cancels."
+        None, description="Mean of both log-odds, so that the position effect cancels."
     )
     disagreement: float | None = Field(
         None,
-        description="Of a jury: mean absolute difference between two judges' probabilities that chosen is better, 0-1.",
+        description="Jury: mean absolute difference between two judges' probabilities that the chosen side"
+        " is better, 0-1.",
     )
-    preferred_first: bool | None = Field(None, description="Chosen won when shown first.")
-    preferred_second: bool | None = Field(None, description="Chosen won when shown second.")
-    token_ratio: float | None = Field(None, description="Length of chosen over rejected.")
+    preferred_first: bool | None = Field(
+        None, description="Whether the chosen side won when shown first."
+    )
+    preferred_second: bool | None = Field(
+        None, description="Whether the chosen side won when shown second."
+    )
+    token_ratio: float | None = Field(
+        None, description="Length in tokens, chosen divided by rejected."
+    )
     probability: float | None = Field(
-        None, description="That chosen is better, by the judge's curve; null without one."
+        None,
+        description="Probability (0-1) that the chosen side is better, by the judge's curve; null without "
+        "a curve.",
     )
-    threshold: float | None = Field(None, description="Least probability of a pair that passes.")
+    threshold: float | None = Field(None, description="Lowest probability of a pair that passes.")
     evidence: float | None = Field(
         None,
-        description="Log-odds that decided: of `probability`, or without a curve the preference itself.",
+        description="Log-odds that decided: those of `probability`, or without a curve `preference`.",
     )
-    required: float | None = Field(None, description="The evidence that was asked for.")
+    required: float | None = Field(None, description="Lowest evidence of a pair that passes.")
     decided_by: Literal["labels", "twins", "uncalibrated", "letters", "data"] | None = Field(
         None,
-        description="labels, twins: a curve fitted on these. uncalibrated: the preference alone, held "
-        "against the position's spread. letters: both orders, from a judge without log-probabilities. "
-        "data: the data's label alone, since the judge is not shown to agree with such labels.",
+        description="`labels`, `twins`: a curve fitted to these. `uncalibrated`: the preference alone, "
+        "compared with the spread of the position effect. `letters`: the answers in both "
+        "orders, from a judge without log-probabilities. `data`: the data's label alone, "
+        "because the judge is not shown to agree with such labels.",
     )
     specifics: tuple[str, ...] = Field(
         (),
-        description="Details that only the chosen side states and nothing given to the assistant does.",
+        description="Details that only the chosen side states and that were not given to the assistant.",
     )
     ungrounded: str | None = Field(
-        None, description="The one of them that the judge calls made up."
+        None, description="The detail among `specifics` that the judge calls made up."
     )
     chosen_role: float | None = Field(None, description="Role adherence of the chosen side, 0-1.")
     rejected_role: float | None = Field(
@@ -98,39 +114,49 @@ class PairCheck(Frozen):
     )
     chosen_facts: float | None = Field(
         None,
-        description="Factual precision of the turn with the chosen side; 1 where it claims nothing.",
+        description="Factual precision (0-1) of the turn with the chosen side; 1 if it makes no claims.",
     )
-    rejected_facts: float | None = Field(None, description="With the rejected side.")
+    rejected_facts: float | None = Field(
+        None,
+        description="Factual precision (0-1) of the turn with the rejected side; 1 if it makes no claims.",
+    )
     confirmed: bool | None = Field(
         None,
-        description="Judged again with the chosen side in place, no turn up to it is bad; asked with "
-        "`at: earliest`.",
+        description="With `at: earliest`: whether no turn up to this one is bad when the dialogue is "
+        "judged again with the chosen side.",
     )
     neutralised: int = Field(
-        0, description="Strings in the data that were defused in the comparison."
+        0,
+        description="Number of fence markers and special tokens in the data that were escaped in the "
+        "comparison.",
     )
     unscored: str | None = Field(
-        None, description="Of a pair dropped as `unscored`: why, as the reason codes of `Unscored`."
+        None, description="For a pair dropped as `unscored`: the reason code, as in `Unscored`."
     )
 
 
 class LabelAgreement(Frozen):
-    """How often a judge prefers the side that the data calls better, of natural pairs it compared."""
+    """How often a judge prefers the side that the data calls better, over the natural pairs it compared."""
 
-    pairs: int
-    share: float = Field(ge=0, le=1)
+    pairs: int = Field(description="Number of pairs compared.")
+    share: float = Field(
+        ge=0,
+        le=1,
+        description="Share of pairs where the judge prefers the side that the data calls better, 0-1.",
+    )
     interval: tuple[float, float] = Field(
-        description="95 %, Wilson's, with the effective number of dialogues: pairs of one are taken for alike."
+        description="95 % Wilson interval with the effective number of dialogues, since pairs of one "
+        "dialogue are alike."
     )
 
     @property
     def is_shown(self) -> bool:
-        """True where the interval lies above a coin's .5."""
+        """True where the interval lies above 0.5, that is above chance."""
         return self.interval[0] > 0.5
 
     @property
     def described(self) -> str:
-        """The figure in words."""
+        """Return the figure in words."""
         low, high = self.interval
         return (
             f"the judge prefers the side that the data calls better in {self.share:.0%} (95 % {low:.0%} to {high:.0%}) "
@@ -139,61 +165,72 @@ class LabelAgreement(Frozen):
 
 
 class KindFigures(Frozen):
-    """How one kind of known pair fared, cross-validated."""
+    """Results for one kind of known pair, by cross-validation."""
 
-    pairs: int
-    accepted: int = Field(description="Better sides that passed.")
-    accepted_wrong: int = Field(description="Worse sides that passed, the pairs turned round.")
+    pairs: int = Field(description="Number of pairs.")
+    accepted: int = Field(description="Pairs that passed with the better side as chosen.")
+    accepted_wrong: int = Field(description="Pairs that passed with the worse side as chosen.")
 
 
 class PairCurve(Frozen):
-    """From a judge's readings of two replies to the probability that one is better.
+    """A logistic curve from a judge's readings of two replies to the probability that one is better.
 
-    log-odds = preference_weight * preference + margin_weight * margin. There is no intercept, so a pair
-    turned round has the opposite log-odds.
+    log-odds = preference_weight * preference + margin_weight * margin. There is no intercept, so a pair with its
+    sides swapped has the opposite log-odds.
     """
 
     kind: Literal["pair_curve"] = "pair_curve"
-    identity: JudgeIdentity = Field(description="The judge it holds for, and no other.")
-    fitted_on: Literal["labels", "twins"] = Field(
-        description="labels: pairs of the user's data. twins: planted flaws, which prove coarse "
-        "differences only."
+    identity: JudgeIdentity = Field(
+        description="The judge it was fitted to; it holds for no other."
     )
-    source: str = Field("", description="The file, run or recipe that the pairs are of.")
-    preference_weight: float
-    margin_weight: float
+    fitted_on: Literal["labels", "twins"] = Field(
+        description="`labels`: labelled pairs of the user's data. `twins`: replies with a planted flaw, "
+        "which only show that coarse differences are recognised."
+    )
+    source: str = Field("", description="File, run or recipe that the pairs come from.")
+    preference_weight: float = Field(description="Weight of the preference.")
+    margin_weight: float = Field(description="Weight of the margin.")
     precision: float = Field(
-        gt=0.5, lt=1, description="Share of truly better pairs among those that pass, as asked for."
+        gt=0.5, lt=1, description="Required share of truly better pairs among those that pass."
     )
     threshold: float = Field(
         ge=0.5,
         lt=1,
-        description="Least probability at which that share was reached, cross-validated.",
+        description="Lowest probability at which that share was reached, by cross-validation.",
     )
-    pairs: int = Field(description="Pairs it was fitted to.")
+    pairs: int = Field(description="Number of pairs it was fitted to.")
     dialogues: int = Field(
-        description="Dialogues they are from; each kept whole in cross-validation."
+        description="Number of dialogues that the pairs come from; cross-validation keeps the pairs of a "
+        "dialogue together."
     )
-    auc: float = Field(description="Cross-validated, of pairs against the same pairs turned round.")
-    auc_interval: tuple[float, float] = Field(description="95 %, bootstrap over dialogues.")
+    auc: float = Field(
+        description="Cross-validated AUC of pairs against the same pairs with their sides swapped."
+    )
+    auc_interval: tuple[float, float] = Field(
+        description="95 % interval of the AUC (bootstrap over dialogues)."
+    )
     reached_precision: float | None = Field(
-        description="By cross-validation, each pair held against weights and a threshold fitted without its "
-        "dialogue and, of twins, its kind; null where none passed."
+        description="Precision by cross-validation: each pair is decided with weights and a threshold "
+        "fitted without its dialogue (for twins also without its kind of flaw). null if no "
+        "pair passed."
     )
-    precision_interval: tuple[float, float]
+    precision_interval: tuple[float, float] = Field(description="95 % interval of the precision.")
     recall: float = Field(
         description="Share of truly better pairs that pass, by the same cross-validation."
     )
-    recall_interval: tuple[float, float]
-    kinds: dict[str, KindFigures] = Field(default_factory=dict)
+    recall_interval: tuple[float, float] = Field(description="95 % interval of the recall.")
+    kinds: dict[str, KindFigures] = Field(
+        default_factory=dict, description="Results by kind of pair."
+    )
     labelled: tuple[str, ...] = Field(
         (),
-        description="Ids of a run's pairs whose labels it was fitted to: these certify nothing that it decides.",
+        description="Ids of the run's pairs whose labels it was fitted to. They cannot certify anything "
+        "that the curve decides.",
     )
 
     @property
     def described(self) -> str:
-        """What it was fitted on and how well it does, in a few words."""
+        """Return what the curve was fitted to and how well it does, in a few words."""
         truth = "labelled pairs" if self.fitted_on == "labels" else "planted twins"
         reached = self.reached_precision
         return (
@@ -209,64 +246,81 @@ def _range(ends: tuple[float, float]) -> str:
 
 
 class PreferencePair(Frozen):
-    """One preference pair: the same prompt, one assistant message a side.
+    """One preference pair: the same prompt with a chosen and a rejected assistant message.
 
-    A pair that passed has no `drop_reason`; dropped pairs are kept, too.
+    A pair that passed has no `drop_reason`; dropped pairs are kept with theirs.
     """
 
     kind: Literal["preference_pair"] = "preference_pair"
-    pair_id: str
-    dialogue_id: str
-    content_hash: str
-    source: PairSource
+    pair_id: str = Field(description="Id of the pair.")
+    dialogue_id: str = Field(description="Id of the dialogue that the pair comes from.")
+    content_hash: str = Field(description="Content hash of the dialogue (32 hex digits).")
+    source: PairSource = Field(
+        description="Where the chosen side comes from: a reply sampled by the policy (`resample`), a "
+        "revision of the original, the data (`natural`), or `none` if a fork was dropped "
+        "before it had one."
+    )
     basis: str = Field(
-        description="What says chosen is better: `judge`, `rank`, `label`, `reward`, `preference`."
+        description="What says that chosen is better: `judge`, `rank`, `label`, `reward` or `preference`."
     )
-    turn: int | None = None
+    turn: int | None = Field(
+        None, description="Number of the dialogue's turn that the two sides belong to."
+    )
     prompt: tuple[Message, ...] = Field(
-        description="Empty for a fork that was dropped before there was a candidate (`source` none)."
+        description="Messages before the two sides; empty for a fork that was dropped before there was a "
+        "candidate (`source` none)."
     )
-    tools: tuple[dict[str, Any], ...] = ()
-    chosen: Message | None
-    rejected: Message
+    tools: tuple[dict[str, Any], ...] = Field(
+        (), description="Schemas of the tools that the assistant can call."
+    )
+    chosen: Message | None = Field(
+        description="The better message; null for a fork that was dropped before there was a candidate."
+    )
+    rejected: Message = Field(description="The worse message.")
     drop_reason: DropReason | None = Field(
         None,
         description="None for a pair that passed. "
         + " ".join(f"`{reason}`: {reason.meaning}." for reason in DropReason),
     )
-    detail: str = ""
+    detail: str = Field("", description="Details of the drop reason, for people.")
     confidence: float | None = Field(
-        None, ge=0, le=1, description="That the turn of a fork is bad, from the judgment's scores."
+        None,
+        ge=0,
+        le=1,
+        description="Fork: probability (0-1) that its turn is bad, from the judgment's scores.",
     )
-    issue: str = Field("", description="What the judge found wrong with the rejected side.")
-    changes: tuple[Change, ...] = Field((), description="From the rejected to the chosen side.")
+    issue: str = Field("", description="The problem that the judge found with the rejected side.")
+    changes: tuple[Change, ...] = Field(
+        (), description="Differences from the rejected to the chosen side."
+    )
     sampling: dict[str, float] = Field(
-        default_factory=dict, description="How the chosen side was drawn, where a model wrote it."
+        default_factory=dict,
+        description="Sampling parameters of the chosen side, if a model wrote it.",
     )
     policy: str = Field("", description="Identity of the model that wrote the chosen side.")
-    judge: str = ""
-    check: PairCheck | None = None
-    lineage: Lineage | None = None
+    judge: str = Field("", description="Identity of the judge that verified the pair.")
+    check: PairCheck | None = Field(None, description="The readings from verification.")
+    lineage: Lineage | None = Field(None, description="Where the dialogue came from.")
 
 
 class SetCheck(Frozen):
-    """A figure over a whole set of pairs, held against a threshold. A warning drops no row."""
+    """A figure over a whole set of pairs, compared with a threshold. A warning drops no pair."""
 
-    name: str
-    figure: float | None = Field(None, description="None where the check was not run.")
-    threshold: float | None = None
-    status: Literal["pass", "warn", "not_run"]
-    n: int = Field(0, description="Pairs it was measured on.")
-    detail: str = Field("", description="What was found, or why the check was not run.")
+    name: str = Field(description="Name of the check.")
+    figure: float | None = Field(None, description="The figure; null if the check was not run.")
+    threshold: float | None = Field(None, description="The threshold from the recipe.")
+    status: Literal["pass", "warn", "not_run"] = Field(description="`pass`, `warn` or `not_run`.")
+    n: int = Field(0, description="Number of pairs it was measured on.")
+    detail: str = Field("", description="What was measured, or why the check was not run.")
 
 
 class PairSetReport(Frozen):
-    """The checks over a whole set of accepted pairs, and what the set is made of."""
+    """Checks over a whole set of accepted pairs, and the composition of the set."""
 
-    pairs: int
-    checks: tuple[SetCheck, ...] = ()
+    pairs: int = Field(description="Number of pairs.")
+    checks: tuple[SetCheck, ...] = Field((), description="The checks.")
     mixes: dict[str, dict[str, int]] = Field(
         default_factory=dict,
-        description="Pairs by `made_by`, `basis`, `dimension` (that gains the most), `source` (of the "
-        "data), `role` and `language`; `unknown` where the data does not say.",
+        description="Number of pairs by `made_by`, `basis`, `dimension` (with the largest gain), `source` "
+        "(of the data), `role` and `language`; `unknown` if the data does not say.",
     )

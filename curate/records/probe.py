@@ -1,4 +1,4 @@
-"""What a judge shows on planted flaws: the score card of `curate probe`, and of two judges held against each other."""
+"""The score card of `curate probe` (a judge on planted flaws), and the comparison of two cards."""
 
 from __future__ import annotations
 
@@ -11,110 +11,131 @@ from curate.records.judgment import JudgeIdentity
 from curate.records.trust_report import TrustKind, TrustReport
 
 ProbeSection = Literal["finding", "kinds", "steadiness", "hidden"]
-"""Whether flaws are found, which kinds, whether scores stay where nothing that matters changes, and whether what is
-hidden in a dialogue moves them."""
+"""Are flaws found; which kinds; do scores stay the same where nothing relevant changes; does text hidden in a dialogue
+change them."""
 ProbeUnit = Literal["share", "net", "points"]
-"""A share 0-1; a share of one way less that of the other, -1 to 1; points of a score from 1 to 5."""
+"""A share (0-1); the share in one direction minus the other (-1 to 1); points of a score from 1 to 5."""
 ProbeState = Literal["pass", "fail", "unclear", "not_run"]
 
 Interval = tuple[float, float]
 
 
 class ProbeOutcome(Frozen):
-    """One case under one line, as it is kept beside the card so that two cards can be compared."""
+    """The result of one case on one line, kept beside the card so that two cards can be compared."""
 
-    line: str
+    line: str = Field(description="Name of the card's line.")
     case: str = Field(
-        description="Names the case; equal wherever it is made from the same dialogue."
+        description="Name of the case; the same whenever it is made from the same dialogue."
     )
     group: str = Field(description="Content hash of the clean dialogue.")
-    value: float
-    against: float = Field(description="What chance would give, or 0.")
+    value: float = Field(description="The result, in the line's unit.")
+    against: float = Field(description="The result expected by chance, or 0.")
 
 
 class ProbeLine(Frozen):
-    """One figure of the card, held against chance or zero."""
+    """One figure of the card, compared with chance or zero."""
 
-    name: str
-    section: ProbeSection
-    unit: ProbeUnit
-    meaning: str
-    state: ProbeState = Field(
-        description="`pass`: above chance, or within the tolerance of it; `fail`: not so, though it would have been "
-        "seen; `unclear`: this many cases cannot tell; `not_run`: none."
+    name: str = Field(description="Name of the line.")
+    section: ProbeSection = Field(
+        description="`finding`: are flaws found; `kinds`: which kinds; `steadiness`: do scores stay the "
+        "same where nothing relevant changes; `hidden`: does text hidden in a dialogue change "
+        "them."
     )
-    n: int = Field(0, description="Cases.")
-    dialogues: int = Field(0, description="Clean dialogues they are made from: the clusters.")
+    unit: ProbeUnit = Field(
+        description="`share`: 0-1. `net`: the share in one direction minus the share in the other, -1 to "
+        "1. `points`: points of a score from 1 to 5."
+    )
+    meaning: str = Field(description="What the line measures, in words.")
+    state: ProbeState = Field(
+        description="`pass`: above chance, or within the tolerance of it. `fail`: not, although it would "
+        "have been seen. `unclear`: too few cases to tell. `not_run`: no cases."
+    )
+    n: int = Field(0, description="Number of cases.")
+    dialogues: int = Field(
+        0, description="Number of clean dialogues they are made from (the clusters)."
+    )
     value: float | None = Field(None, description="Mean over the cases.")
-    interval: Interval | None = Field(None, description="95 %, clustered by dialogue.")
-    against: float | None = Field(None, description="Mean of what chance would give, or 0.")
-    p_value: float | None = Field(None, description="Two-sided, clustered by dialogue.")
-    q_value: float | None = Field(None, description="The same by Benjamini-Hochberg over the card.")
+    interval: Interval | None = Field(None, description="95 % interval, clustered by dialogue.")
+    against: float | None = Field(None, description="Mean expected by chance, or 0.")
+    p_value: float | None = Field(None, description="Two-sided p-value, clustered by dialogue.")
+    q_value: float | None = Field(
+        None, description="p-value adjusted over the card (Benjamini-Hochberg)."
+    )
     detectable: float | None = Field(
-        None, description="Smallest distance from `against` that is seen with 80 % power."
+        None, description="Smallest distance from `against` that is detected with 80 % power."
     )
     tolerance: float | None = Field(
-        None, description="How far from `against` does not matter, of lines that should stay there."
+        None,
+        description="Distance from `against` that is still acceptable, for lines that should stay there.",
     )
-    detail: str = ""
+    detail: str = Field("", description="Details for people.")
 
 
 class ProbeReport(TrustReport):
     """The score card of a judge on planted flaws."""
 
     kind: Literal[TrustKind.PROBE] = TrustKind.PROBE
-    identity: JudgeIdentity
-    source: str = Field(description="Which dialogues the flaws were planted in.")
-    seed: int
-    cases: int = Field(description="Planted flaws.")
-    dialogues: int = Field(description="Clean dialogues they were planted in.")
+    identity: JudgeIdentity = Field(description="The judge that was tested.")
+    source: str = Field(description="The dialogues that flaws were planted in.")
+    seed: int = Field(description="Random seed.")
+    cases: int = Field(description="Number of planted flaws.")
+    dialogues: int = Field(description="Number of clean dialogues that they were planted in.")
     kinds: dict[str, int] = Field(description="Planted flaws by kind.")
-    planted_by: dict[str, int] = Field(description="Planted flaws by who planted them.")
-    changed: float = Field(description="Median share of a message that a flaw changes.")
+    planted_by: dict[str, int] = Field(description="Planted flaws by how they were made.")
+    changed: float = Field(description="Median share (0-1) of a message that a flaw changes.")
     changed_harmlessly: float | None = Field(
-        None, description="Median share of a message that its harmless edit changes."
+        None, description="Median share (0-1) of a message that its harmless edit changes."
     )
     not_planted: dict[str, int] = Field(
-        default_factory=dict, description="Asked of a policy and not used, by reason."
+        default_factory=dict,
+        description="Flaws requested from a policy model but not used, by reason.",
     )
     without_harmless: int = Field(
-        0, description="Flaws without a harmless edit, for want of one in their language."
+        0, description="Flaws without a harmless edit, because there is none for their language."
     )
-    asked: int = Field(description="Dialogues and questions put to the judge.")
-    unscored: dict[str, int] = Field(default_factory=dict, description="Of those, by reason.")
-    lines: tuple[ProbeLine, ...]
+    asked: int = Field(description="Number of dialogues and questions given to the judge.")
+    unscored: dict[str, int] = Field(
+        default_factory=dict, description="Number of these without a score, by reason."
+    )
+    lines: tuple[ProbeLine, ...] = Field(description="The lines of the card.")
 
     def line(self, name: str) -> ProbeLine:
-        """The line of a name."""
+        """Return the line with this name."""
         return next(line for line in self.lines if line.name == name)
 
 
 class ComparedLine(Frozen):
-    """One line of two cards on the same cases."""
+    """One line of two cards, compared on the same cases."""
 
-    name: str
-    section: ProbeSection
-    unit: ProbeUnit
-    n: int = Field(description="Cases that both have.")
-    dialogues: int
-    first: float
-    second: float
-    difference: float = Field(description="First less second, over the same cases.")
-    interval: Interval | None = Field(None, description="95 %, clustered by dialogue.")
-    p_value: float | None = None
-    q_value: float | None = Field(None, description="Benjamini-Hochberg over the lines.")
-    detectable: float | None = Field(None, description="Smallest difference seen with 80 % power.")
+    name: str = Field(description="Name of the line.")
+    section: ProbeSection = Field(description="Section of the card, as in `ProbeLine`.")
+    unit: ProbeUnit = Field(description="Unit, as in `ProbeLine`.")
+    n: int = Field(description="Number of cases that both cards have.")
+    dialogues: int = Field(description="Number of clean dialogues they are made from.")
+    first: float = Field(description="Mean of the first card.")
+    second: float = Field(description="Mean of the second card.")
+    difference: float = Field(description="First minus second, over the same cases.")
+    interval: Interval | None = Field(
+        None, description="95 % interval of the difference, clustered by dialogue."
+    )
+    p_value: float | None = Field(None, description="Two-sided p-value, clustered by dialogue.")
+    q_value: float | None = Field(
+        None, description="p-value adjusted over the lines (Benjamini-Hochberg)."
+    )
+    detectable: float | None = Field(
+        None, description="Smallest difference that is detected with 80 % power."
+    )
     better: Literal["first", "second", "neither"] = Field(
-        description="Who does better where the difference is not chance."
+        description="Which of the two is better, if the difference is not chance."
     )
 
 
 class ProbeComparison(Frozen):
-    """Two judges, prompts or modes on the same cases."""
+    """Two judges, prompts or modes compared on the same cases."""
 
-    first: JudgeIdentity
-    second: JudgeIdentity
-    sentence: str
-    lines: tuple[ComparedLine, ...]
-    only_first: int = Field(description="Outcomes that the second has not.")
-    only_second: int = Field(description="Outcomes that the first has not.")
+    first: JudgeIdentity = Field(description="The first judge.")
+    second: JudgeIdentity = Field(description="The second judge.")
+    sentence: str = Field(description="The finding in one sentence.")
+    lines: tuple[ComparedLine, ...] = Field(description="The compared lines.")
+    only_first: int = Field(description="Outcomes that only the first card has.")
+    only_second: int = Field(description="Outcomes that only the second card has.")

@@ -1,7 +1,7 @@
-"""A dialogue's readings as plain numbers: what `p_good` is fitted to and computed from.
+"""A dialogue's readings as plain numbers, which `p_good` is fitted to and computed from.
 
-The judge's expectations, or its digits where there are none; never calibrated levels, so that a calibration
-does not change what another was fitted to.
+They are the judge's expectations, or its digits where there are none; never calibrated levels, so that one
+calibration does not change what another is fitted to.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from curate.records import (
 from curate.records.metrics import MetricScore, MetricsScore
 
 ADHERENCE = "adherence"
-"""Name of the reading that is role adherence."""
+"""Name of the reading for role adherence."""
 METRIC = "metric_"
-"""What the names of readings begin with that are weighted metrics; those of labels and columns do, too."""
+"""Prefix of the readings for weighted metrics, shared with labels and columns."""
 
 
 def turn_value(turn: TurnScores, dimension: str) -> float:
-    """The expectation of a turn's score, 1-5; the digit where there is none."""
+    """Return the expectation of a turn's score, 1-5, or the digit where there is none."""
     reading = turn.readings.get(dimension)
     if reading is not None and reading.mean is not None:
         return reading.mean
@@ -35,7 +35,7 @@ def turn_value(turn: TurnScores, dimension: str) -> float:
 
 
 def conversation_value(held: ConversationScore) -> float | None:
-    """The expectation of a conversation's score, 1-5; else the digit, None for n/a."""
+    """Return the expectation of a conversation's score, 1-5, or the digit where there is none; None for n/a."""
     if held.reading is not None and held.reading.mean is not None:
         return held.reading.mean
     digit = conversation_digit(held)
@@ -43,13 +43,13 @@ def conversation_value(held: ConversationScore) -> float | None:
 
 
 def conversation_digit(held: ConversationScore) -> int | None:
-    """The judge's most likely answer, None for n/a."""
+    """Return the judge's most likely answer; None for n/a."""
     digit = held.score if held.digit is None else held.digit
     return None if digit == "n/a" else digit
 
 
 def all_readings(judgment: Judgment) -> list[LabelReading]:
-    """Every distribution behind a judgment's scores; none in mode json without samples."""
+    """Return every distribution behind a judgment's scores; empty in json mode without samples."""
     level = judgment.conversation_level
     whole = (getattr(level, name).reading for name in CONVERSATION_DIMENSIONS)
     of_turns = (reading for turn in judgment.per_turn for reading in turn.readings.values())
@@ -57,7 +57,7 @@ def all_readings(judgment: Judgment) -> list[LabelReading]:
 
 
 def mean_spread(judgment: Judgment) -> float | None:
-    """Mean standard deviation of the readings over the largest that a scale of 1-5 allows, which is 2; 0-1."""
+    """Return the mean standard deviation of the readings divided by 2, the largest on a scale of 1-5; 0-1."""
     spread = known_mean(
         reading.spread for reading in all_readings(judgment) if reading.spread is not None
     )
@@ -70,7 +70,7 @@ def metric_digit(metric: MetricScore) -> int | None:
 
 
 def metric_value(metric: MetricScore) -> float | None:
-    """The expectation of a metric, 0-5, or 0-1 of pass and fail; else the judge's digit. None for n/a."""
+    """Return the expectation of a metric (0-5, or 0-1 for pass and fail), or the judge's digit; None for n/a."""
     digit = metric_digit(metric)
     if digit is None or metric.reading is None or metric.reading.mean is None:
         return None if digit is None else float(digit)
@@ -82,7 +82,11 @@ def dialogue_readings(
     adherence: AdherenceScore | None = None,
     metrics: MetricsScore | None = None,
 ) -> dict[str, float | None]:
-    """The three conversation scores; mean, lowest and last of each turn score; role adherence before any curve; metrics."""
+    """Return a dialogue's readings by name.
+
+    They are the three conversation scores; mean, lowest and last of each turn score; role adherence before any
+    calibration; and the metrics.
+    """
     level = judgment.conversation_level
     found = {name: conversation_value(getattr(level, name)) for name in CONVERSATION_DIMENSIONS}
     for name in TURN_DIMENSIONS:
@@ -106,6 +110,6 @@ def _raw_adherence(score: AdherenceScore) -> float | None:
 
 
 def known_mean(values: Iterable[float | None]) -> float | None:
-    """The mean of the values that are known; None where none is."""
+    """Return the mean of the values that are not None; None where there is none."""
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known else None

@@ -1,7 +1,7 @@
-"""What was learnt about a run's judge after the run: one report a file, each with a sentence for people.
+"""Reports about a run's judge, made after the run: one file each, with a sentence for people.
 
-`curate agreement`, `certify`, `probe` and `audit` each write one into the run folder; summary, `show`, manifest and
-dataset card say its sentence, or that nothing was measured.
+`curate agreement`, `certify`, `probe` and `audit` each write one into the run folder. Summary, `show`, manifest and
+dataset card quote its sentence, or say that there is no such report.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ NOT_TAKEN: Final = {
     TrustKind.PROBE: "The judge was not tried on planted flaws (`curate probe`).",
     TrustKind.AUDIT: "The run was not audited (`curate audit`).",
 }
-"""What is said where a kind of report was not taken."""
+"""Sentence that stands in for a kind of report that was not made."""
 
 
 class TrustReport(Frozen):
-    """What every such report holds; each kind adds its figures."""
+    """What all these reports have in common; each kind adds its figures."""
 
-    kind: TrustKind
-    sentence: str = Field(min_length=1, description="What was found, in one plain sentence.")
-    made: str = Field(description="When, ISO 8601 in UTC.")
+    kind: TrustKind = Field(description="Kind of the report.")
+    sentence: str = Field(min_length=1, description="The finding in one sentence.")
+    made: str = Field(description="Time in UTC, ISO 8601.")
     fingerprints: dict[str, str] = Field(
-        description="Of the run's stages whose rows the figures are of, by stage. Where the run's own have "
-        "changed since, the figures are of an earlier run and said to be."
+        description="Fingerprints of the stages whose rows were used, by stage. If the run's own have "
+        "changed since, the report is marked as being about an earlier run."
     )

@@ -1,9 +1,8 @@
-"""The JSON Schemas of the records, and the check of what is read back against them.
+"""JSON Schemas of the records, and validation of what is read back against them.
 
-A run folder outlives the program that wrote it: rows come back from older versions, other machines and
-editors. So what is read back is checked against the same schema that `schemas/` publishes, before it
-becomes a record. The schema is made from the model, never written by hand; the compiled validator is
-kept, because a run reads millions of rows.
+A run folder outlives the program that wrote it: rows come back from older versions, other machines and editors.
+So everything read back is validated against the schema published in `schemas/` before it becomes a record. The schema
+is made from the model, never written by hand; compiled validators are cached, because a run reads millions of rows.
 
 The recipe is not a record; its schema is added one layer up, in `curate.cli.schema`.
 """
@@ -67,7 +66,7 @@ RECORDS: Final[Mapping[str, type[BaseModel]]] = {
     "probe": ProbeReport,
     "probe-outcome": ProbeOutcome,
 }
-"""Every record that is written to a run folder, and the files that other commands write, by the name of their schema."""
+"""The records in run folders and in the files of other commands, by the name of their schema."""
 
 _NAMES: Final = {model: name for name, model in RECORDS.items()}
 
@@ -75,7 +74,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def model_schema(name: str, model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a model, with `$schema`, `$id` (which has curate's version) and title first."""
+    """Return the JSON Schema (draft 2020-12) of a model, with `$schema`, `$id` (including curate's version) and title first."""
     schema = model.model_json_schema(mode="validation")
     schema.pop("title", None)
     description = schema.pop("description", "")
@@ -89,16 +88,16 @@ def model_schema(name: str, model: type[BaseModel]) -> dict[str, Any]:
 
 
 def validate_record(name: str, value: object) -> None:
-    """Check one decoded JSON value against the schema of a record.
+    """Validate one decoded JSON value against the schema of a record.
 
     Args:
         name: a key of `RECORDS`.
-        value: as `json.loads` or `orjson.loads` gives it.
+        value: as `json.loads` or `orjson.loads` returns it.
 
     Raises:
         UsageError: no such record.
-        CurateError: the value does not fit; names the place inside the value (`per_turn.0.scores`) and
-            what is wrong there, so that a caller need only add the file and the line.
+        CurateError: the value does not fit; names the place inside the value (`per_turn.0.scores`) and what is
+            wrong there, so that a caller only has to add the file and the line.
     """
     if name not in RECORDS:
         raise UsageError(
@@ -113,10 +112,10 @@ def validate_record(name: str, value: object) -> None:
 
 
 def load_record(model: type[M], value: object) -> M:
-    """A record from one decoded JSON value, checked against its schema.
+    """Return a record made of one decoded JSON value, validated against its schema.
 
     Raises:
-        CurateError: as `validate_record`; also for what a schema cannot say.
+        CurateError: as `validate_record`; also for rules that a schema cannot express.
     """
     name = _NAMES[model]
     validate_record(name, value)
@@ -141,5 +140,5 @@ def _misfit(name: str, place: str, message: str) -> CurateError:
         f"a stored {name} does not fit its schema",
         got=f"at {place or 'the top'}: {message[:300]}",
         expected=f"what `curate schema {name}` prints",
-        fix="remove that row and run again: it is made anew from kept replies",
+        fix="remove that row and run again: it is recomputed from cached replies",
     )

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong in a mapping a user wrote, said in the words of YAML: the place, the nearest key."""
+"""Validation errors of recipes in the user's terms: the place in the YAML, what is wrong, the nearest key."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _EXPECTED: Final = {
 
 
 def validated(kind: Any, value: object, what: str) -> Any:
-    """A model made of what a user wrote.
+    """Return a model made from a user's mapping.
 
     Args:
         kind: a model, or an annotated union of models.
         value: a mapping.
-        what: opens the message, as "x.yaml is not a valid recipe".
+        what: beginning of the message, such as "x.yaml is not a valid recipe".
 
     Raises:
         UsageError: unknown keys, wrong values; each with its place and the nearest key.
@@ -74,9 +74,9 @@ def _explained(error: ValidationError, what: str, roots: Models) -> UsageError:
 
 
 def _walk(location: Location, roots: Models) -> tuple[str, Models, Models]:
-    """A place as a user writes it, the models that its last key could be of, and those that stand there.
+    """Return a place as a user writes it, the models its last key could belong to, and those that stand there.
 
-    What pydantic adds for the branch of a union is left out; an engine's name chooses the branch.
+    pydantic's names for the branch of a union are left out; an engine's name chooses the branch.
     """
     shown: list[str] = []
     models = section = roots
@@ -95,7 +95,7 @@ def _walk(location: Location, roots: Models) -> tuple[str, Models, Models]:
 
 
 def _hint(key: str, models: Models, roots: Models) -> str:
-    """Suggest what replaced a key that a section does not know, the nearest to it, or the engine that knows it."""
+    """Return what replaced an unknown key, the nearest key, or the engine that has it, in words."""
     for model in models:
         if key in (gone := getattr(model, "gone", {})):
             return f" any more; {gone[key]}"
@@ -142,7 +142,7 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _models_in_all(models: Models) -> list[type[BaseModel]]:
-    """These models and all that stand in their fields, each once."""
+    """Return these models and all models in their fields, each once."""
     seen: dict[type[BaseModel], None] = {}
     queue = list(models)
     while queue:

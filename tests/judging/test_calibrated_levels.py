@@ -308,7 +308,7 @@ def test_a_file_is_read_by_the_config_and_refused_with_what_is_wrong(tmp_path: A
             read_calibration(wrong, "judge.calibration")
     with pytest.raises(UsageError, match="cannot be used"):
         read_calibration(str(tmp_path / "absent.json"), "judge.calibration")
-    with pytest.raises(ValidationError, match="no dimension of the rubric: tone"):
+    with pytest.raises(ValidationError, match="not a dimension of the rubric: tone"):
         calibration(tone=cuts(2, 3, 4, 5))
     with pytest.raises(ValidationError, match="identity is missing"):
         Calibration(kind="calibration", levels={"coherence": cuts(2, 3, 4, 5)})

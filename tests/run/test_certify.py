@@ -622,7 +622,7 @@ def test_another_judge_is_refused_before_it_is_asked(tmp_path: Path) -> None:
 
 def test_a_refused_certificate_is_none(run: Path, tmp_path: Path) -> None:
     call("certify", run, drawn(run), "--risk", 0.06)
-    with pytest.raises(UsageError, match="there is no certificate"):
+    with pytest.raises(UsageError, match="no certificate was issued"):
         parse_recipe(
             recipe(tmp_path, select={"certificate": str(run / "trust" / "certificate.json")})
         )
